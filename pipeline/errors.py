@@ -1,0 +1,78 @@
+"""Everything that shardwright raises on purpose.
+
+    ShardwrightError
+    ├── ConfigError            a setting that cannot work (also a ValueError)
+    ├── InputError             raw input that cannot be read: file, line or byte, reason
+    ├── ShardError             a shard that cannot be trusted: file, member, offset
+    │   ├── TruncatedShardError    it ends before its index says
+    │   ├── CorruptShardError      its bytes contradict its own headers, index or hash
+    │   └── ManifestError          it is whole, but not the shard that the manifest names
+    ├── StateError             a saved state that belongs to another stream: field, both values
+    ├── BuildError             a build that cannot go on
+    │   └── PlanChangedError       input or recipe differ from the build that was begun here
+    └── StorageError           a remote object that could not be fetched
+
+Every message says what was found, what follows from it, and what to do about it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ShardwrightError(Exception):
+    """The root: catch it to catch everything that this package raises on purpose."""
+
+
+class ConfigError(ShardwrightError, ValueError):
+    """A setting that cannot work."""
+
+
+class InputError(ShardwrightError):
+    """Raw input that cannot be read."""
+
+
+class ShardError(ShardwrightError):
+    """A shard that cannot be trusted."""
+
+
+class TruncatedShardError(ShardError):
+    """A shard that ends before its index, header or manifest says."""
+
+
+class CorruptShardError(ShardError):
+    """A shard whose bytes contradict its own headers, index or hash."""
+
+
+class ManifestError(ShardError):
+    """A manifest that is missing, unreadable, or names other shards than are there."""
+
+
+class StateError(ShardwrightError):
+    """A saved state that belongs to another stream."""
+
+
+class BuildError(ShardwrightError):
+    """A build that cannot go on."""
+
+
+class PlanChangedError(BuildError):
+    """Input or recipe differ from those of the build that was begun in this directory."""
+
+
+class StorageError(ShardwrightError):
+    """A remote object that could not be fetched."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `` (did you mean 'x'?)`` for the nearest known name, or the known names.
+
+    >>> did_you_mean("gophr", ["gopher", "c4"])
+    " (did you mean 'gopher'?)"
+    >>> did_you_mean("zzz", ["gopher", "c4"])
+    ' (known: c4, gopher)'
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f" (did you mean {near[0]!r}?)" if near else f" (known: {', '.join(names)})"
