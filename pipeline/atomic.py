@@ -1,0 +1,54 @@
+"""Files that appear under their final name only when they are whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+
+def temporary_path(path: Path) -> Path:
+    """Return the hidden name beside ``path`` under which this process may write it."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def sync_directory(directory: Path) -> None:
+    """Make renames inside ``directory`` survive a power cut."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
+    """Open a binary file that replaces ``path`` when the block ends, and vanishes if it raises.
+
+    The bytes are on disk (fsync) before the rename, the rename before the block returns.
+    """
+    path = Path(path)
+    temporary = temporary_path(path)
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write ``value`` as JSON atomically: sorted keys, two spaces, a final newline, no NaN.
+
+    Equal values give equal bytes, whatever the order in which their keys were made.
+    """
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    with atomic_file(path) as file:
+        file.write(text.encode() + b"\n")

@@ -1,0 +1,187 @@
+"""What a dataset directory holds: ``manifest.json``, written last, so its presence means *complete*."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..atomic import write_json
+from ..errors import ManifestError, did_you_mean
+from .format import FORMAT_NAME, FORMAT_VERSION, TOKEN_DTYPES
+
+MANIFEST_NAME = "manifest.json"
+_SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardInfo:
+    """One shard as its manifest names it: sizes, the hash of the file, the checksum of its index."""
+
+    name: str
+    documents: int
+    tokens: int
+    bytes: int
+    sha256: str
+    index_crc32: int
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The shards of one split, in order."""
+
+    shards: tuple[ShardInfo, ...] = ()
+
+    @property
+    def documents(self) -> int:
+        return sum(shard.documents for shard in self.shards)
+
+    @property
+    def tokens(self) -> int:
+        return sum(shard.tokens for shard in self.shards)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A complete dataset: its tokens, where they came from and how they were made.
+
+    ``dtype`` is ``"<u2"`` or ``"<u4"``. ``tokenizer`` holds ``name``, ``sha256``, ``vocab_size``, ``eos_id``,
+    ``bos_id`` and ``special_ids``. ``recipe``, ``inputs`` and ``counts`` are plain JSON from the build.
+    """
+
+    dtype: str
+    tokenizer: dict[str, Any]
+    splits: dict[str, Split]
+    recipe: dict[str, Any] = field(default_factory=dict)
+    inputs: list[dict[str, Any]] = field(default_factory=list)
+    counts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def fingerprint(self) -> str:
+        """A sha256 of what is streamed: dtype, tokenizer and the shards of every split."""
+        return _digest([self.dtype, self.tokenizer.get("sha256"), self._splits_json()])
+
+    def split_fingerprint(self, split: str) -> str:
+        """A sha256 of what one split streams."""
+        shards = [asdict(shard) for shard in self.split(split).shards]
+        return _digest([self.dtype, self.tokenizer.get("sha256"), shards])
+
+    def split(self, name: str) -> Split:
+        """Return a split by name; an unknown one raises ``ManifestError`` naming those there are."""
+        if name not in self.splits:
+            raise ManifestError(f"no split {name!r} in this dataset{did_you_mean(name, self.splits)}")
+        return self.splits[name]
+
+    @property
+    def token_dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.dtype)
+
+    def write(self, directory: str | Path) -> None:
+        """Write ``manifest.json`` atomically; equal manifests give equal bytes."""
+        write_json(Path(directory) / MANIFEST_NAME, self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT_NAME,
+            "version": FORMAT_VERSION,
+            "dtype": self.dtype,
+            "tokenizer": self.tokenizer,
+            "splits": self._splits_json(),
+            "recipe": self.recipe,
+            "inputs": self.inputs,
+            "counts": self.counts,
+            "fingerprint": self.fingerprint,
+        }
+
+    def _splits_json(self) -> dict[str, Any]:
+        return {
+            name: {
+                "documents": split.documents,
+                "tokens": split.tokens,
+                "shards": [asdict(shard) for shard in split.shards],
+            }
+            for name, split in sorted(self.splits.items())
+        }
+
+    @classmethod
+    def read(cls, directory: str | Path) -> Manifest:
+        """Read ``manifest.json`` of a dataset directory (or the file itself).
+
+        Raises ``ManifestError`` where it is missing, unreadable, of another format version, contradicts its own
+        sums or fingerprint, or names a file outside its directory.
+        """
+        path = Path(directory)
+        path = path if path.name == MANIFEST_NAME else path / MANIFEST_NAME
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise ManifestError(
+                f"{path}: not there, so no complete dataset is in this directory. Give the --output of a build that "
+                "has finished; running the same build command again completes an interrupted one"
+            ) from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ManifestError(f"{path}: cannot be read: {error}") from error
+        return cls.parse(text, str(path))
+
+    @classmethod
+    def parse(cls, text: str | bytes, name: str = MANIFEST_NAME) -> Manifest:
+        """Build a manifest from its JSON; ``name`` is what errors call it."""
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise ManifestError(f"{name}: not JSON: {error}") from error
+        if not isinstance(value, dict) or value.get("format") != FORMAT_NAME:
+            found = value.get("format") if isinstance(value, dict) else type(value).__name__
+            raise ManifestError(f"{name}: not a {FORMAT_NAME} manifest (format: {found!r})")
+        if value.get("version") != FORMAT_VERSION:
+            raise ManifestError(
+                f"{name}: format version {value.get('version')!r}, but this release reads {FORMAT_VERSION}; "
+                "use the release that built it, or build again"
+            )
+        try:
+            manifest = cls(
+                dtype=value["dtype"],
+                tokenizer=value["tokenizer"],
+                splits={split: _read_split(entry, name) for split, entry in value["splits"].items()},
+                recipe=value.get("recipe", {}),
+                inputs=value.get("inputs", []),
+                counts=value.get("counts", {}),
+            )
+            stated = {split: (entry["documents"], entry["tokens"]) for split, entry in value["splits"].items()}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ManifestError(f"{name}: incomplete or malformed: {type(error).__name__} {error}") from error
+        if manifest.dtype not in TOKEN_DTYPES:
+            raise ManifestError(f"{name}: dtype {manifest.dtype!r} is none of {', '.join(TOKEN_DTYPES)}")
+        for split, sums in stated.items():
+            counted = (manifest.splits[split].documents, manifest.splits[split].tokens)
+            if sums != counted:
+                raise ManifestError(f"{name}: split {split!r} states {sums} documents and tokens, its shards {counted}")
+        if value.get("fingerprint") != manifest.fingerprint:
+            raise ManifestError(
+                f"{name}: its fingerprint {value.get('fingerprint')!r} does not cover its contents "
+                f"({manifest.fingerprint}): it was edited or damaged after the build"
+            )
+        return manifest
+
+
+def _read_split(entry: dict[str, Any], name: str) -> Split:
+    known = {item.name: item.type for item in fields(ShardInfo)}
+    shards = []
+    for raw in entry["shards"]:
+        shard = ShardInfo(**{key: raw[key] for key in known})
+        numbers = (shard.documents, shard.tokens, shard.bytes, shard.index_crc32)
+        if not all(isinstance(number, int) and number >= 0 for number in numbers):
+            raise ManifestError(f"{name}: shard {shard.name!r} has a count that is no whole number: {numbers}")
+        if not isinstance(shard.name, str) or not _SAFE_NAME.match(shard.name):
+            raise ManifestError(f"{name}: shard name {shard.name!r} is not a plain file name")
+        shards.append(shard)
+    return Split(tuple(shards))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -1,0 +1,217 @@
+"""One shard: a memory map and its index, as token arrays without a copy."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import sys
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CorruptShardError, ManifestError, TruncatedShardError
+from .format import BLOCK, END, FOOTER_NAME, FORMAT_NAME, FORMAT_VERSION, NPY_HEADER, TAIL, TOKEN_DTYPES
+from .manifest import ShardInfo
+
+# Before 3.13 a map keeps a descriptor of its own open; nothing here needs it.
+_MAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Where the documents of a shard lie.
+
+    ``starts``: int64 byte offset of each document's first token; ``lengths``: int64 tokens of each; ``dtype``: of the
+    stored tokens; ``footer``: the footer's fields, empty for a tar that has none.
+    """
+
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    dtype: np.dtype[Any]
+    footer: dict[str, Any]
+
+
+class Shard:
+    """An open shard.
+
+    ``tokens`` is the whole file as a read-only 1-D array of the stored dtype, ``starts`` (int64, in elements of
+    ``tokens``) and ``lengths`` (int64) say where each document lies in it. Memory is the page cache's, so an open shard
+    costs its index, 16 bytes a document.
+
+    ``expected`` is the manifest's entry: a file that disagrees with it raises ``ManifestError``, one that was cut
+    ``TruncatedShardError``, one whose footer or index contradict themselves ``CorruptShardError``. ``verify=True`` also
+    hashes the file. A tar without an index is scanned, and its index kept in ``cache_dir`` or beside it.
+
+    >>> import tempfile, numpy as np
+    >>> from pipeline.shards.writer import write_shard
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> info = write_shard(
+    ...     f"{folder.name}/a.tar", tokens=np.arange(5, dtype=np.uint16), lengths=[2, 3], keys=["0", "1"]
+    ... )
+    >>> shard = Shard(f"{folder.name}/a.tar", expected=info, verify=True)
+    >>> len(shard), shard.document(1).tolist()
+    (2, [2, 3, 4])
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        expected: ShardInfo | None = None,
+        verify: bool = False,
+        cache_dir: str | Path | None = None,
+    ) -> None:
+        self.path = Path(path)
+        data = _map(self.path)
+        if expected is not None and len(data) != expected.bytes:
+            kind = TruncatedShardError if len(data) < expected.bytes else ManifestError
+            raise kind(
+                f"{self.path}: {len(data)} bytes, but the manifest says {expected.bytes}; copy it again or rebuild it"
+            )
+        index = _own_index(self.path, data)
+        if index is None and expected is not None:
+            raise CorruptShardError(
+                f"{self.path}: byte {len(data) - TAIL}: no index footer at the end; copy it again or rebuild it"
+            )
+        if index is None:
+            from .scan import foreign_index
+
+            index = foreign_index(self.path, cache_dir)
+        if expected is not None:
+            _compare(self.path, index, expected)
+        if verify and expected is not None:
+            found = hashlib.sha256(data).hexdigest()
+            if found != expected.sha256:
+                raise CorruptShardError(
+                    f"{self.path}: sha256 {found}, but the manifest says {expected.sha256}; copy it again or rebuild it"
+                )
+        whole = len(data) - len(data) % index.dtype.itemsize
+        self.tokens: NDArray[Any] = np.frombuffer(data, dtype=np.uint8, count=whole).view(index.dtype)
+        self.starts: NDArray[np.int64] = index.starts // index.dtype.itemsize
+        self.lengths: NDArray[np.int64] = index.lengths
+        self._footer = index.footer
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.tokens.dtype
+
+    def document(self, number: int) -> NDArray[Any]:
+        """Return the tokens of one document as a read-only view."""
+        start = self.starts[number]
+        return self.tokens[start : start + self.lengths[number]]
+
+    def table(self) -> dict[str, list[Any]]:
+        """Return the columns of provenance, one value per document; empty for a tar without an index."""
+        if not self._footer:
+            return {}
+        offset, size = self._footer["table"]
+        raw = self.tokens.view(np.uint8)[offset : offset + size].tobytes()
+        try:
+            return json.loads(raw)
+        except ValueError as error:
+            raise CorruptShardError(f"{self.path}: byte {offset}: table of documents: {error}") from error
+
+    def close(self) -> None:
+        """Let go of the map; views handed out before keep what they show alive."""
+        self.tokens = self.tokens[:0].copy()
+
+
+def read_index(path: str | Path, cache_dir: str | Path | None = None) -> Index:
+    """Return the index of a shard, from its footer or, for a tar of another tool, by a scan of its headers."""
+    path = Path(path)
+    index = _own_index(path, _map(path))
+    if index is None:
+        from .scan import foreign_index
+
+        index = foreign_index(path, cache_dir)
+    return index
+
+
+def _map(path: Path) -> mmap.mmap:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(handle).st_size
+        if size == 0:
+            raise TruncatedShardError(f"{path}: 0 bytes; copy it again or rebuild it")
+        return mmap.mmap(handle, size, access=mmap.ACCESS_READ, **_MAP_OPTIONS)
+    finally:
+        os.close(handle)
+
+
+def parse_footer(tail: bytes, name: str, size: int) -> dict[str, Any] | None:
+    """Return the footer's fields from the last 2,048 bytes of a file of ``size`` bytes, or None if it has none."""
+    block = tail[-TAIL:]
+    if len(block) < TAIL or not block.startswith(FOOTER_NAME.encode() + b"\0") or block[-len(END) :] != END:
+        return None
+    try:
+        footer = json.loads(block[BLOCK : 2 * BLOCK])
+        spans = [footer[key] for key in ("starts", "lengths", "table")]
+        numbers = [footer[key] for key in ("documents", "tokens", "bytes", "index_crc32")]
+        numbers += [number for span in spans for number in span]
+        known = footer["format"] == FORMAT_NAME and footer["dtype"] in TOKEN_DTYPES
+        if not known or not all(isinstance(number, int) and number >= 0 for number in numbers):
+            raise ValueError("fields of other kinds than this format has")
+        if any(len(span) != 2 or span[0] + span[1] > size - TAIL for span in spans):
+            raise ValueError("an index that lies outside the file")
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptShardError(
+            f"{name}: {FOOTER_NAME} at byte {size - TAIL}: {type(error).__name__}: {error}; copy it again or rebuild it"
+        ) from error
+    if footer["version"] != FORMAT_VERSION:
+        raise ManifestError(f"{name}: shard format {footer['version']}, but this release reads {FORMAT_VERSION}")
+    return footer
+
+
+def _own_index(path: Path, data: mmap.mmap) -> Index | None:
+    """Return the index that the shard itself holds, checked, or None for a tar of another tool."""
+    size = len(data)
+    footer = parse_footer(data[max(0, size - TAIL) :], str(path), size)
+    if footer is None:
+        return None
+    if footer["bytes"] != size:
+        raise CorruptShardError(
+            f"{path}: {size} bytes, but its footer says {footer['bytes']}; copy it again or rebuild it"
+        )
+    count = footer["documents"]
+    starts_at, starts_size = footer["starts"]
+    lengths_at, lengths_size = footer["lengths"]
+    if starts_size != NPY_HEADER + 8 * count or lengths_size != NPY_HEADER + 4 * count:
+        raise CorruptShardError(f"{path}: byte {starts_at}: index sizes do not fit {count} documents")
+    view = memoryview(data)
+    crc = zlib.crc32(
+        view[lengths_at : lengths_at + lengths_size], zlib.crc32(view[starts_at : starts_at + starts_size])
+    )
+    if crc != footer["index_crc32"]:
+        raise CorruptShardError(
+            f"{path}: byte {starts_at}: the index has checksum {crc}, but its footer says {footer['index_crc32']}; "
+            "copy it again or rebuild it"
+        )
+    starts = np.frombuffer(data, "<u8", count, starts_at + NPY_HEADER).astype(np.int64)
+    lengths = np.frombuffer(data, "<u4", count, lengths_at + NPY_HEADER).astype(np.int64)
+    held = int(lengths.sum())
+    if held != footer["tokens"]:
+        raise CorruptShardError(
+            f"{path}: byte {lengths_at}: documents hold {held} tokens, but the footer says {footer['tokens']}"
+        )
+    dtype = np.dtype(footer["dtype"])
+    if count and (starts.min() < 0 or int((starts + lengths * dtype.itemsize).max()) > starts_at):
+        raise CorruptShardError(f"{path}: byte {starts_at}: the index points outside the samples")
+    return Index(starts, lengths, dtype, footer)
+
+
+def _compare(path: Path, index: Index, expected: ShardInfo) -> None:
+    for name in ("documents", "tokens", "index_crc32"):
+        found, wanted = index.footer[name], getattr(expected, name)
+        if found != wanted:
+            raise ManifestError(
+                f"{path}: its footer says {name} {found}, the manifest {wanted}: another shard lies under this name; "
+                "copy the right one or rebuild"
+            )
