@@ -1,0 +1,169 @@
+"""What a build is asked to do: every setting that decides a byte of the result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError, did_you_mean
+
+ON_ERROR = ("stop", "records", "skip")
+KEEP = ("first", "longest")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """The settings of a build. Two builds of equal inputs and recipes give equal bytes.
+
+    Workers, engine and everything else that only changes how fast the result appears are no part of it.
+
+    >>> Recipe(language=["en", "de=0.7"]).languages
+    {'en': 0.65, 'de': 0.7}
+    >>> Recipe(val_fraction=2)
+    Traceback (most recent call last):
+    ...
+    pipeline.errors.ConfigError: val_fraction must be 0 <= value < 1, got 2
+    """
+
+    # reading
+    text_key: str = "text"
+    id_key: str = "id"
+    normalize: bool = True
+    limit: int | None = None  # documents read, in input order
+    on_error: str = "records"
+    max_errors: int = 1000
+    # measuring and judging
+    rules: tuple[str, ...] = ("gopher",)
+    language: tuple[str, ...] = ()  # "en" or "en=0.7"; none: identify, keep all
+    language_threshold: float = 0.65  # datatrove's and DCLM's
+    lid_model: str | None = None
+    dedup_lines: bool = False
+    keep_rejected: bool = False
+    # duplicates
+    dedup: bool = True
+    threshold: float = 0.8
+    num_perm: int | None = None  # bands x rows unless given
+    bands: int = 14
+    rows: int = 8
+    ngram: int = 5
+    keep: str = "first"
+    verify: str = "signatures"
+    keep_signatures: bool = True
+    against: tuple[str, ...] = ()
+    decontaminate: tuple[str, ...] = ()
+    # tokens and shards
+    tokenizer: str = "train:32000"
+    bos: str = "never"
+    eos: str = "always"
+    val_fraction: float = 0.005
+    tokens_per_shard: int | None = None
+    tokens_per_sample: int = 0
+    max_tokens: Mapping[str, int] = field(default_factory=dict)  # per source
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("rules", "language", "against", "decontaminate"):
+            value = getattr(self, name)
+            parts = value.split(",") if isinstance(value, str) else value
+            object.__setattr__(self, name, tuple(str(part).strip() for part in parts or () if str(part).strip()))
+        _between("val_fraction", self.val_fraction, 0, 1, open_end=True)
+        _between("threshold", self.threshold, 0, 1)
+        _between("language_threshold", self.language_threshold, 0, 1)
+        for name in ("bands", "rows", "ngram", "limit", "tokens_per_shard", "num_perm"):
+            _whole(name, getattr(self, name), 1)
+        for name in ("max_errors", "tokens_per_sample"):
+            _whole(name, getattr(self, name), 0)
+        _whole("seed", self.seed, None)
+        _one_of("on_error", self.on_error, ON_ERROR)
+        _one_of("keep", self.keep, KEEP)
+        _one_of("bos", self.bos, ("never", "always"))
+        _one_of("eos", self.eos, ("never", "always"))
+        _one_of("verify", self.verify, ("signatures", "exact", "none"))
+        if self.num_perm is not None and self.num_perm < self.bands * self.rows:
+            raise ConfigError(
+                f"bands x rows = {self.bands} x {self.rows} = {self.bands * self.rows} needs num_perm of at least that, "
+                f"got {self.num_perm}"
+            )
+        if not isinstance(self.max_tokens, Mapping):
+            raise ConfigError(f"max_tokens must map sources to whole numbers, got {self.max_tokens!r}")
+        for source, count in self.max_tokens.items():
+            _whole(f"max_tokens of {source!r}", count, 0)
+        _ = self.languages
+
+    @property
+    def languages(self) -> dict[str, float]:
+        """The languages asked for, each with the lowest score that keeps a document."""
+        wanted: dict[str, float] = {}
+        for entry in self.language:
+            name, _, score = entry.partition("=")
+            try:
+                wanted[name] = float(score) if score else self.language_threshold
+            except ValueError:
+                raise ConfigError(f"language {entry!r}: write NAME or NAME=SCORE, as in en=0.7") from None
+            _between(f"language score of {name!r}", wanted[name], 0, 1)
+        return wanted
+
+    @property
+    def permutations(self) -> int:
+        return self.num_perm if self.num_perm is not None else self.bands * self.rows
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as plain JSON, by field name."""
+        value = {**asdict(self), "max_tokens": dict(self.max_tokens)}
+        return {name: list(item) if isinstance(item, tuple) else item for name, item in value.items()}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Recipe:
+        """Build a recipe from settings by name; an unknown name raises ``ConfigError`` offering the nearest.
+
+        Dashes count as underscores, so that a configuration file may spell settings as the flags do.
+        """
+        known = {item.name for item in fields(cls)}
+        settings = {str(name).replace("-", "_"): item for name, item in value.items()}
+        for name in settings:
+            if name not in known:
+                raise ConfigError(f"no setting {name!r}{did_you_mean(name, known)}")
+        try:
+            return cls(**settings)
+        except TypeError as error:
+            raise ConfigError(f"a setting has the wrong type: {error}") from error
+
+
+def read_config(path: str | Path) -> dict[str, Any]:
+    """Read a YAML (or JSON) file of settings; what is not a mapping of names raises ``ConfigError``."""
+    import yaml
+
+    try:
+        value = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not YAML: {error}") from error
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: must map setting names to values, got {type(value).__name__}")
+    return {str(name).replace("-", "_"): item for name, item in value.items()}
+
+
+def _between(name: str, value: Any, low: float, high: float, *, open_end: bool = False) -> None:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not good or not (low <= value < high if open_end else low <= value <= high):
+        raise ConfigError(f"{name} must be {low} <= value {'<' if open_end else '<='} {high}, got {value!r}")
+
+
+def _whole(name: str, value: Any, low: int | None) -> None:
+    """Check a whole number of at least ``low``; None passes, as an optional setting that was not given."""
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or (low is not None and value < low):
+        floor = "" if low is None else f" of at least {low}"
+        raise ConfigError(f"{name} must be a whole number{floor}, got {value!r}")
+
+
+def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(f"{name} must be one of {', '.join(known)}, got {value!r}{did_you_mean(str(value), known)}")
