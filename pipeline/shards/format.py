@@ -75,7 +75,7 @@ def member_header(name: str, size: int) -> bytes:
     raw = name.encode("ascii")
     if len(raw) > 100 or size >= 1 << 33:
         raise ValueError(f"ustar holds names up to 100 bytes and sizes below 8 GiB, got {name!r} of {size}")
-    fields = b"0000644\00000000\00000000\0" + b"%011o\0" % size + b"00000000000\0"
+    fields = b"0000644\x000000000\x000000000\x00" + b"%011o\x00" % size + b"00000000000\x00"
     head = raw.ljust(100, b"\0") + fields + b" " * 8 + b"0" + bytes(100) + b"ustar\x0000"
     header = bytearray(head.ljust(BLOCK, b"\0"))
     header[148:156] = b"%06o\0 " % sum(header)

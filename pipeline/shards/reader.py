@@ -154,7 +154,7 @@ def parse_footer(tail: bytes, name: str, size: int) -> dict[str, Any] | None:
     try:
         footer = json.loads(block[BLOCK : 2 * BLOCK])
         spans = [footer[key] for key in ("starts", "lengths", "table")]
-        numbers = [footer[key] for key in ("documents", "tokens", "bytes", "index_crc32")]
+        numbers = [footer[key] for key in ("version", "documents", "tokens", "bytes", "index_crc32")]
         numbers += [number for span in spans for number in span]
         known = footer["format"] == FORMAT_NAME and footer["dtype"] in TOKEN_DTYPES
         if not known or not all(isinstance(number, int) and number >= 0 for number in numbers):

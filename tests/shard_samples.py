@@ -1,0 +1,44 @@
+"""Small shards and datasets that several test files write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.shards.manifest import Manifest, ShardInfo, Split
+from pipeline.shards.writer import write_shard
+
+EOS = 0
+
+
+def make_documents(count: int, seed: int = 0, longest: int = 40, dtype: str = "<u2") -> list[NDArray[Any]]:
+    """Return ``count`` documents of 1 to ``longest`` ids, each closed by the end-of-text id 0."""
+    generator = np.random.default_rng(seed)
+    lengths = generator.integers(0, longest, size=count)
+    return [np.append(generator.integers(1, 60_000, size=n), EOS).astype(dtype) for n in lengths]
+
+
+def write_documents(path: Path, documents: list[NDArray[Any]], first_key: int = 0, **options: Any) -> ShardInfo:
+    """Write ``documents`` as one shard with keys counted from ``first_key``."""
+    tokens = np.concatenate(documents) if documents else np.zeros(0, "<u2")
+    keys = [f"{first_key + j:012d}" for j in range(len(documents))]
+    return write_shard(path, tokens=tokens, lengths=[len(d) for d in documents], keys=keys, **options)
+
+
+def write_dataset(
+    directory: Path, shards: list[list[NDArray[Any]]], split: str = "train", vocab_size: int = 60_000
+) -> Manifest:
+    """Write ``shards`` (documents of each) as a complete dataset with one split."""
+    directory.mkdir(parents=True, exist_ok=True)
+    infos, key = [], 0
+    for number, documents in enumerate(shards):
+        infos.append(write_documents(directory / f"{split}-{number:06d}.tar", documents, key))
+        key += len(documents)
+    tokenizer = {"name": "test", "sha256": "0" * 64, "vocab_size": vocab_size, "eos_id": EOS, "bos_id": None}
+    dtype = shards[0][0].dtype.str if shards and shards[0] else "<u2"
+    manifest = Manifest(dtype, {**tokenizer, "special_ids": {}}, {split: Split(tuple(infos))})
+    manifest.write(directory)
+    return manifest

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import ManifestError
+from pipeline.shards.manifest import Manifest
+from tests.shard_samples import make_documents, write_dataset
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    write_dataset(tmp_path, [make_documents(5), make_documents(7, seed=1)])
+    return tmp_path
+
+
+def test_what_is_written_is_read_and_written_again_byte_for_byte(dataset: Path) -> None:
+    before = (dataset / "manifest.json").read_bytes()
+    manifest = Manifest.read(dataset)
+    manifest.write(dataset)
+    assert (dataset / "manifest.json").read_bytes() == before
+    assert manifest.splits["train"].documents == 12
+
+
+def test_a_directory_without_a_manifest_is_not_a_complete_dataset(tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match="no complete dataset"):
+        Manifest.read(tmp_path)
+
+
+def test_an_unknown_split_names_the_nearest(dataset: Path) -> None:
+    with pytest.raises(ManifestError, match="did you mean 'train'"):
+        Manifest.read(dataset).split("trian")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.update(version=2), "format version 2"),
+        (lambda m: m.update(format="tarball"), "tarball"),
+        (lambda m: m.update(dtype="<i8"), "<i8"),
+        (lambda m: m["splits"]["train"].update(tokens=1), "states"),
+        (lambda m: m["splits"]["train"]["shards"][0].update(sha256="1" * 64), "fingerprint"),
+        (lambda m: m["splits"]["train"]["shards"][0].update(name="../x.tar"), "not a plain file name"),
+        (lambda m: m["splits"]["train"]["shards"][0].update(name="/etc/passwd"), "not a plain file name"),
+        (lambda m: m["splits"]["train"]["shards"][0].update(bytes="many"), "whole number"),
+        (lambda m: m["splits"]["train"]["shards"][0].pop("sha256"), "sha256"),
+        (lambda m: m.pop("splits"), "splits"),
+    ],
+)
+def test_an_edited_manifest_is_refused_with_the_value(dataset: Path, change, message: str) -> None:
+    value = json.loads((dataset / "manifest.json").read_text())
+    change(value)
+    (dataset / "manifest.json").write_text(json.dumps(value))
+    with pytest.raises(ManifestError, match=message):
+        Manifest.read(dataset)
+
+
+def test_half_a_manifest_is_refused(dataset: Path) -> None:
+    text = (dataset / "manifest.json").read_text()
+    (dataset / "manifest.json").write_text(text[: len(text) // 2])
+    with pytest.raises(ManifestError, match="not JSON"):
+        Manifest.read(dataset)
+
+
+def test_the_fingerprint_covers_contents_but_not_the_recipe(dataset: Path, tmp_path: Path) -> None:
+    manifest = Manifest.read(dataset)
+    same = Manifest(manifest.dtype, manifest.tokenizer, manifest.splits, recipe={"seed": 1})
+    other = write_dataset(tmp_path / "other", [make_documents(5, seed=9)])
+    assert same.fingerprint == manifest.fingerprint
+    assert same.split_fingerprint("train") != other.split_fingerprint("train")

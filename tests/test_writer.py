@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import tarfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.errors import ConfigError
+from pipeline.shards.format import END, member_header, npy_header
+from pipeline.shards.reader import Shard
+from pipeline.shards.writer import write_shard
+from tests.shard_samples import make_documents, write_documents
+
+
+def test_the_same_documents_give_the_same_bytes(tmp_path: Path) -> None:
+    documents = make_documents(50)
+    first = write_documents(tmp_path / "a.tar", documents)
+    second = write_documents(tmp_path / "b.tar", documents)
+    assert first.sha256 == second.sha256
+    assert (tmp_path / "a.tar").read_bytes() == (tmp_path / "b.tar").read_bytes()
+
+
+def test_the_entry_for_the_manifest_is_true(tmp_path: Path) -> None:
+    documents = make_documents(50)
+    info = write_documents(tmp_path / "a.tar", documents)
+    raw = (tmp_path / "a.tar").read_bytes()
+    assert info.sha256 == hashlib.sha256(raw).hexdigest()
+    assert (info.name, info.documents, info.bytes) == ("a.tar", 50, len(raw))
+    assert info.tokens == sum(map(len, documents))
+
+
+def test_tarfile_reads_every_member_and_no_header_tells_time_or_owner(tmp_path: Path) -> None:
+    documents = make_documents(20)
+    write_documents(tmp_path / "a.tar", documents)
+    with tarfile.open(tmp_path / "a.tar") as tar:
+        members = tar.getmembers()
+        samples = [m for m in members if m.name.endswith(".npy")]
+        assert [m.name for m in members[20:]] == [
+            f"__index__/{n}" for n in ("starts", "lengths", "documents", "footer")
+        ]
+        assert {(m.mtime, m.uid, m.gid, m.mode, tuple(m.pax_headers)) for m in members} == {(0, 0, 0, 0o644, ())}
+        tar.extractall(tmp_path / "out", filter="data")
+    for member, document in zip(samples, documents, strict=True):
+        np.testing.assert_array_equal(np.load(tmp_path / "out" / member.name, allow_pickle=False), document)
+    assert np.load(tmp_path / "out/__index__/lengths").tolist() == [len(d) for d in documents]
+
+
+def test_one_read_of_the_last_2048_bytes_finds_the_index(tmp_path: Path) -> None:
+    write_documents(tmp_path / "a.tar", make_documents(20))
+    raw = (tmp_path / "a.tar").read_bytes()
+    tail = raw[-2048:]
+    assert tail.startswith(b"__index__/footer\0")
+    assert tail.endswith(END)
+    footer = json.loads(tail[512:1024])
+    offset, size = footer["lengths"]
+    assert raw[offset : offset + 6] == b"\x93NUMPY"
+    assert (
+        zlib.crc32(raw[offset : offset + size], zlib.crc32(raw[slice(*_span(footer["starts"]))]))
+        == footer["index_crc32"]
+    )
+
+
+def _span(span: list[int]) -> tuple[int, int]:
+    return span[0], span[0] + span[1]
+
+
+def test_headers_equal_those_of_tarfile_and_numpy() -> None:
+    entry = tarfile.TarInfo("000000000007.npy")
+    entry.size = 123_456
+    theirs, ours = entry.tobuf(tarfile.USTAR_FORMAT), member_header(entry.name, entry.size)
+    assert (
+        tarfile.TarInfo.frombuf(ours, "ascii", "strict").get_info()
+        == tarfile.TarInfo.frombuf(theirs, "ascii", "strict").get_info()
+    )
+    assert len(npy_header("<u2", 10**9)) == 128
+
+
+@pytest.mark.parametrize(("name", "size"), [("x" * 101, 1), ("x", 1 << 33)])
+def test_a_member_that_ustar_cannot_hold_is_refused(name: str, size: int) -> None:
+    with pytest.raises(ValueError, match="ustar"):
+        member_header(name, size)
+
+
+@settings(max_examples=30, deadline=None)
+@given(lengths=st.lists(st.integers(0, 30), max_size=30), group=st.integers(0, 60), wide=st.booleans())
+def test_whatever_the_grouping_every_document_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], group: int, wide: bool
+) -> None:
+    path = tmp_path_factory.mktemp("w") / "a.tar"
+    dtype = np.uint32 if wide else np.uint16
+    tokens = np.arange(sum(lengths), dtype=dtype)
+    keys = [f"{j:04d}" for j in range(len(lengths))]
+    table = {"id": keys}
+    info = write_shard(path, tokens=tokens, lengths=lengths, keys=keys, table=table, tokens_per_sample=group)
+    shard = Shard(path, info, verify=True)
+    ends = np.cumsum([0, *lengths])
+    for j in range(len(lengths)):
+        np.testing.assert_array_equal(shard.document(j), tokens[ends[j] : ends[j + 1]])
+    assert shard.table()["id"] == keys
+    with tarfile.open(path) as tar:
+        samples = [m for m in tar.getmembers() if m.name.endswith(".npy")]
+    assert len(samples) == len(lengths) if group == 0 else len(samples) <= len(lengths)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokens": np.zeros(3, np.int64)}, "int64|<i8"),
+        ({"lengths": [1, 1]}, "sum to 2 tokens, but 3"),
+        ({"keys": ["a"]}, "'keys' has 1 values for 2"),
+        ({"keys": ["b", "a"]}, "'a' follows 'b'"),
+        ({"keys": ["a", "a"]}, "'a' follows 'a'"),
+        ({"keys": ["a.b", "c"]}, "without dots"),
+        ({"keys": ["a/b", "c"]}, "without dots"),
+        ({"keys": ["__a", "b"]}, "not starting"),
+        ({"table": {"id": [1]}}, "'id' has 1 values for 2"),
+    ],
+)
+def test_what_would_make_a_bad_shard_is_refused_with_its_value(tmp_path: Path, change: dict, message: str) -> None:
+    arguments = {"tokens": np.zeros(3, np.uint16), "lengths": [1, 2], "keys": ["a", "b"], **change}
+    with pytest.raises(ConfigError, match=message):
+        write_shard(tmp_path / "a.tar", **arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_half_way_leaves_neither_shard_nor_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.tar").write_bytes(b"before")
+
+    def full(name: str, size: int) -> bytes:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pipeline.shards.writer.member_header", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_documents(tmp_path / "a.tar", make_documents(5))
+    assert [p.name for p in tmp_path.iterdir()] == ["a.tar"]
+    assert (tmp_path / "a.tar").read_bytes() == b"before"
