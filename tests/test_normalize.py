@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pipeline.text.normalize import normalize
+
+# Characters that can interact: line ends, controls, marks, parts of composed characters, Hangul letters.
+TRICKY = st.text(
+    st.sampled_from(
+        "a \n\r\t\x00\x0b\x1b\x7f\x80\x85\x9f\ufeff\u0301\u0327e\u00e9\u2126\u1100\u1161\u11a8\u2028\U0001d15e"
+    )
+)
+TEXTS = st.one_of(st.text(), TRICKY)
+
+
+@given(TEXTS)
+@example("\x00\ufeff\x00\ufeffx")
+@example("\r\x00\n")
+@example("e\x00\u0301")
+def test_normalizing_twice_changes_nothing_more(text: str) -> None:
+    once = normalize(text)
+    assert normalize(once) == once
+
+
+@given(TEXTS)
+def test_what_comes_out_is_composed_and_holds_no_controls(text: str) -> None:
+    result = normalize(text)
+    assert unicodedata.is_normalized("NFC", result)
+    assert not [c for c in result if unicodedata.category(c) == "Cc" and c not in "\n\t"]
+    assert not result.startswith("\ufeff")
+
+
+@given(TEXTS)
+def test_it_is_the_plain_definition_step_by_step(text: str) -> None:
+    kept = "".join(c for c in text if c in "\n\r\t" or unicodedata.category(c) != "Cc")
+    expected = unicodedata.normalize("NFC", kept.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff"))
+    assert normalize(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ""),
+        ("plain text\n\twith a tab", "plain text\n\twith a tab"),
+        ("a\r\nb\rc\n\rd", "a\nb\nc\n\nd"),
+        ("nul\x00 escape\x1b delete\x7f next\x85line", "nul escape delete nextline"),
+        ("\ufeffmark at the start, \ufeffnot inside", "mark at the start, \ufeffnot inside"),
+        ("e\u0301", "\u00e9"),
+        ("line\u2028separator", "line\u2028separator"),
+        ("a lone \ud800 surrogate\x00", "a lone \ud800 surrogate"),
+    ],
+)
+def test_examples(text: str, expected: str) -> None:
+    assert normalize(text) == expected
+
+
+@given(st.text(st.characters(exclude_categories=["Cc", "Cs"], max_codepoint=0x2FF)))
+def test_clean_text_is_not_copied(text: str) -> None:
+    assert normalize(text) is text
