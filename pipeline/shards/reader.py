@@ -79,7 +79,7 @@ class Shard:
                 f"{self.path}: byte {len(data) - TAIL}: no index footer at the end; copy it again or rebuild it"
             )
         if index is None:
-            from .scan import foreign_index
+            from .foreign import foreign_index
 
             index = foreign_index(self.path, cache_dir)
         if expected is not None:
@@ -129,7 +129,7 @@ def read_index(path: str | Path, cache_dir: str | Path | None = None) -> Index:
     path = Path(path)
     index = _own_index(path, _map(path))
     if index is None:
-        from .scan import foreign_index
+        from .foreign import foreign_index
 
         index = foreign_index(path, cache_dir)
     return index

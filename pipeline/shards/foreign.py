@@ -1,0 +1,226 @@
+"""Token tars of other tools: an index made by a scan of their headers, kept for the next time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..atomic import atomic_file
+from ..errors import ConfigError, CorruptShardError, ShardError
+from .npy import MAX_HEADER, NpyError, NpyHeader, parse_npy
+from .reader import Index
+from .scan import CURE, Member, map_file, walk_or_raise
+
+CACHE_VARIABLE = "SHARDWRIGHT_CACHE"
+INDEX_VERSION = 1
+_EDGE = 1 << 20
+# The split that webdataset makes: directories keep their dots, the key ends at the first dot of the file's name.
+# Hidden files in directories (macOS writes "._x" beside "x") are no samples here; webdataset gives all of them one key.
+_SAMPLE = re.compile(r"((?:.*/|)[^./]+)\.([^/]*)\Z", re.DOTALL)
+_SKIPPED = re.compile(r"__[^/]*__(?:$|/)")  # members that webdataset skips as metadata
+
+
+def foreign_index(path: str | Path, cache_dir: str | Path | None = None) -> Index:
+    """Return where the documents of a plain webdataset tar lie, from the kept index or by a scan of the tar.
+
+    Each sample's tokens are its ``.npy`` field, or its only field whose name ends so: 1-D little-endian arrays of one
+    dtype among uint8, uint16, int32, uint32 and int64. The index is kept beside the tar as ``.NAME.index.npz``, or in
+    ``cache_dir`` (by default the directory that the environment variable ``SHARDWRIGHT_CACHE`` names) where the tar's
+    folder cannot be written; it is made anew when size, time or the first or last MiB of the tar change.
+
+    Raises as `scan_tar` does for damage, and ``ShardError`` naming shard, member and byte for duplicate and
+    scattered keys, samples without tokens, and arrays that are no token ids.
+    """
+    arrays, dtype = _kept(Path(path), cache_dir)
+    return Index(arrays["starts"], arrays["lengths"], dtype, {})
+
+
+def foreign_keys(path: str | Path, cache_dir: str | Path | None = None) -> list[str]:
+    """Return the key of each document that `foreign_index` finds, in the same order."""
+    arrays, _ = _kept(Path(path), cache_dir)
+    return json.loads(arrays["keys"].tobytes())
+
+
+def sample_parts(name: str) -> tuple[str, str] | None:
+    """Split a member's name into sample key and field as webdataset does; None for a member that is no sample.
+
+    >>> sample_parts("web.v1/0001.tokens.npy")
+    ('web.v1/0001', 'tokens.npy')
+    >>> sample_parts("README") is None, sample_parts("__meta__/a.json") is None
+    (True, True)
+    """
+    match = None if _SKIPPED.match(name) else _SAMPLE.match(name)
+    return (match[1], match[2].lower()) if match else None
+
+
+def _kept(path: Path, cache_dir: str | Path | None) -> tuple[dict[str, NDArray[Any]], np.dtype[Any]]:
+    with map_file(path) as data:
+        mark = _fingerprint(path, data)
+        places = _places(path, cache_dir)
+        for place in places:
+            found = _load(place, mark)
+            if found is not None:
+                return found, _dtype(found)
+        arrays = _scan(data, path)
+    for place in places:
+        if _save(place, {**arrays, "mark": np.frombuffer(mark.encode(), np.uint8)}):
+            break
+    return arrays, _dtype(arrays)
+
+
+def _dtype(arrays: dict[str, NDArray[Any]]) -> np.dtype[Any]:
+    return np.dtype(arrays["dtype"].tobytes().decode())
+
+
+def _places(path: Path, cache_dir: str | Path | None) -> list[Path]:
+    places = [path.with_name(f".{path.name}.index.npz")]
+    directory = cache_dir or os.environ.get(CACHE_VARIABLE)
+    if directory:
+        # The whole path is in the name: tars of one name in two directories have two indexes.
+        whole = hashlib.blake2b(os.fsencode(path.resolve()), digest_size=8).hexdigest()
+        places.append(Path(directory) / "index" / f"{path.name}.{whole}.npz")
+    return places
+
+
+def _fingerprint(path: Path, data: mmap.mmap) -> str:
+    edges = hashlib.blake2b(data[:_EDGE], digest_size=16)
+    edges.update(data[max(0, len(data) - _EDGE) :])
+    return f"{INDEX_VERSION} {len(data)} {path.stat().st_mtime_ns} {edges.hexdigest()}"
+
+
+def _load(place: Path, mark: str) -> dict[str, NDArray[Any]] | None:
+    """Return a kept index, or None where it is missing, damaged or of another tar: it is only a cache."""
+    try:
+        with np.load(place, allow_pickle=False) as kept:
+            if kept["mark"].tobytes().decode() != mark:
+                return None
+            arrays = {name: kept[name] for name in ("starts", "lengths", "keys", "dtype")}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError):
+        return None
+    sound = arrays["starts"].dtype == arrays["lengths"].dtype == np.int64
+    return arrays if sound and arrays["starts"].shape == arrays["lengths"].shape else None
+
+
+def _save(place: Path, arrays: dict[str, NDArray[Any]]) -> bool:
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(place) as file:
+            np.savez(file, allow_pickle=False, **arrays)
+    except OSError:  # a read-only folder or a full disk: the next place, or a scan each time
+        return False
+    return True
+
+
+def _scan(data: mmap.mmap, path: Path) -> dict[str, NDArray[Any]]:
+    starts: list[int] = []
+    lengths: list[int] = []
+    keys: list[str] = []
+    dtype: np.dtype[Any] | None = None
+    field = None
+    for key, fields in _samples(data, path):
+        field = field or _token_field(path, key, fields)
+        if field not in fields:
+            first = next(iter(fields.values()))
+            raise ShardError(
+                f"{path}: sample {key!r}, byte {first.offset}: no field .{field}, only {_listed(fields)}; "
+                "every sample must hold tokens under one field"
+            )
+        member = fields[field]
+        header = _header(data, path, member)
+        if dtype is None:
+            dtype = header.dtype
+        elif header.dtype != dtype:
+            raise ShardError(
+                f"{path}: member {member.name!r}, byte {member.data}: dtype {header.dtype}, but the members before "
+                f"have {dtype}; store all tokens of a dataset in one dtype"
+            )
+        starts.append(member.data + header.size)
+        lengths.append(header.items)
+        keys.append(key)
+    if dtype is None:
+        raise ShardError(f"{path}: no samples in this tar: no member is named KEY.npy; is it a token shard?")
+    return {
+        "starts": np.array(starts, np.int64),
+        "lengths": np.array(lengths, np.int64),
+        "keys": np.frombuffer(json.dumps(keys).encode(), np.uint8),
+        "dtype": np.frombuffer(dtype.str.encode(), np.uint8),
+    }
+
+
+def _samples(data: mmap.mmap, path: Path) -> Iterator[tuple[str, dict[str, Member]]]:
+    """Group the members of a tar by key; members of one key must be neighbours."""
+    seen: dict[str, int] = {}
+    current: str | None = None
+    fields: dict[str, Member] = {}
+    for member in walk_or_raise(data, path):
+        parts = sample_parts(member.name)
+        if parts is None or member.kind == b"5":
+            continue
+        if not member.is_file:
+            raise ShardError(
+                f"{path}: member {member.name!r}, byte {member.offset}: a link or device, which holds no data; "
+                "make the tar with --dereference --hard-dereference"
+            )
+        key, field = parts
+        if key != current:
+            if current is not None:
+                yield current, fields
+            if key in seen:
+                raise ShardError(
+                    f"{path}: member {member.name!r}, byte {member.offset}: key {key!r} came before, at byte "
+                    f"{seen[key]}, with other samples between; members of a sample must be neighbours, keys unique"
+                )
+            seen[key] = member.offset
+            current, fields = key, {}
+        if field in fields:
+            raise ShardError(
+                f"{path}: member {member.name!r}, byte {member.offset}: duplicate of the member at byte "
+                f"{fields[field].offset}; keys must be unique"
+            )
+        fields[field] = member
+    if current is not None:
+        yield current, fields
+
+
+def _token_field(path: Path, key: str, fields: dict[str, Member]) -> str:
+    if "npy" in fields:
+        return "npy"
+    named = [field for field in fields if field.endswith(".npy")]
+    if len(named) > 1:
+        raise ConfigError(
+            f"{path}: sample {key!r} has {len(named)} fields of arrays ({_listed(named)}); "
+            "name the one that holds the tokens .npy"
+        )
+    if not named:
+        raise ShardError(
+            f"{path}: sample {key!r} has no field .npy, only {_listed(fields)}; tokens are read from .npy, "
+            "text (.txt, .json, .jsonl) through TextDataset"
+        )
+    return named[0]
+
+
+def _header(data: mmap.mmap, path: Path, member: Member) -> NpyHeader:
+    try:
+        header = parse_npy(data[member.data : member.data + min(member.size, MAX_HEADER + 12)], member.size)
+    except NpyError as error:
+        raise CorruptShardError(f"{path}: member {member.name!r}, byte {member.data}: {error}; {CURE}") from error
+    if (member.data + header.size) % header.dtype.itemsize:
+        raise ShardError(
+            f"{path}: member {member.name!r}, byte {member.data}: tokens at byte {member.data + header.size} are not "
+            f"aligned to their {header.dtype.itemsize} bytes; write the array with numpy.save"
+        )
+    return header
+
+
+def _listed(fields: dict[str, Member] | list[str]) -> str:
+    return ", ".join(f".{field}" for field in fields)

@@ -1,0 +1,201 @@
+"""Token tars of other tools are indexed by a scan, strictly, and the index is kept."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import webdataset
+
+from pipeline.errors import ConfigError, CorruptShardError, ShardError, TruncatedShardError
+from pipeline.shards import foreign
+from pipeline.shards.foreign import foreign_index, foreign_keys, sample_parts
+from pipeline.shards.npy import NpyError, parse_npy
+from pipeline.shards.reader import Shard
+
+
+def npy(array: Any, version: tuple[int, int] = (1, 0)) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.asarray(array), version=version)
+    return file.getvalue()
+
+
+def tar_of(path: Path, *members: tuple[str, bytes]) -> Path:
+    with tarfile.open(path, "w") as tar:
+        for name, payload in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(payload)
+            tar.addfile(info, io.BytesIO(payload))
+    return path
+
+
+DOCUMENTS = [np.arange(n, dtype="<u2") for n in (3, 0, 500, 1)]
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Path:
+    path = tmp_path / "web-000.tar"
+    with webdataset.TarWriter(str(path)) as writer:
+        for j, document in enumerate(DOCUMENTS):
+            writer.write({"__key__": f"part.v1/{j:06d}", "npy": document, "json": {"n": j}})
+    return path
+
+
+def test_a_tar_of_webdatasets_own_writer_is_read_whole(shard: Path) -> None:
+    opened = Shard(shard)
+    assert [opened.document(j).tolist() for j in range(len(opened))] == [d.tolist() for d in DOCUMENTS]
+    assert opened.dtype == np.dtype("<u2")
+    assert foreign_keys(shard) == [f"part.v1/{j:06d}" for j in range(4)]
+
+
+@pytest.mark.parametrize("dtype", ["|u1", "<u2", "<i4", "<u4", "<i8"])
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_every_npy_version_and_integer_width_is_read(tmp_path: Path, dtype: str, version: tuple[int, int]) -> None:
+    path = tar_of(tmp_path / "a.tar", ("a.npy", npy(np.arange(7, dtype=dtype), version)))
+    assert Shard(path).document(0).tolist() == list(range(7))
+    assert Shard(path).dtype == np.dtype(dtype)
+
+
+def test_the_index_is_kept_beside_the_tar_and_used(shard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = foreign_index(shard)
+    assert (shard.parent / f".{shard.name}.index.npz").exists()
+    monkeypatch.setattr(foreign, "_scan", lambda *_: pytest.fail("scanned again"))
+    again = foreign_index(shard)
+    assert again.starts.tolist() == first.starts.tolist()
+    assert again.lengths.tolist() == [3, 0, 500, 1]
+
+
+def test_a_changed_tar_is_scanned_again_and_a_cut_one_found(shard: Path) -> None:
+    foreign_index(shard)
+    stamp = shard.stat().st_mtime_ns
+    tar_of(shard, ("a.npy", npy(np.arange(9, dtype="<u2"))))
+    os.utime(shard, ns=(stamp, stamp))
+    assert foreign_index(shard).lengths.tolist() == [9]
+    shard.write_bytes(shard.read_bytes()[:1024])
+    with pytest.raises(TruncatedShardError):
+        foreign_index(shard)
+
+
+def test_a_damaged_kept_index_is_made_again(shard: Path) -> None:
+    wanted = foreign_index(shard).starts.tolist()
+    kept = shard.parent / f".{shard.name}.index.npz"
+    for raw in (b"", b"junk", kept.read_bytes()[:-30]):
+        kept.write_bytes(raw)
+        assert foreign_index(shard).starts.tolist() == wanted
+
+
+def test_a_folder_that_cannot_be_written_gets_its_index_in_the_cache(
+    shard: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    save = foreign._save
+
+    def read_only_beside(place: Path, arrays: dict[str, Any]) -> bool:
+        return place.parent != shard.parent and save(place, arrays)
+
+    monkeypatch.setattr(foreign, "_save", read_only_beside)
+    foreign_index(shard, cache)
+    assert len(list((cache / "index").iterdir())) == 1
+    monkeypatch.setenv(foreign.CACHE_VARIABLE, str(tmp_path / "other"))
+    foreign_index(shard)
+    assert len(list((tmp_path / "other" / "index").iterdir())) == 1
+    monkeypatch.setattr(foreign, "_scan", lambda *_: pytest.fail("scanned again"))
+    assert foreign_index(shard, cache).lengths.tolist() == [3, 0, 500, 1]
+
+
+ONE = npy(np.arange(3, dtype="<u2"))
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ([("a.npy", ONE), ("a.npy", ONE)], "'a.npy', byte 1024: duplicate of the member at byte 0"),
+        ([("a.npy", ONE), ("b.npy", ONE), ("a.json", b"{}")], "'a.json', byte 2048: key 'a' came before, at byte 0"),
+        ([("a.npy", ONE), ("b.json", b"{}")], "sample 'b', byte 1024: no field .npy, only .json"),
+        ([("a.json", b"{}")], "sample 'a' has no field .npy, only .json"),
+        ([("a.x.npy", ONE), ("a.y.npy", ONE)], "2 fields of arrays .*x.npy, .y.npy"),
+        ([("a.npy", ONE), ("b.npy", npy(np.arange(3, dtype="<u4")))], "'b.npy', byte 1536: dtype uint32, .* uint16"),
+        ([("a.npy", npy(np.arange(4, dtype=">u2")))], "'a.npy', byte 512: dtype '>u2'"),
+        ([("a.npy", npy(np.ones(4)))], "dtype '<f8'"),
+        ([("a.npy", npy(np.zeros((2, 2), "<u2")))], r"shape \(2, 2\)"),
+        ([("a.npy", npy(np.array(3, "<u2")))], r"shape \(\)"),
+        ([("a.npy", ONE[:-1])], "3 items of uint16 take 134 bytes .* is 133"),
+        ([("a.npy", b"PK\3\4")], "no npy array"),
+        ([("README", b"hello")], "no samples"),
+    ],
+)
+def test_what_is_no_token_sample_is_refused_by_shard_member_and_byte(
+    tmp_path: Path, members: list[tuple[str, bytes]], message: str
+) -> None:
+    path = tar_of(tmp_path / "a.tar", *members)
+    with pytest.raises((ShardError, ConfigError), match=message) as caught:
+        foreign_index(path)
+    assert str(path) in str(caught.value)
+
+
+def test_links_are_refused_and_directories_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as tar:
+        folder = tarfile.TarInfo("web.v1")
+        folder.type = tarfile.DIRTYPE
+        tar.addfile(folder)
+        info = tarfile.TarInfo("web.v1/a.npy")
+        info.size = len(ONE)
+        tar.addfile(info, io.BytesIO(ONE))
+        assert foreign_keys_after(tar, path) == ["web.v1/a"]
+        link = tarfile.TarInfo("web.v1/b.npy")
+        link.type, link.linkname = tarfile.LNKTYPE, "web.v1/a.npy"
+        tar.addfile(link)
+    with pytest.raises(ShardError, match=r"b\.npy.*link"):
+        foreign_index(path)
+
+
+def foreign_keys_after(tar: tarfile.TarFile, path: Path) -> list[str]:
+    """Keys of the members written so far, closed as a tar of its own."""
+    tar.fileobj.flush()  # type: ignore[union-attr]
+    copy = path.with_name("copy.tar")
+    copy.write_bytes(path.read_bytes() + bytes(1024))
+    return foreign_keys(copy)
+
+
+def test_names_split_as_webdataset_splits_them() -> None:
+    from webdataset.tariterators import base_plus_ext
+
+    for name in ["a.npy", "d.x/a.b.npy", "d.x/a", "./a.npy", "a/b/c.1.json", "noext", "a..npy"]:
+        assert (sample_parts(name) or (None, None)) == base_plus_ext(name), name
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }",
+        b"{'descr': __import__('os'), 'fortran_order': False, 'shape': (1,), }",
+        b"{'descr': [('a', '<u2')], 'fortran_order': False, 'shape': (1,), }",
+        b"{'descr': '<u2', 'fortran_order': False, 'shape': (True,), }",
+        b"{'descr': '<u2', 'fortran_order': False, 'shape': (-1,), }",
+        b"{'descr': '<u2', 'shape': (1,), }",
+        b"(" * 3000,
+        b"\xff\xfe",
+        b"",
+    ],
+)
+def test_hostile_npy_headers_are_refused_without_being_run(header: bytes) -> None:
+    raw = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(2)
+    with pytest.raises(NpyError):
+        parse_npy(raw, len(raw))
+
+
+def test_a_claim_of_a_huge_npy_header_is_refused() -> None:
+    with pytest.raises(NpyError, match="4294967295"):
+        parse_npy(b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + bytes(100), 112)
+
+
+def test_a_wrong_npy_header_names_the_place(tmp_path: Path) -> None:
+    path = tar_of(tmp_path / "a.tar", ("a.npy", ONE), ("b.npy", b"\x93NUMPY\x09" + ONE[7:]))
+    with pytest.raises(CorruptShardError, match=r"'b.npy', byte 1536: npy version 9.0"):
+        foreign_index(path)

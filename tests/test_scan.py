@@ -1,0 +1,171 @@
+"""Foreign tars: every damage is named, every honest dialect is read."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.errors import CorruptShardError, ShardError, TruncatedShardError
+from pipeline.shards.scan import Member, iter_members, scan_tar, walk
+
+NAMES = ["a.txt", "folder/" + "b" * 120 + ".txt", "folder.v1/" + "ü" * 60 + ".json", "empty.txt"]
+PAYLOADS = [b"hello", b"x" * 1500, "grüße".encode(), b""]
+
+
+def make_tar(path: Path, format: int = tarfile.GNU_FORMAT, names: list[str] = NAMES, pax: bool = False) -> Path:
+    with tarfile.open(path, "w", format=format) as tar:
+        for name, payload in zip(names, PAYLOADS, strict=True):
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = len(payload), 1.5 if pax else 1
+            tar.addfile(info, io.BytesIO(payload))
+    return path
+
+
+def plain_tar(path: Path) -> Path:
+    """A ustar of four small members without the padding to 10,240 bytes that Python appends."""
+    make_tar(path, tarfile.USTAR_FORMAT, ["a.txt", "b.txt", "c.txt", "d.txt"])
+    end = scan_tar(path)[-1].data
+    path.write_bytes(path.read_bytes()[: end + 1024])
+    return path
+
+
+@pytest.mark.parametrize("format", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_gnu_long_names_and_pax_paths_are_read_as_tarfile_reads_them(tmp_path: Path, format: int) -> None:
+    path = make_tar(tmp_path / "a.tar", format, pax=True)
+    with tarfile.open(path) as tar:
+        wanted = [(info.name, info.offset_data, info.size) for info in tar.getmembers()]
+    assert [(member.name, member.data, member.size) for member in scan_tar(path)] == wanted
+    assert [name for name, _, _ in wanted] == NAMES
+
+
+def test_ustar_prefixes_are_part_of_the_name(tmp_path: Path) -> None:
+    names = ["d" * 80 + "/" + "e" * 60 + ".txt", "b.txt", "c.txt", "d.txt"]
+    path = make_tar(tmp_path / "a.tar", tarfile.USTAR_FORMAT, names)
+    assert [member.name for member in scan_tar(path)] == names
+
+
+def test_base_256_sizes_are_read(tmp_path: Path) -> None:
+    path = plain_tar(tmp_path / "a.tar")
+    raw = bytearray(path.read_bytes())
+    raw[124:136] = b"\x80" + (5).to_bytes(11, "big")
+    raw[148:156] = b" " * 8
+    raw[148:156] = b"%06o\0 " % sum(raw[:512])
+    path.write_bytes(raw)
+    assert scan_tar(path)[0].size == 5
+
+
+def test_pax_size_overrides_the_header(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo("a.txt")
+        info.size, info.pax_headers = 700, {"size": "700"}
+        tar.addfile(info, io.BytesIO(b"y" * 700))
+    raw = bytearray(path.read_bytes())
+    header = scan_tar(path)[0].data - 512
+    raw[header + 124 : header + 136] = b"00000000000\0"
+    raw[header + 148 : header + 156] = b" " * 8
+    raw[header + 148 : header + 156] = b"%06o\0 " % sum(raw[header : header + 512])
+    path.write_bytes(raw)
+    assert scan_tar(path)[0].size == 700
+
+
+def test_iter_members_yields_texts_in_file_order(tmp_path: Path) -> None:
+    path = make_tar(tmp_path / "a.tar")
+    assert list(iter_members(path, [".txt"])) == [(NAMES[j], PAYLOADS[j]) for j in (0, 1, 3)]
+    assert list(iter_members(path, [".json", ".txt"])) == list(zip(NAMES, PAYLOADS, strict=True))
+
+
+def damaged(path: Path, raw: bytes) -> str:
+    path.write_bytes(raw)
+    with pytest.raises(ShardError) as caught:
+        scan_tar(path)
+    assert str(path) in str(caught.value)
+    assert "byte" in str(caught.value)
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+def test_cuts_are_named_where_tarfile_ends_quietly(tmp_path: Path) -> None:
+    path = plain_tar(tmp_path / "a.tar")
+    raw, members = path.read_bytes(), scan_tar(path)
+    third = members[2]
+    between = damaged(path, raw[: third.offset])
+    assert "TruncatedShardError" in between
+    assert "'b.txt'" in between
+    assert "between members" in between
+    assert f"byte {third.offset}" in between
+    with tarfile.open(path, "r|") as quiet:
+        assert len(list(quiet)) == 2
+    assert "inside the header" in damaged(path, raw[: third.offset + 100])
+    payload = damaged(path, raw[: third.data + 3])
+    assert "TruncatedShardError" in payload
+    assert "'c.txt'" in payload
+    assert "inside the payload" in payload
+    assert "end-of-archive" in damaged(path, raw[:-512])
+    assert "TruncatedShardError" in damaged(path, raw[:-1])
+
+
+def test_every_cut_anywhere_is_a_truncation(tmp_path: Path) -> None:
+    path = plain_tar(tmp_path / "a.tar")
+    raw = path.read_bytes()
+    for size in range(1, len(raw)):
+        last = list(walk(raw[:size]))[-1]
+        assert not isinstance(last, Member), size
+        assert last.cut or size < 512, (size, last)
+    path.write_bytes(b"")
+    with pytest.raises(TruncatedShardError, match="empty"):
+        scan_tar(path)
+
+
+def test_zeroed_blocks_and_bytes_after_the_end_are_corruption(tmp_path: Path) -> None:
+    path = plain_tar(tmp_path / "a.tar")
+    raw, members = path.read_bytes(), scan_tar(path)
+    at = members[1].offset
+    message = damaged(path, raw[:at] + bytes(512) + raw[at + 512 :])
+    assert "CorruptShardError" in message
+    assert f"byte {at}: a zeroed block" in message
+    assert "'a.txt'" in message
+    assert "after the end" in damaged(path, raw + b"garbage".ljust(512))
+    assert "CorruptShardError" in damaged(path, raw + b"\0" * 100 + b"x")
+    assert scan_tar(plain_tar(path)) == members  # and zeros after the end are padding
+    path.write_bytes(raw + bytes(9216))
+    assert scan_tar(path) == members
+
+
+def test_any_flipped_header_byte_is_found(tmp_path: Path) -> None:
+    path = plain_tar(tmp_path / "a.tar")
+    raw, member = path.read_bytes(), scan_tar(path)[1]
+    for at in range(member.offset, member.offset + 512):
+        for flip in (0x01, 0x80):
+            broken = raw[:at] + bytes([raw[at] ^ flip]) + raw[at + 1 :]
+            found = list(walk(broken))
+            same = isinstance(found[-1], Member) and found == scan_tar(path)
+            # The two bytes that end the checksum field may be NUL or space; their flips change nothing that is read.
+            assert not isinstance(found[-1], Member) or (same and at - member.offset in range(148, 156)), at
+
+
+def test_compressed_and_other_files_are_refused_by_what_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    for head, kind in [(b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd")]:
+        assert kind in damaged(path, head + b"\1" * 600)
+    assert "not a tar" in damaged(path, b"{" * 2048)
+
+
+def test_sparse_members_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT, pax_headers={}) as tar:
+        info = tarfile.TarInfo("a.txt")
+        info.pax_headers = {"GNU.sparse.major": "1"}
+        tar.addfile(info)
+    with pytest.raises(CorruptShardError, match="sparse"):
+        scan_tar(path)
+
+
+@given(st.binary(max_size=3000))
+def test_arbitrary_bytes_never_crash_the_walk(raw: bytes) -> None:
+    for item in walk(raw):
+        assert isinstance(item, tuple)
