@@ -1,0 +1,46 @@
+"""How much of a document is source code, markup or data instead of prose."""
+
+from __future__ import annotations
+
+import re
+
+from filters.page import Page, share
+
+_STATEMENT = re.compile(
+    r"""
+      [{}();\\]\s*$ | ^\s*[{}<\])] | =>|->|::|&&|\|\||[!=]=|[+*/-]= |
+      ^\s*(?: [$@%]\w | \#include\b | \#!/ | // | /\*  | \*/ | >>>\s ) |
+      ^\s*(?: import\s[\w.,\s]+$ | from\s[\w.]+\simport\b | (?:async\s)?def\s\w+\s*\( | class\s\w+[\w(),.\s]*:\s*$ |
+              (?:if|elif|while|for|with|try|except|else|finally)\b[^.?!]*:\s*$ | return\b[^.?!]*[;)\]}]?\s*$ |
+              (?:public|private|protected|static|const|let|var|function|struct|enum|sub|use|my|package|typedef|void)\s
+              [^.?!]*[({;=]) |
+      ^\s*[\w.\[\]'"$>-]+\s*(?:=|:=|\+=)\s*\S | \w\([^()\s]*\)[\s;,.:\[)]*$ | </?\w+[^<>]*>
+    """,
+    re.VERBOSE,
+)
+
+
+def code_line_ratio(page: Page) -> float:
+    """Return the share of lines that look like source code or markup, in any of the usual languages.
+
+    Telling signs are brackets and semicolons at line ends, operators, assignments, keywords where they begin a
+    statement, calls, tags. A line of prose about code may pass for code, a comment for prose; of whole documents the
+    ratio parts programs from prose well.
+
+    >>> code_line_ratio(Page("def double(x):\\n    return x * 2\\n\\nWe double it."))
+    0.6666666666666666
+    """
+    return share(sum(_STATEMENT.search(line) is not None for line in page.lines), len(page.lines))
+
+
+def code_symbol_ratio(page: Page) -> float:
+    r"""Return the share of visible characters that are ``{}[]()<>;=+*/\|&^~@#$%_`` or backquotes.
+
+    >>> code_symbol_ratio(Page("a[i] = 0;"))
+    0.5714285714285714
+    """
+    visible = "".join(page.text.split())
+    return share(len(visible) - len(visible.translate(_WITHOUT_SYMBOLS)), len(visible))
+
+
+_WITHOUT_SYMBOLS = str.maketrans("", "", "{}[]()<>;=+*/\\|&^~@#$%_`")
