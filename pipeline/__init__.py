@@ -1,0 +1,39 @@
+"""shardwright: raw text in, training batches out, and nothing lost, doubled or leaked on the way.
+
+    documents -> filters -> dedup -> tokens -> shards      pipeline.build(...), scripts/build_shards.py   (once)
+    shards -> order -> sequences -> batches -> device      pipeline.ShardDataset(...)                     (every run)
+
+The rooms, and what each may import:
+
+    errors.py, atomic.py   what everyone shares
+    shards/                the format: writer, reader, manifest, storage. NumPy and the standard library
+    text/                  documents, normalising, tokenizers. Loaded only when text is read
+    build/                 raw text -> shards. Never torch, never stream/
+    stream/                shards -> batches. Never build/
+
+Names are imported when first used, so that streaming loads nothing that only building needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOME = {
+    "ShardDataset": "pipeline.stream.stages",
+    "Stream": "pipeline.stream.stages",
+    "Manifest": "pipeline.shards.manifest",
+}
+
+__all__ = sorted(_HOME)
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'pipeline' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOME]

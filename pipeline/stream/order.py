@@ -1,0 +1,183 @@
+"""The order of a stream, as pure integer arithmetic: seed, epoch and position give shard, document and token.
+
+A split has ``S`` shards and ``T`` tokens; sequence ``n`` of its endless stream begins at token ``n * stride``.
+
+    hash        a permutation sorts a bijective 64-bit mix of the index, under a key named by its parts
+    epoch       e permutes the shards by (seed, e) and cuts them into ceil(S / window) near-equal windows;
+                window w permutes its documents by (seed, e, w)
+    sequences   A(e) = ceil(e * T / stride) is the first sequence that begins in epoch e, N = A(e + 1) - A(e)
+    lanes       C read heads equally spaced over the epoch: global sequence i of epoch e has
+                row, lane = divmod(i - A, C) and is stream sequence A + lane * (N // C) + min(lane, N % C) + row
+
+Everything about resuming follows: the place is ``i``, and nothing is replayed. Counts are Python integers, so no
+epoch is too late for them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+_WINDOW_DOCUMENTS = 120_000  # documents that a default window holds, where its bounds allow
+_WINDOW_SHARDS = (4, 64)
+_LIVE_DOCUMENTS = 32_000_000  # documents of all windows that the lanes keep open
+
+
+def derive_key(tag: str, *parts: int | str) -> int:
+    """Return a 64-bit key for named parts: blake2b of their JSON, so that no two lists of parts share one.
+
+    >>> derive_key("shards", 0, 1) == derive_key("shards", 0, 1)
+    True
+    >>> derive_key("shards", 0, 1) == derive_key("shards", 1, 0)
+    False
+    """
+    return int.from_bytes(hashlib.blake2b(json.dumps([tag, *parts]).encode(), digest_size=8).digest(), "little")
+
+
+def mix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Mix 64-bit integers bijectively (the finaliser of SplitMix64, Steele et al. 2014)."""
+    x = x ^ (x >> np.uint64(30))
+    x = x * np.uint64(0xBF58476D1CE4E5B9)
+    x = x ^ (x >> np.uint64(27))
+    x = x * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def permutation(n: int, key: int) -> NDArray[np.int64]:
+    """Return a permutation of ``range(n)`` under ``key``; distinct mixes leave no ties to break.
+
+    >>> sorted(permutation(5, derive_key("example"))) == [0, 1, 2, 3, 4]
+    True
+    """
+    index = np.arange(n, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return np.argsort(mix64(mix64(index) ^ np.uint64(key)))
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """Where sequences begin: ``tokens`` in an epoch, ``stride`` tokens apart, ``lanes`` read heads.
+
+    >>> order = Sequences(tokens=10, stride=4, lanes=2)
+    >>> [order.first(e) for e in range(4)]
+    [0, 3, 5, 8]
+    >>> [order.locate(i) for i in range(5)]
+    [(0, 0), (0, 2), (0, 1), (1, 3), (1, 4)]
+    """
+
+    tokens: int
+    stride: int
+    lanes: int
+
+    def first(self, epoch: int) -> int:
+        """Return A(epoch): the first sequence that begins in it."""
+        return -(-epoch * self.tokens // self.stride)
+
+    def epoch(self, i: int) -> int:
+        """Return the epoch in which global sequence ``i`` begins."""
+        return i * self.stride // self.tokens
+
+    def locate(self, i: int) -> tuple[int, int]:
+        """Return the epoch and the stream sequence ``n`` of global sequence ``i``."""
+        epoch = self.epoch(i)
+        first = self.first(epoch)
+        row, lane = divmod(i - first, self.lanes)
+        return epoch, self.lane_start(epoch, lane) + row
+
+    def lane_start(self, epoch: int, lane: int) -> int:
+        """Return the stream sequence at which ``lane`` begins to read ``epoch``."""
+        first = self.first(epoch)
+        share, over = divmod(self.first(epoch + 1) - first, self.lanes)
+        return first + lane * share + min(lane, over)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A run of shards whose documents are shuffled together: its number, its shards, its place in the epoch."""
+
+    number: int
+    shards: tuple[int, ...]
+    first_token: int
+    first_document: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochOrder:
+    """One epoch's shards in their order, cut into windows.
+
+    ``starts`` and ``document_starts`` hold, for each window and the end, how many tokens and documents come before.
+    """
+
+    shards: NDArray[np.int64]
+    cuts: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    document_starts: NDArray[np.int64]
+
+    def window_of_token(self, token: int) -> int:
+        return int(np.searchsorted(self.starts, token, side="right")) - 1
+
+    def window_of_document(self, document: int) -> int:
+        return int(np.searchsorted(self.document_starts, document, side="right")) - 1
+
+    def window_shards(self, number: int) -> list[int]:
+        return self.shards[self.cuts[number] : self.cuts[number + 1]].tolist()
+
+
+class ShardOrder:
+    """The order of shards and documents over epochs.
+
+    ``documents`` and ``tokens`` hold the counts of every shard; ``seed`` None keeps the order of the files; ``name`` is
+    part of every key, so that sources of one seed are shuffled apart.
+    """
+
+    def __init__(self, documents: list[int], tokens: list[int], window: int, seed: int | None, name: str = "") -> None:
+        self.documents = np.asarray(documents, dtype=np.int64)
+        self.tokens = np.asarray(tokens, dtype=np.int64)
+        self.window = window
+        self.seed = seed
+        self.name = name
+        self.epoch = lru_cache(maxsize=3)(self._epoch)
+
+    @property
+    def windows(self) -> int:
+        """How many windows an epoch has."""
+        return -(-len(self.tokens) // self.window)
+
+    def _epoch(self, epoch: int) -> EpochOrder:
+        count, windows = len(self.tokens), self.windows
+        shards = np.arange(count) if self.seed is None else permutation(count, self._key("shards", epoch))
+        cuts = np.arange(windows + 1) * count // windows
+        before = [np.concatenate([[0], np.cumsum(values[shards])])[cuts] for values in (self.tokens, self.documents)]
+        return EpochOrder(shards, cuts, *before)
+
+    def document_order(self, epoch: int, window: int, count: int) -> NDArray[np.int64] | None:
+        """Return the order of a window's ``count`` documents, or None where they stay as they are."""
+        return None if self.seed is None else permutation(count, self._key("documents", epoch, window))
+
+    def _key(self, tag: str, *parts: int) -> int:
+        assert self.seed is not None
+        return derive_key(tag, self.name, self.seed, *parts)
+
+
+def default_window(shards: int, documents: int) -> int:
+    """Return how many shards make 120,000 documents, between 4 and 64, at most all.
+
+    >>> default_window(16, 100_000), default_window(1000, 1_000_000), default_window(10_000, 10_000_000)
+    (16, 64, 64)
+    """
+    low, high = _WINDOW_SHARDS
+    enough = -(-_WINDOW_DOCUMENTS * shards // max(1, documents))
+    return max(1, min(shards, high, max(low, enough)))
+
+
+def default_lanes(shards: int, documents: int, window: int) -> int:
+    """Return 48 lanes, or 96, 192, 384 with thousands of shards, fewer where their windows would not fit memory."""
+    lanes = 48
+    while lanes < 384 and shards > 40 * lanes:
+        lanes *= 2
+    held = max(1, documents * window // max(1, shards))
+    return max(1, min(lanes, _LIVE_DOCUMENTS // held))

@@ -1,0 +1,138 @@
+"""What a chain of stages amounts to: one frozen value, from which any process can make the same stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch.distributed as dist
+
+from ..errors import ConfigError
+from .batches import DocumentCollator, PackCollator
+from .data import Data
+from .device import is_cuda
+from .order import ShardOrder, default_lanes, default_window
+from .sequences import DocumentSequences, PackedSequences
+from .windows import ShardPool, TokenStream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackLayout:
+    """Sequences of ``seq_len`` tokens every ``stride``, labels ``shift`` ahead."""
+
+    seq_len: int
+    stride: int
+    shift: int
+    boundaries: bool
+    same_labels: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentLayout:
+    """Documents, one a sequence, cut and padded."""
+
+    max_length: int | None = None
+    pad_to_multiple_of: int = 1
+    same_labels: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that the stages said.
+
+    ``seed`` None keeps the order of the files; ``window`` and ``lanes`` None are chosen from the data; ``rank`` None
+    asks torch.distributed; ``steps`` and ``batch_steps`` are what users put before and after batching.
+    """
+
+    data: Data
+    epochs: int | None = None
+    seed: int | None = None
+    window: int | None = None
+    lanes: int | None = None
+    max_open_shards: int = 512
+    layout: PackLayout | DocumentLayout | None = None
+    steps: tuple[Callable[..., Any], ...] = ()
+    batch_size: int | None = None
+    drop_last: bool = False
+    batch_steps: tuple[Callable[..., Any], ...] = ()
+    take: int | None = None
+    rank: int | None = None
+    world_size: int = 1
+    device: str | None = None
+    numpy: bool = False
+    prefetch: int = 0
+
+    def topology(self) -> tuple[int, int]:
+        """Return rank and world size: as stated, else torch.distributed's where it is initialised, else 0 of 1."""
+        if self.rank is not None:
+            return self.rank, self.world_size
+        if dist.is_available() and dist.is_initialized():
+            return dist.get_rank(), dist.get_world_size()
+        return 0, 1
+
+    def order_shape(self) -> tuple[int, int]:
+        """Return the window (in shards) and the lanes in force."""
+        shards, documents = len(self.data.documents), sum(self.data.documents)
+        window = min(self.window or default_window(shards, documents), max(1, shards))
+        lanes = 1 if self.seed is None else default_lanes(shards, documents, window)
+        return window, self.lanes or lanes
+
+    def core(self, dense: bool) -> PackedSequences | DocumentSequences:
+        """Make the random-access core; ``dense`` says that its caller draws all sequences of its lanes in order."""
+        window, lanes = self.order_shape()
+        order = ShardOrder(self.data.documents, self.data.tokens, window, self.seed, self.data.name)
+        pool = ShardPool(self.data.open, self.max_open_shards)
+        stream = TokenStream(order, pool, self.data.dtype, keep=lanes + 8)
+        if isinstance(self.layout, PackLayout):
+            layout = self.layout
+            _refuse_empty(stream.tokens_per_epoch, "tokens", self.data)
+            return PackedSequences(
+                stream,
+                seq_len=layout.seq_len,
+                stride=layout.stride,
+                extra=layout.shift,
+                lanes=lanes,
+                epochs=self.epochs,
+                dense=dense and lanes % self.topology()[1] == 0,
+            )
+        _refuse_empty(stream.documents_per_epoch, "documents", self.data)
+        return DocumentSequences(stream, lanes=lanes, epochs=self.epochs)
+
+    def collator(self) -> PackCollator | DocumentCollator:
+        """Make the collator; for a GPU, packs stay in their stored width until they are there."""
+        eos_id = self.data.eos_id
+        narrow = is_cuda(self.device) and not self.steps and not self.batch_steps
+        if isinstance(self.layout, PackLayout):
+            layout = self.layout
+            return PackCollator(
+                seq_len=layout.seq_len,
+                shift=layout.shift,
+                eos_id=eos_id,
+                boundaries=layout.boundaries,
+                same_labels=layout.same_labels,
+                dtype=self.data.dtype if narrow else np.dtype(np.int64),
+            )
+        documents = self.layout or DocumentLayout()
+        return DocumentCollator(
+            max_length=documents.max_length,
+            pad_to_multiple_of=documents.pad_to_multiple_of,
+            eos_id=eos_id,
+            same_labels=documents.same_labels,
+        )
+
+    def shape(self) -> dict[str, Any]:
+        """Return what the order depends on: a state made under one shape is refused under another."""
+        window, lanes = self.order_shape()
+        shape: dict[str, Any] = {"split": self.data.split, "seed": self.seed, "window": window, "lanes": lanes}
+        shape["epochs"] = self.epochs
+        shape["kind"] = "pack" if isinstance(self.layout, PackLayout) else "documents"
+        if isinstance(self.layout, PackLayout):
+            shape |= {"seq_len": self.layout.seq_len, "stride": self.layout.stride}
+        return {**shape, "data": {self.data.name: self.data.fingerprint}}
+
+
+def _refuse_empty(count: int, what: str, data: Data) -> None:
+    if count == 0:
+        raise ConfigError(f"split {data.split!r} holds no {what}: there is nothing to stream; build it from more input")

@@ -1,0 +1,56 @@
+"""The order of a stream by the letter of its definition, with lists and loops, for tests to hold the real one to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pipeline.stream.order import derive_key, permutation
+
+
+@dataclass
+class Oracle:
+    """``shards``: documents of each shard, each a list of ids."""
+
+    shards: list[list[list[int]]]
+    seed: int | None
+    window: int
+    lanes: int
+
+    def documents(self, epoch: int) -> list[list[int]]:
+        """All documents of an epoch in stream order."""
+        count = len(self.shards)
+        order = (
+            list(range(count)) if self.seed is None else permutation(count, derive_key("shards", "", self.seed, epoch))
+        )
+        windows = math.ceil(count / self.window)
+        found: list[list[int]] = []
+        for w in range(windows):
+            members = [self.shards[s] for s in order[w * count // windows : (w + 1) * count // windows]]
+            pool = [document for shard in members for document in shard]
+            if self.seed is not None:
+                pool = [pool[j] for j in permutation(len(pool), derive_key("documents", "", self.seed, epoch, w))]
+            found += pool
+        return found
+
+    def tokens(self, epochs: int) -> list[int]:
+        return [token for e in range(epochs) for document in self.documents(e) for token in document]
+
+    def global_order(self, per_epoch: int, stride: int, epochs: int) -> list[int]:
+        """Stream sequences (or documents) ``n`` in global order, for whole epochs of ``per_epoch`` tokens."""
+        order: list[int] = []
+        for e in range(epochs):
+            first, after = math.ceil(e * per_epoch / stride), math.ceil((e + 1) * per_epoch / stride)
+            count = after - first
+            sizes = [count // self.lanes + (lane < count % self.lanes) for lane in range(self.lanes)]
+            starts = [first + sum(sizes[:lane]) for lane in range(self.lanes)]
+            for row in range(max(sizes, default=0)):
+                order += [starts[lane] + row for lane in range(self.lanes) if row < sizes[lane]]
+        return order
+
+    def sequences(self, seq_len: int, stride: int, epochs: int) -> list[list[int]]:
+        """Inputs and the one label after them, of every global sequence, cut at the last token of the last epoch."""
+        tokens = self.tokens(epochs)
+        per_epoch = len(tokens) // epochs
+        order = self.global_order(per_epoch, stride, epochs)
+        return [tokens[n * stride : n * stride + seq_len + 1] for n in order]

@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pipeline
+from pipeline.errors import ConfigError, StateError
+from tests.oracle import Oracle
+from tests.shard_samples import make_documents, write_dataset
+
+
+def interleave(ranks: list[list[Any]], start: int = 0) -> list[Any]:
+    """Put the ranks' sequences back into global order."""
+    order = [ranks[i % len(ranks)] for i in range(start, start + len(ranks))]
+    return [row for rows in zip(*order, strict=True) for row in rows]
+
+
+def rows_of(stream: pipeline.Stream) -> list[list[int]]:
+    """The rows of all batches, each cut where its labels cease to count."""
+    return [row for batch in stream for row in batch["input_ids"].tolist()]
+
+
+def run(make: Any, world_size: int, batch: int, state: dict[str, Any] | None = None) -> list[list[int]]:
+    ranks = []
+    for rank in range(world_size):
+        stream = make().shard(rank, world_size).batch(batch)
+        if state:
+            stream.load_state_dict(state)
+        ranks.append(rows_of(stream))
+    return interleave(ranks, state["i"] if state else 0)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("resume") / "data"
+    write_dataset(directory, [make_documents(n, seed=n) for n in (30, 1, 25, 40, 8)])
+    return directory
+
+
+def shards_of(directory: Path) -> list[list[list[int]]]:
+    from pipeline.shards.reader import Shard
+
+    shards = [Shard(path) for path in sorted(directory.glob("train-*.tar"))]
+    return [[shard.document(j).tolist() for j in range(len(shard))] for shard in shards]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.lists(st.integers(0, 12), max_size=8), min_size=1, max_size=6).filter(
+        lambda s: sum(map(sum, s)) > 0
+    ),
+    window=st.integers(1, 7),
+    lanes=st.integers(1, 9),
+    seq_len=st.integers(1, 9),
+    stride=st.integers(1, 9),
+    epochs=st.integers(1, 3),
+    world_size=st.integers(1, 4),
+    batch=st.integers(1, 5),
+    shuffled=st.booleans(),
+)
+def test_the_stream_equals_its_definition_for_any_shape(
+    tmp_path_factory: pytest.TempPathFactory,
+    sizes: list[list[int]],
+    window: int,
+    lanes: int,
+    seq_len: int,
+    stride: int,
+    epochs: int,
+    world_size: int,
+    batch: int,
+    shuffled: bool,
+) -> None:
+    stride = min(stride, seq_len)
+    generator = np.random.default_rng(0)
+    shards = [[generator.integers(1, 60_000, size=n).astype("<u2") for n in shard] for shard in sizes]
+    directory = tmp_path_factory.mktemp("oracle") / "data"
+    write_dataset(directory, shards)
+
+    def make() -> pipeline.Stream:
+        stream = pipeline.ShardDataset(directory, epochs=epochs)
+        return (stream.shuffle(seed=3, window=window, lanes=lanes) if shuffled else stream).pack(seq_len, stride=stride)
+
+    if shuffled:
+        oracle = Oracle([[d.tolist() for d in s] for s in shards], 3, min(window, len(shards)), lanes)
+    else:
+        oracle = Oracle([[d.tolist() for d in s] for s in shards], None, 1, 1)
+    expected = oracle.sequences(seq_len, stride, epochs)
+    ranks = []
+    for rank in range(world_size):
+        rows = []
+        for b in make().shard(rank, world_size).batch(batch):
+            rows += zip(b["input_ids"].tolist(), b["labels"].tolist(), strict=True)
+        ranks.append(rows)
+    got = interleave(ranks)
+    assert len(got) == -(-len(expected) // (world_size * batch)) * world_size * batch
+    for (ids, labels), tokens in zip(got, [*expected, *[[]] * (len(got) - len(expected))], strict=True):
+        inputs, following = tokens[:seq_len], tokens[1:]
+        assert ids == inputs + [0] * (seq_len - len(inputs))
+        assert labels == following + [-100] * (seq_len - len(following))
+
+
+def test_every_token_is_an_input_once_per_epoch_for_any_world_size(dataset: Path) -> None:
+    expected = sorted(t for shard in shards_of(dataset) for document in shard for t in document)
+    orders = []
+    for world_size in (1, 2, 3, 8):
+        ranks = []
+        for rank in range(world_size):
+            stream = pipeline.ShardDataset(dataset, epochs=1).shuffle(seed=1, lanes=6).pack(16).shard(rank, world_size)
+            ranks.append([(b["input_ids"], b["labels"]) for b in stream.batch(2)])
+        rows = interleave([[r for ids, _ in rank for r in ids.tolist()] for rank in ranks])
+        orders.append([row for row in rows if any(row)])
+    assert all(order == orders[0] for order in orders)
+    flat = [t for row in orders[0] for t in row]
+    padding = len(flat) - len(expected)
+    assert 0 <= padding < 16
+    assert sorted(flat)[padding:] == expected or sorted(flat) == sorted([*expected, *[0] * padding])
+
+
+def test_a_state_saved_after_any_batch_continues_exactly_on_any_number_of_ranks(dataset: Path) -> None:
+    def make() -> pipeline.Stream:
+        return pipeline.ShardDataset(dataset, epochs=2).shuffle(seed=5, lanes=6).pack(32)
+
+    whole = run(make, 1, 1)
+    stream = make().shard(1, 2).batch(3)
+    states = [json.loads(json.dumps(stream.state_dict()))]
+    for _ in stream:
+        states.append(json.loads(json.dumps(stream.state_dict())))
+    for state in states:
+        for world_size, batch in ((1, 4), (2, 3), (3, 1), (4, 2), (8, 1)):
+            rest = run(make, world_size, batch, state)
+            assert [row for row in rest if any(row)] == whole[state["i"] :]
+
+
+def test_second_and_third_resume_and_saving_without_a_step(dataset: Path) -> None:
+    def make() -> pipeline.Stream:
+        return pipeline.ShardDataset(dataset).shuffle(seed=5, lanes=4).pack(8).batch(2)
+
+    reference = [b["input_ids"].tolist() for b in make().take(60)]
+    got, state, chooser = [], None, random.Random(0)
+    while len(got) < 60:
+        stream = make()
+        if state:
+            stream.load_state_dict(state)
+            assert stream.state_dict() == state
+        for _, b in zip(range(chooser.randint(0, 9)), stream, strict=False):
+            got.append(b["input_ids"].tolist())
+            state = stream.state_dict()
+    assert got[:60] == reference
+
+
+def test_the_state_after_the_end_yields_nothing_more(dataset: Path) -> None:
+    stream = pipeline.ShardDataset(dataset, epochs=1).shuffle().pack(64).batch(4)
+    assert len(list(stream)) > 1
+    state = stream.state_dict()
+    again = pipeline.ShardDataset(dataset, epochs=1).shuffle().pack(64).batch(4)
+    again.load_state_dict(state)
+    assert list(again) == []
+
+
+def test_every_iter_starts_at_the_place_and_set_epoch_moves_it(dataset: Path) -> None:
+    stream = pipeline.ShardDataset(dataset).shuffle(lanes=2).pack(16).batch(2)
+    first = [b["input_ids"].tolist() for _, b in zip(range(3), stream, strict=False)]
+    assert first == [b["input_ids"].tolist() for _, b in zip(range(3), stream, strict=False)]
+    stream.set_epoch(1)
+    second = [b["input_ids"].tolist() for _, b in zip(range(3), stream, strict=False)]
+    assert second != first
+    tokens = sum(len(d) for s in shards_of(dataset) for d in s)
+    skipped = -(-tokens // 16)
+    flat = pipeline.ShardDataset(dataset).shuffle(lanes=2).pack(16).batch(1)
+    later = [b["input_ids"][0].tolist() for _, b in zip(range(skipped + 6), flat, strict=False)][skipped:]
+    assert later == [row for b in second for row in b]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda d: pipeline.ShardDataset(d).shuffle(seed=1).pack(8), "seed"),
+        (lambda d: pipeline.ShardDataset(d).shuffle(lanes=2).pack(8), "lanes"),
+        (lambda d: pipeline.ShardDataset(d).shuffle(window=2).pack(8), "window"),
+        (lambda d: pipeline.ShardDataset(d).shuffle().pack(9), "seq_len"),
+        (lambda d: pipeline.ShardDataset(d).shuffle().pack(8, stride=4), "stride"),
+        (lambda d: pipeline.ShardDataset(d, epochs=1).shuffle().pack(8), "epochs"),
+        (lambda d: pipeline.ShardDataset(d).shuffle().documents(), "kind"),
+    ],
+)
+def test_a_state_of_another_shape_is_refused_with_field_and_both_values(dataset: Path, change: Any, field: str) -> None:
+    saved = pipeline.ShardDataset(dataset).shuffle().pack(8).batch(2).state_dict()
+    other = change(dataset).batch(2)
+    with pytest.raises(StateError, match=rf"{field} was .* when the state was saved, but is .* in this stream"):
+        other.load_state_dict(saved)
+
+
+def test_a_state_of_other_data_is_refused(dataset: Path, tmp_path: Path) -> None:
+    write_dataset(tmp_path / "other", [make_documents(9, seed=n) for n in range(5)])
+    saved = pipeline.ShardDataset(dataset).shuffle(window=2, lanes=2).pack(8).state_dict()
+    with pytest.raises(StateError, match="data was"):
+        pipeline.ShardDataset(tmp_path / "other").shuffle(window=2, lanes=2).pack(8).load_state_dict(saved)
+
+
+def test_loading_while_an_iterator_is_live_raises_and_works_once_it_is_dropped(dataset: Path) -> None:
+    stream = pipeline.ShardDataset(dataset).shuffle().pack(8).batch(2)
+    iterator = iter(stream)
+    next(iterator)
+    state = stream.state_dict()
+    with pytest.raises(StateError, match="live"):
+        stream.load_state_dict(state)
+    del iterator
+    stream.load_state_dict(state)
+    assert next(iter(stream))["input_ids"].shape == (2, 8)
+
+
+def test_a_state_is_detached_small_plain_and_loads_weights_only(dataset: Path, tmp_path: Path) -> None:
+    stream = pipeline.ShardDataset(dataset).shuffle().pack(8).batch(2)
+    iterator = iter(stream)
+    next(iterator)
+    state = stream.state_dict()
+    before = json.dumps(state)
+    for _ in range(50):
+        next(iterator)
+    assert json.dumps(state) == before
+    assert len(json.dumps(stream.state_dict())) < 2048
+    torch.save(state, tmp_path / "state.pt")
+    assert torch.load(tmp_path / "state.pt", weights_only=True) == state
+
+
+def test_epochs_differ_and_a_late_epoch_starts_as_fast(dataset: Path) -> None:
+    stream = pipeline.ShardDataset(dataset).shuffle(lanes=2).pack(16).batch(2)
+    seen = set()
+    for epoch in (0, 1, 2, 1000, 10**9):
+        stream.set_epoch(epoch)
+        seen.add(json.dumps(next(iter(stream))["input_ids"].tolist()))
+    assert len(seen) == 5
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda s: s.pack(0),
+        lambda s: s.pack(8, stride=9),
+        lambda s: s.pack(8).pack(8),
+        lambda s: s.pack(8).shuffle(),
+        lambda s: s.pack(8).batch(0),
+        lambda s: s.pack(8).batch(2).batch(2),
+        lambda s: s.pack(8).batch(2, last="keep"),
+        lambda s: s.pack(8).shard(2, 2),
+        lambda s: s.pack(8, labels="previous"),
+        lambda s: s.shuffle(seed=True),
+    ],
+)
+def test_a_stage_that_cannot_work_is_refused_when_it_is_made(dataset: Path, make: Any) -> None:
+    with pytest.raises(ConfigError):
+        make(pipeline.ShardDataset(dataset))
