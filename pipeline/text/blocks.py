@@ -1,0 +1,221 @@
+"""The bytes of one input file, in blocks and lines: decompressed by content, hashed, checked to the last byte."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import os
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Protocol
+
+BLOCK = 1 << 20
+_PIECE = 32 << 10  # of compressed data at a time: bounds what one step can unpack
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_SKIPPABLE = range(0x184D2A50, 0x184D2A60)  # zstd frames that hold no data
+_LONGEST_LINE = 1 << 29
+
+
+class Damage(Exception):
+    """Bytes that cannot be what their file claims; the message has no file name yet."""
+
+
+class Source:
+    """Reads one file, or ``[start, stop)`` of it and on to the end of the line that crosses ``stop``.
+
+    ``bytes_read`` counts the raw bytes inside the range as they come, ``sha256`` is their hash: of the whole file
+    if no range was given and all was read.
+    """
+
+    def __init__(self, file: BinaryIO, start: int = 0, stop: int | None = None) -> None:
+        self._file = file
+        self.start = start
+        self.stop = stop
+        self.bytes_read = 0
+        self.text_start = start
+        self._digest = hashlib.sha256()
+
+    @property
+    def path(self) -> str:
+        return self._file.name
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+    def raw(self, size: int = BLOCK) -> Iterator[bytes]:
+        """Yield the bytes of the range as they are in the file."""
+        self._file.seek(self.start)
+        while block := self._file.read(size if self.stop is None else min(size, self.stop - self._file.tell())):
+            self.bytes_read += len(block)
+            self._digest.update(block)
+            yield block
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the data of the range: decompressed if the file is gzip or zstd, whatever its name says.
+
+        Raises ``Damage`` for a stream that is cut, corrupt or followed by other bytes; what could be
+        unpacked before has been yielded by then.
+        """
+        opener = None if self.stop is not None else _opener(self._file)
+        return self.raw() if opener is None else self._unpack(*opener)
+
+    def check_packing(self) -> None:
+        """Raise ``Damage`` if the file is named as compressed, but holds neither that nor plain text."""
+        if not self.path.lower().endswith((".gz", ".zst")) or _opener(self._file):
+            return
+        self._file.seek(0)
+        head = self._file.read(BLOCK)
+        if not head:
+            raise Damage("0 bytes, which is no compressed stream")
+        text = codecs.getincrementaldecoder("utf-8")("ignore").decode(head[:4096])
+        if b"\0" in head[:4096] or 10 * len(text.encode()) < 9 * min(len(head), 4096):
+            raise Damage("neither gzip nor zstd, nor plain text under a wrong name")
+
+    def starts_with(self, mark: bytes) -> bool:
+        """Tell whether the first thing in the text, spaces aside, is ``mark``. For a source not yet read."""
+        peek = Source(self._file, self.start, self.stop)
+        for block in peek.text():
+            if start := block.lstrip():
+                return start.startswith(mark)
+        return False
+
+    def text(self) -> Iterator[bytes]:
+        """Yield blocks from the first line that starts in the range; ``text_start`` is its offset in the data.
+
+        A UTF-8 byte order mark at the start of the file is no part of the text.
+        """
+        if not self.start:
+            return self._past_mark(self.blocks())
+        self._file.seek(self.start - 1)
+        return self.raw() if self._file.read(1) == b"\n" else self._past_first_line(self.raw())
+
+    def lines(self) -> Iterator[list[bytes]]:
+        """Yield every line that starts in the range, in batches, without line feeds.
+
+        Only a line feed ends a line: U+2028 and its like are text. The last line of the file needs none.
+        """
+        tail: list[bytes] = []
+        length = 0
+        for block in self.text():
+            cut = block.rfind(b"\n")
+            if cut < 0:
+                tail.append(block)
+                length += len(block)
+                if length > _LONGEST_LINE:
+                    raise Damage(f"a line of more than {_LONGEST_LINE >> 20} MiB; is this one document a line?")
+                continue
+            lines = block[:cut].split(b"\n")
+            if tail:
+                lines[0] = b"".join((*tail, lines[0]))
+            tail = [block[cut + 1 :]] if cut + 1 < len(block) else []
+            length = len(block) - cut - 1
+            yield lines
+        if tail:
+            yield [b"".join((*tail, self._rest_of_line()))]
+
+    def _rest_of_line(self) -> bytes:
+        """Return what follows the range up to the next line feed."""
+        rest = []
+        while self.stop is not None and (block := self._file.read(64 << 10)):
+            rest.append(block.partition(b"\n")[0])
+            if len(rest[-1]) < len(block):
+                break
+        return b"".join(rest)
+
+    def _past_first_line(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        self.text_start = self.start
+        for block in blocks:
+            cut = block.find(b"\n") + 1
+            self.text_start += cut or len(block)
+            if cut:
+                yield block[cut:]
+                break
+        yield from blocks
+
+    def _past_mark(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        head = b""
+        for block in blocks:
+            head += block
+            if len(head) >= len(codecs.BOM_UTF8):
+                break
+        if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise Damage("UTF-16 text; convert it to UTF-8 first")
+        if head.startswith(codecs.BOM_UTF8):
+            self.text_start = len(codecs.BOM_UTF8)
+        yield head[self.text_start :]
+        yield from blocks
+
+    def _unpack(self, kind: str, new: type[_Unpacker]) -> Iterator[bytes]:
+        stream: _Unpacker | None = None
+        members = 0
+        for piece in self.raw(_PIECE):
+            data = b""
+            while piece or (stream is not None and len(data) == BLOCK):  # a full block: more may wait inside
+                if stream is None:
+                    if kind == "gzip" and members and not piece.strip(b"\0"):
+                        break  # zeros after the last member are padding, as tapes and some tools leave it
+                    stream, members = new(), members + 1
+                try:
+                    data, piece = stream.feed(piece)
+                except Exception as error:
+                    what = f"corrupt {kind} data" if members == 1 else f"corrupt {kind} data, or stray bytes after it,"
+                    raise Damage(f"{what} near byte {self.bytes_read} ({error})") from None
+                if data:
+                    yield data
+                if stream.finished:
+                    stream = None
+        if stream is not None:
+            cause = "" if members == 1 else "stray bytes follow the data, or "
+            raise Damage(f"{cause}the {kind} stream is cut off at byte {self.bytes_read}, before its end")
+
+
+class _Unpacker(Protocol):
+    """One member or frame: ``feed`` returns data and the bytes after the member's end."""
+
+    finished: bool
+
+    def feed(self, piece: bytes) -> tuple[bytes, bytes]: ...
+
+
+class _Gzip:
+    def __init__(self) -> None:
+        from isal import isal_zlib
+
+        self._stream: Any = isal_zlib.decompressobj(wbits=31)
+        self.finished = False
+
+    def feed(self, piece: bytes) -> tuple[bytes, bytes]:
+        data = self._stream.decompress(piece, BLOCK)
+        self.finished = self._stream.eof
+        return data, self._stream.unused_data if self.finished else self._stream.unconsumed_tail
+
+
+class _Zstd:
+    def __init__(self) -> None:
+        import zstandard
+
+        # 2 GiB windows are what `zstd --long=31` writes; the window is allocated only if a frame asks for it.
+        self._stream = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+        self.finished = False
+
+    def feed(self, piece: bytes) -> tuple[bytes, bytes]:
+        data = self._stream.decompress(piece)
+        self.finished = self._stream.eof
+        return data, self._stream.unused_data if self.finished else b""
+
+
+def _opener(file: BinaryIO) -> tuple[str, type[_Unpacker]] | None:
+    file.seek(0)
+    head = file.read(4)
+    if head.startswith(_GZIP):
+        return "gzip", _Gzip
+    if head == _ZSTD or (len(head) == 4 and int.from_bytes(head, "little") in _SKIPPABLE):
+        return "zstd", _Zstd
+    return None
+
+
+def is_compressed(path: str | os.PathLike[str]) -> bool:
+    """Tell by its first bytes whether a file is gzip or zstd."""
+    with open(path, "rb") as file:
+        return _opener(file) is not None

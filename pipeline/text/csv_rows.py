@@ -1,0 +1,149 @@
+"""CSV as RFC 4180 has it: commas, double quotes, line feeds inside quotes; and where such a file may be cut."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from .blocks import BLOCK, Damage, Source
+from .inputs import nearest
+from .records import INVALID_CSV, INVALID_UTF8, Document, Fields, Record, Tally
+
+LONGEST_FIELD = 1 << 28  # characters; without a bound, one stray quote would take in the rest of a large file
+_QUOTE = ord('"')
+_BEFORE_OPENING = np.frombuffer(b',\n"', np.uint8)  # the quote: an escaped one ends here and another begins
+_AFTER_CLOSING = np.frombuffer(b',\r\n"', np.uint8)
+
+
+def read_csv(source: Source, fields: Fields, tally: Tally, header: Sequence[str] | None = None) -> Iterator[Record]:
+    """Yield a record for each row; ``header`` names the columns of a range that does not begin with them."""
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
+    feed = _Feed(source)
+    rows = csv.reader(feed, strict=True)  # strict: an open quote at the end is an error, not a very long field
+    columns = None if header is None else _Columns(header, fields)
+    row: list[str] | None = []
+    while row is not None:
+        line, byte = rows.line_num + 1, feed.byte
+        error = ""
+        try:
+            row = next(rows, None)
+        except csv.Error as fault:
+            error = str(fault)
+        tally.lines = rows.line_num
+        if error:
+            if columns is None:
+                raise Damage(f"the header line cannot be read: {error}")
+            span = f" (lines {line} to {tally.lines})" if tally.lines > line else ""
+            yield fields.bad(line, byte, INVALID_CSV, f"{error}{span}")
+        elif row and columns is None:
+            columns = _Columns(row, fields)
+        elif row and columns is not None:
+            record = columns.record(row, line, byte)
+            tally.documents += isinstance(record, Document)
+            yield record
+
+
+def csv_header(path: str | os.PathLike[str]) -> list[str]:
+    """Return the column names of an uncompressed CSV file."""
+    with open(path, "rb") as file:
+        return next(csv.reader(_Feed(Source(file)), strict=True), [])
+
+
+def csv_cuts(path: str | os.PathLike[str], unit_bytes: int) -> list[int]:
+    """Return offsets at which rows begin, at least ``unit_bytes`` apart: the places where the file may be cut.
+
+    A line feed ends a row unless it lies inside quotes, which only the number of quotes before it tells. That holds
+    while every quote opens or closes a field, or is doubled inside one; one pass over the bytes (about 1 GB/s) checks
+    each. From the first that does neither (``5" pipe``) on there are no cuts: the rest stays in one piece.
+    """
+    cuts: list[int] = []
+    wanted = unit_bytes
+    inside = False
+    before = np.frombuffer(b"\n", np.uint8)  # the byte before the block: the file begins like a line
+    with open(path, "rb") as file:
+        offset = 0
+        after = file.read(BLOCK)
+        if after.startswith(b"\xef\xbb\xbf"):
+            offset, after = 3, after[3:]
+        while after:
+            block, after = after, file.read(BLOCK)
+            data = np.concatenate((before, np.frombuffer(block + (after[:1] or b"\n"), np.uint8)))
+            quotes = np.flatnonzero(data[1:-1] == _QUOTE) + 1
+            opening, closing = quotes[inside::2], quotes[not inside :: 2]
+            if not (
+                np.isin(data[opening - 1], _BEFORE_OPENING).all() and np.isin(data[closing + 1], _AFTER_CLOSING).all()
+            ):
+                break
+            while wanted < offset + len(block):
+                cut = _row_after(data, quotes, inside, max(wanted - offset, 0))
+                if cut is None:
+                    break
+                cuts.append(offset + cut)
+                wanted = cuts[-1] + unit_bytes
+            inside ^= len(quotes) % 2 == 1
+            before = data[-2:-1]
+            offset += len(block)
+    return [cut for cut in cuts if cut < os.path.getsize(path)]
+
+
+def _row_after(data: np.ndarray, quotes: np.ndarray, inside: bool, start: int) -> int | None:
+    """Return where, from ``start`` in a block on, the next row begins: behind a line feed outside quotes."""
+    feeds = np.flatnonzero(data[start + 1 : -1] == 10) + start + 1
+    outside = (np.searchsorted(quotes, feeds) + inside) % 2 == 0
+    found = feeds[outside]
+    return int(found[0]) if len(found) else None
+
+
+class _Feed:
+    """The lines of a source as csv.reader wants them: text with its line feeds. ``byte`` is where the next begins.
+
+    Bytes that are not UTF-8 become lone surrogates, by which the row that holds them is known.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._lines = (line for lines in source.lines() for line in lines)
+        self._source = source
+        self._spent = 0
+
+    @property
+    def byte(self) -> int:
+        return self._source.text_start + self._spent
+
+    def __iter__(self) -> _Feed:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        self._spent += len(line) + 1
+        return line.decode("utf-8", "surrogateescape") + "\n"
+
+
+class _Columns:
+    def __init__(self, names: Sequence[str], fields: Fields) -> None:
+        if fields.text_key not in names:
+            raise Damage(no_column(fields.text_key, names))
+        self._width = len(names)
+        self._fields = fields
+        self._text = names.index(fields.text_key)
+        self._id = names.index(fields.id_key) if fields.id_key in names else None
+
+    def record(self, row: list[str], line: int, byte: int) -> Record:
+        if len(row) != self._width:
+            detail = f"{len(row)} fields, but the header names {self._width}"
+            return self._fields.bad(line, byte, INVALID_CSV, detail)
+        text, id = row[self._text], "" if self._id is None else row[self._id]
+        try:
+            text.encode()
+            id.encode()
+        except UnicodeEncodeError:
+            return self._fields.bad(line, byte, INVALID_UTF8)
+        return self._fields.document(text, id, line)
+
+
+def no_column(wanted: str, names: Sequence[str]) -> str:
+    """Return what to say when a table lacks its text column."""
+    there = ", ".join(map(repr, names)) or "none"
+    return f"no column {wanted!r}{nearest(wanted, names)}; there are {there}; --text-key names the one to read"

@@ -1,0 +1,203 @@
+"""What the user named -> input files, in an order that depends on names alone."""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import hashlib
+import os
+import re
+import stat
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from ..errors import InputError
+
+FORMATS = ("jsonl", "ndjson", "json", "csv", "txt", "parquet")
+_PACKED = ("gz", "zst")
+ENDINGS = tuple(f".{name}" for name in FORMATS) + tuple(
+    f".{name}.{packed}" for name in FORMATS if name != "parquet" for packed in _PACKED
+)
+_SOURCE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)=(.+)", re.DOTALL)
+_NUMBER = re.compile(r"(\d+)")
+_MAGIC = "*?["
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One input file: ``name`` is relative to the argument that gave it, ``source`` the name put before it or ''."""
+
+    path: Path
+    name: str
+    source: str = ""
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+
+def file_format(path: str | os.PathLike[str]) -> str:
+    """Return the format that a file's ending stands for: one of ``FORMATS``, compressed or not.
+
+    >>> file_format("a/b.JSONL.gz"), file_format("c.parquet")
+    ('jsonl', 'parquet')
+    """
+    name = os.path.basename(os.fspath(path)).lower()
+    ending = next((ending for ending in ENDINGS if name.endswith(ending)), None)
+    if ending is None:
+        found = PurePath(name).suffix or "none"
+        raise InputError(f"{os.fspath(path)}: unknown ending ({found}); readable are {' '.join(ENDINGS)}")
+    return ending.split(".")[1]
+
+
+def find_inputs(specs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[InputFile]:
+    """Return the input files that ``specs`` name, in the order of the specs, sorted naturally within each.
+
+    A spec is a file, a directory (read with all that lies below), a glob (``**`` too) or brace pattern, or
+    ``NAME=`` and one of these, which names the source. Raises ``InputError`` for what is not there or cannot be
+    read, for a spec that yields nothing, and for a file named outright whose ending is unknown; such files met in
+    a directory or by a glob are left out with one warning that names them.
+    """
+    if isinstance(specs, str | os.PathLike):
+        specs = [specs]
+    return [file for spec in specs for file in _expand(os.fspath(spec))]
+
+
+def fingerprint(path: str | os.PathLike[str]) -> str:
+    """Return a quick hash of a file: sha256 over its name, its size and its first and last MiB, in hexadecimal."""
+    size = os.path.getsize(path)
+    digest = hashlib.sha256(f"{os.path.basename(path)}\0{size}\0".encode("utf-8", "surrogateescape"))
+    with open(path, "rb") as file:
+        digest.update(file.read(_MIB))
+        file.seek(max(_MIB, size - _MIB))
+        digest.update(file.read(_MIB))
+    return digest.hexdigest()
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return `` (did you mean 'x'?)`` for the nearest known name, or nothing."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def _expand(spec: str) -> list[InputFile]:
+    match = _SOURCE.fullmatch(spec)
+    source, pattern = (match[1], match[2]) if match and not os.path.lexists(spec) else ("", spec)
+    if "://" in pattern:
+        raise InputError(f"{pattern}: raw text is read from local files only; fetch it first")
+    files: list[InputFile] = []
+    for one in _braces(pattern):
+        if not os.path.lexists(one) and any(character in one for character in _MAGIC):
+            files += _matches(one, source)
+        elif os.path.isdir(one):
+            files += _directory(Path(one), source)
+        else:
+            path = Path(one)
+            _check_readable(path)
+            file_format(path)
+            files.append(InputFile(path, path.name, source))
+    return files
+
+
+def _braces(pattern: str) -> list[str]:
+    if "{" not in pattern or os.path.lexists(pattern):
+        return [pattern]
+    from braceexpand import braceexpand
+
+    try:
+        return list(braceexpand(pattern))
+    except ValueError as error:  # unbalanced braces
+        raise InputError(f"{pattern}: {error}") from None
+
+
+def _matches(pattern: str, source: str) -> list[InputFile]:
+    literal = re.split(r"[*?[]", pattern, maxsplit=1)[0]
+    root = os.path.dirname(literal)
+    found = sorted(glob.glob(pattern, recursive=True), key=_natural)
+    if not found:
+        raise InputError(f"{pattern}: no file matches")
+    paths: dict[str, None] = {}  # a directory and a file in it may both match
+    for name in found:
+        if not os.path.isdir(name):
+            paths[name] = None
+        elif "**" not in pattern:
+            paths.update(dict.fromkeys(map(str, _walk(Path(name)))))
+    return _known_only(pattern, Path(root), [Path(name) for name in paths], source)
+
+
+def _directory(root: Path, source: str) -> list[InputFile]:
+    return _known_only(str(root), root, list(_walk(root)), source)
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    """Yield every file below ``root`` in natural order; a link to a directory is followed once."""
+    seen = {os.path.realpath(root)}
+
+    def fail(error: OSError) -> None:
+        raise InputError(f"{error.filename}: cannot be read: {error.strerror}")
+
+    found: list[str] = []
+    for directory, names, files in os.walk(root, followlinks=True, onerror=fail):
+        kept = []
+        for name in names:
+            real = os.path.realpath(os.path.join(directory, name))
+            if real not in seen:
+                seen.add(real)
+                kept.append(name)
+        names[:] = sorted(kept, key=_natural)
+        found += (os.path.join(directory, name) for name in files)
+    yield from (Path(name) for name in sorted(found, key=_natural))
+
+
+def _known_only(given: str, root: Path, paths: list[Path], source: str) -> list[InputFile]:
+    files, unknown = [], []
+    for path in paths:
+        if path.name.startswith(".") or not path.name.lower().endswith(ENDINGS):
+            unknown.append(path)
+            continue
+        _check_readable(path)
+        files.append(InputFile(path, path.relative_to(root).as_posix(), source))
+    shown = ", ".join(path.relative_to(root).as_posix() for path in unknown[:10])
+    shown += f" and {len(unknown) - 10} more" if len(unknown) > 10 else ""
+    if not files:
+        held = f"only {shown}" if unknown else "no file"
+        raise InputError(f"{given}: nothing to read, {held}; readable are {' '.join(ENDINGS)}")
+    if unknown:
+        message = (
+            f"{given}: {len(unknown)} of {len(paths)} files left out (hidden, or with an ending not known): {shown}"
+        )
+        warnings.warn(message, stacklevel=2)
+    return files
+
+
+def _check_readable(path: Path) -> None:
+    """Raise ``InputError`` with the reason unless ``path`` is a file that this process may read."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise InputError(f"{path}: a link to {os.readlink(path)}, which is not there") from None
+        raise InputError(f"{path}: no such file or directory{_near(path)}") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+        kind = kinds.get(stat.S_IFMT(mode), "not a regular file")
+        raise InputError(f"{path}: {kind}; a build reads its input more than once, so write it to a file first")
+    if not os.access(path, os.R_OK):
+        raise InputError(f"{path}: no permission to read it")
+
+
+def _near(path: Path) -> str:
+    return nearest(path.name, os.listdir(path.parent)) if path.parent.is_dir() else ""
+
+
+def _natural(name: str) -> tuple[list[list[tuple[int, int, str]]], str]:
+    """Return a sort key by which part-2 comes before part-10, and a directory's files stand together."""
+    parts = [
+        [(0, int(piece), "") if piece.isdecimal() else (1, 0, piece) for piece in _NUMBER.split(part) if piece]
+        for part in name.split(os.sep)
+    ]
+    return parts, name
