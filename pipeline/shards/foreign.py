@@ -45,6 +45,13 @@ def foreign_index(path: str | Path, cache_dir: str | Path | None = None) -> Inde
     return Index(arrays["starts"], arrays["lengths"], dtype, {})
 
 
+def scan_index(path: str | Path) -> Index:
+    """Return what `foreign_index` does by a scan alone: no kept index is used or written."""
+    path = Path(path)
+    arrays = _scan(map_file(path), path)
+    return Index(arrays["starts"], arrays["lengths"], _dtype(arrays), {})
+
+
 def foreign_keys(path: str | Path, cache_dir: str | Path | None = None) -> list[str]:
     """Return the key of each document that `foreign_index` finds, in the same order."""
     arrays, _ = _kept(Path(path), cache_dir)

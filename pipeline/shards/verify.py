@@ -1,0 +1,215 @@
+"""Whole datasets, recomputed: every hash, count, index and key, held to the manifest and to each other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import ConfigError, ManifestError, ShardwrightError
+from .check import Contents, Problem, ShardCheck, check_shard
+from .foreign import scan_index
+from .format import FOOTER_NAME, INDEX_PREFIX, TAIL
+from .manifest import MANIFEST_NAME, Manifest, ShardInfo
+from .scan import CURE, Damage, Member, map_file, walk
+
+__all__ = ["Problem", "verify_dataset", "verify_shard"]
+
+WORK_NAME = ".build"  # where a build that has not finished keeps its results
+TOKENIZER_NAME = "tokenizer.json"
+
+Progress = Callable[[int, int], None]
+
+
+def verify_shard(
+    path: str | Path, expected: ShardInfo | None = None, contents: Contents | None = None, *, quick: bool = False
+) -> list[Problem]:
+    """Return what is wrong with one shard, by shard, member and byte offset; an empty list means sound.
+
+    Every tar and npy header, the padding, keys and their order, token ids, index, footer, end blocks and
+    checksums are recomputed from the bytes; ``expected``, its entry in the manifest, adds size, counts and sha256, and
+    ``contents`` what must hold for all tokens. A tar of another tool, without ``expected``, is held to the rules of
+    `scan_index`. ``quick`` looks at headers, index and footer alone.
+
+    >>> import tempfile, numpy as np
+    >>> from pipeline.shards.writer import write_shard
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = Path(folder.name, "a.tar")
+    >>> info = write_shard(path, tokens=np.arange(3, dtype=np.uint16), lengths=[3], keys=["k"])
+    >>> verify_shard(path, info)
+    []
+    >>> raw = bytearray(path.read_bytes())
+    >>> raw[512 + 128] ^= 1
+    >>> _ = path.write_bytes(raw)
+    >>> [problem.member for problem in verify_shard(path)]
+    ['k.npy']
+    """
+    return _check(_Task(Path(path), expected, contents or Contents(), quick)).problems
+
+
+def verify_dataset(
+    directory: str | Path, *, workers: int = 1, quick: bool = False, progress: Progress | None = None
+) -> Iterator[Problem]:
+    """Yield what is wrong with a dataset directory: the manifest, each shard, and how they fit together.
+
+    Found, besides what `verify_shard` finds: a manifest that is missing, damaged or contradicts itself, shards that are
+    missing, extra or swapped, keys that two shards share, another tokenizer than the manifest's, and what an
+    interrupted build left behind. ``workers`` processes share the shards; ``progress`` is called with (bytes done,
+    bytes in all).
+    """
+    if workers < 1:
+        raise ConfigError(f"workers must be 1 or more, got {workers}")
+    folder = Path(directory)
+    yield from _leftovers(folder)
+    try:
+        manifest = Manifest.read(folder)
+    except ManifestError as error:
+        yield Problem(str(folder / MANIFEST_NAME), None, None, str(error).removeprefix(f"{folder / MANIFEST_NAME}: "))
+        tasks = [_Task(path, None, Contents(), quick) for path in sorted(folder.glob("*.tar"))]
+        for check in _run(tasks, workers, progress):
+            yield from check.problems
+        return
+    yield from _check_manifest(folder, manifest)
+    infos = [info for split in manifest.splits.values() for info in split.shards]
+    tokenizer = manifest.tokenizer
+    contents = Contents(manifest.dtype, tokenizer.get("vocab_size"), tokenizer.get("eos_id"))
+    tasks = []
+    for info in infos:
+        path = folder / info.name
+        if path.is_file():
+            tasks.append(_Task(path, info, contents, quick))
+        else:
+            yield Problem(
+                str(path), None, None, "the manifest names this shard, but it is not there; copy or rebuild it"
+            )
+    for path in sorted({*folder.glob("*.tar")} - {folder / info.name for info in infos}):
+        yield Problem(str(path), None, None, "the manifest does not name this shard; remove it, or rebuild")
+    owner = {info.sha256: info.name for info in infos}
+    checks = []
+    for check in _run(tasks, workers, progress):
+        yield from check.problems
+        name = owner.get(check.sha256 or "", Path(check.name).name)
+        if name != Path(check.name).name:
+            yield Problem(check.name, None, None, f"it holds what the manifest calls {name}: shards were swapped")
+        checks.append(check)
+    yield from _shared_keys(checks)
+
+
+class _Task(NamedTuple):
+    path: Path
+    expected: ShardInfo | None
+    contents: Contents
+    quick: bool
+
+
+def _check(task: _Task) -> ShardCheck:
+    if task.expected is None and not _is_own(task.path):
+        return _check_foreign(task.path)
+    return check_shard(task.path, task.expected, task.contents, quick=task.quick)
+
+
+def _check_foreign(path: Path) -> ShardCheck:
+    check = ShardCheck(str(path))
+    damage = [item for item in walk(map_file(path)) if isinstance(item, Damage)]
+    for item in damage:
+        check.add(item.member or None, item.offset, f"{item.reason}; {CURE}")
+    if not damage:
+        try:
+            scan_index(path)
+        except ShardwrightError as error:
+            check.add(None, None, str(error).removeprefix(f"{path}: "))
+    return check
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a tar has any part of our index: a damaged shard of ours is not a shard of another tool."""
+    try:
+        data = map_file(path)
+    except (OSError, ShardwrightError):
+        return True
+    if FOOTER_NAME.encode() in data[max(0, len(data) - 2 * TAIL) :]:
+        return True
+    return any(isinstance(item, Member) and item.name.startswith(INDEX_PREFIX) for item in walk(data))
+
+
+def _run(tasks: Sequence[_Task], workers: int, progress: Progress | None) -> Iterator[ShardCheck]:
+    """Check shards, in processes where that helps, and yield the findings in the order of ``tasks``."""
+    sizes = [task.path.stat().st_size for task in tasks]
+    done, total = 0, sum(sizes)
+    workers = min(workers, len(tasks))
+    if workers <= 1:
+        results: Iterator[ShardCheck] = map(_check, tasks)
+        pool = None
+    else:
+        pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+        results = pool.map(_check, tasks)
+    try:
+        for size, check in zip(sizes, results, strict=True):
+            done += size
+            if progress is not None:
+                progress(done, total)
+            yield check
+    finally:
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
+
+
+def _leftovers(folder: Path) -> Iterator[Problem]:
+    for path in sorted(folder.glob(".*.tmp")):
+        yield Problem(str(path), None, None, "left by a process that was killed while writing; remove it")
+    if (folder / WORK_NAME).exists():
+        state = "remove it" if (folder / MANIFEST_NAME).exists() else "the same build command again completes it"
+        yield Problem(str(folder / WORK_NAME), None, None, f"left by a build that did not finish; {state}")
+
+
+def _check_manifest(folder: Path, manifest: Manifest) -> Iterator[Problem]:
+    """What `Manifest.read`, which holds sums and fingerprint to the contents, does not look at."""
+    name = str(folder / MANIFEST_NAME)
+    seen: dict[str, str] = {}
+    for split, entry in manifest.splits.items():
+        for info in entry.shards:
+            if info.name in seen:
+                yield Problem(name, None, None, f"shard {info.name} is in split {split!r} and in {seen[info.name]!r}")
+            seen[info.name] = split
+    vocab_size = manifest.tokenizer.get("vocab_size")
+    for role in ("eos_id", "bos_id"):
+        value = manifest.tokenizer.get(role)
+        if value is not None and vocab_size is not None and not 0 <= value < vocab_size:
+            yield Problem(name, None, None, f"tokenizer {role} {value} lies outside its vocabulary of {vocab_size}")
+    tokenizer = folder / TOKENIZER_NAME
+    wanted = manifest.tokenizer.get("sha256")
+    if tokenizer.is_file() and wanted:
+        found = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
+        if found != wanted:
+            reason = f"sha256 {found}, but the manifest says {wanted}; copy it again: ids would decode to other text"
+            yield Problem(str(tokenizer), None, None, reason)
+
+
+def _shared_keys(checks: Sequence[ShardCheck]) -> Iterator[Problem]:
+    """Find keys that two shards hold; only shards whose ranges of keys overlap are read again and compared."""
+    ranges = sorted((check.first_key, check.last_key, check.name) for check in checks if check.last_key)
+    suspects: set[str] = set()
+    reach, holder = "", ""
+    for first, last, name in ranges:
+        if holder and first <= reach:
+            suspects |= {holder, name}
+        if last > reach:
+            reach, holder = last, name
+    seen: dict[str, str] = {}
+    for name in (check.name for check in checks if check.name in suspects):
+        keys = _keys(Path(name))
+        twice = [key for key in keys if key in seen]
+        if twice:
+            more = f", and {len(twice) - 1} more keys" if len(twice) > 1 else ""
+            reason = f"key {json.dumps(twice[0])} is also in {seen[twice[0]]}{more}; keys are unique over a dataset"
+            yield Problem(name, f"{twice[0]}.npy", None, reason)
+        seen.update(dict.fromkeys(keys, name))
+
+
+def _keys(path: Path) -> list[str]:
+    names = (item.name for item in walk(map_file(path)) if isinstance(item, Member))
+    return [name.removesuffix(".npy") for name in names if name.endswith(".npy")]
