@@ -20,7 +20,9 @@ SPACE = " "  # white space, the zero-width space, the byte order mark
 LETTER = "a"
 NUMBER = "0"
 EXTENDER = "~"  # combining marks and invisible joiners: part of the word before them
-JOINER = "'"  # between two letters or digits it is part of a word: don't, U.S, snake_case
+POINT = "."  # between two letters or digits it is part of a word: example.org, U.S.
+JOINER = "_"  # the same, but for initials: snake_case, col·lega
+APOSTROPHE = "'"  # between two letters or digits it begins a word: it|'s
 COMMA = ","  # between two digits it is part of a number: 1,000 and 10:30
 IDEOGRAPH = "h"  # Han and Hiragana: each one is a word
 SYLLABIC = "t"  # consonants and vowels of Thai, Lao, Khmer, Burmese and their neighbours
@@ -29,14 +31,16 @@ STACKER = "+"  # joins the consonant after it to the one before: Khmer coeng, Bu
 KILLER = "k"  # makes the consonant before it the end of the syllable: Burmese asat
 MARK = "-"  # everything else that is visible
 
-KINDS = SPACE + LETTER + NUMBER + EXTENDER + JOINER + COMMA + IDEOGRAPH + SYLLABIC + LEADING + STACKER + KILLER + MARK
+KINDS = SPACE + LETTER + NUMBER + EXTENDER + POINT + JOINER + APOSTROPHE + COMMA + IDEOGRAPH + SYLLABIC + LEADING + STACKER + KILLER + MARK
 
 ALPHABETIC = LETTER + IDEOGRAPH + SYLLABIC + LEADING
 """Kinds of which one makes a word alphabetic."""
 
 _EXACT = {
     **dict.fromkeys("\u200b\ufeff", SPACE),
-    **dict.fromkeys("'’_.·", JOINER),
+    ".": POINT,
+    **dict.fromkeys("_·", JOINER),
+    **dict.fromkeys("'’", APOSTROPHE),
     **dict.fromkeys(",:", COMMA),
     **dict.fromkeys("เแโใไເແໂໃໄ", LEADING),
     **dict.fromkeys("ะาำๅๆະາຳຽໆ", EXTENDER),

@@ -2,10 +2,11 @@
 
 What the parts are, for every measure of this package:
 
-* A *piece* is a word or a mark. Like spaCy's tokens, by which FineWeb counts, punctuation stands for itself.
-* A *word* is a run of letters and digits with their combining marks, in which single apostrophes, underscores and
-  full stops (between letters or digits) and commas and colons (between digits) may stand: ``don't``, ``U.S``,
-  ``1,000``. Hyphens part words. In scripts written without spaces each Han character or Hiragana is a word, and in
+* A *piece* is a word or a mark, as near to spaCy's English tokens, by which datatrove counts, as a few rules come.
+* A *word* is a run of letters and digits with their combining marks, in which full stops and underscores (between
+  letters or digits) and commas and colons (between digits) may stand: ``example.org``, ``snake_case``, ``1,000``.
+  Initials keep their last full stop: ``U.S.``. Hyphens part words, and an apostrophe inside one begins the next:
+  ``well - known``, ``it 's``. In scripts written without spaces each Han character or Hiragana is a word, and in
   Thai, Lao, Khmer, Burmese and their neighbours each orthographic syllable: a consonant with its vowel signs, tone
   marks and stacked consonants. Such words are shorter than a dictionary's, so limits on counts are looser there.
 * A *mark* is any other visible character, or a run of the same one: ``,`` or ``...`` or ``-----``.
@@ -21,20 +22,24 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from filters.characters import ALPHABETIC, SPACES, kinds
+from filters.characters import ALPHABETIC, NUMBER, SPACES, kinds
 
 DEFINITION = "shardwright-1"
 """The name of the definitions above; it stands in recipes, and changes when one of them does."""
 
 _PIECES = re.compile(
     r"""
-      [a0] (?: [a0~+k] | '(?=[a0]) | (?<=0),(?=0) )*  # a word of a script with spaces
+      a (?: \.a )+ \. (?![a0])                        # initials
+    | (?: (?<=[a0~+k])' )? [a0]                        # a word of a script with spaces
+      (?: [a0~+k] | [._](?=[a0]) | (?<=0),(?=0) )*
     | h [~+k]*                                        # an ideograph
     | (?: e?t | e ) (?: [~+k] | (?<=\+)t | t(?=k) )*   # a syllable of Thai, Lao, Khmer, Burmese
     | [^ ]                                            # one character of a mark
     """,
     re.VERBOSE,
 )
+_LETTERS = frozenset(ALPHABETIC)
+_WORD_KINDS = _LETTERS | {NUMBER}
 
 
 class Page:
@@ -66,10 +71,10 @@ class Page:
         mark_end = -1
         for match in _PIECES.finditer(letters):
             start, end = match.span()
-            if letters[start] in ALPHABETIC or letters[start] == "0":
+            if not _WORD_KINDS.isdisjoint(match[0]):
                 pieces.append(text[start:end])
                 words.append(pieces[-1])
-                if any(letter in ALPHABETIC for letter in match[0]):
+                if not _LETTERS.isdisjoint(match[0]):
                     alphabetic.append(pieces[-1])
             elif start == mark_end and text[start] == text[start - 1]:
                 pieces[-1] += text[start]

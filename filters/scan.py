@@ -24,8 +24,8 @@ from filters.characters import KINDS, TERMINAL_BIT, kind_table
 from filters.lines import SHORT_LINE
 from filters.wording import stop_word_spellings
 
-_SPACE, _LETTER, _NUMBER, _EXTENDER, _JOINER, _COMMA = range(6)  # places in KINDS
-_IDEOGRAPH, _SYLLABIC, _LEADING, _STACKER, _KILLER, _MARK = range(6, len(KINDS))
+_SPACE, _LETTER, _NUMBER, _EXTENDER, _POINT, _JOINER, _APOSTROPHE, _COMMA = range(8)  # places in KINDS
+_IDEOGRAPH, _SYLLABIC, _LEADING, _STACKER, _KILLER, _MARK = range(8, len(KINDS))
 _TERMINAL = np.uint8(TERMINAL_BIT)
 _KIND = np.uint8(0x7F)
 _START = np.uint64(0xCBF29CE484222325)
@@ -147,6 +147,20 @@ def _word_end(kinds, start):  # type: ignore[no-untyped-def]
     total = len(kinds)
     kind = kinds[start]
     end = start + 1
+    if kind == _APOSTROPHE:
+        if start == 0 or end == total or kinds[start - 1] not in (_LETTER, _NUMBER, _EXTENDER, _STACKER, _KILLER):
+            return start
+        kind = kinds[end]
+        end += 1
+        if kind not in (_LETTER, _NUMBER):
+            return start
+    elif kind == _LETTER:
+        while end + 1 < total and kinds[end] == _POINT and kinds[end + 1] == _LETTER:
+            end += 2
+        if end > start + 1 and end < total and kinds[end] == _POINT:
+            if end + 1 == total or kinds[end + 1] not in (_LETTER, _NUMBER):
+                return end + 1
+        end = start + 1
     if kind in (_LETTER, _NUMBER):
         while end < total:
             kind = kinds[end]
@@ -154,7 +168,7 @@ def _word_end(kinds, start):  # type: ignore[no-untyped-def]
                 end += 1
             elif end + 1 == total:
                 break
-            elif (kind == _JOINER and kinds[end + 1] in (_LETTER, _NUMBER)) or (
+            elif (kind in (_POINT, _JOINER) and kinds[end + 1] in (_LETTER, _NUMBER)) or (
                 kind == _COMMA and kinds[end - 1] == _NUMBER and kinds[end + 1] == _NUMBER
             ):
                 end += 2
