@@ -31,7 +31,22 @@ STACKER = "+"  # joins the consonant after it to the one before: Khmer coeng, Bu
 KILLER = "k"  # makes the consonant before it the end of the syllable: Burmese asat
 MARK = "-"  # everything else that is visible
 
-KINDS = SPACE + LETTER + NUMBER + EXTENDER + POINT + JOINER + APOSTROPHE + COMMA + IDEOGRAPH + SYLLABIC + LEADING + STACKER + KILLER + MARK
+KINDS = (
+    SPACE
+    + LETTER
+    + NUMBER
+    + EXTENDER
+    + POINT
+    + JOINER
+    + APOSTROPHE
+    + COMMA
+    + IDEOGRAPH
+    + SYLLABIC
+    + LEADING
+    + STACKER
+    + KILLER
+    + MARK
+)
 
 ALPHABETIC = LETTER + IDEOGRAPH + SYLLABIC + LEADING
 """Kinds of which one makes a word alphabetic."""

@@ -29,7 +29,7 @@ DEFINITION = "shardwright-1"
 
 _PIECES = re.compile(
     r"""
-      a (?: \.a )+ \. (?![a0])                        # initials
+      a (?: \.a )+ \. (?![a0.])                       # initials
     | (?: (?<=[a0~+k])' )? [a0]                        # a word of a script with spaces
       (?: [a0~+k] | [._](?=[a0]) | (?<=0),(?=0) )*
     | h [~+k]*                                        # an ideograph
@@ -107,9 +107,9 @@ class Page:
 
     @functools.cached_property
     def paragraphs(self) -> list[str]:
-        """Paragraphs, stripped, with the line feeds and spaces inside them."""
-        groups = itertools.groupby(self.text.split("\n"), key=lambda line: bool(line.strip(SPACES)))
-        return ["\n".join(lines).strip(SPACES) for visible, lines in groups if visible]
+        """Paragraphs: their lines, stripped, joined by line feeds."""
+        stripped = (line.strip(SPACES) for line in self.text.split("\n"))
+        return ["\n".join(lines) for visible, lines in itertools.groupby(stripped, key=bool) if visible]
 
 
 def share(part: float, whole: float) -> float:

@@ -26,8 +26,15 @@ from filters.wording import stop_word_spellings
 
 _SPACE, _LETTER, _NUMBER, _EXTENDER, _POINT, _JOINER, _APOSTROPHE, _COMMA = range(8)  # places in KINDS
 _IDEOGRAPH, _SYLLABIC, _LEADING, _STACKER, _KILLER, _MARK = range(8, len(KINDS))
+# Sets of kinds, as bits.
+_BASES = 1 << _LETTER | 1 << _NUMBER
+_EXTENDS = 1 << _EXTENDER | 1 << _STACKER | 1 << _KILLER
+_CONTINUES = _BASES | _EXTENDS
+_JOINS = 1 << _POINT | 1 << _JOINER
+_LETTERS = 1 << _LETTER | 1 << _IDEOGRAPH | 1 << _SYLLABIC | 1 << _LEADING
 _TERMINAL = np.uint8(TERMINAL_BIT)
 _KIND = np.uint8(0x7F)
+_CODES = numba.types.Array(numba.uint32, 1, "C", readonly=True)  # a view of bytes
 _START = np.uint64(0xCBF29CE484222325)
 _PRIME = np.uint64(0x100000001B3)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -49,6 +56,11 @@ def _compiled(signature: Any) -> Any:
             return numba.njit(signature, nogil=True, error_model="numpy")(function)
 
     return decorate
+
+
+@_compiled("boolean(uint8, int64)")
+def _is(kind, kinds):  # type: ignore[no-untyped-def]
+    return (kinds >> np.int64(kind)) & 1 != 0
 
 
 @_compiled("uint64(uint64)")
@@ -143,49 +155,44 @@ def _ngrams(hashes, reach, pieces, characters, ratios):  # type: ignore[no-untyp
 
 @_compiled("int64(uint8[::1], int64)")
 def _word_end(kinds, start):  # type: ignore[no-untyped-def]
-    """Return where the word that begins at `start` ends, `start` itself where none begins."""
+    """Return where the word that begins at `start` ends, `start` itself where none begins: `page._PIECES`."""
     total = len(kinds)
     kind = kinds[start]
     end = start + 1
     if kind == _APOSTROPHE:
-        if start == 0 or end == total or kinds[start - 1] not in (_LETTER, _NUMBER, _EXTENDER, _STACKER, _KILLER):
+        if start == 0 or end == total or not _is(kinds[start - 1], _CONTINUES) or not _is(kinds[end], _BASES):
             return start
-        kind = kinds[end]
         end += 1
-        if kind not in (_LETTER, _NUMBER):
-            return start
     elif kind == _LETTER:
         while end + 1 < total and kinds[end] == _POINT and kinds[end + 1] == _LETTER:
             end += 2
         if end > start + 1 and end < total and kinds[end] == _POINT:
-            if end + 1 == total or kinds[end + 1] not in (_LETTER, _NUMBER):
+            if end + 1 == total or not _is(kinds[end + 1], _BASES | 1 << _POINT):
                 return end + 1
         end = start + 1
-    if kind in (_LETTER, _NUMBER):
+    if _is(kind, _BASES | 1 << _APOSTROPHE):
         while end < total:
             kind = kinds[end]
-            if kind in (_LETTER, _NUMBER, _EXTENDER, _STACKER, _KILLER):
+            if _is(kind, _CONTINUES):
                 end += 1
-            elif end + 1 == total:
+            elif end + 1 == total or not _is(kinds[end + 1], _BASES):
                 break
-            elif (kind in (_POINT, _JOINER) and kinds[end + 1] in (_LETTER, _NUMBER)) or (
-                kind == _COMMA and kinds[end - 1] == _NUMBER and kinds[end + 1] == _NUMBER
-            ):
+            elif _is(kind, _JOINS) or (kind == _COMMA and kinds[end - 1] == _NUMBER and kinds[end + 1] == _NUMBER):
                 end += 2
             else:
                 break
         return end
     if kind == _IDEOGRAPH:
-        while end < total and kinds[end] in (_EXTENDER, _STACKER, _KILLER):
+        while end < total and _is(kinds[end], _EXTENDS):
             end += 1
         return end
-    if kind in (_SYLLABIC, _LEADING):
+    if kind == _SYLLABIC or kind == _LEADING:  # noqa: SIM109 (a tuple is slow here)
         if kind == _LEADING and end < total and kinds[end] == _SYLLABIC:
             end += 1
         while end < total:
             kind = kinds[end]
             stacked = kinds[end - 1] == _STACKER or (end + 1 < total and kinds[end + 1] == _KILLER)
-            if not (kind in (_EXTENDER, _STACKER, _KILLER) or (kind == _SYLLABIC and stacked)):
+            if not (_is(kind, _EXTENDS) or (kind == _SYLLABIC and stacked)):
                 break
             end += 1
         return end
@@ -193,29 +200,17 @@ def _word_end(kinds, start):  # type: ignore[no-untyped-def]
 
 
 @_compiled(
-    numba.void(
-        numba.types.Array(numba.uint32, 1, "C", readonly=True),  # a view of bytes
-        numba.uint8[::1], numba.uint64[::1], numba.int16[::1], numba.int64, numba.float64[::1],
+    numba.int64(
+        _CODES, numba.uint8[::1], numba.uint64[::1], numba.int64[::1], numba.uint64[::1], numba.int16[::1],
+        numba.bool_[::1], numba.float64[::1],
     )
 )  # fmt: skip
-def _scan(codes, table, stop_hashes, stop_places, stop_count, values):  # type: ignore[no-untyped-def]
-    """Fill `values` (zeros) with the measures of `SCANNED`."""
+def _scan_pieces(codes, kinds, hashes, reach, stop_hashes, stop_places, stops, values):  # type: ignore[no-untyped-def]
+    """Write the hashes of all pieces, how many characters the first i of them have, and what counts pieces."""
     total = len(codes)
-    if total == 0:
-        return
-    kinds = np.empty(total, np.uint8)
-    terminal = np.empty(total, np.bool_)
-    for at in range(total):
-        looked_up = table[codes[at]] if codes[at] < len(table) else np.uint8(_MARK)
-        kinds[at] = looked_up & _KIND
-        terminal[at] = looked_up & _TERMINAL
-
-    # Pieces: words and marks.
-    room = 64
-    hashes = np.empty(room, np.uint64)
-    reach = np.zeros(room + 1, np.int64)
-    stops = np.zeros(stop_count + 1, np.bool_)
-    pieces = words = alphabetic = word_characters = longest = 0
+    stop_mask = np.int64(len(stop_hashes) - 1)
+    pieces = words = alphabetic = characters = longest = hash_signs = ellipses = 0
+    reach[0] = 0
     at = 0
     while at < total:
         if kinds[at] == _SPACE:
@@ -227,114 +222,93 @@ def _scan(codes, table, stop_hashes, stop_places, stop_count, values):  # type: 
             end = at + 1
             while end < total and codes[end] == codes[at]:
                 end += 1
-        letters = False
+            if codes[at] == _HASH:
+                hash_signs += end - at
+            elif codes[at] == _FULL_STOP:
+                ellipses += (end - at) // 3
+            elif codes[at] == _ELLIPSIS:
+                ellipses += end - at
         value = _START
+        held = 0
         for inner in range(at, end):
             value = (value ^ np.uint64(codes[inner])) * _PRIME
-            letters |= kinds[inner] in (_LETTER, _IDEOGRAPH, _SYLLABIC, _LEADING)
+            held |= 1 << np.int64(kinds[inner])
         value = _mix(value)
-        if pieces == room:
-            hashes = np.concatenate((hashes, np.empty(room, np.uint64)))
-            reach = np.concatenate((reach, np.zeros(room, np.int64)))
-            room *= 2
         hashes[pieces] = value
         reach[pieces + 1] = reach[pieces] + end - at
         pieces += 1
         if is_word:
             words += 1
-            alphabetic += letters
-            word_characters += end - at
+            characters += end - at
             longest = max(longest, end - at)
-            slot = np.int64(value & np.uint64(len(stop_hashes) - 1))
+            if held & _LETTERS:
+                alphabetic += 1
+            slot = np.int64(value) & stop_mask
             while stop_places[slot] >= 0:
                 if stop_hashes[slot] == value:
                     stops[stop_places[slot]] = True
                     break
-                slot = (slot + 1) & (len(stop_hashes) - 1)
+                slot = (slot + 1) & stop_mask
         at = end
-
-    # Lines and paragraphs, their hashes taken up to the last visible character.
-    room_lines = 16
-    line_hashes = np.empty(room_lines, np.uint64)
-    line_lengths = np.empty(room_lines, np.int64)
-    paragraph_hashes = np.empty(room_lines, np.uint64)
-    paragraph_lengths = np.empty(room_lines, np.int64)
-    lines = paragraphs = bullets = ellipses = terminals = short = newlines = hash_signs = dots = stops_in_row = 0
-    line_start = paragraph_start = -1
-    line_end = paragraph_end = 0
-    line_hash = line_hash_end = paragraph_hash = paragraph_hash_end = _START
-    for at in range(total + 1):
-        code = codes[at] if at < total else np.uint32(_NEWLINE)
-        if code == _FULL_STOP:
-            stops_in_row += 1
-            if stops_in_row == 3:
-                dots += 1
-                stops_in_row = 0
-        else:
-            stops_in_row = 0
-        if code == _NEWLINE:
-            newlines += at < total
-            blank = line_start < 0
-            if not blank:
-                line_hashes[lines] = line_hash_end
-                line_lengths[lines] = line_end - line_start
-                lines += 1
-                opening, closing = codes[line_start], codes[line_end - 1]
-                bullets += opening in (_BULLET, _HYPHEN)
-                terminals += terminal[line_end - 1]
-                short += line_end - line_start <= SHORT_LINE
-                ellipses += closing == _ELLIPSIS or (
-                    line_end - line_start >= 3
-                    and closing == _FULL_STOP
-                    and codes[line_end - 2] == _FULL_STOP
-                    and codes[line_end - 3] == _FULL_STOP
-                )
-            if (blank or at == total) and paragraph_start >= 0:
-                paragraph_hashes[paragraphs] = paragraph_hash_end
-                paragraph_lengths[paragraphs] = paragraph_end - paragraph_start
-                paragraphs += 1
-                paragraph_start = -1
-                paragraph_hash = _START
-            if lines == room_lines:
-                line_hashes = np.concatenate((line_hashes, np.empty(room_lines, np.uint64)))
-                line_lengths = np.concatenate((line_lengths, np.empty(room_lines, np.int64)))
-                paragraph_hashes = np.concatenate((paragraph_hashes, np.empty(room_lines, np.uint64)))
-                paragraph_lengths = np.concatenate((paragraph_lengths, np.empty(room_lines, np.int64)))
-                room_lines *= 2
-            line_start = -1
-            line_hash = _START
-            if paragraph_start >= 0:
-                paragraph_hash = (paragraph_hash ^ np.uint64(code)) * _PRIME
-            continue
-        visible = kinds[at] != _SPACE
-        hash_signs += code == _HASH
-        dots += code == _ELLIPSIS
-        if visible and line_start < 0:
-            line_start = at
-            if paragraph_start < 0:
-                paragraph_start = at
-        if line_start >= 0:
-            line_hash = (line_hash ^ np.uint64(code)) * _PRIME
-        if paragraph_start >= 0:
-            paragraph_hash = (paragraph_hash ^ np.uint64(code)) * _PRIME
-        if visible:
-            line_end = paragraph_end = at + 1
-            line_hash_end = line_hash
-            paragraph_hash_end = paragraph_hash
-
-    values[0] = total
     values[1] = words
-    values[2] = lines
-    values[3] = paragraphs
     values[4] = longest
     if words:
-        values[5] = word_characters / words
+        values[5] = characters / words
     if pieces:
         values[6] = alphabetic / pieces
         values[7] = hash_signs / pieces
-        values[8] = dots / pieces
+        values[8] = ellipses / pieces
+    for place in range(len(stops)):
+        values[9] += stops[place]
+    return pieces
+
+
+@_compiled(numba.void(_CODES, numba.uint8[::1], numba.uint8[::1], numba.int64, numba.float64[::1]))
+def _scan_lines(codes, kinds, table, pieces, values):  # type: ignore[no-untyped-def]
+    """Write what counts lines and paragraphs."""
+    total = len(codes)
+    newlines = 0
+    for at in range(total):
+        newlines += codes[at] == _NEWLINE
+    line_hashes, line_lengths = np.empty(newlines + 1, np.uint64), np.empty(newlines + 1, np.int64)
+    paragraph_hashes, paragraph_lengths = np.empty(newlines + 1, np.uint64), np.empty(newlines + 1, np.int64)
+    lines = paragraphs = bullets = ellipses = terminals = short = 0
+    follows = False  # whether the line before was not blank
+    at = 0
+    while at <= total:
+        stop = at
+        while stop < total and codes[stop] != _NEWLINE:
+            stop += 1
+        start, end, at = at, stop, stop + 1
+        while start < end and kinds[start] == _SPACE:
+            start += 1
+        while end > start and kinds[end - 1] == _SPACE:
+            end -= 1
+        if start == end:
+            follows = False
+            continue
+        value = _START
+        for inner in range(start, end):
+            value = (value ^ np.uint64(codes[inner])) * _PRIME
+        line_hashes[lines], line_lengths[lines] = value, end - start
+        lines += 1
+        bullets += codes[start] == _BULLET or codes[start] == _HYPHEN
+        last = codes[end - 1]
+        terminals += last < len(table) and (table[last] & _TERMINAL) != 0
+        short += end - start <= SHORT_LINE
+        dots = end - start >= 3 and codes[end - 2] == _FULL_STOP and codes[end - 3] == _FULL_STOP
+        ellipses += last == _ELLIPSIS or (dots and last == _FULL_STOP)
+        if follows:
+            paragraph_hashes[paragraphs - 1] = (paragraph_hashes[paragraphs - 1] ^ value) * _PRIME
+            paragraph_lengths[paragraphs - 1] += 1 + end - start
+        else:
+            paragraph_hashes[paragraphs], paragraph_lengths[paragraphs] = _mix(value), end - start
+            paragraphs += 1
+        follows = True
+    values[2] = lines
+    values[3] = paragraphs
+    if pieces:
         values[14] = newlines / pieces
-    values[9] = stops.sum()
     if lines:
         values[10] = bullets / lines
         values[11] = ellipses / lines
@@ -346,6 +320,24 @@ def _scan(codes, table, stop_hashes, stop_places, stop_count, values):  # type: 
         duplicates, characters = _duplicates(paragraph_hashes, paragraph_lengths, paragraphs)
         values[17] = duplicates / paragraphs
         values[18] = characters / total
+
+
+@_compiled(
+    numba.void(_CODES, numba.uint8[::1], numba.uint64[::1], numba.int16[::1], numba.bool_[::1], numba.float64[::1])
+)
+def _scan(codes, table, stop_hashes, stop_places, stops, values):  # type: ignore[no-untyped-def]
+    """Fill `values` (zeros) with the measures of `SCANNED`; `stops` (false) says which stop words occur."""
+    total = len(codes)
+    if total == 0:
+        return
+    kinds = np.empty(total, np.uint8)
+    for at in range(total):
+        kinds[at] = table[codes[at]] & _KIND if codes[at] < len(table) else _MARK
+    # As long as there can be pieces at most: what is not written costs no memory.
+    hashes, reach = np.empty(total, np.uint64), np.empty(total + 1, np.int64)
+    pieces = _scan_pieces(codes, kinds, hashes, reach, stop_hashes, stop_places, stops, values)
+    _scan_lines(codes, kinds, table, pieces, values)
+    values[0] = total
     _ngrams(hashes, reach, pieces, float(total), values[19:])
 
 
@@ -376,5 +368,5 @@ def scan(text: str, stop_words: tuple[str, ...] = ()) -> list[float]:
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     values = np.zeros(len(SCANNED), np.float64)
     hashes, places = _stop_table(stop_words)
-    _scan(codes, kind_table(), hashes, places, len(stop_words), values)
+    _scan(codes, kind_table(), hashes, places, np.zeros(len(stop_words), np.bool_), values)
     return values.tolist()
