@@ -166,9 +166,9 @@ def _word_end(kinds, start):  # type: ignore[no-untyped-def]
     elif kind == _LETTER:
         while end + 1 < total and kinds[end] == _POINT and kinds[end + 1] == _LETTER:
             end += 2
-        if end > start + 1 and end < total and kinds[end] == _POINT:
-            if end + 1 == total or not _is(kinds[end + 1], _BASES | 1 << _POINT):
-                return end + 1
+        closed = end > start + 1 and end < total and kinds[end] == _POINT
+        if closed and (end + 1 == total or not _is(kinds[end + 1], _BASES | 1 << _POINT)):
+            return end + 1
         end = start + 1
     if _is(kind, _BASES | 1 << _APOSTROPHE):
         while end < total:
@@ -208,7 +208,7 @@ def _word_end(kinds, start):  # type: ignore[no-untyped-def]
 def _scan_pieces(codes, kinds, hashes, reach, stop_hashes, stop_places, stops, values):  # type: ignore[no-untyped-def]
     """Write the hashes of all pieces, how many characters the first i of them have, and what counts pieces."""
     total = len(codes)
-    stop_mask = np.int64(len(stop_hashes) - 1)
+    stop_mask = len(stop_hashes) - 1
     pieces = words = alphabetic = characters = longest = hash_signs = ellipses = 0
     reach[0] = 0
     at = 0
@@ -232,7 +232,7 @@ def _scan_pieces(codes, kinds, hashes, reach, stop_hashes, stop_places, stops, v
         held = 0
         for inner in range(at, end):
             value = (value ^ np.uint64(codes[inner])) * _PRIME
-            held |= 1 << np.int64(kinds[inner])
+            held |= 1 << int(kinds[inner])
         value = _mix(value)
         hashes[pieces] = value
         reach[pieces + 1] = reach[pieces] + end - at
