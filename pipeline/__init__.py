@@ -25,11 +25,13 @@ _HOME = {
     "Manifest": "pipeline.shards.manifest",
 }
 
-__all__ = sorted(_HOME)
+__all__ = [*sorted(_HOME), "build"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
+    if name == "build":  # both a room and, called, its story
+        return importlib.import_module("pipeline.build")
     if name not in _HOME:
         raise AttributeError(f"module 'pipeline' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)

@@ -14,6 +14,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import connection, context, get_context, parent_process, process
 from types import TracebackType
@@ -150,10 +151,8 @@ class ProcessEngine:
             raise
 
     def _send(self, worker: _Worker, task: tuple[Callable[[Any], Any], Any]) -> None:
-        try:
+        with suppress(OSError):  # it died idle; its closed pipe says so when results are awaited
             worker.pipe.send(task)
-        except OSError:
-            pass  # it died idle; its closed pipe says so when results are awaited
 
     def _ready(self) -> list[_Worker]:
         """Wait until busy workers have answered or died, and return those."""
@@ -208,6 +207,7 @@ def _serve(pipe: connection.Connection[Any, Any], prepare: Callable[[], object] 
             function, unit = pipe.recv()
         except (EOFError, OSError):
             return
+        answer: tuple[Exception | None, Any]
         try:
             answer = (None, function(unit))
         except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ class Recipe:
 
     Workers, engine and everything else that only changes how fast the result appears are no part of it.
 
-    >>> Recipe(language=["en", "de=0.7"]).languages
-    {'en': 0.65, 'de': 0.7}
+    >>> Recipe(language="en, de=0.7").language
+    ('en', 'de=0.7')
     >>> Recipe(val_fraction=2)
     Traceback (most recent call last):
     ...
@@ -45,12 +45,10 @@ class Recipe:
     # duplicates
     dedup: bool = True
     threshold: float = 0.8
-    num_perm: int | None = None  # bands x rows unless given
     bands: int = 14
     rows: int = 8
     ngram: int = 5
     keep: str = "first"
-    verify: str = "signatures"
     keep_signatures: bool = True
     against: tuple[str, ...] = ()
     decontaminate: tuple[str, ...] = ()
@@ -61,7 +59,6 @@ class Recipe:
     val_fraction: float = 0.005
     tokens_per_shard: int | None = None
     tokens_per_sample: int = 0
-    max_tokens: Mapping[str, int] = field(default_factory=dict)  # per source
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -72,7 +69,7 @@ class Recipe:
         _between("val_fraction", self.val_fraction, 0, 1, open_end=True)
         _between("threshold", self.threshold, 0, 1)
         _between("language_threshold", self.language_threshold, 0, 1)
-        for name in ("bands", "rows", "ngram", "limit", "tokens_per_shard", "num_perm"):
+        for name in ("bands", "rows", "ngram", "limit", "tokens_per_shard"):
             _whole(name, getattr(self, name), 1)
         for name in ("max_errors", "tokens_per_sample"):
             _whole(name, getattr(self, name), 0)
@@ -81,39 +78,10 @@ class Recipe:
         _one_of("keep", self.keep, KEEP)
         _one_of("bos", self.bos, ("never", "always"))
         _one_of("eos", self.eos, ("never", "always"))
-        _one_of("verify", self.verify, ("signatures", "exact", "none"))
-        if self.num_perm is not None and self.num_perm < self.bands * self.rows:
-            raise ConfigError(
-                f"bands x rows = {self.bands} x {self.rows} = {self.bands * self.rows} needs num_perm of at least that, "
-                f"got {self.num_perm}"
-            )
-        if not isinstance(self.max_tokens, Mapping):
-            raise ConfigError(f"max_tokens must map sources to whole numbers, got {self.max_tokens!r}")
-        for source, count in self.max_tokens.items():
-            _whole(f"max_tokens of {source!r}", count, 0)
-        _ = self.languages
-
-    @property
-    def languages(self) -> dict[str, float]:
-        """The languages asked for, each with the lowest score that keeps a document."""
-        wanted: dict[str, float] = {}
-        for entry in self.language:
-            name, _, score = entry.partition("=")
-            try:
-                wanted[name] = float(score) if score else self.language_threshold
-            except ValueError:
-                raise ConfigError(f"language {entry!r}: write NAME or NAME=SCORE, as in en=0.7") from None
-            _between(f"language score of {name!r}", wanted[name], 0, 1)
-        return wanted
-
-    @property
-    def permutations(self) -> int:
-        return self.num_perm if self.num_perm is not None else self.bands * self.rows
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as plain JSON, by field name."""
-        value = {**asdict(self), "max_tokens": dict(self.max_tokens)}
-        return {name: list(item) if isinstance(item, tuple) else item for name, item in value.items()}
+        return {name: list(item) if isinstance(item, tuple) else item for name, item in asdict(self).items()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Recipe:

@@ -1,0 +1,37 @@
+"""A dry run: the plan, and the verdicts on a sample, with nothing written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
+
+from ..text.documents import Document, Reader
+from .filtering import Counts, Filter
+from .plan import make_plan
+from .recipe import Recipe
+
+SAMPLE_DOCUMENTS = 1_000
+
+
+def preview(specs: Sequence[str], recipe: Recipe) -> None:
+    """Print what a build would read, and what it would do with the first documents of each input."""
+    plan = make_plan(specs, recipe)
+    size = sum(item.size for item in plan.inputs)
+    print(f"{len(plan.inputs)} input files, {size / 1e6:,.1f} MB, {len(plan.units)} units of work")
+    loaded, counts = Filter(plan), Counts()
+    reasons: Counter[str] = Counter()
+    each = -(-SAMPLE_DOCUMENTS // len(plan.inputs))
+    for item in plan.inputs:
+        reader = Reader(item.path, text_key=recipe.text_key, id_key=recipe.id_key, file=item.name)
+        for record in islice(reader, each):
+            if isinstance(record, Document):
+                reason = loaded.judge(record.text, counts)[2]
+                reasons[reason.split()[0] if reason else "kept"] += 1
+            else:
+                reasons[f"unreadable: {record.reason}"] += 1
+    total = reasons.total()
+    print(f"of a sample of {total:,} records:")
+    for reason, number in reasons.most_common():
+        print(f"{number:>8,}  {number / max(1, total):6.1%}  {reason}")
+    print("before dedup; nothing was written")

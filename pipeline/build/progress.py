@@ -1,0 +1,111 @@
+"""What a build says while it runs: a bar with rate and time left on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from ..shards.manifest import Manifest
+
+T = TypeVar("T")
+_LINE_SECONDS = 5.0
+
+
+class Progress:
+    """Shows progress on stderr; ``quiet`` shows nothing."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+
+    def say(self, line: str) -> None:
+        if not self.quiet:
+            print(line, file=sys.stderr, flush=True)
+
+    @contextmanager
+    def bar(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Give a function to call with how much more is done, out of ``total``."""
+        if self.quiet:
+            yield lambda amount: None
+        elif sys.stderr.isatty():
+            yield from self._rich_bar(name, total)
+        else:
+            yield from self._lines(name, total)
+
+    def track(self, name: str, items: Sequence[T], weight: Callable[[T], int]) -> Iterable[T]:
+        """Yield items, moving a bar past each."""
+        with self.bar(name, sum(map(weight, items))) as bar:
+            for item in items:
+                yield item
+                bar(weight(item))
+
+    def _rich_bar(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
+        from rich.console import Console
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bars
+
+        columns = (
+            TextColumn(f"{name:<16}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        with Bars(*columns, console=Console(stderr=True)) as bars:
+            task = bars.add_task(name, total=total)
+            yield lambda amount: bars.advance(task, amount)
+
+    def _lines(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
+        started = said = time.monotonic()
+        done = 0
+
+        def advance(amount: int) -> None:
+            nonlocal done, said
+            done += amount
+            now = time.monotonic()
+            if now - said > _LINE_SECONDS:
+                said = now
+                left = (now - started) * (total - done) / max(1, done)
+                self.say(f"{name}: {done / max(1, total):.0%}, {left:.0f} s left")
+
+        yield advance
+        self.say(f"{name}: done in {time.monotonic() - started:.1f} s")
+
+    def table(self, manifest: Manifest, seconds: dict[str, float]) -> None:
+        """Print the waterfall of documents: what came in, what went and why, what stayed."""
+        if self.quiet:
+            return
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(box=None, show_header=False)
+        table.add_column(justify="right")
+        table.add_column(justify="right")
+        table.add_column()
+        for number, share, what in waterfall(manifest.counts):
+            table.add_row(f"{number:,}", f"{share:.1%}", what)
+        for name, split in manifest.splits.items():
+            table.add_row(
+                "", "", f"{name}: {split.documents:,} documents, {split.tokens:,} tokens, {len(split.shards)} shards"
+            )
+        rate = manifest.counts["read"] / max(1e-9, seconds["total"])
+        size = manifest.counts["characters"] / 1e6 / max(1e-9, seconds["total"])
+        table.add_row("", "", f"{seconds['total']:.1f} s, {rate:,.0f} documents/s, {size:.1f} M characters/s")
+        Console(stderr=True, highlight=False).print(table)
+
+
+def waterfall(counts: dict[str, Any]) -> list[tuple[int, float, str]]:
+    """Return (documents, share of those read, what became of them), from the input to what was kept."""
+    read = max(1, counts["read"])
+    rows = [(number, f"unreadable: {reason}") for reason, number in _descending(counts["bad"])]
+    rows += [(counts["read"], "documents read")]
+    rows += [(-number, f"dropped by {rule}") for rule, number in _descending(counts["dropped"])]
+    rows += [(-number, f"{kind} duplicates") for kind, number in counts["duplicates"].items()]
+    rows += [(counts["kept"], "documents kept")]
+    return [(number, abs(number) / read, what) for number, what in rows]
+
+
+def _descending(counter: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(counter.items(), key=lambda item: (-item[1], item[0]))

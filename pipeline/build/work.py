@@ -1,0 +1,83 @@
+"""The work directory of a build: a lock, and results that are there whole or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ..atomic import sync_directory, temporary_path
+from ..errors import BuildError
+
+WORK_NAME = ".build"
+_LOCK_PATIENCE = 5.0  # seconds; a killed build's last processes may still be ending
+
+
+@contextmanager
+def locked(work: Path) -> Iterator[None]:
+    """Hold the work directory for this process alone; ``BuildError`` says who else does.
+
+    The lock is the kernel's and ends with the process, however it ends. Record locks (``lockf``) rather than ``flock``,
+    because a forked worker that outlives its parent by a moment would inherit the latter.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    with open(work / "lock", "a+") as file:
+        deadline = time.monotonic() + _LOCK_PATIENCE
+        while True:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    file.seek(0)
+                    raise BuildError(
+                        f"{work.parent}: another build works here (process {file.read().strip() or 'unknown'}); "
+                        "wait for it, end it, or choose another --output"
+                    ) from None
+                time.sleep(0.1)
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+@contextmanager
+def result_directory(path: Path) -> Iterator[Path]:
+    """Give a directory to fill; it gets its name ``path`` when the block ends, and vanishes if that raises.
+
+    Files are on disk before the rename. Where ``path`` is there already the new result, being equal, is dropped.
+    """
+    temporary = temporary_path(path)
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        for file in temporary.iterdir():
+            sync_directory(file)  # fsync of a file is the same call
+        with suppress(FileExistsError):
+            _rename(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    sync_directory(path.parent)
+
+
+def _rename(source: Path, target: Path) -> None:
+    try:
+        os.rename(source, target)
+    except OSError:
+        if target.is_dir():
+            raise FileExistsError(target) from None
+        raise
+
+
+def sweep(directory: Path) -> None:
+    """Remove what killed processes left half-written below ``directory``."""
+    for left in sorted(directory.rglob(".*.tmp")):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)

@@ -1,0 +1,172 @@
+"""Build verified shards from raw text. The same command again goes on where an interrupted build stopped.
+
+    python scripts/build_shards.py data/*.jsonl.zst --output shards --tokenizer train:32000 --language en
+
+Exit status: 0 built (or complete already), 1 an error, 2 wrong usage, 130 interrupted (run it again to go on).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from pipeline.build.recipe import KEEP, ON_ERROR, Recipe, read_config  # noqa: E402
+from pipeline.errors import ConfigError, ShardwrightError, did_you_mean  # noqa: E402
+
+
+class Parser(argparse.ArgumentParser):
+    """Offers the nearest flag for a misspelt one."""
+
+    def error(self, message: str) -> NoReturn:
+        if "unrecognized arguments: --" in message:
+            flag = message.split("unrecognized arguments: ")[1].split()[0].split("=")[0]
+            known = [option for action in self._actions for option in action.option_strings]
+            message += did_you_mean(flag, known)
+        super().error(message)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser(description=__doc__.split("\n")[0], epilog=__doc__.split("\n\n")[-1], allow_abbrev=False)
+    add = parser.add_argument
+    add("inputs", nargs="*", metavar="INPUT", help="files, directories, globs or braces; name=INPUT names the source")
+    add("--output", type=Path, help="directory of the dataset")
+    add("--config", type=Path, help="YAML file of these settings; flags override it")
+
+    reading = parser.add_argument_group("reading")
+    add = reading.add_argument
+    add("--text-key", help="field or column of the text; dots lead into nested fields (default: text)")
+    add("--id-key", help="field or column of the document's id (default: id)")
+    add(
+        "--no-normalize",
+        dest="normalize",
+        action="store_false",
+        default=None,
+        help="keep texts byte for byte, as for code",
+    )
+    add("--limit", type=int, help="read only the first so many records")
+    add(
+        "--on-error",
+        choices=ON_ERROR,
+        help="bad records: stop; records: skip and count (default); skip: damaged files too",
+    )
+    add("--max-errors", type=int, help="give up when a unit holds more bad records than this (default: 1000)")
+
+    judging = parser.add_argument_group("filters")
+    add = judging.add_argument
+    add("--rules", help="rule sets and rule files, joined by commas; none for none (default: gopher)")
+    add("--language", help="languages to keep, as in en,de=0.7 (default: all)")
+    add("--language-threshold", type=float, help="lowest score that keeps a document (default: 0.65)")
+    add("--lid-model", help="fastText model for language identification (default: lid.176.ftz, bundled)")
+    add("--dedup-lines", action="store_true", default=None, help="cut lines that a document repeats")
+    add("--decontaminate", help="evaluation sets, joined by commas: documents that share 13 words with one are dropped")
+    add(
+        "--keep-rejected",
+        action="store_true",
+        default=None,
+        help="keep rejected documents, with reasons, in rejected.jsonl",
+    )
+
+    duplicates = parser.add_argument_group("duplicates")
+    add = duplicates.add_argument
+    add("--no-dedup", dest="dedup", action="store_false", default=None, help="keep duplicates")
+    add(
+        "--threshold",
+        type=float,
+        help="estimated Jaccard similarity from which documents are duplicates (default: 0.8)",
+    )
+    add("--bands", type=int, help="bands of the MinHash index (default: 14)")
+    add("--rows", type=int, help="rows of each band (default: 8)")
+    add("--ngram", type=int, help="words of a shingle (default: 5)")
+    add("--keep", choices=KEEP, help="which of a cluster stays (default: the first in input order)")
+    add("--against", help="earlier datasets, joined by commas: documents that they hold are dropped")
+
+    shards = parser.add_argument_group("tokens and shards")
+    add = shards.add_argument
+    add("--tokenizer", help="Hugging Face name, tokenizer.json, directory, bytes, or train:N (default: train:32000)")
+    add("--bos", choices=("never", "always"), help="begin documents with the begin-of-text id (default: never)")
+    add("--eos", choices=("never", "always"), help="end documents with the end-of-text id (default: always)")
+    add("--val-fraction", type=float, help="share of documents for validation (default: 0.005)")
+    add("--tokens-per-shard", type=int, help="tokens of a shard (default: 64 million, fewer for small datasets)")
+    add(
+        "--tokens-per-sample", type=int, help="group small documents into tar members of this many tokens (default: no)"
+    )
+    add("--seed", type=int, help="seed of everything that is chosen (default: 0)")
+
+    running = parser.add_argument_group("running")
+    add = running.add_argument
+    add("--workers", type=int, default=os.cpu_count() or 1, help="worker processes (default: all cores)")
+    add("--engine", default="local", help="local or ray (default: local)")
+    add("--ray-address", help="address of a Ray cluster (default: one started here)")
+    add("--dry-run", action="store_true", help="plan, judge a sample, write nothing")
+    add("--overwrite", action="store_true", help="discard what OUTPUT holds and begin anew")
+    add("--quiet", action="store_true", help="say nothing unless it is an error")
+    return parser
+
+
+RUNNING = ("inputs", "output", "config", "workers", "engine", "ray_address", "dry_run", "overwrite", "quiet")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = make_parser()
+    options = vars(parser.parse_args(arguments))
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        config = read_config(options["config"]) if options["config"] else {}
+        running = {name: config.pop(name) for name in RUNNING if name in config}
+        given = {name: value for name, value in options.items() if name not in RUNNING and value is not None}
+        recipe = Recipe.from_json({**config, **given})
+        inputs = options["inputs"] or running.get("inputs", [])
+        output = options["output"] or running.get("output")
+        if not inputs or not output:
+            parser.error("name at least one INPUT and --output, as flags or in --config")
+        return run([inputs] if isinstance(inputs, str) else inputs, Path(output), recipe, options)
+    except ShardwrightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(
+            f"error: {error.filename or ''}: {error.strerror or error}; run the same command to go on", file=sys.stderr
+        )
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted: finished units are kept, the same command goes on", file=sys.stderr)
+        return 130
+
+
+def run(inputs: list[str], output: Path, recipe: Recipe, options: dict[str, Any]) -> int:
+    from pipeline.build.builder import build
+    from pipeline.build.progress import Progress
+
+    if options["dry_run"]:
+        from pipeline.build.preview import preview
+
+        preview(inputs, recipe)
+        return 0
+    if options["workers"] < 1:
+        raise ConfigError(f"workers must be at least 1, got {options['workers']}")
+    build(
+        inputs,
+        output,
+        recipe,
+        workers=options["workers"],
+        engine=options["engine"],
+        ray_address=options["ray_address"],
+        overwrite=options["overwrite"],
+        progress=Progress(quiet=options["quiet"]),
+    )
+    return 0
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())
