@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from ..atomic import atomic_file
 from ..errors import ConfigError, CorruptShardError, ShardError
+from .cache import CACHE_VARIABLE
 from .npy import MAX_HEADER, NpyError, NpyHeader, parse_npy
 from .reader import Index
 from .scan import CURE, Member, map_file, walk_or_raise
 
-CACHE_VARIABLE = "SHARDWRIGHT_CACHE"
 INDEX_VERSION = 1
 _EDGE = 1 << 20
 # The split that webdataset makes: directories keep their dots, the key ends at the first dot of the file's name.

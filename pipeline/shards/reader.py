@@ -8,6 +8,7 @@ import mmap
 import os
 import sys
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CorruptShardError, ManifestError, TruncatedShardError
-from .format import BLOCK, END, FOOTER_NAME, FORMAT_NAME, FORMAT_VERSION, NPY_HEADER, TAIL, TOKEN_DTYPES
+from .format import BLOCK, END, FOOTER_NAME, FORMAT_NAME, FORMAT_VERSION, NPY_HEADER, TAIL, TOKEN_DTYPES, padding
 from .manifest import ShardInfo
 
 # Before 3.13 a map keeps a descriptor of its own open; nothing here needs it.
@@ -83,7 +84,7 @@ class Shard:
 
             index = foreign_index(self.path, cache_dir)
         if expected is not None:
-            _compare(self.path, index, expected)
+            compare(str(self.path), index, expected)
         if verify and expected is not None:
             found = hashlib.sha256(data).hexdigest()
             if found != expected.sha256:
@@ -176,42 +177,50 @@ def _own_index(path: Path, data: mmap.mmap) -> Index | None:
     footer = parse_footer(data[max(0, size - TAIL) :], str(path), size)
     if footer is None:
         return None
+    return parse_index(footer, str(path), size, lambda start, length: data[start : start + length])
+
+
+def parse_index(footer: dict[str, Any], name: str, size: int, read: Callable[[int, int], bytes]) -> Index:
+    """Return the index that a shard's footer points to; one call of ``read(start, length)`` fetches its bytes.
+
+    ``name`` and ``size`` (bytes) are the shard's. Raises ``CorruptShardError`` where they and the footer disagree.
+    """
     if footer["bytes"] != size:
         raise CorruptShardError(
-            f"{path}: {size} bytes, but its footer says {footer['bytes']}; copy it again or rebuild it"
+            f"{name}: {size} bytes, but its footer says {footer['bytes']}; copy it again or rebuild it"
         )
     count = footer["documents"]
     starts_at, starts_size = footer["starts"]
     lengths_at, lengths_size = footer["lengths"]
-    if starts_size != NPY_HEADER + 8 * count or lengths_size != NPY_HEADER + 4 * count:
-        raise CorruptShardError(f"{path}: byte {starts_at}: index sizes do not fit {count} documents")
-    view = memoryview(data)
-    crc = zlib.crc32(
-        view[lengths_at : lengths_at + lengths_size], zlib.crc32(view[starts_at : starts_at + starts_size])
-    )
+    fits = starts_size == NPY_HEADER + 8 * count and lengths_size == NPY_HEADER + 4 * count
+    if not fits or lengths_at != starts_at + starts_size + padding(starts_size) + BLOCK:
+        raise CorruptShardError(f"{name}: byte {starts_at}: index sizes do not fit {count} documents")
+    raw = read(starts_at, lengths_at + lengths_size - starts_at)
+    crc = zlib.crc32(raw[-lengths_size:], zlib.crc32(raw[:starts_size]))
     if crc != footer["index_crc32"]:
         raise CorruptShardError(
-            f"{path}: byte {starts_at}: the index has checksum {crc}, but its footer says {footer['index_crc32']}; "
+            f"{name}: byte {starts_at}: the index has checksum {crc}, but its footer says {footer['index_crc32']}; "
             "copy it again or rebuild it"
         )
-    starts = np.frombuffer(data, "<u8", count, starts_at + NPY_HEADER).astype(np.int64)
-    lengths = np.frombuffer(data, "<u4", count, lengths_at + NPY_HEADER).astype(np.int64)
+    starts = np.frombuffer(raw, "<u8", count, NPY_HEADER).astype(np.int64)
+    lengths = np.frombuffer(raw, "<u4", count, lengths_at - starts_at + NPY_HEADER).astype(np.int64)
     held = int(lengths.sum())
     if held != footer["tokens"]:
         raise CorruptShardError(
-            f"{path}: byte {lengths_at}: documents hold {held} tokens, but the footer says {footer['tokens']}"
+            f"{name}: byte {lengths_at}: documents hold {held} tokens, but the footer says {footer['tokens']}"
         )
     dtype = np.dtype(footer["dtype"])
     if count and (starts.min() < 0 or int((starts + lengths * dtype.itemsize).max()) > starts_at):
-        raise CorruptShardError(f"{path}: byte {starts_at}: the index points outside the samples")
+        raise CorruptShardError(f"{name}: byte {starts_at}: the index points outside the samples")
     return Index(starts, lengths, dtype, footer)
 
 
-def _compare(path: Path, index: Index, expected: ShardInfo) -> None:
-    for name in ("documents", "tokens", "index_crc32"):
-        found, wanted = index.footer[name], getattr(expected, name)
+def compare(name: str, index: Index, expected: ShardInfo) -> None:
+    """Raise ``ManifestError`` where a shard's index is not the one that its entry in the manifest describes."""
+    for field in ("documents", "tokens", "index_crc32"):
+        found, wanted = index.footer[field], getattr(expected, field)
         if found != wanted:
             raise ManifestError(
-                f"{path}: its footer says {name} {found}, the manifest {wanted}: another shard lies under this name; "
+                f"{name}: its footer says {field} {found}, the manifest {wanted}: another shard lies under this name; "
                 "copy the right one or rebuild"
             )

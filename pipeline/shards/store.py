@@ -1,0 +1,178 @@
+"""Remote shards as local files: leases on a bounded cache, read-ahead, and indexes by two small reads."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import queue
+import threading
+import urllib.parse
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from ..errors import CorruptShardError, ShardwrightError, StorageError
+from .cache import Cache, CacheFull, Entry, Lease, default_directory
+from .format import TAIL
+from .manifest import MANIFEST_NAME, Manifest, ShardInfo
+from .reader import Index, compare, parse_footer, parse_index
+from .remote import Access, ObjectInfo, Transient, describe, is_remote, local_name, read_from, read_range, retrying
+from .storage import join
+
+READ_AHEAD_THREADS = 4
+MAX_MANIFEST = 1 << 30
+
+Wanted = tuple[str, ShardInfo | None]
+
+
+class Store:
+    """Shards by url or path. It can be pickled: workers of any kind share its cache.
+
+    ``cache_dir`` (default: ``$SHARDWRIGHT_CACHE``, else the user's cache directory) holds at most ``cache_limit`` bytes
+    of downloaded shards (default: all but a tenth of the disk).
+
+    >>> import fsspec, tempfile, numpy as np
+    >>> from pipeline.shards.writer import write_shard
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> info = write_shard(f"{folder.name}/a.tar", tokens=np.arange(3, dtype="<u2"), lengths=[3], keys=["k"])
+    >>> files = fsspec.filesystem("memory")
+    >>> files.pipe("/store/a.tar", Path(folder.name, "a.tar").read_bytes())
+    >>> store = Store(cache_dir=f"{folder.name}/cache")
+    >>> store.index("memory://store/a.tar", info).lengths.tolist()
+    [3]
+    >>> with store.lease("memory://store/a.tar", info) as lease:
+    ...     lease.path.stat().st_size == info.bytes
+    True
+    """
+
+    def __init__(
+        self, cache_dir: str | Path | None = None, cache_limit: int | None = None, access: Access | None = None
+    ) -> None:
+        self.access = access or Access()
+        self._cache = Cache(Path(cache_dir) if cache_dir is not None else default_directory(), cache_limit)
+        self._read_ahead: _ReadAhead | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_read_ahead": None}
+
+    def lease(self, url: str, expected: ShardInfo | None = None) -> Lease:
+        """Return a lease on the local file of a shard, which is downloaded where the cache does not hold it.
+
+        With ``expected`` its size and sha256 are checked, and a cached shard is used without asking the server; else the
+        server is asked whether it changed. A local path is returned as it is. Raises ``StorageError`` when the server
+        does not give the object, ``CorruptShardError`` when it gives another one.
+        """
+        return self._lease(url, expected, spare=False)
+
+    def prefetch(self, wanted: Iterable[Wanted]) -> None:
+        """Download shards in the background, in order, as far as the cache has room; failures show on `lease`."""
+        if self._read_ahead is None or self._read_ahead.process != os.getpid():
+            self._read_ahead = _ReadAhead(self)
+        self._read_ahead.add([(url, expected) for url, expected in wanted if is_remote(url)])
+
+    def index(self, url: str, expected: ShardInfo | None = None) -> Index | None:
+        """Return the index of a remote shard by two range reads; None for a tar that has none.
+
+        Checked as at the opening of a local shard.
+        """
+        size = expected.bytes if expected is not None else describe(url, self.access).size
+        if size < TAIL:
+            return None
+        footer = parse_footer(read_range(url, size - TAIL, TAIL, self.access), url, size)
+        if footer is None:
+            return None
+        index = parse_index(footer, url, size, lambda start, length: read_range(url, start, length, self.access))
+        if expected is not None:
+            compare(url, index, expected)
+        return index
+
+    def manifest(self, directory: str) -> Manifest:
+        """Read ``manifest.json`` of a dataset directory, local or remote."""
+        if not is_remote(directory):
+            return Manifest.read(local_name(directory))
+        url = join(directory, MANIFEST_NAME)
+        size = describe(url, self.access).size
+        if size > MAX_MANIFEST:
+            raise StorageError(f"{url}: {size:,} bytes, more than a manifest takes ({MAX_MANIFEST:,})")
+        return Manifest.parse(read_range(url, 0, size, self.access), url)
+
+    def _lease(self, url: str, expected: ShardInfo | None, *, spare: bool) -> Lease:
+        if not is_remote(url):
+            return Lease(Path(local_name(url)))
+        info = ObjectInfo(expected.bytes, expected.sha256) if expected is not None else describe(url, self.access)
+        entry = Entry(url, _file_name(url), *info)
+        return self._cache.lease(entry, lambda part: self._download(url, part, info, expected), spare=spare)
+
+    def _download(self, url: str, part: Path, info: ObjectInfo, expected: ShardInfo | None) -> None:
+        """Complete ``part``, from where an interrupted try left it, and check it."""
+        wrong: list[str] = []
+
+        def attempt() -> None:
+            with open(part, "ab") as file:
+                if file.tell() > info.size:
+                    file.truncate(0)
+                with closing(read_from(url, file.tell(), info.size, self.access)) as source:
+                    for piece in source:
+                        file.write(piece)
+                if file.tell() != info.size:
+                    raise Transient(f"{file.tell()} bytes came of {info.size}")
+            problem = self._wrong(url, part, info, expected)
+            if problem:
+                part.unlink()
+                wrong.append(problem)
+                if len(wrong) > 1:  # the first may be the fault of what an interrupted try left
+                    raise CorruptShardError(f"{url}: {problem}; it is damaged or was replaced at the source")
+                raise Transient(problem)
+
+        retrying(attempt, url, "download it", self.access)
+
+    def _wrong(self, url: str, part: Path, info: ObjectInfo, expected: ShardInfo | None) -> str:
+        """Say what is wrong with a complete download, or nothing."""
+        if expected is None:
+            found = describe(url, self.access)
+            return "" if found == info else f"it changed while it was read ({info} before, {found} after)"
+        with open(part, "rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        return "" if sha256 == expected.sha256 else f"sha256 {sha256}, but the manifest says {expected.sha256}"
+
+
+class _ReadAhead:
+    """Threads of one process that fill the cache. They are daemons: a process that ends does not wait for them."""
+
+    def __init__(self, store: Store) -> None:
+        self.process = os.getpid()
+        self._store = store
+        self._queue: queue.SimpleQueue[Wanted] = queue.SimpleQueue()
+        self._queued: set[str] = set()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+
+    def add(self, wanted: list[Wanted]) -> None:
+        with self._lock:
+            for url, expected in wanted:
+                if url not in self._queued:
+                    self._queued.add(url)
+                    self._queue.put((url, expected))
+            while wanted and len(self._threads) < READ_AHEAD_THREADS:
+                thread = threading.Thread(target=self._work, name="shardwright-read-ahead", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _work(self) -> None:
+        while True:
+            url, expected = self._queue.get()
+            try:
+                self._store._lease(url, expected, spare=True).close()
+            except (ShardwrightError, CacheFull):
+                pass  # who needs the shard will try again, and be told
+            finally:
+                with self._lock:
+                    self._queued.discard(url)
+
+
+def _file_name(url: str) -> str:
+    name = urllib.parse.unquote(urllib.parse.urlsplit(url).path).rsplit("/", 1)[-1]
+    # Whatever the url says, the name stays a plain one inside the cache, apart from the cache's own.
+    name = "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in name).lstrip(".")[-200:]
+    return f"{name or 'object'}.tar" if "." not in name else name

@@ -1,0 +1,111 @@
+"""Recompute every hash, count and index of a dataset, or of single shards, and name what is wrong.
+
+    python scripts/verify_shards.py DIRECTORY|SHARD... [--workers N] [--quick] [--json]
+
+A directory is held to its manifest, a shard to the manifest beside it (or, without one, to itself). One line for each
+problem: shard, member, byte offset, what is wrong and what to do. Exit code: 0 sound, 1 problems, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from pipeline.errors import ManifestError, ShardwrightError
+from pipeline.shards.check import Contents
+from pipeline.shards.manifest import MANIFEST_NAME, Manifest
+from pipeline.shards.storage import expand
+from pipeline.shards.verify import Problem, verify_dataset, verify_shard
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("paths", nargs="+", metavar="DIRECTORY|SHARD", help="datasets, shards, globs or brace patterns")
+    parser.add_argument(
+        "--workers", type=int, default=min(8, os.cpu_count() or 1), help="processes (default: cores, to 8)"
+    )
+    parser.add_argument("--quick", action="store_true", help="headers, index and footer alone: no token is read")
+    parser.add_argument("--json", action="store_true", help="print one JSON object for each problem")
+    options = parser.parse_args(arguments)
+    if options.workers < 1:
+        parser.error(f"--workers must be 1 or more, got {options.workers}")
+    began, bar = time.monotonic(), _Bar(not options.json and sys.stderr.isatty())
+    count = 0
+    try:
+        for problem in _problems(options.paths, options.workers, options.quick, bar):
+            count += 1
+            bar.clear()
+            print(json.dumps(asdict(problem)) if options.json else problem, flush=True)
+    except ShardwrightError as error:
+        bar.clear()
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    bar.clear()
+    if not options.json:
+        seconds = time.monotonic() - began
+        found = f"{count} problem{'s' * (count != 1)}" if count else "no problem"
+        print(f"{found} in {bar.bytes / 1e6:,.1f} MB, {seconds:.1f} s" + (" (quick)" if options.quick else ""))
+    return 1 if count else 0
+
+
+def _problems(paths: list[str], workers: int, quick: bool, bar: _Bar) -> Iterator[Problem]:
+    for path in paths:
+        if os.path.isdir(path):
+            yield from verify_dataset(path, workers=workers, quick=quick, progress=bar.show)
+            bar.begin()
+            continue
+        for name in expand(path):
+            shard = Path(name)
+            expected, contents = None, None
+            if (shard.parent / MANIFEST_NAME).is_file():
+                try:
+                    manifest = Manifest.read(shard.parent)
+                except ManifestError as error:
+                    yield Problem(str(shard.parent / MANIFEST_NAME), None, None, str(error))
+                else:
+                    known = {info.name: info for split in manifest.splits.values() for info in split.shards}
+                    expected = known.get(shard.name)
+                    if expected is None:
+                        yield Problem(name, None, None, f"{MANIFEST_NAME} beside it does not name this shard")
+                    tokenizer = manifest.tokenizer
+                    contents = Contents(manifest.dtype, tokenizer.get("vocab_size"), tokenizer.get("eos_id"))
+            yield from verify_shard(shard, expected, contents, quick=quick)
+            bar.show(shard.stat().st_size, shard.stat().st_size)
+            bar.begin()
+
+
+class _Bar:
+    """A line of progress on the terminal, and the count of bytes for the summary."""
+
+    def __init__(self, shown: bool) -> None:
+        self._shown = shown
+        self._before = 0
+        self.bytes = 0
+
+    def show(self, done: int, total: int) -> None:
+        self.bytes = self._before + done
+        if self._shown:
+            share = done / total if total else 1.0
+            print(f"\r{share:4.0%} of {total / 1e6:,.1f} MB", end="", file=sys.stderr, flush=True)
+
+    def begin(self) -> None:
+        """Count on from here: the next path has its own total."""
+        self._before = self.bytes
+
+    def clear(self) -> None:
+        if self._shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

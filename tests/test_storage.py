@@ -1,0 +1,144 @@
+"""Specs become files in one fixed order, or an error that says what is there."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from pipeline.errors import ConfigError, StorageError
+from pipeline.shards import storage
+from pipeline.shards.remote import is_remote, local_name
+from pipeline.shards.storage import expand, join, natural_key
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ["train-1.tar", "train-2.tar", "train-10.tar", "val-000000.tar", "notes.txt", ".train-3.tar.9.tmp"]:
+        (tmp_path / name).touch()
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "train-5.tar").touch()
+    return tmp_path
+
+
+def names(found: list[str]) -> list[str]:
+    return [Path(path).name for path in found]
+
+
+def test_directories_globs_braces_and_lists_give_natural_order(folder: Path) -> None:
+    train = ["train-1.tar", "train-2.tar", "train-10.tar"]
+    assert names(expand(folder)) == [*train, "val-000000.tar"]
+    assert names(expand(f"{folder}/train-*.tar")) == train
+    assert names(expand(f"{folder}/train-{{1,2,10}}.tar")) == train
+    assert names(expand(f"{folder}/train-[12].tar")) == train[:2]
+    assert names(expand(f"{folder}/{{val,train}}-*.tar")) == [*train, "val-000000.tar"]
+    assert names(expand(f"{folder}/**/train-*.tar")) == ["train-5.tar", *train]
+    assert names(expand(f"file://{folder}/train-1.tar")) == ["train-1.tar"]
+
+
+def test_the_order_of_a_list_does_not_matter(folder: Path) -> None:
+    wanted = expand(folder)
+    shuffled = [Path(path) for path in wanted]
+    random.Random(1).shuffle(shuffled)
+    assert expand(shuffled) == wanted
+
+
+def test_padded_ranges_are_expanded_in_full(tmp_path: Path) -> None:
+    for number in range(12):
+        (tmp_path / f"train-{number:06d}.tar").touch()
+    assert len(expand(f"{tmp_path}/train-{{000000..000011}}.tar")) == 12
+    assert len(expand("s3://bucket/d/train-{000000..000127}.tar")) == 128
+
+
+def test_a_name_with_braces_of_its_own_is_taken_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "a{1,2}[x].tar"
+    path.touch()
+    assert expand(path) == [str(path)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("{}/trian-*.tar", r"no file matches .*trian-\*\.tar.* holds notes.txt, sub, train-1.tar"),
+        ("{}/train-{{1..3}}.tar", r"train-3\.tar of the 3 that .* names not found"),
+        ("{}/none/a-{{0..9}}.tar", r"a-0.tar and 9 more of the 10 .* the directory .*none is not there"),
+        ("{}/trian-1.tar", "did you mean 'train-1.tar'"),
+        ("{}/train-{{0..99999999999}}.tar", "more than 1,000,000"),
+        ("{}/{{0..9999}}{{0..9999}}.tar", "more than 1,000,000"),
+        ("{}/train-{{1..3.tar", "write a range as"),
+        ("pipe:cat x", "commands are never run"),
+        ("simplecache::s3://b/x.tar", "chained urls"),
+        ("s4://bucket/x.tar", "did you mean 's3'"),
+        ("http://host/*.tar", "http servers cannot list"),
+        ("file://otherhost/a.tar", "otherhost"),
+        ("", "an empty path"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_what_is_there(folder: Path, spec: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        expand(spec.format(folder))
+
+
+def test_nothing_and_twice_are_refused(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with pytest.raises(ConfigError, match="empty list"):
+        expand([])
+    with pytest.raises(ConfigError, match=r"train-1\.tar is named twice"):
+        expand([f"{folder}/train-*.tar", f"{folder}/train-1.tar"])
+    with pytest.raises(ConfigError, match="is empty"):
+        expand(tmp_path_factory.mktemp("bare"))
+    (folder / "sub" / "train-5.tar").rename(folder / "sub" / "train-5.txt")
+    with pytest.raises(ConfigError, match=r"which holds train-5\.txt"):
+        expand(folder / "sub")
+
+
+def test_a_long_range_is_refused_before_it_is_unrolled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "MAX_SHARDS", 10)
+    assert len(expand("s3://b/{0..9}.tar")) == 10
+    with pytest.raises(ConfigError):
+        expand("s3://b/{0..10}.tar")
+    with pytest.raises(ConfigError):
+        expand(["s3://b/{0..9}.tar", "s3://c/{0..9}.tar"])
+
+
+def test_remote_directories_and_globs_are_listed(tmp_path: Path) -> None:
+    files = fsspec.filesystem("memory")
+    for number in (10, 9):
+        files.pipe(f"/listed/train-{number}.tar", b"")
+    files.pipe("/listed/manifest.json", b"")
+    wanted = ["memory:///listed/train-9.tar", "memory:///listed/train-10.tar"]
+    assert [
+        url.replace("memory://listed", "memory:///listed") for url in expand("memory://listed/train-*.tar")
+    ] == wanted
+    assert len(expand("memory://listed")) == 2
+    with pytest.raises(ConfigError, match="no object matches"):
+        expand("memory://listed/x*.tar")
+    with pytest.raises((ConfigError, StorageError), match="no"):
+        expand("memory://empty/")
+
+
+def test_query_strings_of_http_urls_are_not_wildcards() -> None:
+    url = "https://host/a.tar?X-Signature=a%2Fb"
+    assert expand(url) == [url]
+
+
+def test_natural_order_is_total_and_by_value() -> None:
+    wanted = ["1", "a1b2", "a1b10", "a01b10x", "a2", "a10", "b"]
+    for seed in range(20):
+        assert sorted(random.Random(seed).sample(wanted, len(wanted)), key=natural_key) == wanted
+    assert sorted(["x-10", "x-9", "x-9a"], key=natural_key) == ["x-9", "x-9a", "x-10"]
+    assert sorted(["7", "07"], key=natural_key) == sorted(["07", "7"], key=natural_key)
+
+
+@pytest.mark.parametrize("name", ["../a.tar", "/etc/passwd", "a/b.tar", "..", ".", "", "a\\b", "a\0b", "x?y", "s3:x"])
+def test_no_name_leads_out_of_its_directory(name: str) -> None:
+    for directory in ("data", "s3://bucket/data"):
+        with pytest.raises(ConfigError, match="not a plain file name"):
+            join(directory, name)
+
+
+def test_local_and_remote_are_told_apart() -> None:
+    assert is_remote("gs://b/a.tar")
+    assert not is_remote("C.tar")
+    assert local_name("file:///a%20b.tar") == "/a b.tar"
