@@ -1,0 +1,109 @@
+"""A real http server on localhost that serves bytes and fails as it is told to."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class FaultyServer(ThreadingHTTPServer):
+    """``objects``: path -> bytes. ``faults`` are used up by requests in turn.
+
+    A fault is a status ("429", "503;2": with Retry-After), "reset" (connection reset half-way), "short" (half of the
+    body, then a clean close), "changed" (the object is replaced before the answer) or "ok". ``ranges=False`` ignores
+    Range headers; ``pause`` (seconds) lies between pieces of 64 KiB.
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.objects: dict[str, bytes] = {}
+        self.faults: list[str] = []
+        self.ranges = True
+        self.pause = 0.0
+        self.requests: list[tuple[str, str | None]] = []
+        self.sent = 0
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/{path}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients that go away are part of the tests."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FaultyServer
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        server = self.server
+        wanted = self.headers.get("Range")
+        server.requests.append((self.path, wanted))
+        fault = server.faults.pop(0) if server.faults else "ok"
+        if fault[0].isdigit():
+            status, _, after = fault.partition(";")
+            self.send_response(int(status))
+            if after:
+                self.send_header("Retry-After", after)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        if fault == "changed":
+            server.objects[self.path[1:]] = server.objects[self.path[1:]][::-1]
+        data = server.objects.get(self.path[1:])
+        if data is None:
+            self.send_error(404)
+            return
+        body, status = data, 200
+        match = re.fullmatch(r"bytes=(\d+)-(\d+)", wanted or "")
+        if match and server.ranges:
+            start, stop = int(match[1]), min(int(match[2]) + 1, len(data))
+            if start >= len(data):
+                self.send_response(416)
+                self.send_header("Content-Range", f"bytes */{len(data)}")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            body, status = data[start:stop], 206
+        self.send_response(status)
+        if status == 206:
+            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}")
+        self.send_header("ETag", f'"{hashlib.md5(data).hexdigest()}"')
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if fault in ("reset", "short"):
+            self.wfile.write(body[: len(body) // 2])
+            self.wfile.flush()
+            self.close_connection = True
+            if fault == "reset":
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            return
+        for at in range(0, len(body), 1 << 16):
+            self.wfile.write(body[at : at + (1 << 16)])
+            server.sent += len(body[at : at + (1 << 16)])
+            if server.pause:
+                time.sleep(server.pause)
+
+
+@contextmanager
+def running_server() -> Iterator[FaultyServer]:
+    server = FaultyServer()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

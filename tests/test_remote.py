@@ -1,0 +1,128 @@
+"""Remote bytes come right through 429, 503, resets and short reads, in a bounded number of tries."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+
+import fsspec
+import pytest
+
+from pipeline.errors import ConfigError, StorageError
+from pipeline.shards import remote
+from pipeline.shards.remote import Access, Transient, describe, list_remote, read_from, read_range, retrying
+from tests.faulty_server import FaultyServer, running_server
+
+DATA = random.Random(0).randbytes(300_000)
+QUICK = Access(tries=5, first_delay=0.001, timeout=5)
+
+
+@pytest.fixture
+def server() -> Iterator[FaultyServer]:
+    with running_server() as running:
+        running.objects["a.tar"] = DATA
+        running.objects["empty.tar"] = b""
+        yield running
+
+
+def test_size_and_version_come_from_one_small_request(server: FaultyServer) -> None:
+    info = describe(server.url("a.tar"), QUICK)
+    assert info.size == len(DATA)
+    assert info.version
+    assert server.requests == [("/a.tar", "bytes=0-0")]
+    assert describe(server.url("empty.tar"), QUICK).size == 0
+    server.ranges = False
+    assert describe(server.url("a.tar"), QUICK) == info
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_ranges_are_exact_whether_or_not_the_server_knows_them(server: FaultyServer, ranges: bool) -> None:
+    server.ranges = ranges
+    for start, length in [(0, 10), (5, 0), (100, 70_000), (len(DATA) - 2048, 2048), (0, len(DATA))]:
+        assert read_range(server.url("a.tar"), start, length, QUICK) == DATA[start : start + length]
+
+
+@pytest.mark.parametrize("fault", ["429", "500", "502", "503", "504", "reset", "short"])
+def test_a_passing_failure_is_tried_again(server: FaultyServer, fault: str) -> None:
+    server.faults = [fault, fault]
+    assert read_range(server.url("a.tar"), 1000, 100_000, QUICK) == DATA[1000:101_000]
+    assert len(server.requests) == 3
+
+
+def test_tries_are_bounded_and_the_error_names_url_tries_and_cure(server: FaultyServer) -> None:
+    server.faults = ["503"] * 100
+    with pytest.raises(StorageError) as caught:
+        read_range(server.url("a.tar"), 0, 10, QUICK)
+    assert len(server.requests) == 5
+    for part in (server.url("a.tar"), "5 tries", "503", "Check the network"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(("fault", "cure"), [("404", "check the url"), ("403", "credentials"), ("401", "credentials")])
+def test_a_lasting_failure_is_not_tried_again(server: FaultyServer, fault: str, cure: str) -> None:
+    server.faults = [fault]
+    with pytest.raises(StorageError, match=cure):
+        read_range(server.url("a.tar"), 0, 10, QUICK)
+    assert len(server.requests) == 1
+
+
+def test_retry_after_is_waited_for(server: FaultyServer) -> None:
+    server.faults = ["429;1"]
+    began = time.monotonic()
+    assert read_range(server.url("a.tar"), 0, 10, QUICK) == DATA[:10]
+    assert time.monotonic() - began >= 1
+
+
+def test_back_off_grows_and_is_capped(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(remote.time, "sleep", slept.append)
+
+    def fail() -> None:
+        raise ConnectionResetError("peer")
+
+    with pytest.raises(StorageError, match=r"8 tries.*ConnectionResetError: peer"):
+        retrying(fail, "s3://b/a.tar", "read it", Access(first_delay=1.0, longest_delay=10.0))
+    caps = [1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
+    assert all(cap / 2 <= delay <= cap for delay, cap in zip(slept, caps, strict=True))
+
+
+def test_retries_leave_the_global_random_state_alone(server: FaultyServer) -> None:
+    random.seed(7)
+    wanted = random.Random(7).random()
+    server.faults = ["503"]
+    read_range(server.url("a.tar"), 0, 10, QUICK)
+    assert random.random() == wanted
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    with pytest.raises(StorageError, match=r"127\.0\.0\.1:9/a\.tar.*refused"):
+        describe("http://127.0.0.1:9/a.tar", Access(tries=2, first_delay=0.001))
+
+
+def test_reading_stops_with_a_transient_where_bytes_are_missing(server: FaultyServer) -> None:
+    server.faults = ["short"]
+    pieces: list[bytes] = []
+    with pytest.raises((Transient, OSError)):
+        pieces.extend(read_from(server.url("a.tar"), 0, len(DATA), QUICK))
+    assert b"".join(pieces) == DATA[: len(b"".join(pieces))]
+
+
+def test_fsspec_objects_are_read_and_listed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "BLOCK_BYTES", 1000)
+    fsspec.filesystem("memory").pipe("/remote/a.tar", DATA[:10_500])
+    assert b"".join(read_from("memory://remote/a.tar", 10, 10_500)) == DATA[10:10_500]
+    assert describe("memory://remote/a.tar").size == 10_500
+    assert read_range("memory://remote/a.tar", 10_000, 500) == DATA[10_000:10_500]
+    assert [url.rsplit("/", 1)[-1] for url in list_remote("memory://remote/*.tar")] == ["a.tar"]
+    with pytest.raises(StorageError, match="no such object"):
+        describe("memory://remote/none.tar", QUICK)
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise ImportError("gcsfs")
+
+    monkeypatch.setattr(fsspec, "filesystem", missing)
+    with pytest.raises(ConfigError, match="pip install gcsfs"):
+        describe("gs://bucket/a.tar")
