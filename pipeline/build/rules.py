@@ -35,7 +35,7 @@ import sys
 import tomllib
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +196,13 @@ class RuleSet:
             if not rule.min <= value <= rule.max:
                 return rule.judge(value)
         return None
+
+    def with_limit(self, name: str, kind: str, value: float) -> RuleSet:
+        """Return these rules with the "min" or "max" of one of them replaced: values measured before still hold."""
+        if name not in self.measures:
+            raise ConfigError(f"no rule named {name!r}{did_you_mean(name, self.measures)}")
+        limit = {kind: value}
+        return RuleSet([replace(r, **limit) if r.name == name else r for r in self.rules], self.cutters)
 
     def describe(self) -> dict[str, Any]:
         """Return the resolved rules as plain JSON: two sets that describe alike decide alike."""

@@ -1,0 +1,209 @@
+"""Signatures -> bands -> verified duplicates, over the whole input.
+
+Exact duplicates are found by the hash of the text; near duplicates, among what is left, by MinHash:
+
+    band        documents that agree on all rows of a band are candidates: P = 1 - (1 - s ** rows) ** bands
+    star        each candidate is held against the first of its run only, so cost is linear in the run
+    verify      an edge counts if the signatures agree on at least `threshold` of their values; a candidate that fails
+                against the first is tried against the next few that also failed, so that no cluster is broken by one
+    component   documents that edges connect are one cluster; its first document in input order stays
+
+The default of 14 bands of 8 rows finds 92% of pairs at a similarity of 0.8 and 99% at 0.85.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigError
+from .minhash import EMPTY
+
+REPRESENTATIVES = 8  # of one run, that a candidate is held against before it counts as alone
+_CHUNK = 1 << 16  # documents whose signatures are in memory at once
+
+KEPT, EXACT, NEAR = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicates:
+    """What became of each document.
+
+    ``keeper`` (int64): the document that stands for it, itself if it stays; ``kind`` (uint8): 0 kept, 1 exact, 2 near
+    duplicate; ``cluster_size`` (int32): documents in its cluster.
+    """
+
+    keeper: NDArray[np.int64]
+    kind: NDArray[np.uint8]
+    cluster_size: NDArray[np.int32]
+
+
+def find_duplicates(
+    hashes: NDArray[np.uint8],
+    signatures: NDArray[np.uint32],
+    *,
+    threshold: float = 0.8,
+    bands: int = 14,
+    before: int = 0,
+    keep: str = "first",
+    lengths: NDArray[np.int64] | None = None,
+) -> Duplicates:
+    """Find exact and near duplicates among documents in input order.
+
+    ``hashes``: uint8 ``[n, 16]`` of the texts; ``signatures``: uint32 ``[n, bands * rows]``, a memory map where there are
+    many. The first ``before`` documents belong to earlier builds: they always stay, and win. ``keep="longest"`` keeps the
+    longest of a cluster by ``lengths``, the first of several. Memory: about 60 bytes a document.
+
+    >>> from pipeline.build.minhash import MinHasher, text_hashes
+    >>> texts = ["one two three four five six", "another text", "one two three four five six"]
+    >>> find_duplicates(text_hashes(texts), MinHasher().signatures(texts)).keeper.tolist()
+    [0, 1, 0]
+    """
+    n = len(hashes)
+    if len(signatures) != n or (n and signatures.shape[1] % bands):
+        raise ConfigError(f"{n} hashes do not fit signatures of shape {signatures.shape} in {bands} bands")
+    if keep == "longest" and lengths is None:
+        raise ConfigError("keep='longest' needs the lengths of the documents")
+    exact = _first_of_equal(hashes)
+    unique = np.flatnonzero(exact == np.arange(n))
+    parents = np.arange(n, dtype=np.int64)
+    for band in range(bands):
+        link_band(signatures, unique, band, bands, threshold, parents)
+    roots = _find_roots()(parents)[exact]
+    keeper = _choose(roots, before, lengths if keep == "longest" else None)
+    kind = np.where(keeper == np.arange(n), KEPT, np.where(_equal_rows(hashes, keeper), EXACT, NEAR)).astype(np.uint8)
+    kind[:before] = KEPT
+    keeper[:before] = np.arange(before)
+    return Duplicates(keeper, kind, np.bincount(roots, minlength=n)[roots].astype(np.int32))
+
+
+def band_keys(signatures: NDArray[np.uint32], rows: NDArray[np.int64], band: int, bands: int) -> NDArray[np.uint64]:
+    """Return one 64-bit key a document for a band; those without shingles get the document's own number."""
+    width = signatures.shape[1] // bands
+    keys = np.empty(len(rows), np.uint64)
+    for begin in range(0, len(rows), _CHUNK):
+        part = np.asarray(signatures[rows[begin : begin + _CHUNK], band * width : (band + 1) * width])
+        key = np.zeros(len(part), np.uint64)
+        for value in part.T:
+            key = _mix(key * np.uint64(0x9E3779B97F4A7C15) + value.astype(np.uint64) + np.uint64(1))
+        empty = (part == EMPTY).all(axis=1)
+        key[empty] = rows[begin : begin + _CHUNK][empty].astype(np.uint64)
+        keys[begin : begin + _CHUNK] = key
+    return keys
+
+
+def link_band(
+    signatures: NDArray[np.uint32],
+    rows: NDArray[np.int64],
+    band: int,
+    bands: int,
+    threshold: float,
+    parents: NDArray[np.int64],
+) -> None:
+    """Union the verified candidates of one band into ``parents``, a forest whose roots are its smallest members."""
+    keys = band_keys(signatures, rows, band, bands)
+    order = np.argsort(keys, kind="stable")  # within a run, input order
+    keys = keys[order]
+    new_run = np.concatenate([[True], keys[1:] != keys[:-1]]) if len(keys) else np.zeros(0, bool)
+    run = np.cumsum(new_run) - 1
+    alone = np.bincount(run, minlength=1)[run] == 1 if len(keys) else np.zeros(0, bool)
+    members, run = rows[order[~alone]], run[~alone]
+    for _ in range(REPRESENTATIVES):
+        if len(members) == 0:
+            return
+        first = np.concatenate([[True], run[1:] != run[:-1]])
+        leaders = members[np.flatnonzero(first)[np.cumsum(first) - 1]]
+        verified = first | _agree(signatures, members, leaders, threshold)
+        joined = verified & ~first
+        _unite()(parents, leaders[joined], members[joined])
+        members, run = members[~verified], run[~verified]
+
+
+def _agree(
+    signatures: NDArray[np.uint32], a: NDArray[np.int64], b: NDArray[np.int64], threshold: float
+) -> NDArray[np.bool_]:
+    """Return which pairs agree on at least ``threshold`` of their signatures' values."""
+    needed = int(np.ceil(threshold * signatures.shape[1] - 1e-9))
+    verified = np.zeros(len(a), bool)
+    for begin in range(0, len(a), _CHUNK):
+        part = slice(begin, begin + _CHUNK)
+        equal = np.asarray(signatures[a[part]]) == np.asarray(signatures[b[part]])
+        verified[part] = np.count_nonzero(equal, axis=1) >= needed
+    return verified
+
+
+def _first_of_equal(hashes: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return for each row the first row that equals it."""
+    if len(hashes) == 0:
+        return np.zeros(0, np.int64)
+    halves = np.ascontiguousarray(hashes).view("<u8").reshape(-1, 2)
+    order = np.lexsort((halves[:, 1], halves[:, 0]))  # stable, so the first of a run is the first in input order
+    ordered = halves[order]
+    new = np.concatenate([[True], (ordered[1:] != ordered[:-1]).any(axis=1)])
+    first = np.empty(len(hashes), np.int64)
+    first[order] = order[np.flatnonzero(new)[np.cumsum(new) - 1]]
+    return first
+
+
+def _choose(roots: NDArray[np.int64], before: int, lengths: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """Return each document's keeper: the cluster's first, or its longest unless it reaches into earlier builds."""
+    if lengths is None:
+        return roots.copy()
+    order = np.lexsort((np.arange(len(roots)), -lengths, roots))
+    first = np.concatenate([[True], np.diff(roots[order]) != 0]) if len(roots) else np.zeros(0, bool)
+    longest = np.empty(len(roots), np.int64)
+    longest[roots[order][first]] = order[first]
+    return np.where(roots < before, roots, longest[roots])
+
+
+def _equal_rows(hashes: NDArray[np.uint8], other: NDArray[np.int64]) -> NDArray[np.bool_]:
+    halves = np.ascontiguousarray(hashes).view("<u8").reshape(-1, 2)
+    return (halves == halves[other]).all(axis=1)
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@functools.cache
+def _unite() -> Callable[..., None]:
+    import numba
+
+    @numba.njit("void(int64[::1], int64[::1], int64[::1])", cache=True, nogil=True)
+    def unite(parents: Any, a: Any, b: Any) -> None:
+        for k in range(len(a)):
+            x, y = a[k], b[k]
+            while parents[x] != x:
+                parents[x] = parents[parents[x]]
+                x = parents[x]
+            while parents[y] != y:
+                parents[y] = parents[parents[y]]
+                y = parents[y]
+            if x < y:
+                parents[y] = x
+            else:
+                parents[x] = y
+
+    return unite
+
+
+@functools.cache
+def _find_roots() -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
+    import numba
+
+    @numba.njit("int64[::1](int64[::1])", cache=True, nogil=True)
+    def find_roots(parents: Any) -> Any:
+        # A parent is never larger than its child, so one pass in order meets every root before its members.
+        roots = np.empty_like(parents)
+        for k in range(len(parents)):
+            roots[k] = k if parents[k] == k else roots[parents[k]]
+        return roots
+
+    return find_roots
