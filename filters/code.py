@@ -10,7 +10,7 @@ _LONGEST = 200
 _STATEMENT = re.compile(
     r"""
       [{}();\\]\s*$ | ^\s*[{}<\])] | =>|->|::|&&|\|\||[!=]=|[+*/-]= |
-      ^\s*(?: [$@%]\w | \#include\b | \#!/ | // | /\*  | \*/ | >>>\s ) |
+      ^\s*(?: \$\s?[a-z_{] | @\w[\w.]*(?:\(.*\))?\s*$ | \#include\b | \#!/ | // | /\*  | \*/ | >>>\s ) |
       ^\s*(?: import\s[\w.,\s]+$ | from\s[\w.]+\simport\b | (?:async\s)?def\s\w+\s*\( | class\s\w+[\w(),.\s]*:\s*$ |
               (?:if|elif|while|for|with|try|except|else|finally)\b[^.?!]*:\s*$ | return\b[^.?!]*[;)\]}]?\s*$ |
               (?:public|private|protected|static|const|let|var|function|struct|enum|sub|use|my|package|typedef|void)\s

@@ -1,0 +1,93 @@
+"""C4's lines, sentences and pages; cutting repeated lines."""
+
+from __future__ import annotations
+
+import pytest
+
+from filters import Page
+from filters.cutting import c4_lines, duplicate_lines, duplicate_paragraphs
+from filters.sentences import curly_brackets, lorem_ipsum, sentences
+from pipeline.build.rules import load_rules
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("This line has five words.", None),
+        ("Is this line kept too?", None),
+        ('He said it was "so."', None),
+        ("Only four words here.", "few_words"),
+        ("This line has no final mark", "no_terminal"),
+        ("This line just trails off...", "no_terminal"),
+        (f"This has a {'long' * 251} word.", "long_word"),
+        (f"This has a {'x' * 1000} word.", None),
+        ("Please enable JavaScript to read this page.", "javascript"),
+        ("By reading on you accept our Privacy Policy.", "policy"),
+    ],
+)
+def test_c4_cuts_the_lines_that_its_paper_names(line: str, reason: str | None) -> None:
+    text, counts = c4_lines(line)
+    assert (text, counts) == ((line, {}) if reason is None else ("", {reason: 1}))
+
+
+def test_c4_removes_citations_and_blank_lines() -> None:
+    text, _ = c4_lines("  The first line has a citation.[12]  \n\nThe second one needs one.[citation needed]")
+    assert text == "The first line has a citation.\nThe second one needs one."
+
+
+def test_terminal_punctuation_can_be_waived_as_fineweb_did() -> None:
+    assert c4_lines("a line of five words", terminal_punctuation=False) == ("a line of five words", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("", 0),
+        ("One. Two! Three?", 3),
+        ("No end", 1),
+        ("One.\nNo end\n\nTwo.", 3),
+        ("It cost 3.14 euros, e.g. on Monday.", 1),
+        ("雨が降った。止んだ。", 2),
+        ('"Go!" he said. "Why?"', 2),
+    ],
+)
+def test_sentences(text: str, count: int) -> None:
+    assert sentences(Page(text)) == count
+
+
+def test_lorem_ipsum_and_curly_brackets_are_counted() -> None:
+    assert lorem_ipsum(Page("Lorem Ipsum dolor. lorem ipsum")) == 2
+    assert curly_brackets(Page("{ a { b }")) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("One is a whole sentence here. Two is another sentence here. Three is the last one here.", None),
+        ("Two sentences are not enough here. This is the second one here.", "sentences"),
+        ("Lorem ipsum is not a language. It is a filler for pages. Nobody needs to read it all.", "lorem_ipsum"),
+        ("We write { in programs very often. It is a curly bracket. There are some more of them.", "curly_brackets"),
+    ],
+)
+def test_c4_drops_the_pages_that_its_paper_names(text: str, rule: str | None) -> None:
+    rules = load_rules("c4")
+    cut, _ = rules.cut(text)
+    verdict = rules.judge(rules.measure(cut))
+    assert (verdict and verdict.measure) == rule
+
+
+def test_repeated_lines_are_cut_and_blank_ones_stay() -> None:
+    assert duplicate_lines("a\n\nb\n a \n\nc") == ("a\n\nb\n\nc", {"duplicate": 1})
+    assert duplicate_lines("") == ("", {"duplicate": 0})
+
+
+def test_repeated_paragraphs_are_cut() -> None:
+    assert duplicate_paragraphs("a\nb\n\nc\n\na\nb\n\nd") == ("a\nb\n\nc\n\nd", {"duplicate": 1})
+    assert duplicate_paragraphs("a\n\n\n\nb") == ("a\n\n\n\nb", {"duplicate": 0})
+
+
+def test_dedup_lines_is_a_rule_set() -> None:
+    rules = load_rules("dedup_lines")
+    assert rules
+    assert rules.cut("x\ny\nx") == ("x\ny", {"duplicate_lines.duplicate": 1})
+    assert rules.judge(rules.measure("x")) is None

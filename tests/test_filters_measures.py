@@ -1,0 +1,108 @@
+"""Small cases of each measure, computed by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import filters
+from filters import Page
+from filters.code import code_line_ratio, code_symbol_ratio
+from filters.length import characters, lines, longest_word, paragraphs, tokens, words
+from filters.lines import (
+    bullet_line_ratio,
+    ellipsis_line_ratio,
+    newline_ratio,
+    short_line_ratio,
+    terminal_line_ratio,
+)
+from filters.wording import alphabetic_ratio, ellipsis_ratio, hash_ratio, mean_word_length, stop_words
+
+
+@pytest.mark.parametrize("name", sorted(filters.measures()))
+@pytest.mark.parametrize("text", ["", " ", "\n\n", "\x00", "...", "\ud800"])
+def test_no_measure_fails_on_a_text_without_words(name: str, text: str) -> None:
+    parameters = {"words": ["the"]} if name == "stop_words" else {}
+    value = filters.measures()[name](Page(text), **parameters)
+    assert isinstance(value, (int, float))
+
+
+def test_lengths() -> None:
+    page = Page("One two.\nThree\n\nfour")
+    assert (characters(page), words(page), lines(page), paragraphs(page), longest_word(page)) == (20, 4, 3, 2, 5)
+
+
+def test_tokens_are_what_the_caller_counted_and_nan_without() -> None:
+    assert tokens(Page("a b", {"tokens": 2})) == 2
+    assert math.isnan(tokens(Page("a b")))
+
+
+def test_mean_word_length_leaves_marks_out() -> None:
+    assert mean_word_length(Page("ab, cdef!!!")) == 3
+
+
+def test_denominators_of_wording_are_pieces() -> None:
+    page = Page("# a b c... d…")
+    assert page.pieces == ["#", "a", "b", "c", "...", "d", "…"]
+    assert hash_ratio(page) == 1 / 7
+    assert ellipsis_ratio(page) == 2 / 7
+    assert alphabetic_ratio(page) == 4 / 7
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("the the the", 1), ("The AND", 2), ("tHe", 0), ("there, another", 0), ("", 0), ("the-and.", 2)],
+)
+def test_stop_words_are_counted_once_each_in_their_usual_spellings(text: str, found: int) -> None:
+    assert stop_words(Page(text), words=["the", "and", "of"]) == found
+
+
+def test_blank_lines_do_not_dilute_line_ratios() -> None:
+    page = Page("- one\n\n• two\n\n\nthree...\n\nfour…\nfive.")
+    assert bullet_line_ratio(page) == 2 / 5
+    assert ellipsis_line_ratio(page) == 2 / 5
+    assert terminal_line_ratio(page) == 2 / 5  # the full stop of an ellipsis is one
+
+
+def test_white_space_after_a_line_does_not_hide_its_end() -> None:
+    assert terminal_line_ratio(Page("It rained. \t\nIt stopped.\r\n")) == 1
+
+
+def test_lines_of_exactly_the_limit_are_short() -> None:
+    assert short_line_ratio(Page("x" * 30 + "\n" + "x" * 31)) == 0.5
+    assert short_line_ratio(Page("x" * 30 + "\n" + "x" * 31), longest=29) == 0
+
+
+def test_newlines_are_counted_with_the_blank_ones() -> None:
+    assert newline_ratio(Page("a\n\nb\n")) == 3 / 2
+
+
+PROGRAM = """\
+import sys
+
+def main(argv):
+    for name in argv[1:]:
+        print(name.upper())
+    return 0
+"""
+PROSE = """\
+It was the best of times, it was the worst of times; it was the age of wisdom.
+We had everything before us, we had nothing before us.
+If you return it for a refund, import duties are not paid back.
+"""
+
+
+def test_programs_and_prose_lie_far_apart() -> None:
+    assert code_line_ratio(Page(PROGRAM)) > 0.8
+    assert code_line_ratio(Page(PROSE)) == 0
+    assert code_symbol_ratio(Page(PROGRAM)) > 0.1 > code_symbol_ratio(Page(PROSE))
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["#include <stdio.h>", "x = 3", "}", "<div class='a'>", "return x;", "const a = () => 1;", "my $x = shift;",
+     "if (a && b) {", "$ ls -l | wc", "public static void main(String[] args)"],
+)  # fmt: skip
+def test_lines_of_many_languages_look_like_code(line: str) -> None:
+    assert code_line_ratio(Page(line)) == 1

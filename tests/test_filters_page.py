@@ -1,0 +1,100 @@
+"""What words, marks, lines and paragraphs are."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from filters.characters import KINDS, SPACES, TERMINAL_BIT, TERMINALS, kind, kind_table
+from filters.page import Page, share
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("", []),
+        (" \n\t\u200b", []),
+        ("Hello, world!", ["Hello", ",", "world", "!"]),
+        ("wait... no!!! --", ["wait", "...", "no", "!!!", "--"]),
+        ("well-known", ["well", "-", "known"]),
+        ("it's John’s", ["it", "'s", "John", "’s"]),
+        ("'quoted'", ["'", "quoted", "'"]),
+        ("''a''b", ["''", "a", "''", "b"]),
+        ("U.S. firms, e.g. J.R.R. Tolkien", ["U.S.", "firms", ",", "e.g.", "J.R.R.", "Tolkien"]),
+        ("example.org/a_b __init__", ["example.org", "/", "a_b", "__", "init", "__"]),
+        ("the end. Next", ["the", "end", ".", "Next"]),
+        ("U.S...", ["U.S", "..."]),
+        ("1,000 at 10:30, 3.14%", ["1,000", "at", "10:30", ",", "3.14", "%"]),
+        ("naïve cafe\u0301s", ["naïve", "cafe\u0301s"]),
+        ("हिन्दी में", ["हिन्दी", "में"]),
+        ("می\u200cخواهم", ["می\u200cخواهم"]),
+        ("\u0301\u0301a", ["\u0301\u0301", "a"]),
+    ],
+)
+def test_pieces_are_words_and_marks(text: str, pieces: list[str]) -> None:
+    assert Page(text).pieces == pieces
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("我是学生。", ["我", "是", "学", "生"]),
+        ("ひらがなとカタカナ", ["ひ", "ら", "が", "な", "と", "カタカナ"]),
+        ("한국어 문장", ["한국어", "문장"]),
+        ("ภาษาไทย", ["ภา", "ษา", "ไท", "ย"]),
+        ("ພາສາລາວ", ["ພາ", "ສາ", "ລາ", "ວ"]),
+        ("ភាសាខ្មែរ", ["ភា", "សា", "ខ្មែ", "រ"]),
+        ("မြန်မာ", ["မြန်", "မာ"]),
+    ],
+)
+def test_scripts_without_spaces_are_segmented(text: str, words: list[str]) -> None:
+    assert Page(text).words == words
+
+
+@pytest.mark.parametrize("text", ["汉" * 500, "ก" * 500, "ក" * 500, "က" * 500, "ລ" * 500])
+def test_five_hundred_characters_without_a_space_are_not_one_word(text: str) -> None:
+    assert len(Page(text).words) == 500
+
+
+def test_words_hold_a_letter_or_a_digit_and_alphabetic_words_a_letter() -> None:
+    page = Page("No. 5, b2b & 10:30!")
+    assert page.words == ["No", "5", "b2b", "10:30"]
+    assert page.alphabetic_words == ["No", "b2b"]
+
+
+def test_blank_lines_are_no_lines_and_part_paragraphs() -> None:
+    page = Page(" one \r\ntwo\n \t\n\n three\n")
+    assert page.lines == ["one", "two", "three"]
+    assert page.paragraphs == ["one\ntwo", "three"]
+
+
+def test_nothing_of_nothing_is_nothing() -> None:
+    page = Page("\n \n")
+    assert (page.pieces, page.words, page.lines, page.paragraphs) == ([], [], [], [])
+    assert share(0, 0) == 0
+
+
+@given(st.text())
+def test_pieces_lose_no_visible_character(text: str) -> None:
+    visible = "".join(character for character in text if kind(character) != " ")
+    assert "".join(Page(text).pieces) == visible
+
+
+def test_the_table_of_kinds_agrees_with_kind_for_every_code_point() -> None:
+    table = kind_table()
+    differing = [code for code in range(len(table)) if KINDS[int(table[code]) & ~TERMINAL_BIT] != kind(chr(code))]
+    assert differing == []
+    beyond = range(len(table), 0x110000, 997)
+    assert {kind(chr(code)) for code in beyond} == {"-"}
+
+
+def test_spaces_are_all_characters_of_that_kind() -> None:
+    assert [chr(code) for code in range(0x10000) if kind(chr(code)) == " "] == list(SPACES)
+
+
+def test_terminals_are_marked_in_the_table() -> None:
+    table = kind_table()
+    assert {chr(code) for code in range(len(table)) if table[code] & TERMINAL_BIT} == TERMINALS
+    assert {".", "!", "?", "。", "؟", "।", "။"} <= TERMINALS
+    assert not {",", "…", '"', ";"} & TERMINALS

@@ -1,0 +1,75 @@
+"""The compiled scan gives what the plain definitions give."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import filters
+from filters import SCANNED, Page
+from filters.scan import scan
+
+STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
+PLAIN = filters.measures()
+REPETITIVE = st.lists(
+    st.sampled_from(
+        ["the", "THE", "a", "don't", "of", "-", "...", "…", "#", ".", "\n", "\n\n", " \n", "汉", "ไท", "ည်"]
+    ),
+    max_size=80,
+).map(" ".join)
+TIGHT = st.text(st.sampled_from("ab1'’._,:-… \n\u0301#汉ขเ์្្က္်\u200b•"), max_size=60)
+
+
+def assert_same(text: str) -> None:
+    page = Page(text)
+    for name, value in zip(SCANNED, scan(text, STOP_WORDS), strict=True):
+        plain = PLAIN[name](page, words=STOP_WORDS) if name == "stop_words" else PLAIN[name](page)
+        assert value == pytest.approx(plain, abs=1e-12), (name, text)
+
+
+@given(st.one_of(REPETITIVE, TIGHT, st.text(max_size=200)))
+@example("a b c d e f g h i j k " * 9)
+@example("U.S. U.S... J.R")
+@example("\ud800 lone \udfff")
+@example("\U0010ffff\U000e0100")
+@settings(max_examples=400, deadline=None)
+def test_scan_equals_the_plain_definitions(text: str) -> None:
+    assert_same(text)
+
+
+def test_scan_equals_the_plain_definitions_on_real_text(shared_data: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    orjson = pytest.importorskip("orjson")
+    with open(shared_data / "dev-formats" / "sample.jsonl.zst", "rb") as file:
+        lines = io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file)).read().splitlines()
+    for line in lines:
+        assert_same(orjson.loads(line)["text"][:20_000])
+
+
+@pytest.mark.parametrize("text", ["a" * 2_000_000, "汉" * 500_000, "a " * 500_000, "\n" * 1_000_000, "-x" * 500_000])
+def test_scan_of_a_huge_text_is_linear(text: str) -> None:
+    assert len(scan(text)) == len(SCANNED)
+
+
+def test_every_scanned_measure_has_a_plain_definition() -> None:
+    assert set(SCANNED) <= set(PLAIN)
+
+
+def test_scan_works_where_its_cache_cannot_be_written(tmp_path: Path) -> None:
+    shutil.copytree(Path(filters.__file__).parent, tmp_path / "filters", ignore=shutil.ignore_patterns("__pycache__"))
+    nowhere = tmp_path / "filters" / "__pycache__"
+    nowhere.write_text("a file, so that no folder can be made here or below")
+    places = {"HOME": str(nowhere), "XDG_CACHE_HOME": str(nowhere / "cache")}
+    environment = {**os.environ, **places, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(__file__).parents[1]}"}
+    code = "from filters.scan import scan; print(scan('one two')[1])"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "2.0", done.stderr
