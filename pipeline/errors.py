@@ -11,6 +11,7 @@
     ├── BuildError             a build that cannot go on
     │   └── PlanChangedError       input or recipe differ from the build that was begun here
     └── StorageError           a remote object that could not be fetched
+        └── MissingObjectError     because the server has none under this name
 
 Every message says what was found, what follows from it, and what to do about it.
 """
@@ -63,6 +64,10 @@ class PlanChangedError(BuildError):
 
 class StorageError(ShardwrightError):
     """A remote object that could not be fetched."""
+
+
+class MissingObjectError(StorageError):
+    """A remote object that is not there."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from pipeline.errors import CorruptShardError, ManifestError, StorageError
+from pipeline.errors import CorruptShardError, ManifestError, MissingObjectError, StorageError
 from pipeline.shards.format import TAIL
 from pipeline.shards.manifest import ShardInfo
 from pipeline.shards.reader import Shard, read_index
@@ -125,19 +126,45 @@ def test_the_index_takes_two_small_reads(tmp_path: Path, server: FaultyServer, s
     store = Store(tmp_path / "cache", access=QUICK)
     index = store.index(server.url(NAME), shard)
     local = read_index(tmp_path / "source" / NAME)
-    assert index is not None
     assert index.starts.tolist() == local.starts.tolist()
     assert index.lengths.tolist() == local.lengths.tolist()
     assert next(wanted for _, wanted in server.requests) == f"bytes={shard.bytes - TAIL}-{shard.bytes - 1}"
     assert len(server.requests) == 2
     with pytest.raises(ManifestError, match="another shard"):
         store.index(server.url(NAME), ShardInfo(NAME, 7, 7, shard.bytes, "0", 7))
-    server.objects["foreign.tar"] = b"x" * 5000
-    assert store.index(server.url("foreign.tar")) is None
+
+
+def test_a_tar_of_another_tool_is_downloaded_for_its_index(
+    tmp_path: Path, server: FaultyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import webdataset
+
+    with webdataset.TarWriter(str(tmp_path / "web.tar")) as writer:
+        writer.write({"__key__": "a", "npy": np.arange(5, dtype="<u2")})
+    server.objects["web.tar"] = (tmp_path / "web.tar").read_bytes()
+    store = Store(tmp_path / "cache", access=QUICK)
+    assert store.index(server.url("web.tar")).lengths.tolist() == [5]
+    assert store.open(server.url("web.tar")).document(0).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_an_open_shard_stays_in_the_cache_until_it_is_let_go(
+    tmp_path: Path, server: FaultyServer, shard: ShardInfo
+) -> None:
+    server.objects["b.tar"] = server.objects[NAME]
+    store = Store(tmp_path / "cache", cache_limit=int(1.5 * shard.bytes), access=QUICK)
+    tokens = store.open(server.url(NAME), shard).tokens
+    with pytest.warns(RuntimeWarning, match="cache_limit"):
+        store.open(server.url("b.tar"), shard)
+    assert len(list((tmp_path / "cache").rglob("*.tar"))) == 2
+    del tokens
+    server.objects["c.tar"] = server.objects[NAME]
+    store.open(server.url("c.tar"), shard)
+    assert [path.name for path in (tmp_path / "cache").rglob("*.tar")] == ["c.tar"]
 
 
 def test_local_paths_need_no_cache(tmp_path: Path, shard: ShardInfo) -> None:
     store = Store(tmp_path / "cache")
+    assert len(store.open(str(tmp_path / "source" / NAME), shard, verify=True)) == 300
     assert store.lease(str(tmp_path / "source" / NAME)).path == tmp_path / "source" / NAME
     assert store.lease(f"file://{tmp_path}/source/{NAME}").path == tmp_path / "source" / NAME
     assert not (tmp_path / "cache").exists()
@@ -260,11 +287,10 @@ def test_a_dataset_on_s3_is_listed_indexed_and_leased(tmp_path: Path, s3: dict[s
     assert expand(f"{directory}/train-00000[12].tar", access) == urls[1:]
     for url, info in zip(urls, manifest.split("train").shards, strict=True):
         index = store.index(url, info)
-        assert index is not None
         assert len(index.lengths) == 50
         with store.lease(url, info) as lease:
             assert len(Shard(lease.path, info, verify=True)) == 50
-    with pytest.raises(StorageError, match="no such object"):
+    with pytest.raises(MissingObjectError, match="no such object"):
         store.manifest("s3://bucket-a/none")
     with pytest.raises(StorageError):
         store.lease(f"{directory}/none.tar")
@@ -280,7 +306,7 @@ def test_s3_works_in_child_processes_after_use_in_the_parent(tmp_path: Path, s3:
     files.mkdir(bucket)
     files.put(f"{tmp_path}/a.tar", f"{bucket}/a.tar")
     store = Store(tmp_path / "cache", access=Access(tries=3, first_delay=0.01, options=s3))
-    assert store.index(f"s3://{bucket}/a.tar", info) is not None
+    assert len(store.index(f"s3://{bucket}/a.tar", info).lengths) == 20
     context = multiprocessing.get_context(method)
     results = context.Queue()
     worker = context.Process(target=_lease_all, args=(store, [f"s3://{bucket}/a.tar"], info, results))

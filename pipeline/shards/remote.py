@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from ..errors import ConfigError, ShardwrightError, StorageError, did_you_mean
+from ..errors import ConfigError, MissingObjectError, ShardwrightError, StorageError, did_you_mean
 
 # Scheme -> what has to be installed for it. Schemes outside are refused: some of fsspec's run commands or chain urls.
 SCHEMES: dict[str, str] = {
@@ -184,9 +184,10 @@ def as_transient(error: Exception, url: str) -> Transient:
     if isinstance(error, urllib.error.HTTPError):
         if error.code in _TRANSIENT:
             return Transient(f"{error.code} {error.reason}", _retry_after(error))
-        raise StorageError(f"{url}: {error.code} {error.reason}; {_cure(error.code)}") from error
+        kind = MissingObjectError if error.code in (404, 410) else StorageError
+        raise kind(f"{url}: {error.code} {error.reason}; {_cure(error.code)}") from error
     if isinstance(error, FileNotFoundError):
-        raise StorageError(f"{url}: no such object; check the url") from error
+        raise MissingObjectError(f"{url}: no such object; check the url") from error
     if isinstance(error, OSError) and error.errno in _DISK:
         raise error
     cause = error.reason if isinstance(error, urllib.error.URLError) else error

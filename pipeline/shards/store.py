@@ -7,6 +7,7 @@ import os
 import queue
 import threading
 import urllib.parse
+import weakref
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,7 @@ from ..errors import CorruptShardError, ShardwrightError, StorageError
 from .cache import Cache, CacheFull, Entry, Lease, default_directory
 from .format import TAIL
 from .manifest import MANIFEST_NAME, Manifest, ShardInfo
-from .reader import Index, compare, parse_footer, parse_index
+from .reader import Index, Shard, compare, parse_footer, parse_index, read_index
 from .remote import Access, ObjectInfo, Transient, describe, is_remote, local_name, read_from, read_range, retrying
 from .storage import join
 
@@ -50,6 +51,7 @@ class Store:
         self, cache_dir: str | Path | None = None, cache_limit: int | None = None, access: Access | None = None
     ) -> None:
         self.access = access or Access()
+        self._index_dir = cache_dir
         self._cache = Cache(Path(cache_dir) if cache_dir is not None else default_directory(), cache_limit)
         self._read_ahead: _ReadAhead | None = None
 
@@ -71,24 +73,39 @@ class Store:
             self._read_ahead = _ReadAhead(self)
         self._read_ahead.add([(url, expected) for url, expected in wanted if is_remote(url)])
 
-    def index(self, url: str, expected: ShardInfo | None = None) -> Index | None:
-        """Return the index of a remote shard by two range reads; None for a tar that has none.
+    def open(self, url: str, expected: ShardInfo | None = None, *, verify: bool = False) -> Shard:
+        """Open a shard, downloaded where it is remote; it stays in the cache while its ``tokens`` are referred to."""
+        lease = self.lease(url, expected)
+        try:
+            # What was downloaded was hashed on its way here.
+            shard = Shard(lease.path, expected, verify and not is_remote(url), self._index_dir)
+        except BaseException:
+            lease.close()
+            raise
+        weakref.finalize(shard.tokens, lease.close)
+        return shard
 
-        Checked as at the opening of a local shard.
+    def index(self, url: str, expected: ShardInfo | None = None) -> Index:
+        """Return a shard's index, checked as at its opening; of a remote shard by two range reads.
+
+        Only a remote tar of another tool, which has none, is downloaded.
         """
-        size = expected.bytes if expected is not None else describe(url, self.access).size
-        if size < TAIL:
-            return None
-        footer = parse_footer(read_range(url, size - TAIL, TAIL, self.access), url, size)
-        if footer is None:
-            return None
-        index = parse_index(footer, url, size, lambda start, length: read_range(url, start, length, self.access))
-        if expected is not None:
-            compare(url, index, expected)
-        return index
+        if is_remote(url):
+            size = expected.bytes if expected is not None else describe(url, self.access).size
+            tail = read_range(url, max(0, size - TAIL), min(size, TAIL), self.access)
+            footer = parse_footer(tail, url, size)
+            if footer is not None:
+                index = parse_index(footer, url, size, lambda start, count: read_range(url, start, count, self.access))
+                if expected is not None:
+                    compare(url, index, expected)
+                return index
+            if expected is not None:
+                raise CorruptShardError(f"{url}: byte {size - TAIL}: no index footer at the end; copy or rebuild it")
+        with self.lease(url, expected) as lease:
+            return read_index(lease.path, self._index_dir)
 
     def manifest(self, directory: str) -> Manifest:
-        """Read ``manifest.json`` of a dataset directory, local or remote."""
+        """Read ``manifest.json`` of a dataset directory; a remote one that has none raises ``MissingObjectError``."""
         if not is_remote(directory):
             return Manifest.read(local_name(directory))
         url = join(directory, MANIFEST_NAME)
