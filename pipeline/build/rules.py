@@ -306,6 +306,7 @@ class _Book:
                 home=home,
                 language=language,
             )
+            _bind(_measure(rule), name, rule.parameters, home)
             if not rule.min <= rule.max:
                 raise ConfigError(f"rule {name!r} of {rule_set!r} keeps nothing: min {rule.min:g} > max {rule.max:g}")
             if rule.min == -math.inf and rule.max == math.inf and not limits:

@@ -1,0 +1,319 @@
+"""Rule files -> rules -> verdicts."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from filters import SCANNED, bundled_rule_sets
+from pipeline.build.rules import Rule, RuleSet, Verdict, load_rules
+from pipeline.errors import ConfigError
+
+PROSE = (
+    "We had been walking for most of the day and the light was going when Anna saw the house. It stood apart from the "
+    "others, behind a row of poplars, with a lamp in one window. Nobody answered when she knocked, so that we sat down "
+    "on the step to wait. An hour later an old man came up the road, nodded, and opened the door without a word."
+)
+
+
+def rule_file(folder: Path, text: str, name: str = "own.toml") -> str:
+    (folder / name).write_text(text, encoding="utf-8")
+    return str(folder / name)
+
+
+@pytest.mark.parametrize("name", sorted(bundled_rule_sets()))
+def test_every_bundled_set_loads_measures_and_describes_itself(name: str) -> None:
+    rules = load_rules(name)
+    values = rules.measure(PROSE, {"language": "en", "language_score": 1.0, "tokens": 70})
+    assert tuple(values) == rules.measures
+    assert all(type(value) is float for value in values.values())
+    json.dumps(rules.describe(), allow_nan=False)
+
+
+@pytest.mark.parametrize("name", ["gopher", "fineweb", "code", "profanity", "gopher,fineweb,code,profanity"])
+def test_prose_passes(name: str) -> None:
+    rules = load_rules(name)
+    assert rules.judge(rules.measure(PROSE)) is None
+
+
+def test_gopher_is_the_whole_table_of_its_paper() -> None:
+    limits = {rule.name: (rule.min, rule.max) for rule in load_rules("gopher").rules}
+    no, inf = -math.inf, math.inf
+    assert limits == {
+        "duplicate_paragraph_ratio": (no, 0.3),
+        "duplicate_paragraph_char_ratio": (no, 0.2),
+        "duplicate_line_ratio": (no, 0.3),
+        "duplicate_line_char_ratio": (no, 0.2),
+        "top_2_gram_ratio": (no, 0.2),
+        "top_3_gram_ratio": (no, 0.18),
+        "top_4_gram_ratio": (no, 0.16),
+        "duplicate_5_gram_ratio": (no, 0.15),
+        "duplicate_6_gram_ratio": (no, 0.14),
+        "duplicate_7_gram_ratio": (no, 0.13),
+        "duplicate_8_gram_ratio": (no, 0.12),
+        "duplicate_9_gram_ratio": (no, 0.11),
+        "duplicate_10_gram_ratio": (no, 0.1),
+        "words": (50, 100_000),
+        "mean_word_length": (3, 10),
+        "hash_ratio": (no, 0.1),
+        "ellipsis_ratio": (no, 0.1),
+        "bullet_line_ratio": (no, 0.9),
+        "ellipsis_line_ratio": (no, 0.3),
+        "alphabetic_ratio": (0.8, inf),
+        "stop_words": (2, inf),
+    }
+
+
+@pytest.mark.parametrize("name", ["gopher", "fineweb", "c4"])
+def test_values_exactly_on_every_threshold_are_kept(name: str) -> None:
+    rules = load_rules(name)
+    on = {rule.name: rule.min if math.isfinite(rule.min) else rule.max for rule in rules.rules}
+    assert rules.judge(on) is None
+    for rule in rules.rules:
+        for limit, beyond, kind in ((rule.min, -math.inf, "min"), (rule.max, math.inf, "max")):
+            if math.isfinite(limit):
+                assert rules.judge({**on, rule.name: limit}) is None
+                verdict = rules.judge({**on, rule.name: math.nextafter(limit, beyond)})
+                assert verdict is not None
+                assert (verdict.measure, verdict.bound, verdict.kind) == (rule.name, limit, kind)
+
+
+def test_a_nan_drops() -> None:
+    verdict = Rule("x", "x", "s", max=1.0).judge(math.nan)
+    assert verdict is not None
+    assert verdict.reason == "x is not a number, max 1"
+    assert Rule("x", "x", "s").judge(math.nan) is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "bound", "kind", "reason"),
+    [
+        (1.7, 3.0, "min", "x 1.7 < 3"),
+        (0.30000000000000004, 0.3, "max", "x 0.30000000000000004 > 0.3"),
+        (99_999.6, 100_000.0, "min", "x 99999.6 < 100000"),
+        (123456.0, 100_000.0, "max", "x 1.235e+05 > 100000"),
+        (0.0, 0.12, "min", "x 0 < 0.12"),
+    ],
+)
+def test_the_reason_shows_a_comparison_that_fails(value: float, bound: float, kind: str, reason: str) -> None:
+    assert Verdict("s", "x", value, bound, kind).reason == reason
+
+
+def test_the_first_rule_that_fails_speaks_for_its_set() -> None:
+    rules = load_rules("gopher,fineweb")
+    verdict = rules.judge(rules.measure("short"))
+    assert verdict is not None
+    assert (verdict.rule_set, verdict.reason) == ("gopher_quality", "words 1 < 50")
+
+
+def test_a_value_that_is_missing_is_an_error_not_a_pass() -> None:
+    with pytest.raises(KeyError):
+        load_rules("gopher").judge({"words": 100})
+
+
+def test_other_limits_need_no_measuring() -> None:
+    rules = load_rules("gopher")
+    values = rules.measure("one of the few words")
+    assert rules.judge(values) is not None
+    assert rules.with_limit("words", "min", 3).judge(values) is None
+    with pytest.raises(ConfigError, match="did you mean 'words'"):
+        rules.with_limit("word", "min", 3)
+
+
+def test_later_sets_replace_limits_and_extend(tmp_path: Path) -> None:
+    path = rule_file(
+        tmp_path,
+        """
+        extends = ["gopher"]
+        words = { min = 20 }
+        bullet_line_ratio = false
+        stop_words = { words = ["der", "die"] }
+        longest_word = { max = 40 }
+        """,
+    )
+    rules = {rule.name: rule for rule in load_rules(path).rules}
+    assert (rules["words"].min, rules["words"].max, rules["words"].rule_set) == (20, 100_000, "own")
+    assert "bullet_line_ratio" not in rules
+    assert (rules["stop_words"].min, rules["stop_words"].parameters) == (2, {"words": ["der", "die"]})
+    assert list(rules)[-1] == "longest_word"
+    assert load_rules(["gopher", path]).describe() == load_rules(path).describe()
+
+
+def test_one_measure_can_be_limited_under_several_names() -> None:
+    rules = load_rules("gopher,fineweb")
+    values = rules.measure("It rained.\nIt rained.\nIt stopped.\n" + PROSE)
+    assert values["duplicate_line_char_ratio"] == values["fineweb_duplicate_line_char_ratio"] > 0.01
+
+
+@pytest.mark.parametrize("specs", [None, "", "none", [], ["none"]])
+def test_no_rules_keep_everything(specs: str | list[str] | None) -> None:
+    rules = load_rules(specs)
+    assert not rules
+    assert (rules.measure(""), rules.judge({}), rules.cut("x")) == ({}, None, ("x", {}))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mean_wordlength = { min = 3 }", "did you mean 'mean_word_length'"),
+        ("words = { minimum = 3 }", "did you mean 'min'"),
+        ("words = { }", "has no limit"),
+        ("words = { min = 5, max = 4 }", "keeps nothing: min 5 > max 4"),
+        ("words = { min = '5' }", "min must be a number, not '5'"),
+        ("words = { min = nan }", "min must be a number"),
+        ("words = { min = true }", "min must be a number"),
+        ("words = 5", "must be a table"),
+        ("stop_words = { min = 2 }", "needs words"),
+        ("extends = ['gophr']", "did you mean 'gopher'"),
+        ("extends = ['own.toml']", "extends itself"),
+        ("words = ", "is not TOML"),
+        ("[cut]\nc4_line = {}", "did you mean 'c4_lines'"),
+        ("[cut]\nc4_lines = { min_word = 3 }", "did you mean 'min_words'"),
+        ("cut = 3", r"\[cut\] must be a table"),
+        ("'nowhere_at_all:f' = { max = 1 }", "no module 'nowhere_at_all'"),
+        ("'math:sqrrt' = { max = 1 }", "no function 'sqrrt'"),
+    ],
+)
+def test_mistakes_in_rule_files_are_refused_with_the_nearest_name(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_rules(rule_file(tmp_path, text))
+
+
+def test_unknown_rule_sets_and_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'fineweb'"):
+        load_rules("gopher,finweb")
+    with pytest.raises(ConfigError, match=r"none\.toml' does not exist; bundled rule sets: c4, code"):
+        load_rules(str(tmp_path / "none.toml"))
+
+
+def test_a_measure_of_ones_own_is_five_lines(tmp_path: Path) -> None:
+    (tmp_path / "rules_test_measures.py").write_text(
+        "def exclamation_ratio(page, *, mark='!'):\n    return page.text.count(mark) / max(len(page.text), 1)\n"
+    )
+    path = rule_file(
+        tmp_path,
+        """
+        "rules_test_measures:exclamation_ratio" = { max = 0.25 }
+        questions = { measure = "rules_test_measures:exclamation_ratio", mark = "?", max = 0 }
+        """,
+    )
+    rules = load_rules(path)
+    values = rules.measure("a!!?")
+    assert values == {"rules_test_measures:exclamation_ratio": 0.5, "questions": 0.25}
+    verdict = rules.judge(values)
+    assert verdict is not None
+    assert verdict.reason == "rules_test_measures:exclamation_ratio 0.5 > 0.25"
+    before = rules.describe()
+    with open(tmp_path / "rules_test_measures.py", "a") as file:
+        file.write("# edited\n")
+    assert load_rules(path).describe() != before  # an edited measure is another recipe
+
+
+def test_a_cutter_of_ones_own_counts_what_it_cuts(tmp_path: Path) -> None:
+    (tmp_path / "rules_test_cutters.py").write_text(
+        "def shout(text, *, mark):\n    return text.replace(mark, ''), {'marks': text.count(mark)}\n"
+    )
+    rules = load_rules(rule_file(tmp_path, '[cut]\n"rules_test_cutters:shout" = { mark = "!" }\nduplicate_lines = {}'))
+    assert rules.cut("a!\na\nb") == (
+        "a\nb",
+        {"rules_test_cutters:shout.marks": 1, "duplicate_lines.duplicate": 1},
+    )
+
+
+def test_rules_cross_to_worker_processes_whole(tmp_path: Path) -> None:
+    rules = load_rules("gopher,fineweb,c4")
+    copy = pickle.loads(pickle.dumps(rules))
+    assert copy.describe() == rules.describe()
+    assert copy.measure(PROSE) == rules.measure(PROSE)
+
+
+def test_the_compiled_scan_and_the_plain_measures_give_one_set_of_values() -> None:
+    rules = load_rules("gopher,fineweb")
+    plain = RuleSet([*rules.rules, Rule("lines_of_29", "short_line_ratio", "s", max=1, parameters={"longest": 29})])
+    values = plain.measure("- one\n" * 5 + PROSE)
+    assert values["lines_of_29"] == values["short_line_ratio"]
+    assert set(rules.measures) - {"fineweb_duplicate_line_char_ratio"} <= set(SCANNED)
+
+
+PROFILE = """\
+dup_line_frac: 0.263
+dup_n_grams:
+- - 5
+  - 0.141
+- - 10
+  - 0.098
+language_score: 0.821
+line_punct_thr: 0.0
+max_avg_word_length: 15
+max_non_alpha_words_ratio: 0.774
+min_avg_word_length: 0
+new_line_ratio: 0.152
+stopwords:
+- der
+- und
+- no
+- "f\\xFCr"
+top_n_grams:
+- - 2
+  - 0.169
+"""
+
+
+def test_profiles_of_fineweb2_load_unchanged(tmp_path: Path) -> None:
+    rules = load_rules(rule_file(tmp_path, PROFILE, "deu_Latn.yml"))
+    limits = {rule.name: (rule.min, rule.max) for rule in rules.rules if rule.language == "de"}
+    no, inf = -math.inf, math.inf
+    assert limits == {
+        "deu_Latn.duplicate_line_ratio": (no, 0.263),
+        "deu_Latn.duplicate_5_gram_ratio": (no, 0.141),
+        "deu_Latn.duplicate_10_gram_ratio": (no, 0.098),
+        "deu_Latn.language_score": (0.821, inf),
+        "deu_Latn.terminal_line_ratio": (0, inf),
+        "deu_Latn.mean_word_length": (0, 15),
+        "deu_Latn.alphabetic_ratio": (0.774, inf),
+        "deu_Latn.newline_ratio": (no, 0.152),
+        "deu_Latn.stop_words": (2, inf),
+        "deu_Latn.top_2_gram_ratio": (no, 0.169),
+    }
+    stop_words = next(rule for rule in rules.rules if rule.name == "deu_Latn.stop_words")
+    assert stop_words.parameters["words"] == ["der", "und", "no", "für"]
+    general = {rule.name: rule.max for rule in rules.rules if not rule.language}
+    assert general["duplicate_line_char_ratio"] == 0.1  # FineWeb2's, for all languages
+
+
+def test_a_profile_holds_for_its_language_alone(tmp_path: Path) -> None:
+    german = rule_file(tmp_path, PROFILE, "deu_Latn.yml")
+    french = rule_file(tmp_path, "stopwords: [le, la]\n", "fra_Latn.yml")
+    rules = load_rules([german, french])
+    text = "Der Hund und die Katze lagen für sich. " * 9 + "Nur eins ist neu."
+    values = rules.measure(text, {"language": "de", "language_score": 0.5})
+    assert values["deu_Latn.stop_words"] == 3
+    assert "fra_Latn.stop_words" not in values
+    verdict = rules.with_limit("deu_Latn.top_2_gram_ratio", "max", 1).judge(values)
+    assert verdict is not None
+    assert verdict.measure.startswith("deu_Latn.") or verdict.measure == "duplicate_line_char_ratio"
+    assert not [name for name in rules.measure(text, {"language": "en"}) if "_Latn" in name]
+    assert rules.measure(text, {"language": "fr"})["fra_Latn.stop_words"] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("dup_line_fraction: 1", "did you mean 'dup_line_frac'"), ("- a", "no keys")]
+)
+def test_profiles_with_other_keys_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_rules(rule_file(tmp_path, text, "deu_Latn.yml"))
+
+
+def test_loading_rules_loads_no_compiler_and_no_model() -> None:
+    code = (
+        "import sys; from pipeline.build.rules import load_rules; load_rules('gopher,c4,code,profanity').describe();"
+        "print(sorted({'numba', 'fasttext', 'torch', 'pyarrow', 'yaml'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    assert done.stdout.strip() == "[]", done.stderr

@@ -1,0 +1,82 @@
+"""scripts/try_rules.py on small inputs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.build.rules import Rule
+from scripts.try_rules import excerpt, histogram, main
+
+GOOD = (
+    "We had been walking for most of the day and the light was going when Anna saw the house. It stood apart from the "
+    "others, behind a row of poplars, with a lamp in one window. Nobody answered when she knocked, so that we sat down "
+    "on the step to wait. An hour later an old man came up the road, nodded, and opened the door without a word."
+)
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> str:
+    texts = [GOOD, "Too short to keep.\x1b[31m", "buy now " * 40, GOOD.replace("Anna", "Ida")]
+    lines = [json.dumps({"id": f"d{number}", "text": text}) for number, text in enumerate(texts)]
+    path = tmp_path / "sample.jsonl"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def test_the_table_says_what_each_rule_drops_with_an_example(inputs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([inputs, "--rules", "gopher"]) == 0
+    out = capsys.readouterr().out
+    assert "4 documents: 2 kept (50.0%), 2 dropped" in out
+    assert "words 5 < 50   [en] d1 sample.jsonl:2" in out
+    assert "top_2_gram_ratio" in out
+    assert "\x1b" not in out
+
+
+def test_another_limit_is_tried_on_the_same_values(inputs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([inputs, "--set", "words.min=3", "--examples", "0"]) == 0
+    assert "kept without --set: 2; with words.min=3: " in capsys.readouterr().out
+
+
+def test_a_measure_without_a_rule_can_be_plotted(inputs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([inputs, "--rules", "none", "--measure", "characters"]) == 0
+    assert "characters of 4 documents" in capsys.readouterr().out
+
+
+def test_the_sample_is_limited_and_kept_to_a_language(inputs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([inputs, "--limit", "1"]) == 0
+    assert "1 documents" in capsys.readouterr().out
+    assert main([inputs, "--language", "fi"]) == 1
+    assert "no document was read in fi" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--rules", "gophr"], "did you mean 'gopher'"),
+        (["--measure", "word"], "did you mean 'words'"),
+        (["--set", "words=3"], "write RULE.min=NUMBER"),
+        (["--set", "word.min=3"], "did you mean 'words'"),
+    ],
+)
+def test_mistakes_are_named(
+    inputs: str, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main([inputs, *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_histogram_counts_every_value_and_marks_the_limits() -> None:
+    text = histogram("x", [0.0, 0.5, 0.5, 1.0, float("nan")], Rule("x", "x", "s", min=0.25, max=0.75))
+    counts = [int(line.split()[1]) for line in text.splitlines()[1:-1]]
+    assert sum(counts) == 4
+    assert "<- min 0.25" in text
+    assert "<- max 0.75" in text
+    assert histogram("x", []) == "x: no values"
+    assert "5" in histogram("x", [5.0, 5.0])
+
+
+def test_excerpts_of_hostile_text_are_one_printable_line() -> None:
+    assert excerpt("a\x1b]0;title\x07\u202eb\nc").isprintable()
