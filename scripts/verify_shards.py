@@ -19,9 +19,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipeline.errors import ManifestError, ShardwrightError
+from pipeline.errors import ConfigError, ManifestError, ShardwrightError
 from pipeline.shards.check import Contents
 from pipeline.shards.manifest import MANIFEST_NAME, Manifest
+from pipeline.shards.remote import is_remote
 from pipeline.shards.storage import expand
 from pipeline.shards.verify import Problem, verify_dataset, verify_shard
 
@@ -60,6 +61,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _problems(paths: list[str], workers: int, quick: bool, bar: _Bar) -> Iterator[Problem]:
     for path in paths:
+        if is_remote(path):
+            raise ConfigError(f"{path}: every byte is read here, so copy the dataset to this machine first")
         if os.path.isdir(path):
             yield from verify_dataset(path, workers=workers, quick=quick, progress=bar.show)
             bar.begin()
