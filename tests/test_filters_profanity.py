@@ -48,6 +48,12 @@ def test_a_list_that_is_changed_changes_the_recipe(tmp_path: Path) -> None:
     assert load_rules(str(tmp_path / "own.toml")).describe() != before
 
 
+def test_the_default_list_stands_in_the_recipe_by_its_hash() -> None:
+    (rule,) = load_rules("profanity").describe()["rules"]
+    assert rule["parameters"]["word_list"]["file"] == "profanity.txt"
+    assert len(rule["parameters"]["word_list"]["sha256"]) == 64
+
+
 def test_a_list_that_is_missing_is_named(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text('profanity_ratio = { max = 0, word_list = "none.txt" }', encoding="utf-8")
     with pytest.raises(ConfigError, match=r"none\.txt"):

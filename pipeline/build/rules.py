@@ -201,8 +201,10 @@ class RuleSet:
         """Return these rules with the "min" or "max" of one of them replaced: values measured before still hold."""
         if name not in self.measures:
             raise ConfigError(f"no rule named {name!r}{did_you_mean(name, self.measures)}")
-        limit = {kind: value}
-        return RuleSet([replace(r, **limit) if r.name == name else r for r in self.rules], self.cutters)
+        rules = list(self.rules)
+        place = self.measures.index(name)
+        rules[place] = replace(rules[place], min=value) if kind == "min" else replace(rules[place], max=value)
+        return RuleSet(rules, self.cutters)
 
     def describe(self) -> dict[str, Any]:
         """Return the resolved rules as plain JSON: two sets that describe alike decide alike."""
@@ -493,10 +495,13 @@ def _full_name(function: Callable[..., Any], name: str) -> str:
 
 
 def _describe_parameters(parameters: Mapping[str, Any], function: Callable[..., Any], home: str) -> dict[str, Any]:
+    """Return parameters as JSON: files by name and hash, those that the function reads by default too."""
     paths = _path_parameters(function)
+    defaults = {p.name: p.default for p in inspect.signature(function).parameters.values() if p.name in paths}
+    given = {**{name: path for name, path in defaults.items() if isinstance(path, Path)}, **parameters}
     return {
         key: {"file": Path(value).name, "sha256": _sha256(Path(home, value))} if key in paths else value
-        for key, value in sorted(parameters.items())
+        for key, value in sorted(given.items())
     }
 
 
