@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -294,6 +295,27 @@ def test_manifest_numbers_that_cannot_be_are_named(dataset: Path) -> None:
     messages = [problem.message for problem in verify_dataset(dataset, quick=True)]
     assert any("eos_id 70000" in message for message in messages)
     assert any("train-000000.tar is in split 'val' and in 'train'" in message for message in messages)
+
+
+def test_counts_that_do_not_add_up_are_named(dataset: Path) -> None:
+    manifest = Manifest.read(dataset)
+    held = manifest.split("train")
+    counts = {"read": 30, "dropped": {"length": 4}, "duplicates": {"exact": 2}, "kept": 24, "tokens": held.tokens}
+    replace(manifest, counts=counts).write(dataset)
+    assert list(verify_dataset(dataset)) == []
+    replace(manifest, counts={**counts, "read": 31, "tokens": 1}).write(dataset)
+    messages = [problem.message for problem in verify_dataset(dataset)]
+    assert messages == [
+        f"counts say tokens 1, but the splits hold {held.tokens}",
+        "counts say 31 documents were read, but 4 dropped, 2 duplicates and 24 kept",
+    ]
+
+
+def test_another_tokenizer_than_the_manifests_is_named(dataset: Path) -> None:
+    (dataset / "tokenizer.json").write_text("{}")
+    (problem,) = verify_dataset(dataset, quick=True)
+    assert problem.shard.endswith("tokenizer.json")
+    assert "0000" in problem.message
 
 
 def test_a_tar_of_another_tool_is_held_to_a_scan(tmp_path: Path) -> None:

@@ -175,6 +175,7 @@ def _check_manifest(folder: Path, manifest: Manifest) -> Iterator[Problem]:
             if info.name in seen:
                 yield Problem(name, None, None, f"shard {info.name} is in split {split!r} and in {seen[info.name]!r}")
             seen[info.name] = split
+    yield from _check_counts(name, manifest)
     vocab_size = manifest.tokenizer.get("vocab_size")
     for role in ("eos_id", "bos_id"):
         value = manifest.tokenizer.get(role)
@@ -187,6 +188,23 @@ def _check_manifest(folder: Path, manifest: Manifest) -> Iterator[Problem]:
         if found != wanted:
             reason = f"sha256 {found}, but the manifest says {wanted}; copy it again: ids would decode to other text"
             yield Problem(str(tokenizer), None, None, reason)
+
+
+def _check_counts(name: str, manifest: Manifest) -> Iterator[Problem]:
+    """Hold the counts of the build's stages, where the manifest has them, to each other and to the splits."""
+    counts = manifest.counts
+    sums = {
+        "kept": sum(split.documents for split in manifest.splits.values()),
+        "tokens": sum(split.tokens for split in manifest.splits.values()),
+    }
+    for key, found in sums.items():
+        if counts.get(key, found) != found:
+            yield Problem(name, None, None, f"counts say {key} {counts[key]}, but the splits hold {found}")
+    if {"read", "dropped", "duplicates", "kept"} <= set(counts):
+        gone = [sum(counts[stage].values()) for stage in ("dropped", "duplicates")]
+        if counts["read"] != sum(gone) + counts["kept"]:
+            reason = f"{gone[0]} dropped, {gone[1]} duplicates and {counts['kept']} kept"
+            yield Problem(name, None, None, f"counts say {counts['read']} documents were read, but {reason}")
 
 
 def _shared_keys(checks: Sequence[ShardCheck]) -> Iterator[Problem]:
