@@ -84,6 +84,22 @@ def test_what_is_in_use_is_not_evicted_and_going_over_is_told(tmp_path: Path) ->
     assert held(tmp_path) == ["2.tar", "4.tar"]
 
 
+def test_reading_ahead_pushes_out_the_used_but_nothing_read_ahead(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 2500)
+    cache.lease(entry(1), fill()).close()
+    for number in (2, 3):
+        cache.lease(entry(number), fill(), spare=True).close()
+    assert held(tmp_path) == ["2.tar", "3.tar"]
+    with pytest.raises(CacheFull):
+        cache.lease(entry(4), never, spare=True)
+    cache.lease(entry(2), never).close()
+    cache.lease(entry(4), fill(), spare=True).close()
+    assert held(tmp_path) == ["3.tar", "4.tar"]
+    cache.lease(entry(5), fill()).close()
+    assert held(tmp_path) == ["4.tar", "5.tar"]
+    assert cache.capacity() == 2500
+
+
 def test_an_object_larger_than_the_limit_is_refused_with_both_numbers(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"1,000 bytes.*999"):
         Cache(tmp_path, 999).lease(entry(1), never)

@@ -4,6 +4,7 @@
                             its time of change is the time of the last use
     CACHE/<id>/plan         size and version of what is being fetched
     CACHE/<id>/part         what has come so far
+    CACHE/<id>/ahead        fetched ahead of need, and not used yet
     CACHE/<id>/<NAME>       the object, once whole
 
 Locks are the kernel's (flock) and end with the process, however it ends.
@@ -25,7 +26,7 @@ from typing import BinaryIO, NamedTuple
 from ..errors import ConfigError, StorageError
 
 CACHE_VARIABLE = "SHARDWRIGHT_CACHE"
-LOCK, PLAN, PART = "lock", "plan", "part"
+LOCK, PLAN, PART, AHEAD = "lock", "plan", "part", "ahead"
 FREE_SHARE = 0.1  # of the disk, kept free where no limit is set
 
 
@@ -74,7 +75,8 @@ class CacheFull(Exception):
 class Cache:
     """Objects under ``directory``, at most ``limit`` bytes of them, the least recently used going first.
 
-    Without a limit they may take the disk until a tenth of it is left.
+    Without a limit they may take the disk until a tenth of it is left. What was fetched ahead of need goes after what was
+    used already.
 
     What any process holds a lease on is never evicted. Where all is in use, a demanded object still comes, with a
     warning that names the limit it needs; an object larger than the limit raises ``ConfigError``.
@@ -90,7 +92,8 @@ class Cache:
         """Return a lease on an object, calling ``fetch(part)`` to complete the file ``part`` where it is not held yet.
 
         ``part`` may hold what an earlier, interrupted fetch of the same version left. However many processes ask at
-        once, one fetches. With ``spare``, `CacheFull` is raised instead of going over the limit.
+        once, one fetches. ``spare`` is for what is fetched ahead of need: it pushes out neither what is in use nor what
+        else was fetched ahead, but raises `CacheFull`.
         """
         if self.limit is not None and entry.size > self.limit:
             raise ConfigError(
@@ -110,6 +113,8 @@ class Cache:
                 # An exclusive lock is let go before the shared one is had: another process may have come between.
                 if _is_current(lock, folder) and _is_whole(final, entry.size):
                     os.utime(lock.fileno())
+                    if not spare:
+                        (folder / AHEAD).unlink(missing_ok=True)
                     return Lease(final, lock)
             except BaseException:
                 lock.close()
@@ -135,21 +140,30 @@ class Cache:
             ) from error
         with open(part, "rb") as file:
             os.fsync(file.fileno())
+        if spare:
+            (folder / AHEAD).touch()
         os.replace(part, folder / entry.name)
         plan.unlink()
+
+    def capacity(self) -> int:
+        """Return how many bytes of objects the cache can come to hold."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        return self._limit_now(_folders(self.directory))
+
+    def _limit_now(self, folders: list[Path]) -> int:
+        if self.limit is not None:
+            return self.limit
+        disk = shutil.disk_usage(self.directory)
+        return sum(_held(folder, planned=False) for folder in folders) + disk.free - int(FREE_SHARE * disk.total)
 
     def _reserve(self, entry: Entry, spare: bool) -> None:
         """Evict until what is held, what is being fetched and this object are within the limit."""
         with _exclusive(self.directory / LOCK):
             sizes = {folder: _held(folder) for folder in _folders(self.directory)}
             total = sum(sizes.values())
-            limit = self.limit
-            if limit is None:
-                disk = shutil.disk_usage(self.directory)
-                on_disk = sum(_held(folder, planned=False) for folder in sizes)
-                limit = on_disk + disk.free - int(FREE_SHARE * disk.total)
-            for folder in sorted(sizes, key=_last_use):
-                if total <= limit:
+            limit = self._limit_now(list(sizes))
+            for folder in sorted(sizes, key=_worth):
+                if total <= limit or (spare and _is_ahead(folder)):
                     break
                 if folder.name != entry.id and _evict(folder):
                     total -= sizes[folder]
@@ -199,11 +213,16 @@ def _folders(directory: Path) -> list[Path]:
     return [Path(entry.path) for entry in os.scandir(directory) if entry.is_dir() and len(entry.name) == 32]
 
 
-def _last_use(folder: Path) -> float:
+def _worth(folder: Path) -> tuple[bool, float]:
+    """What is worth least goes first: the used before what was fetched ahead of need, each by its last use."""
     try:
-        return (folder / LOCK).stat().st_mtime
+        return _is_ahead(folder), (folder / LOCK).stat().st_mtime
     except FileNotFoundError:
-        return 0.0
+        return False, 0.0
+
+
+def _is_ahead(folder: Path) -> bool:
+    return (folder / AHEAD).exists()
 
 
 def _held(folder: Path, *, planned: bool = True) -> int:

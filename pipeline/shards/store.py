@@ -13,12 +13,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from ..errors import CorruptShardError, ShardwrightError, StorageError
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CorruptShardError, ShardwrightError, StorageError, TruncatedShardError
 from .cache import Cache, CacheFull, Entry, Lease, default_directory
 from .format import TAIL
 from .manifest import MANIFEST_NAME, Manifest, ShardInfo
 from .reader import Index, Shard, compare, parse_footer, parse_index, read_index
 from .remote import Access, ObjectInfo, Transient, describe, is_remote, local_name, read_from, read_range, retrying
+from .scan import map_file
 from .storage import join
 
 READ_AHEAD_THREADS = 4
@@ -84,6 +88,21 @@ class Store:
             raise
         weakref.finalize(shard.tokens, lease.close)
         return shard
+
+    def map(self, url: str, expected: ShardInfo | None, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Return the whole file of a shard that was checked before, as a read-only 1-D array of ``dtype``."""
+        lease = self.lease(url, expected)
+        data = map_file(lease.path)
+        if expected is not None and len(data) != expected.bytes:
+            lease.close()
+            raise TruncatedShardError(f"{url}: {len(data)} bytes, but the manifest says {expected.bytes}")
+        tokens = np.frombuffer(data, np.uint8, len(data) - len(data) % dtype.itemsize).view(dtype)
+        weakref.finalize(tokens, lease.close)
+        return tokens
+
+    def shards_at_once(self, largest: int) -> int:
+        """Return how many shards of at most ``largest`` bytes can be in use while others are read ahead."""
+        return max(1, self._cache.capacity() // max(1, largest) - READ_AHEAD_THREADS)
 
     def index(self, url: str, expected: ShardInfo | None = None) -> Index:
         """Return a shard's index, checked as at its opening; of a remote shard by two range reads.
