@@ -20,7 +20,7 @@ import importlib
 from typing import Any
 
 _HOME = {
-    "ShardDataset": "pipeline.stream.stages",
+    "ShardDataset": "pipeline.stream.datasets",
     "Stream": "pipeline.stream.stages",
     "Manifest": "pipeline.shards.manifest",
 }

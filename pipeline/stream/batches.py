@@ -13,6 +13,7 @@ from .sequences import DocumentSequences, PackedSequences
 
 IGNORE = -100  # what torch's cross_entropy ignores by default
 Batch = dict[str, Any]
+_NOWHERE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,10 +21,11 @@ class PackCollator:
     """Make batches of ``seq_len`` tokens from packed sequences.
 
     Gives ``input_ids`` and ``labels`` (``[batch, seq_len]``, ``dtype``; labels ``shift`` tokens ahead, -100 where
-    nothing counts) and ``valid_tokens`` (int: labels that count). ``boundaries`` adds ``position_ids`` (int64, from 0
-    in each document), ``cu_seqlens`` (int32: where documents begin in the flattened batch, from 0 to its size) and
-    ``max_seqlen`` (int), all from one list of document ends, and masks labels that lie in another document than their
-    input. In a ``dtype`` that cannot hold -100, what to mask is a boolean ``ignored`` instead.
+    nothing counts) and ``valid_tokens`` (int: labels that count; of labels that the model shifts, the first of a row
+    counts nowhere). ``boundaries`` adds ``position_ids`` (int64, from 0 in each document), ``cu_seqlens`` (int32: where
+    documents begin in the flattened batch, from 0 to its size) and ``max_seqlen`` (int), all from one list of document
+    ends, and masks labels that lie in another document than their input. In a ``dtype`` that cannot hold -100,
+    ``ignored`` lists the places (int64, in the flattened batch) to mask instead, where there are any.
     """
 
     seq_len: int
@@ -35,59 +37,78 @@ class PackCollator:
 
     def __call__(self, core: PackedSequences, numbers: range, size: int) -> Batch:
         """Collate global sequences ``numbers``; rows beyond them, up to ``size``, are empty."""
-        ids = np.empty((size, self.seq_len), self.dtype)
-        labels = np.empty((size, self.seq_len), self.dtype)
-        masked = self.boundaries or len(numbers) < size or core.total is not None
-        ignored = np.zeros(labels.shape, np.bool_) if masked else None
+        length = self.seq_len
+        ids = np.empty((size, length), self.dtype)
+        labels = np.empty((size, length), self.dtype)
         lag = 0 if self.same_labels else self.shift
         ends: list[NDArray[np.int64]] = []
+        short = [(row, 0) for row in range(len(numbers), size)]
         for rows in core.rows(numbers):
-            ids[rows.at] = rows.tokens[:, : self.seq_len]
-            labels[rows.at] = rows.tokens[:, lag : lag + self.seq_len]
-            if self.boundaries:
-                ends += map(core.document_ends, rows.numbers)
-            if rows.available is not None and ignored is not None:
-                for row, available in enumerate(rows.available, rows.at.start):
-                    ids[row, available:] = self.eos_id
-                    ignored[row, max(0, available - lag) :] = True
-                    if self.boundaries:
-                        ends[row] = ends[row][ends[row] <= available]
-        ids[len(numbers) :] = self.eos_id
-        batch: Batch = {"input_ids": ids, "labels": labels, "valid_tokens": labels.size}
-        if ignored is not None:
-            ignored[len(numbers) :] = True
-            if self.boundaries:
-                batch |= self._boundaries(ends, ignored)
-            batch["valid_tokens"] -= int(np.count_nonzero(ignored))
-            if batch["valid_tokens"] < labels.size:
-                _ignore(batch, ignored)
+            ids[rows.at] = rows.tokens[:, :length]
+            labels[rows.at] = rows.tokens[:, lag : lag + length]
+            ends += rows.ends
+            short += enumerate(rows.available or [], rows.at.start)
+        batch: Batch = {"input_ids": ids, "labels": labels}
+        masked = []
+        for row, available in short:
+            ids[row, available:] = self.eos_id
+            labelled = max(0, min(available - lag, length))
+            masked.append(np.arange(row * length + labelled, (row + 1) * length))
+            if self.boundaries and row < len(ends):
+                ends[row] = ends[row][ends[row] <= available]
+        if self.boundaries:
+            starts = _starts(ends, self.width)
+            masked.append(self._across(*starts))
+            batch |= _boundaries(*starts, size, length)
+        ignored = np.unique(np.concatenate(masked)) if masked else _NOWHERE
+        batch["valid_tokens"] = labels.size - len(ignored)
+        if self.same_labels:
+            batch["valid_tokens"] -= size - int(np.count_nonzero(ignored % length == 0))
+        if len(ignored):
+            _ignore(batch, ignored)
         return batch
 
-    def _boundaries(self, ends: list[NDArray[np.int64]], ignored: NDArray[np.bool_]) -> Batch:
-        """Derive everything about boundaries from where documents end in each row; mark the labels they mask."""
-        size, length = ignored.shape
-        rows = np.repeat(np.arange(len(ends)), [len(each) for each in ends])
-        at = np.concatenate([np.zeros(0, np.int64), *ends])
+    @property
+    def width(self) -> int:
+        """Tokens that a sequence needs, labels included."""
+        return self.seq_len if self.same_labels else self.seq_len + self.shift
+
+    def _across(self, rows: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the flat places of labels that lie in another document, given where documents begin inside rows."""
         # A label lies `shift` ahead, so the last `shift` tokens of a document look into the next one; a model that
         # shifts by itself predicts the first token of a document from the one before.
-        for back in range(1, self.shift + 1) if not self.same_labels else [0]:
-            inside = (at >= back) & (at - back < length)
-            ignored[rows[inside], at[inside] - back] = True
-        inside = at < length
-        cuts = np.union1d(rows[inside] * length + at[inside], np.arange(size + 1) * length)
-        lengths = np.diff(cuts)
-        positions = np.arange(size * length) - np.repeat(cuts[:-1], lengths)
-        return {
-            "position_ids": positions.reshape(size, length),
-            "cu_seqlens": cuts.astype(np.int32),
-            "max_seqlen": int(lengths.max()),
-        }
+        back = np.arange(1, self.shift + 1) if not self.same_labels else np.zeros(1, np.int64)
+        places = at[:, None] - back
+        flat = rows[:, None] * self.seq_len + places
+        return flat[(places >= 0) & (places < self.seq_len)]
 
 
-def _ignore(batch: Batch, ignored: NDArray[np.bool_]) -> None:
-    """Mask labels: in place where their dtype can hold -100, else as a mask for the device that widens them."""
+def _starts(ends: list[NDArray[np.int64]], width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return row and place of every document that begins inside a row, after its first token."""
+    rows = np.repeat(np.arange(len(ends)), [len(each) for each in ends])
+    at = np.concatenate([_NOWHERE, *ends])
+    inside = at < width
+    return rows[inside], at[inside]
+
+
+def _boundaries(rows: NDArray[np.int64], at: NDArray[np.int64], size: int, length: int) -> Batch:
+    """Derive everything about boundaries from where documents begin in the rows."""
+    inside = at < length
+    cuts = np.sort(np.concatenate([rows[inside] * length + at[inside], np.arange(size + 1) * length]))
+    lengths = np.diff(cuts)
+    positions = np.arange(size * length)
+    positions -= np.repeat(cuts[:-1], lengths)
+    return {
+        "position_ids": positions.reshape(size, length),
+        "cu_seqlens": cuts.astype(np.int32),
+        "max_seqlen": int(lengths.max()),
+    }
+
+
+def _ignore(batch: Batch, ignored: NDArray[np.int64]) -> None:
+    """Mask labels: in place where their dtype can hold -100, else as places for the device that widens them."""
     if batch["labels"].dtype == np.int64:
-        batch["labels"][ignored] = IGNORE
+        batch["labels"].reshape(-1)[ignored] = IGNORE
     else:
         batch["ignored"] = ignored
 
@@ -120,28 +141,46 @@ class DocumentCollator:
                 labels[row, :count] = document
             elif count:
                 labels[row, : count - 1] = document[1:]
-        valid = int((labels != IGNORE).sum())
+        valid = int(np.count_nonzero(labels[:, self.same_labels :] != IGNORE))
         return {"input_ids": ids, "labels": labels, "attention_mask": mask, "valid_tokens": valid}
 
 
 def stack(rows: list[Batch]) -> Batch:
     """Collate samples that a user's function changed: arrays of equal shape are stacked, numbers become arrays.
 
-    Samples of unequal shapes raise ``ConfigError`` naming the key.
+    ``valid_tokens`` are summed, ``cu_seqlens`` joined, of ``max_seqlen`` the largest is kept. Samples of other shapes
+    raise ``ConfigError`` naming the key; values that are neither arrays nor numbers stay a list.
     """
     batch: Batch = {}
     for key in rows[0]:
-        values = [np.asarray(row[key]) for row in rows]
-        if len({value.shape for value in values}) != 1:
-            shapes = sorted({value.shape for value in values})
-            raise ConfigError(
-                f"samples of one batch need one shape, {key!r} has {shapes[0]} and {shapes[-1]}; pad in map"
-            )
-        batch[key] = int(sum(values)) if key == "valid_tokens" else np.stack(values)
+        values = [row[key] for row in rows]
+        if key == "valid_tokens":
+            batch[key] = int(sum(values))
+        elif key == "max_seqlen":
+            batch[key] = int(max(values))
+        elif key == "cu_seqlens":
+            parts = [np.asarray(value, np.int64) for value in values]
+            before = np.cumsum([0, *(part[-1] for part in parts)])
+            joined = [part[1:] + start for part, start in zip(parts, before, strict=False)]
+            batch[key] = np.concatenate([[0], *joined]).astype(np.int32)
+        elif values[0] is None or isinstance(values[0], str | bytes | list | dict):
+            batch[key] = values
+        else:
+            batch[key] = _stack_arrays(key, [np.asarray(value) for value in values])
     return batch
+
+
+def _stack_arrays(key: str, values: list[NDArray[Any]]) -> NDArray[Any]:
+    if len({value.shape for value in values}) != 1:
+        shapes = sorted({value.shape for value in values})
+        raise ConfigError(
+            f"samples of one batch need one shape, {key!r} has {shapes[0]} and {shapes[-1]}; pad in .map(), or batch "
+            "first and map batches"
+        )
+    return np.stack(values)
 
 
 def row_of(batch: Batch) -> Batch:
     """Return the only row of a batch of one as a sample of 1-D arrays."""
-    flat = ("cu_seqlens", "max_seqlen", "valid_tokens")
+    flat = ("cu_seqlens", "max_seqlen", "valid_tokens", "ignored")
     return {key: value if key in flat else value[0] for key, value in batch.items()}

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, ManifestError
+from ..errors import ConfigError, ManifestError, TruncatedShardError
 from ..shards.manifest import MANIFEST_NAME, Manifest, ShardInfo
 from ..shards.reader import Shard, read_index
-from .windows import OpenShard
+from .windows import OpenShard, Tokens
 
 Source = str | PathLike[str] | Sequence[str | PathLike[str]]
 
@@ -33,7 +33,11 @@ class Data(Protocol):
     fingerprint: str
     tokenizer: str | None
 
-    def open(self, number: int) -> OpenShard: ...
+    def open(self, number: int) -> OpenShard:
+        """Open a shard, checked against what is known of it."""
+
+    def reopen(self, number: int) -> Tokens:
+        """Return the elements of a shard that was checked before."""
 
 
 class ShardFiles:
@@ -81,6 +85,13 @@ class ShardFiles:
         self._unverified.discard(number)
         return shard
 
+    def reopen(self, number: int) -> Tokens:
+        path, info = self._paths[number], self._infos[number]
+        data = np.memmap(path, dtype=np.uint8, mode="r")
+        if info is not None and len(data) != info.bytes:
+            raise TruncatedShardError(f"{path}: {len(data)} bytes, but it had {info.bytes} when it was opened before")
+        return np.asarray(data[: len(data) - len(data) % self.dtype.itemsize]).view(self.dtype)
+
 
 @dataclass(slots=True)
 class MemoryShard:
@@ -105,10 +116,13 @@ class MemoryData:
         self.tokens = [len(tokens)]
         self.tokenizer = tokenizer
         self.fingerprint = hashlib.sha256(tokens.tobytes() + lengths.tobytes()).hexdigest()
-        self._shard = MemoryShard(tokens, np.cumsum(lengths) - lengths, lengths)
+        self._shard = MemoryShard(np.ascontiguousarray(tokens), np.cumsum(lengths) - lengths, lengths)
 
     def open(self, number: int) -> OpenShard:
         return self._shard
+
+    def reopen(self, number: int) -> Tokens:
+        return self._shard.tokens
 
 
 def _resolve(source: Source, split: str) -> tuple[Manifest | None, list[Path], list[ShardInfo] | None]:

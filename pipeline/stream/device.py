@@ -1,24 +1,26 @@
-"""From arrays to where they are used: torch tensors, a thread that reads ahead, pinned memory and a side stream."""
+"""From arrays to where they are used: torch tensors, a thread that reads ahead, pinned memory and a side stream.
+
+Every function takes and gives pairs of a mark and an item: the mark says where the stream stands after that item, so
+whatever is made ahead of time, the state counts what was handed out.
+"""
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections import deque
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 Item = dict[str, Any]
+M = TypeVar("M")
 T = TypeVar("T")
 
-RING = 3  # pinned buffers in turn: one being filled, one being copied, one that the consumer's batch came from
-
-
-def is_cuda(device: str | None) -> bool:
-    return device is not None and device.startswith("cuda")
+RING = 3  # staging buffers in turn: one being filled, one being copied, one behind the batch in use
+_ALIGN = 64
 
 
 def to_torch(item: Any) -> Any:
@@ -28,47 +30,38 @@ def to_torch(item: Any) -> Any:
     return {key: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for key, value in item.items()}
 
 
-def place_on_device(items: Iterator[Item], device: str) -> Iterator[Item]:
-    """Yield items with their tensors on ``device``."""
-    if is_cuda(device):
-        return _through_pinned_ring(items, torch.device(device))
-    return (
-        {key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in item.items()}
-        for item in items
-    )
-
-
 class _Slot:
-    """One pinned buffer, contiguous for all tensors of a batch, and the event of its last copy."""
+    """One staging buffer, contiguous for all tensors of a batch and pinned for a GPU, and the event of its last copy."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.cuda = device.type == "cuda"
         self.buffer = torch.empty(0, dtype=torch.uint8)
-        self.copied = torch.cuda.Event()
+        self.copied = torch.cuda.Event() if self.cuda else None
 
-    def send(self, item: Item, device: torch.device) -> tuple[Item, torch.Tensor]:
-        """Copy an item's tensors into the buffer, the buffer to the device, and return them as views of it there."""
+    def send(self, item: Item) -> tuple[Item, list[torch.Tensor]]:
+        """Start copying an item's tensors to the device; return it there, and all the memory that it takes there."""
         tensors = {key: value.contiguous() for key, value in item.items() if isinstance(value, torch.Tensor)}
         places, size = {}, 0
         for key, value in tensors.items():
-            places[key] = size
-            size += -(-value.nbytes // 64) * 64
-        self.copied.synchronize()  # the buffer is refilled only after its last copy has ended
+            places[key] = slice(size, size + value.nbytes)
+            size += -(-value.nbytes // _ALIGN) * _ALIGN
+        if self.copied is not None:
+            self.copied.synchronize()  # the buffer is refilled only after its last copy has ended
         if len(self.buffer) < size:
-            self.buffer = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+            self.buffer = torch.empty(size, dtype=torch.uint8, pin_memory=self.cuda)
         for key, value in tensors.items():
-            begin = places[key]
-            self.buffer[begin : begin + value.nbytes].view(value.dtype).view(value.shape).copy_(value)
-        arrived = self.buffer[:size].to(device, non_blocking=True)
-        self.copied.record()
-        views = dict(item)
-        for key, value in tensors.items():
-            begin = places[key]
-            views[key] = arrived[begin : begin + value.nbytes].view(value.dtype).view(value.shape)
-        return widen(views), arrived
+            self.buffer[places[key]].view(value.dtype).view(value.shape).copy_(value)
+        arrived = self.buffer[:size].to(self.device, non_blocking=True, copy=True)
+        if self.copied is not None:
+            self.copied.record()
+        views = {k: arrived[places[k]].view(v.dtype).view(v.shape) for k, v in tensors.items()}
+        sent = widen({**item, **views})
+        return sent, [arrived, *(value for value in sent.values() if isinstance(value, torch.Tensor))]
 
 
 def widen(item: Item) -> Item:
-    """Return ids and labels in stored width as int64, with -100 where ``ignored`` says so.
+    """Return ids and labels in stored width as int64, with -100 at the places that ``ignored`` lists.
 
     Unsigned tensors go through the signed type of their width, for which every device has kernels.
     """
@@ -76,47 +69,41 @@ def widen(item: Item) -> Item:
     for key in ("input_ids", "labels"):
         value = item.get(key)
         if isinstance(value, torch.Tensor) and value.dtype in (torch.uint16, torch.uint32):
-            signed = torch.int16 if value.dtype == torch.uint16 else torch.int32
-            mask = 0xFFFF if value.dtype == torch.uint16 else 0xFFFFFFFF
-            widened[key] = value.view(signed).to(torch.int64) & mask
+            signed, mask = (torch.int16, 0xFFFF) if value.dtype == torch.uint16 else (torch.int32, 0xFFFFFFFF)
+            widened[key] = value.view(signed).to(torch.int64).bitwise_and_(mask)
     ignored = widened.pop("ignored", None)
     if ignored is not None:
-        widened["labels"] = widened["labels"].masked_fill(ignored, -100)
+        widened["labels"].view(-1).index_fill_(0, ignored, -100)
     return widened
 
 
-def _through_pinned_ring(items: Iterator[Item], device: torch.device) -> Iterator[Item]:
-    """Yield items on the GPU, each copied on a side stream while the one before it is used.
+def place_on_device(items: Iterator[tuple[M, Item]], name: str) -> Iterator[tuple[M, Item]]:
+    """Yield items with their tensors on a device, on a GPU each copied on a side stream while the one before is used.
 
-    A batch belongs to the consumer: its memory is its own on the device, and lives as long as it is referred to.
+    A batch belongs to the consumer: its memory on the device is its own, for as long as it is referred to.
     """
-    with torch.cuda.device(device):
-        side = torch.cuda.Stream(device)
-        ring = deque(_Slot() for _ in range(RING))
-
-        def send(item: Item) -> tuple[Item, torch.Tensor, torch.cuda.Event]:
-            ring.rotate(-1)
-            with torch.cuda.stream(side):
-                sent, memory = ring[0].send(item, device)
-                ready = torch.cuda.Event()
-                ready.record()
-            return sent, memory, ready
-
-        def receive(sent: Item, memory: torch.Tensor, ready: torch.cuda.Event) -> Item:
-            current = torch.cuda.current_stream(device)
-            current.wait_event(ready)
-            for tensor in [memory, *(value for value in sent.values() if isinstance(value, torch.Tensor))]:
-                tensor.record_stream(current)  # the allocator must not reuse it before our work with it is done
-            return sent
-
-        waiting = None
-        for item in items:
-            following = send(item)
-            if waiting is not None:
-                yield receive(*waiting)
-            waiting = following
+    device = torch.device(name)
+    ring = [_Slot(device) for _ in range(RING)]
+    side = torch.cuda.Stream(device) if device.type == "cuda" else None
+    waiting: tuple[M, Item, list[torch.Tensor], torch.cuda.Event | None] | None = None
+    for number, (mark, item) in enumerate(items):
+        with torch.cuda.stream(side) if side is not None else nullcontext():
+            sent, memory = ring[number % RING].send(item)
+            ready = side.record_event() if side is not None else None
         if waiting is not None:
-            yield receive(*waiting)
+            yield _received(*waiting)
+        waiting = mark, sent, memory, ready
+    if waiting is not None:
+        yield _received(*waiting)
+
+
+def _received(mark: M, item: Item, memory: list[torch.Tensor], ready: torch.cuda.Event | None) -> tuple[M, Item]:
+    if ready is not None:
+        current = torch.cuda.current_stream(memory[0].device)
+        current.wait_event(ready)
+        for tensor in memory:
+            tensor.record_stream(current)  # the allocator must not reuse it before our work with it is done
+    return mark, item
 
 
 _END = object()
@@ -160,4 +147,6 @@ def read_ahead(items: Iterator[T], count: int) -> Iterator[T]:
             yield item
     finally:
         stop.set()
+        while not ready.empty():  # wakes the thread where it waits for room
+            ready.get_nowait()
         thread.join()

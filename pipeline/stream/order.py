@@ -179,5 +179,6 @@ def default_lanes(shards: int, documents: int, window: int) -> int:
     lanes = 48
     while lanes < 384 and shards > 40 * lanes:
         lanes *= 2
-    held = max(1, documents * window // max(1, shards))
-    return max(1, min(lanes, _LIVE_DOCUMENTS // held))
+    while lanes > 1 and lanes * window * documents > _LIVE_DOCUMENTS * shards:
+        lanes //= 2
+    return lanes

@@ -12,7 +12,6 @@ import torch.distributed as dist
 from ..errors import ConfigError
 from .batches import DocumentCollator, PackCollator
 from .data import Data
-from .device import is_cuda
 from .order import ShardOrder, default_lanes, default_window
 from .sequences import DocumentSequences, PackedSequences
 from .windows import ShardPool, TokenStream
@@ -43,7 +42,9 @@ class Plan:
     """Everything that the stages said.
 
     ``seed`` None keeps the order of the files; ``window`` and ``lanes`` None are chosen from the data; ``rank`` None
-    asks torch.distributed; ``steps`` and ``batch_steps`` are what users put before and after batching.
+    asks torch.distributed; ``steps`` and ``batch_steps`` are what users put before and after batching; ``take`` bounds
+    the global sequences, ``take_batches`` the batches of a rank; ``stored`` keeps ids in the width they are stored in;
+    ``prefetch`` None reads two batches ahead for a GPU and none else.
     """
 
     data: Data
@@ -58,11 +59,13 @@ class Plan:
     drop_last: bool = False
     batch_steps: tuple[Callable[..., Any], ...] = ()
     take: int | None = None
+    take_batches: int | None = None
     rank: int | None = None
     world_size: int = 1
     device: str | None = None
     numpy: bool = False
-    prefetch: int = 0
+    prefetch: int | None = None
+    stored: bool = False
 
     def topology(self) -> tuple[int, int]:
         """Return rank and world size: as stated, else torch.distributed's where it is initialised, else 0 of 1."""
@@ -81,10 +84,12 @@ class Plan:
 
     def core(self, dense: bool) -> PackedSequences | DocumentSequences:
         """Make the random-access core; ``dense`` says that its caller draws all sequences of its lanes in order."""
+        if self.layout is None:
+            raise ConfigError("nothing says what a sample is; add .pack(seq_len) or .documents()")
         window, lanes = self.order_shape()
         order = ShardOrder(self.data.documents, self.data.tokens, window, self.seed, self.data.name)
-        pool = ShardPool(self.data.open, self.max_open_shards)
-        stream = TokenStream(order, pool, self.data.dtype, keep=lanes + 8)
+        pool = ShardPool(self.data.open, self.data.reopen, self.max_open_shards)
+        stream = TokenStream(order, pool, self.data.dtype, lanes)
         if isinstance(self.layout, PackLayout):
             layout = self.layout
             _refuse_empty(stream.tokens_per_epoch, "tokens", self.data)
@@ -92,18 +97,26 @@ class Plan:
                 stream,
                 seq_len=layout.seq_len,
                 stride=layout.stride,
-                extra=layout.shift,
+                extra=0 if layout.same_labels else layout.shift,
                 lanes=lanes,
                 epochs=self.epochs,
                 dense=dense and lanes % self.topology()[1] == 0,
+                boundaries=layout.boundaries,
             )
         _refuse_empty(stream.documents_per_epoch, "documents", self.data)
         return DocumentSequences(stream, lanes=lanes, epochs=self.epochs)
 
+    def end(self, length: int | None) -> int | None:
+        """Return how many global sequences there are, given what the core has; None for an endless stream."""
+        bounds = [length, self.take]
+        if self.take_batches is not None:
+            bounds.append(self.take_batches * (self.batch_size or 1) * self.topology()[1])
+        return min((bound for bound in bounds if bound is not None), default=None)
+
     def collator(self) -> PackCollator | DocumentCollator:
-        """Make the collator; for a GPU, packs stay in their stored width until they are there."""
+        """Make the collator; for a device, packs stay in their stored width until they are there."""
         eos_id = self.data.eos_id
-        narrow = is_cuda(self.device) and not self.steps and not self.batch_steps
+        narrow = self.stored or (self.device is not None and not self.steps and not self.batch_steps)
         if isinstance(self.layout, PackLayout):
             layout = self.layout
             return PackCollator(
@@ -112,7 +125,7 @@ class Plan:
                 eos_id=eos_id,
                 boundaries=layout.boundaries,
                 same_labels=layout.same_labels,
-                dtype=self.data.dtype if narrow else np.dtype(np.int64),
+                dtype=self.data.dtype if narrow and self.data.dtype.kind == "u" else np.dtype(np.int64),
             )
         documents = self.layout or DocumentLayout()
         return DocumentCollator(

@@ -1,14 +1,14 @@
 """What global sequence ``i`` holds: the random-access core that every stage draws from.
 
-A core offers ``length`` (how many sequences there are, None for endless), ``shape()`` (what its order depends on, for
-the state) and ``rows(numbers)`` (the contents of an arithmetic progression of global sequences). It remembers nothing
-that matters: what it caches can be made again from the number alone.
+A core offers ``length`` (how many sequences there are, None for endless), ``first(epoch)`` and ``epoch(i)``, and the
+contents of any arithmetic progression of global sequences, for the collator of its kind. It remembers nothing that
+matters: what it caches can be made again from the number alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,51 +24,64 @@ READ_AHEAD = 16  # rows a lane reads at once: enough to amortise the Python cost
 class Rows:
     """Neighbouring rows of a batch, as a view of the stored tokens.
 
-    ``at``: their place in the batch; ``tokens``: ``[rows, width]``, valid until the next call; ``numbers``: the stream
-    sequences (packs) or documents they are; ``available``: tokens before the end of a bounded stream, or None where
-    none is short.
+    ``at``: their place in the batch; ``tokens``: ``[rows, width]``, valid until the next call; ``ends``: for each row
+    where documents end in it, ascending, from 1 to ``width`` (empty unless boundaries were asked for); ``available``:
+    tokens before the end of a bounded stream, or None where none is short.
     """
 
     at: slice
     tokens: NDArray[Any]
-    numbers: list[int]
+    ends: list[NDArray[np.int64]]
     available: list[int] | None
 
 
 class Core(Protocol):
-    """Random access to global sequences."""
+    """Random access to global sequences, of which a bounded stream has ``length``."""
 
     length: int | None
-    dtype: np.dtype[Any]
 
-    def first(self, epoch: int) -> int: ...
+    def first(self, epoch: int) -> int:
+        """Return the global sequence that begins ``epoch``."""
 
-    def epoch(self, i: int) -> int: ...
+    def epoch(self, i: int) -> int:
+        """Return the epoch in which global sequence ``i`` begins."""
 
-    def shape(self) -> dict[str, Any]: ...
+    @property
+    def bytes_read(self) -> int:
+        """Bytes copied out of shards so far."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of threads."""
 
 
 class PackedSequences:
     """Sequences of ``seq_len`` tokens, ``stride`` apart, with ``extra`` more tokens for the labels.
 
-    ``dense`` says that the caller will draw all sequences of its lanes in order, so that reading ahead pays.
+    ``dense`` says that the caller will draw all sequences of its lanes in order, so that reading ahead pays;
+    ``boundaries`` that rows are to say where documents end.
     """
 
     def __init__(
-        self, stream: TokenStream, *, seq_len: int, stride: int, extra: int, lanes: int, epochs: int | None, dense: bool
+        self,
+        stream: TokenStream,
+        *,
+        seq_len: int,
+        stride: int,
+        extra: int,
+        lanes: int,
+        epochs: int | None,
+        dense: bool,
+        boundaries: bool,
     ) -> None:
         self.stream = stream
-        self.dtype = stream.dtype
-        self.seq_len = seq_len
         self.stride = stride
         self.width = seq_len + extra
         self.order = Sequences(stream.tokens_per_epoch, stride, lanes)
         self.total = None if epochs is None else epochs * stream.tokens_per_epoch
         self.length = None if epochs is None else self.order.first(epochs)
+        self._boundaries = boundaries
         self._rows_ahead = 1 if dense else 0
-        self._block = _Block(np.empty((0, 0), self.dtype), [], -1, 0, 0, 1, 0)
+        self._block = _Block(np.empty((0, 0), stream.dtype), -1, 0, 0, 0, 1)
 
     def first(self, epoch: int) -> int:
         return self.order.first(epoch)
@@ -76,8 +89,9 @@ class PackedSequences:
     def epoch(self, i: int) -> int:
         return self.order.epoch(i)
 
-    def shape(self) -> dict[str, Any]:
-        return {"kind": "pack", "seq_len": self.seq_len, "stride": self.stride, "lanes": self.order.lanes}
+    @property
+    def bytes_read(self) -> int:
+        return self.stream.bytes_read
 
     def rows(self, numbers: range) -> Iterator[Rows]:
         """Yield the tokens of global sequences ``numbers``, a range with a positive step."""
@@ -85,11 +99,12 @@ class PackedSequences:
             yield from self._ahead_rows(numbers) if self._rows_ahead else self._single_rows(numbers)
 
     def _single_rows(self, numbers: range) -> Iterator[Rows]:
-        tokens = np.empty((len(numbers), self.width), self.dtype)
+        tokens = np.empty((len(numbers), self.width), self.stream.dtype)
         places = [self.order.locate(i)[1] for i in numbers]
         for row, n in zip(tokens, places, strict=True):
             self.stream.read(n * self.stride, row)
-        yield Rows(slice(0, len(numbers)), tokens, places, self._available(places))
+        ends = [self.stream.document_ends(n * self.stride, self.width) for n in places] if self._boundaries else []
+        yield Rows(slice(0, len(numbers)), tokens, ends, self._available(places))
 
     def _ahead_rows(self, numbers: range) -> Iterator[Rows]:
         done, lanes, step = 0, self.order.lanes, numbers.step
@@ -98,41 +113,54 @@ class PackedSequences:
             first = self.order.first(epoch)
             row, lane = divmod(numbers[done] - first, lanes)
             block = self._block
-            if not (block.row <= row < block.row + block.rows and block.serves(epoch, lane % step, step)):
-                block = self._fill(epoch, row, lane % step, step)
+            if not block.serves(epoch, row, lane % step, step):
+                block = self._next_block(epoch, row, lane % step, step)
             index = lane // step
-            ends = min(self.order.first(epoch + 1) - first - row * lanes, lanes)  # lanes that have this row
-            count = min(len(numbers) - done, len(range(lane, ends, step)))
+            with_row = min(self.order.first(epoch + 1) - first - row * lanes, lanes)
+            count = min(len(numbers) - done, len(range(lane, with_row, step)))
+            for j in range(index, index + count):
+                if block.starts[j] is None:
+                    self._fill(block, j, row)
             offset = (row - block.row) * self.stride
             view = block.tokens[index : index + count, offset : offset + self.width]
-            places = [block.starts[j] + row for j in range(index, index + count)]
-            yield Rows(slice(done, done + count), view, places, self._available(places))
+            ends = [block.ends[j][row - block.row] for j in range(index, index + count)] if self._boundaries else []
+            available = None
+            if self.total is not None:
+                available = self._available([block.starts[j] + row for j in range(index, index + count)])
+            yield Rows(slice(done, done + count), view, ends, available)
             done += count
 
-    def _fill(self, epoch: int, row: int, lane: int, step: int) -> _Block:
-        """Read the next rows of every lane of this progression, twice as many as last time up to 16."""
+    def _next_block(self, epoch: int, row: int, lane: int, step: int) -> _Block:
+        """Begin a block of rows, twice as many as the last one had, up to 16; lanes fill when they are asked for."""
         share = -(-(self.order.first(epoch + 1) - self.order.first(epoch)) // self.order.lanes)
-        count = max(1, min(self._rows_ahead, share - row))
+        rows = max(1, min(self._rows_ahead, share - row))
         self._rows_ahead = min(READ_AHEAD, 2 * self._rows_ahead)
-        lanes = list(range(lane, self.order.lanes, step))
-        starts = [self.order.lane_start(epoch, each) for each in lanes]
-        width = (count - 1) * self.stride + self.width
-        tokens = self._block.tokens
-        if tokens.shape != (len(lanes), width):
-            tokens = np.empty((len(lanes), width), self.dtype)
-        for out, start in zip(tokens, starts, strict=True):
-            self.stream.read((start + row) * self.stride, out)
-        self._block = _Block(tokens, starts, epoch, row, count, lane, step)
+        shape = (len(range(lane, self.order.lanes, step)), (rows - 1) * self.stride + self.width)
+        old = self._block.tokens
+        tokens = old if old.shape == shape else np.empty(shape, old.dtype)
+        self._block = _Block(tokens, epoch, row, rows, lane, step)
         return self._block
+
+    def _fill(self, block: _Block, j: int, row: int) -> None:
+        """Read the block's rows from ``row`` on of its lane ``j``."""
+        start = self.order.lane_start(block.epoch, block.lane + j * block.step)
+        skipped = (row - block.row) * self.stride
+        out = block.tokens[j, skipped:]
+        place = (start + row) * self.stride
+        self.stream.read(place, out)
+        block.starts[j] = start
+        if self._boundaries:
+            ends = self.stream.document_ends(place, len(out)) + skipped
+            offsets = np.arange(block.rows) * self.stride
+            begins = ends.searchsorted(offsets, side="right").tolist()
+            stops = ends.searchsorted(offsets + self.width, side="right").tolist()
+            cuts = zip(begins, stops, offsets.tolist(), strict=True)
+            block.ends[j] = [ends[begin:stop] - offset for begin, stop, offset in cuts]
 
     def _available(self, places: list[int]) -> list[int] | None:
         if self.total is None or max(places) * self.stride + self.width <= self.total:
             return None
         return [max(0, min(self.width, self.total - n * self.stride)) for n in places]
-
-    def document_ends(self, number: int) -> NDArray[np.int64]:
-        """Return where documents end among the tokens and labels of stream sequence ``number``, from its first."""
-        return self.stream.document_ends(number * self.stride, self.width)
 
     def close(self) -> None:
         self.stream.close()
@@ -140,18 +168,27 @@ class PackedSequences:
 
 @dataclass(slots=True)
 class _Block:
-    """Rows ``row`` to ``row + rows`` of every ``step``-th lane from ``lane``; ``starts``: each lane's row 0."""
+    """Rows ``row`` to ``row + rows`` of every ``step``-th lane from ``lane``.
+
+    ``starts`` holds each lane's row 0 once it is filled, ``ends`` where documents end in each of its rows.
+    """
 
     tokens: NDArray[Any]
-    starts: list[int]
     epoch: int
     row: int
     rows: int
     lane: int
     step: int
+    starts: list[Any] = field(init=False)
+    ends: list[list[NDArray[np.int64]]] = field(init=False)
 
-    def serves(self, epoch: int, lane: int, step: int) -> bool:
-        return (self.epoch, self.lane, self.step) == (epoch, lane, step)
+    def __post_init__(self) -> None:
+        self.starts = [None] * len(self.tokens)
+        self.ends = [[]] * len(self.tokens)
+
+    def serves(self, epoch: int, row: int, lane: int, step: int) -> bool:
+        same = (self.epoch, self.lane, self.step) == (epoch, lane, step)
+        return same and self.row <= row < self.row + self.rows
 
 
 class DocumentSequences:
@@ -159,7 +196,6 @@ class DocumentSequences:
 
     def __init__(self, stream: TokenStream, *, lanes: int, epochs: int | None) -> None:
         self.stream = stream
-        self.dtype = stream.dtype
         self.order = Sequences(stream.documents_per_epoch, 1, lanes)
         self.length = None if epochs is None else self.order.first(epochs)
 
@@ -169,8 +205,9 @@ class DocumentSequences:
     def epoch(self, i: int) -> int:
         return self.order.epoch(i)
 
-    def shape(self) -> dict[str, Any]:
-        return {"kind": "documents", "lanes": self.order.lanes}
+    @property
+    def bytes_read(self) -> int:
+        return self.stream.bytes_read
 
     def documents(self, numbers: range) -> list[NDArray[Any]]:
         """Return the token ids of documents ``numbers`` of the global order, as read-only views."""

@@ -1,12 +1,15 @@
 """The endless shuffled token stream of one source, with random access.
 
 ``TokenStream.read(start, out)`` copies any range of tokens, across document, window and epoch borders. What makes it
-fast: a window's documents are found by binary search in one array, copied as slices of the memory maps by a single
-``concatenate`` (twice the speed of ``take``), and windows are kept, and built ahead in a thread.
+fast: a window's documents are found by binary search in one array and copied as slices of memory maps by a single
+``bytes.join`` (slices of memoryviews are cheaper than slices of arrays: 2.5 times as fast on documents of 60 tokens,
+1.4 times on 900, than ``np.concatenate``, itself twice as fast as ``take``); windows are kept, and built ahead in a
+thread.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -20,7 +23,7 @@ from numpy.typing import NDArray
 from .order import ShardOrder
 
 Tokens = NDArray[Any]
-_BUILD_AHEAD = 0.5  # share of a window after which the next one is built
+_BUILD_AHEAD = 1 << 19  # tokens of a lane before the end of its window from which on the next window is built
 
 
 class OpenShard(Protocol):
@@ -32,34 +35,58 @@ class OpenShard(Protocol):
 
 
 class ShardPool:
-    """Open shards by number, at most ``limit`` at a time; the least recently used one is closed first."""
+    """The elements of open shards by number, at most ``limit`` open at a time; the least recently used close first.
 
-    def __init__(self, open_shard: Callable[[int], OpenShard], limit: int) -> None:
+    ``open_shard(number)`` opens and checks a shard; ``reopen(number)`` maps the elements of one that was checked.
+    """
+
+    def __init__(self, open_shard: Callable[[int], OpenShard], reopen: Callable[[int], Tokens], limit: int) -> None:
         self._open_shard = open_shard
+        self._reopen = reopen
         self._limit = limit
-        self._tokens: OrderedDict[int, Tokens] = OrderedDict()
+        self._checked: set[int] = set()
+        self._used: dict[int, int] = {}
+        self._tick = 0
         self._lock = threading.Lock()
-        self.bytes_mapped = 0
-
-    def tokens(self, number: int) -> Tokens:
-        """Return the elements of a shard, opening it where needed."""
-        try:
-            tokens = self._tokens[number]
-            self._tokens.move_to_end(number)
-        except KeyError:  # not open, or closed by another thread between the two lines
-            return self.open(number).tokens
-        return tokens
+        self.views: dict[int, memoryview] = {}
 
     def open(self, number: int) -> OpenShard:
         """Open a shard with its index, and keep its elements open."""
         shard = self._open_shard(number)
-        with self._lock:
-            if number not in self._tokens:
-                self.bytes_mapped += shard.tokens.nbytes
-            self._tokens[number] = shard.tokens
-            while len(self._tokens) > self._limit:
-                self._tokens.popitem(last=False)
+        self._checked.add(number)
+        self._keep({number: shard.tokens})
         return shard
+
+    def slices(self, shards: list[int], begins: list[int], ends: list[int]) -> list[memoryview]:
+        """Return elements ``begin`` to ``end`` of each shard; hold them only while a read lasts."""
+        views = self.views
+        try:
+            parts = [views[shard][begin:end] for shard, begin, end in zip(shards, begins, ends, strict=True)]
+        except KeyError:  # some are not open, or were closed for others
+            needed = set(shards)
+            missing = {number: self._tokens(number) for number in needed - set(views)}
+            views = {number: view for number, view in views.copy().items() if number in needed}
+            views |= {number: tokens.data for number, tokens in missing.items()}
+            self._keep(missing)
+            parts = [views[shard][begin:end] for shard, begin, end in zip(shards, begins, ends, strict=True)]
+        if len(self.views) >= self._limit:  # nothing closes before that, so nobody asks who was used when
+            self._tick += 1
+            self._used.update(dict.fromkeys(shards, self._tick))
+        return parts
+
+    def _tokens(self, number: int) -> Tokens:
+        return self._reopen(number) if number in self._checked else self.open(number).tokens
+
+    def _keep(self, opened: dict[int, Tokens]) -> None:
+        with self._lock:
+            self._tick += 1
+            for number, tokens in opened.items():
+                self.views[number] = tokens.data
+                self._used[number] = self._tick
+            over = len(self.views) - self._limit
+            if over > 0:
+                for number in sorted(self.views, key=lambda number: self._used.get(number, 0))[:over]:
+                    del self.views[number]
 
 
 @dataclass(slots=True)
@@ -67,11 +94,11 @@ class WindowIndex:
     """The documents of a window in their shuffled order.
 
     ``ends[j]`` tokens come before document ``j`` (int64, one more entry than documents); it lies at element
-    ``starts[j]`` (int64) of shard ``shards[j]`` (int32).
+    ``starts[j]`` (uint32 or int64) of shard ``shards[j]`` (int32).
     """
 
     ends: NDArray[np.int64]
-    starts: NDArray[np.int64]
+    starts: NDArray[Any]
     shards: NDArray[np.int32]
 
     def slices(self, first: int, last: int) -> tuple[list[int], list[int], list[int]]:
@@ -84,16 +111,17 @@ class WindowIndex:
 class TokenStream:
     """Random access to the endless stream of one source's tokens and documents.
 
-    ``order`` says which document comes when; ``pool`` opens shards; ``keep`` bounds how many windows stay built.
+    ``order`` says which document comes when; ``pool`` opens shards; ``lanes`` read heads bound how many windows stay.
     """
 
-    def __init__(self, order: ShardOrder, pool: ShardPool, dtype: np.dtype[Any], keep: int) -> None:
+    def __init__(self, order: ShardOrder, pool: ShardPool, dtype: np.dtype[Any], lanes: int) -> None:
         self.order = order
         self.dtype = dtype
         self.tokens_per_epoch = int(order.tokens.sum())
         self.documents_per_epoch = int(order.documents.sum())
+        self.bytes_read = 0
         self._pool = pool
-        self._keep = keep
+        self._keep = min(lanes, order.windows) + 2
         self._windows: OrderedDict[tuple[int, int], WindowIndex] = OrderedDict()
         self._ahead: dict[tuple[int, int], Future[WindowIndex]] = {}
         self._builder: ThreadPoolExecutor | None = None
@@ -104,19 +132,22 @@ class TokenStream:
         while filled < len(out):
             epoch, token = divmod(start + filled, self.tokens_per_epoch)
             filled += self._copy(epoch, token, out[filled:])
+        self.bytes_read += out.nbytes
 
     def document_ends(self, start: int, count: int) -> NDArray[np.int64]:
         """Return where documents end inside tokens ``start`` to ``start + count``, counted from ``start``, above 0."""
         found, seen = [], 0
         while seen < count:
             epoch, token = divmod(start + seen, self.tokens_per_epoch)
-            window, inside, size = self._place(epoch, token)
+            key, inside, size = self._place(epoch, token, count)
+            ends = self._window(*key).ends
             stop = min(inside + count - seen, size)
-            first = int(np.searchsorted(window.ends, inside, side="right"))
-            last = int(np.searchsorted(window.ends, stop, side="right"))
-            found.append(np.unique(window.ends[first:last]) - inside + seen)
+            first = int(ends.searchsorted(inside, side="right"))
+            last = int(ends.searchsorted(stop, side="right"))
+            found.append(ends[first:last] - (inside - seen))
             seen += stop - inside
-        return np.concatenate(found)
+        joined = np.concatenate(found)
+        return joined[np.flatnonzero(np.diff(joined, prepend=0))]  # documents of no tokens end where others do
 
     def documents(self, start: int, count: int) -> list[Tokens]:
         """Return documents ``start`` to ``start + count`` of the endless stream as read-only views."""
@@ -126,49 +157,51 @@ class TokenStream:
             epoch_order = self.order.epoch(epoch)
             number = epoch_order.window_of_document(document)
             inside = document - int(epoch_order.document_starts[number])
-            window = self.window(epoch, number)
+            window = self._window(epoch, number)
             last = min(inside + count - len(found), len(window.starts))
-            parts = zip(*window.slices(inside, last), strict=True)
-            found += [self._pool.tokens(shard)[begin:end] for shard, begin, end in parts]
+            found += [np.asarray(part) for part in self._pool.slices(*window.slices(inside, last))]
+        self.bytes_read += sum(document.nbytes for document in found)
         return found
 
-    def window(self, epoch: int, number: int) -> WindowIndex:
+    def _place(self, epoch: int, token: int, count: int) -> tuple[tuple[int, int], int, int]:
+        """Return the window that holds a token of an epoch, the token's place in it, and the window's size."""
+        order = self.order.epoch(epoch)
+        number = order.window_of_token(token)
+        begin, end = int(order.starts[number]), int(order.starts[number + 1])
+        if end - token < _BUILD_AHEAD + count:
+            self._build_ahead(epoch, number + 1)
+        return (epoch, number), token - begin, end - begin
+
+    def _copy(self, epoch: int, token: int, out: Tokens) -> int:
+        """Copy as many tokens as the window at this place can give; return how many."""
+        key, inside, size = self._place(epoch, token, len(out))
+        window = self._window(*key)
+        stop = min(inside + len(out), size)
+        # "right" skips documents of no tokens that end where the first one begins.
+        first = int(window.ends.searchsorted(inside, side="right")) - 1
+        last = int(window.ends.searchsorted(stop, side="left"))
+        shards, begins, ends = window.slices(first, last)
+        begins[0] += inside - int(window.ends[first])
+        ends[-1] -= int(window.ends[last]) - stop
+        joined = b"".join(self._pool.slices(shards, begins, ends))
+        out[: stop - inside] = np.frombuffer(joined, self.dtype)
+        if stop == size:  # this lane is through with it: the first to go
+            self._windows.move_to_end(key, last=False)
+        return stop - inside
+
+    def _window(self, epoch: int, number: int) -> WindowIndex:
         """Return a window's index, from memory, from the builder thread, or made now."""
         key = (epoch, number)
         window = self._windows.get(key)
         if window is None:
             ahead = self._ahead.pop(key, None)
-            window = ahead.result() if ahead else self._build(epoch, number)
-            self._windows[key] = window
-            while len(self._windows) > self._keep:
+            window = self._build(epoch, number) if ahead is None or ahead.cancel() else ahead.result()
+            while len(self._windows) >= self._keep:
                 self._windows.popitem(last=False)
+            self._windows[key] = window
         else:
             self._windows.move_to_end(key)
         return window
-
-    def _place(self, epoch: int, token: int) -> tuple[WindowIndex, int, int]:
-        """Return the window that holds a token of an epoch, the token's place in it, and the window's size."""
-        order = self.order.epoch(epoch)
-        number = order.window_of_token(token)
-        begin, end = int(order.starts[number]), int(order.starts[number + 1])
-        if token - begin > _BUILD_AHEAD * (end - begin):
-            self._build_ahead(epoch, number + 1)
-        return self.window(epoch, number), token - begin, end - begin
-
-    def _copy(self, epoch: int, token: int, out: Tokens) -> int:
-        """Copy as many tokens as the window at this place can give; return how many."""
-        window, inside, size = self._place(epoch, token)
-        stop = min(inside + len(out), size)
-        # "right" skips documents of no tokens that end where the first one begins.
-        first = int(np.searchsorted(window.ends, inside, side="right")) - 1
-        last = int(np.searchsorted(window.ends, stop, side="left"))
-        shards, begins, ends = window.slices(first, last)
-        begins[0] += inside - int(window.ends[first])
-        ends[-1] -= int(window.ends[last]) - stop
-        tokens = self._pool.tokens
-        parts = [tokens(shard)[begin:end] for shard, begin, end in zip(shards, begins, ends, strict=True)]
-        np.concatenate(parts, out=out[: stop - inside])
-        return stop - inside
 
     def _build(self, epoch: int, number: int) -> WindowIndex:
         numbers = self.order.epoch(epoch).window_shards(number)
@@ -176,6 +209,8 @@ class TokenStream:
         lengths = np.concatenate([shard.lengths for shard in opened])
         starts = np.concatenate([shard.starts for shard in opened])
         shards = np.repeat(np.asarray(numbers, dtype=np.int32), [len(shard.lengths) for shard in opened])
+        if len(starts) and int(starts.max()) < 1 << 32:
+            starts = starts.astype(np.uint32)
         order = self.order.document_order(epoch, number, len(lengths))
         if order is not None:
             lengths, starts, shards = lengths[order], starts[order], shards[order]
@@ -197,5 +232,5 @@ class TokenStream:
 
     def close(self) -> None:
         """Stop building ahead."""
-        if self._builder is not None:
+        if self._builder is not None and not sys.is_finalizing():
             self._builder.shutdown(wait=False, cancel_futures=True)

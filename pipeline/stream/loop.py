@@ -1,0 +1,187 @@
+"""One iteration of a stream: the items of one rank and worker, each with the mark of the place after it.
+
+    core -> collate -> the user's stages -> batches of what they changed -> read ahead -> device
+
+A mark rides with every item, so nothing needs to know how far ahead of the consumer its source is.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from ..errors import ConfigError
+from .batches import row_of, stack
+from .device import place_on_device, read_ahead, to_torch
+from .place import Mark
+from .plan import Plan
+from .sequences import Core
+
+Item = Any
+Marked = tuple[Mark, Item]
+
+log = logging.getLogger("pipeline")
+
+
+class Map:
+    """A function of one item, as a stage."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+
+class Take:
+    """The first ``count`` items, where what comes before may drop some, so that arithmetic cannot tell."""
+
+    remembers = ("taken",)
+    per_rank = False
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.taken = 0
+
+    def __call__(self, items: Iterator[Any]) -> Iterator[Any]:
+        while self.taken < self.count:
+            for item in islice(items, 1):
+                self.taken += 1
+                yield item
+                break
+            else:
+                return
+
+
+def remembering(plan: Plan) -> dict[str, Any]:
+    """Return the stages that keep something in the state, by the name that it has there."""
+    steps = (*plan.steps, *plan.batch_steps)
+    return {f"{n}.{type(step).__name__}": step for n, step in enumerate(steps) if getattr(step, "remembers", ())}
+
+
+def counts_items(plan: Plan) -> bool:
+    """Say whether items follow from the place by arithmetic: every stage gives one item for each that it gets."""
+    return all(isinstance(step, Map) for step in (*plan.steps, *plan.batch_steps))
+
+
+def run(plan: Plan, core: Core, mark: Mark, workers: int) -> Iterator[Marked]:
+    """Yield items from ``mark`` on, every ``workers``-th; ``plan`` states its rank and world size."""
+    by_sample = plan.batch_size is None or bool(plan.steps)
+    arithmetic = counts_items(plan)
+    # A stage that may drop or add must see all of its rank's items, in every worker.
+    skip, every = (mark.skip, workers) if arithmetic else (0, 1)
+    items = _from_core(plan, core, mark.i, skip, every, by_sample)
+    if not plan.numpy:
+        items = ((after, to_torch(item)) for after, item in items)
+    if by_sample:
+        items = _stages(plan.steps, 0, items, mark)
+    if plan.batch_size is not None:
+        items = _stacked(items, plan.batch_size, plan.numpy) if by_sample else items
+        items = _stages(plan.batch_steps, len(plan.steps), items, mark)
+    if not arithmetic:
+        items = islice(items, mark.skip, None, workers)
+    ahead = plan.prefetch
+    if ahead is None:
+        ahead = 2 if plan.device is not None and plan.device.startswith("cuda") else 0
+    if ahead:
+        items = read_ahead(items, ahead)
+    # After the thread, so that the copies are ordered against the consumer's own CUDA stream.
+    return items if plan.device is None else place_on_device(items, plan.device)
+
+
+def _from_core(plan: Plan, core: Core, start: int, skip: int, every: int, by_sample: bool) -> Iterator[Marked]:
+    """Yield batches, or the samples that make them one by one, passing over ``skip`` and then taking every n-th."""
+    collate: Any = plan.collator()
+    rank, world_size = plan.topology()
+    size = plan.batch_size or 1
+    step = size * world_size
+    first = start + (rank - start) % world_size
+    end = plan.end(core.length)
+    batches = None if end is None else _batches(plan, max(0, end - start), max(0, end - first), step)
+    if batches is not None and plan.drop_last and rank == skip == 0 and end is not None and end > start:
+        lost = (end - start) % step
+        log.warning("last='drop' drops the last %d of %d sequences, %d batches a rank remain", lost, end, batches)
+    number = skip
+    try:
+        while batches is None or number < batches:
+            begin = first + number * step
+            stop = begin + step if end is None else max(begin, min(begin + step, end))
+            numbers = range(begin, stop, world_size)
+            after = start + number * step
+            if by_sample:
+                for row in range(size):
+                    after += world_size
+                    sample = row_of(collate(core, numbers[row : row + 1], 1))
+                    yield Mark(after if end is None else min(after, end)), sample
+            else:
+                after += step
+                yield Mark(after if end is None else min(after, end)), collate(core, numbers, size)
+            number += every
+    finally:
+        core.close()
+
+
+def _batches(plan: Plan, left: int, ours: int, step: int) -> int:
+    """Return how many batches (or samples) a bounded stream has left for this rank."""
+    if plan.batch_size is None:
+        return -(-ours // step)
+    return left // step if plan.drop_last else -(-left // step)
+
+
+def _stages(steps: tuple[Any, ...], number: int, items: Iterator[Marked], start: Mark) -> Iterator[Marked]:
+    for n, step in enumerate(steps, number):
+        name = f"{n}.{type(step).__name__}"
+        items = _mapped(step.function, items) if isinstance(step, Map) else _applied(step, name, items, start)
+    return items
+
+
+def _mapped(function: Callable[[Any], Any], items: Iterator[Marked]) -> Iterator[Marked]:
+    for mark, item in items:
+        yield mark, function(item)
+
+
+def _applied(step: Any, name: str, items: Iterator[Marked], start: Mark) -> Iterator[Marked]:
+    """Run a stage of the user's, marking what it gives with the place after what it took last.
+
+    One that remembers is copied, so that iterators do not share what it knows.
+    """
+    fields = getattr(step, "remembers", ())
+    bound = name if start.bound_to == name or (fields and getattr(step, "per_rank", True)) else None
+    if fields:
+        step = copy.deepcopy(step)
+        for field, value in start.stages.get(name, {}).items():
+            setattr(step, field, copy.deepcopy(value))
+    mark, taken = start, 0
+
+    def feed() -> Iterator[Item]:
+        nonlocal mark, taken
+        for marked in items:
+            mark, taken = marked[0], taken + 1
+            yield marked[1]
+
+    for item in step(feed()):
+        if not fields and taken == 0:
+            raise ConfigError(
+                f"stage {name} gave two items for one, so a state between them would lose the second; make it a class "
+                "whose `remembers` names what it needs to go on there"
+            )
+        if not fields and taken > 1:
+            bound = name  # it drops items, so ranks that gave equally many have taken differently many
+        taken = 0
+        stages = {**mark.stages}
+        if fields:
+            stages[name] = {field: copy.deepcopy(getattr(step, field)) for field in fields}
+        yield Mark(mark.i, 0, stages, bound or mark.bound_to), item
+
+
+def _stacked(samples: Iterator[Marked], size: int, as_numpy: bool) -> Iterator[Marked]:
+    """Group samples into batches; where stages dropped some, the last batch of a bounded stream is smaller."""
+    while rows := list(islice(samples, size)):
+        batch = stack([item for _, item in rows])
+        yield rows[-1][0], batch if as_numpy else to_torch(batch)
+
+
+def resolved(plan: Plan, rank: int, world_size: int) -> Plan:
+    """Return ``plan`` with rank and world size stated."""
+    return replace(plan, rank=rank, world_size=world_size)
