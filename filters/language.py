@@ -2,8 +2,8 @@
 
 What is read of a document (measured on 10,000 documents of 90 languages): three windows of together 300 characters,
 from its beginning, middle and end, say more than its first 1,000, which may be a menu or a heading in English; and
-where they leave doubt, one document in forty, five windows of 2,000. Lines are joined, and text in capitals only is put in small letters:
-the model has seen little of either.
+where they leave doubt, one document in forty, five windows of 2,000. Lines are joined, and text in capitals only is
+put in small letters: the model has seen little of either.
 """
 
 from __future__ import annotations
