@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, ManifestError, TruncatedShardError
-from ..shards.manifest import MANIFEST_NAME, Manifest, ShardInfo
-from ..shards.reader import Shard, read_index
+from ..errors import ConfigError
+from ..shards.dataset import resolve
+from ..shards.manifest import MANIFEST_NAME, ShardInfo
+from ..shards.remote import Access, is_remote
+from ..shards.store import Store
 from .windows import OpenShard, Tokens
 
 Source = str | PathLike[str] | Sequence[str | PathLike[str]]
@@ -40,15 +42,38 @@ class Data(Protocol):
         """Return the elements of a shard that was checked before."""
 
 
-class ShardFiles:
-    """Shards on disk, in order, with what the manifest says of each, or the index of tars that have none."""
+@dataclass(frozen=True, slots=True)
+class RemoteShard:
+    """The index of a remote shard, read without it: its elements come when they are asked for by ``reopen``."""
 
-    def __init__(self, source: Source, split: str, *, verify: bool, cache_dir: str | None, eos_id: int | None) -> None:
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    tokens: None = None
+
+
+class ShardFiles:
+    """Shards in order, on disk or remote, with what the manifest says of each, or the index of tars that have none.
+
+    Remote shards come through a cache in ``cache_dir`` of at most ``cache_limit`` bytes; ``storage_options`` go to
+    fsspec. ``max_open`` is how many shards fit there at once.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        split: str,
+        *,
+        verify: bool,
+        cache_dir: str | None,
+        eos_id: int | None,
+        cache_limit: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
         self.name = ""
         self.split = split
-        self._cache_dir = cache_dir
+        self._store = Store(cache_dir, cache_limit, Access(options=storage_options or {}))
         self._unverified: set[int] = set()
-        manifest, self._paths, infos = _resolve(source, split)
+        self._urls, manifest, infos = resolve(source, split, self._store)
         self._infos: Sequence[ShardInfo | None]
         if manifest is not None and infos is not None:
             self._infos = infos
@@ -64,7 +89,7 @@ class ShardFiles:
                 raise ConfigError(
                     f"verify=True needs a {MANIFEST_NAME} with the hashes of the shards, none lies beside {source}"
                 )
-            indexes = [read_index(path, cache_dir) for path in self._paths]
+            indexes = [self._store.index(url) for url in self._urls]
             self._infos = [None] * len(indexes)
             dtypes = {index.dtype for index in indexes}
             if len(dtypes) != 1:
@@ -75,22 +100,28 @@ class ShardFiles:
             self.tokens = [int(index.lengths.sum()) for index in indexes]
             self.tokenizer = None
             contents = [
-                [path.name, index.lengths.tobytes().hex()] for path, index in zip(self._paths, indexes, strict=True)
+                [url.rpartition("/")[2], index.lengths.tobytes().hex()]
+                for url, index in zip(self._urls, indexes, strict=True)
             ]
             self.fingerprint = _digest([self.dtype.str, contents])
 
+        self._remote = any(is_remote(url) for url in self._urls)
+        largest = max((info.bytes for info in self._infos if info is not None), default=0)
+        self.max_open = self._store.shards_at_once(largest) if self._remote and largest else sys.maxsize
+
     def open(self, number: int) -> OpenShard:
-        verify = number in self._unverified
-        shard = Shard(self._paths[number], self._infos[number], verify, self._cache_dir)
+        url, info = self._urls[number], self._infos[number]
+        if is_remote(url):
+            index = self._store.index(url, info)
+            # Who builds a window will soon read from its shards.
+            self._store.prefetch([(url, info)])
+            return RemoteShard(index.starts // index.dtype.itemsize, index.lengths)
+        shard = self._store.open(url, info, verify=number in self._unverified)
         self._unverified.discard(number)
         return shard
 
     def reopen(self, number: int) -> Tokens:
-        path, info = self._paths[number], self._infos[number]
-        data = np.memmap(path, dtype=np.uint8, mode="r")
-        if info is not None and len(data) != info.bytes:
-            raise TruncatedShardError(f"{path}: {len(data)} bytes, but it had {info.bytes} when it was opened before")
-        return np.asarray(data[: len(data) - len(data) % self.dtype.itemsize]).view(self.dtype)
+        return self._store.map(self._urls[number], self._infos[number], self.dtype)
 
 
 @dataclass(slots=True)
@@ -123,28 +154,6 @@ class MemoryData:
 
     def reopen(self, number: int) -> Tokens:
         return self._shard.tokens
-
-
-def _resolve(source: Source, split: str) -> tuple[Manifest | None, list[Path], list[ShardInfo] | None]:
-    """Return the manifest that covers ``source`` (or None), its shards' paths, and their entries."""
-    if isinstance(source, str | PathLike) and (Path(source) / MANIFEST_NAME).is_file():
-        manifest = Manifest.read(Path(source))
-        infos = list(manifest.split(split).shards)
-        return manifest, [Path(source) / info.name for info in infos], infos
-    if isinstance(source, str | PathLike) and Path(source).is_dir() and not any(Path(source).glob("*.tar")):
-        Manifest.read(Path(source))  # raises, saying what a complete dataset needs
-    from ..shards.storage import expand
-
-    paths = [Path(each) for each in expand(source)]
-    folders = {path.parent for path in paths}
-    if len(folders) == 1 and (folder := folders.pop()).joinpath(MANIFEST_NAME).is_file():
-        manifest = Manifest.read(folder)
-        known = {info.name: info for each in manifest.splits.values() for info in each.shards}
-        strangers = [path.name for path in paths if path.name not in known]
-        if strangers:
-            raise ManifestError(f"{folder / MANIFEST_NAME} does not name {strangers[0]}; list only the shards it names")
-        return manifest, paths, [known[path.name] for path in paths]
-    return None, paths, None
 
 
 def _digest(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,11 @@ class ShardDataset(Stream):
 
     ``split`` names the split of a directory. ``epochs`` bounds the stream (None: endless). ``verify=True`` hashes
     each shard before its first use. At most ``max_open_shards`` are open at a time. Tars without an index are scanned
-    once; the index is kept beside them or in ``cache_dir``. ``eos_id`` pads what is short (default: the manifest's,
-    else 0).
+    once; the index is kept beside them or in ``cache_dir``. Remote shards (``s3://``, ``gs://``, ``https://``, ...) are
+    downloaded whole when they are needed and somewhat ahead, hashed, and kept in ``cache_dir`` (default:
+    ``$SHARDWRIGHT_CACHE``, else the user's cache directory), of which they take at most ``cache_limit`` bytes (default:
+    all but a tenth of the disk); all processes of a machine share it. ``storage_options`` go to fsspec. ``eos_id`` pads
+    what is short (default: the manifest's, else 0).
 
     Raises ``ManifestError`` for an incomplete dataset or unknown split, and ``ShardError`` for a shard that disagrees
     with its manifest, when it is opened.
@@ -33,13 +37,23 @@ class ShardDataset(Stream):
         verify: bool = False,
         max_open_shards: int = 512,
         cache_dir: str | None = None,
+        cache_limit: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
         eos_id: int | None = None,
     ) -> None:
         if epochs is not None:
             check_integer("epochs", epochs, least=1)
         check_integer("max_open_shards", max_open_shards, least=1)
-        data = ShardFiles(source, split, verify=verify, cache_dir=cache_dir, eos_id=eos_id)
-        super().__init__(Plan(data=data, epochs=epochs, max_open_shards=max_open_shards))
+        data = ShardFiles(
+            source,
+            split,
+            verify=verify,
+            cache_dir=cache_dir,
+            cache_limit=cache_limit,
+            storage_options=storage_options,
+            eos_id=eos_id,
+        )
+        super().__init__(Plan(data=data, epochs=epochs, max_open_shards=min(max_open_shards, data.max_open)))
 
     @classmethod
     def from_tokens(

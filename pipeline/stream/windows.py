@@ -27,11 +27,19 @@ _BUILD_AHEAD = 1 << 19  # tokens of a lane before the end of its window from whi
 
 
 class OpenShard(Protocol):
-    """What a shard offers: all its elements, and where its documents begin (in elements) and how long they are."""
+    """What a shard offers: all its elements, and where its documents begin (in elements) and how long they are.
 
-    tokens: Tokens
-    starts: NDArray[np.int64]
-    lengths: NDArray[np.int64]
+    ``tokens`` is None where they are not on this machine yet: ``reopen`` brings them.
+    """
+
+    @property
+    def tokens(self) -> Tokens | None: ...
+
+    @property
+    def starts(self) -> NDArray[np.int64]: ...
+
+    @property
+    def lengths(self) -> NDArray[np.int64]: ...
 
 
 class ShardPool:
@@ -51,10 +59,11 @@ class ShardPool:
         self.views: dict[int, memoryview] = {}
 
     def open(self, number: int) -> OpenShard:
-        """Open a shard with its index, and keep its elements open."""
+        """Open a shard with its index, and keep its elements open where they are at hand."""
         shard = self._open_shard(number)
         self._checked.add(number)
-        self._keep({number: shard.tokens})
+        if shard.tokens is not None:
+            self._keep({number: shard.tokens})
         return shard
 
     def slices(self, shards: list[int], begins: list[int], ends: list[int]) -> list[memoryview]:
@@ -75,7 +84,8 @@ class ShardPool:
         return parts
 
     def _tokens(self, number: int) -> Tokens:
-        return self._reopen(number) if number in self._checked else self.open(number).tokens
+        tokens = None if number in self._checked else self.open(number).tokens
+        return self._reopen(number) if tokens is None else tokens
 
     def _keep(self, opened: dict[int, Tokens]) -> None:
         with self._lock:
