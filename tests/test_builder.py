@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.build.builder import build
+from pipeline.build.progress import Progress
+from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
+from pipeline.shards.manifest import Manifest
+from pipeline.shards.reader import Shard
+from pipeline.shards.verify import verify_dataset
+from pipeline.text.tokens import load_tokenizer
+from tests.corpus import documents, english, write_inputs
+
+ROOT = Path(__file__).resolve().parents[1]
+SETTINGS: dict[str, Any] = {
+    "tokenizer": "train:400",
+    "language": "en=0.2",
+    "rules": "gopher_quality",
+    "val_fraction": 0.1,
+}
+
+
+def run(inputs: Any, output: Path, **options: Any) -> Manifest:
+    return build(inputs, output, progress=Progress(quiet=True), **{**SETTINGS, **options})
+
+
+def digests(directory: Path) -> dict[str, str]:
+    """sha256 of everything that identical builds share."""
+    names = [path for path in sorted(directory.iterdir()) if path.is_file() and path.name != "run.json"]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in names}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return write_inputs(tmp_path_factory.mktemp("inputs"))
+
+
+@pytest.fixture(scope="module")
+def built(inputs: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("built") / "shards"
+    run(inputs, output)
+    return output
+
+
+def test_what_is_built_verifies_and_leaves_no_work_behind(built: Path) -> None:
+    assert list(verify_dataset(built)) == []
+    assert not (built / ".build").exists()
+
+
+def test_every_stage_adds_up_and_every_loss_has_a_reason(built: Path) -> None:
+    counts = Manifest.read(built).counts
+    assert counts["read"] == 301
+    assert sum(counts["bad"].values()) == 2
+    assert counts["dropped"] == {"words": 30, "language": 30}
+    assert counts["duplicates"]["exact"] == 30
+    assert counts["duplicates"]["near"] >= 20
+    assert counts["read"] == sum(counts["dropped"].values()) + sum(counts["duplicates"].values()) + counts["kept"]
+    assert sum(counts["read_by_language"].values()) == counts["read"]
+    assert sum(counts["read_by_source"].values()) == counts["read"]
+
+
+def test_shards_hold_the_kept_documents_in_input_order_with_their_origin(built: Path, inputs: list[str]) -> None:
+    manifest, tokenizer = Manifest.read(built), load_tokenizer(str(built))
+    texts = {record["id"]: record["text"] for record in documents()}
+    seen = []
+    for split in manifest.splits.values():
+        for info in split.shards:
+            shard = Shard(built / info.name, info)
+            table = shard.table()
+            for j, (name, file, line) in enumerate(zip(table["id"], table["file"], table["line"], strict=True)):
+                ids = shard.document(j)
+                assert ids[-1] == manifest.tokenizer["eos_id"]
+                expected = english(10_000) if name == "f" else texts[name]
+                assert tokenizer.decode(ids[:-1].tolist()) == expected
+                seen.append((file, line))
+    train = seen[: manifest.splits["train"].documents]
+    assert train == sorted(train)
+    assert len(set(seen)) == manifest.counts["kept"]
+
+
+def test_the_stream_reads_every_token_that_webdataset_reads(built: Path) -> None:
+    import webdataset
+
+    paths = sorted(map(str, built.glob("train-*.tar")))
+    plain = [sample["npy"] for sample in webdataset.WebDataset(paths, shardshuffle=False).decode()]
+    ours = [item["input_ids"].numpy() for item in pipeline.ShardDataset(built, epochs=1).documents()]
+    assert len(plain) == len(ours) > 50
+    for a, b in zip(plain, ours, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("options", [{"workers": 2}, {"workers": 3, "start_method": "spawn"}])
+def test_any_number_of_workers_gives_the_same_bytes(
+    inputs: list[str], built: Path, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    run(inputs, tmp_path / "shards", **options)
+    assert digests(tmp_path / "shards") == digests(built)
+
+
+def test_the_hash_seed_of_python_changes_nothing(inputs: list[str], built: Path, tmp_path: Path) -> None:
+    flags = ["--tokenizer", "train:400", "--language", "en=0.2", "--rules", "gopher_quality", "--val-fraction", "0.1"]
+    command = [
+        sys.executable,
+        str(ROOT / "scripts/build_shards.py"),
+        *inputs,
+        "--output",
+        str(tmp_path / "shards"),
+        *flags,
+    ]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": "77"}, capture_output=True)
+    assert digests(tmp_path / "shards") == digests(built)
+
+
+def test_the_same_documents_come_out_of_every_format(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    records = documents(60)
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (tmp_path / "a.jsonl").write_text(lines)
+    pq.write_table(pa.table({k: [r[k] for r in records] for k in ("id", "text")}), tmp_path / "a.parquet")
+    found = []
+    for name in ("a.jsonl", "a.parquet"):
+        manifest = run(tmp_path / name, tmp_path / f"{name}.out", tokenizer="bytes")
+        shards = [Shard(tmp_path / f"{name}.out" / i.name, i) for i in manifest.splits["train"].shards]
+        found.append([shard.document(j).tolist() for shard in shards for j in range(len(shard))])
+    assert found[0] == found[1] != []
+
+
+def test_the_same_command_again_finds_it_done(inputs: list[str], built: Path) -> None:
+    before = digests(built)
+    assert run(inputs, built).fingerprint == Manifest.read(built).fingerprint
+    assert digests(built) == before
+
+
+@pytest.mark.parametrize("change", [{"val_fraction": 0.2}, {"language": "de"}, {"rules": "gopher"}, {"seed": 1}])
+def test_another_recipe_is_refused_with_the_difference(inputs: list[str], built: Path, change: dict[str, Any]) -> None:
+    with pytest.raises(PlanChangedError, match=next(iter(change))):
+        run(inputs, built, **change)
+
+
+def test_changed_input_is_refused_and_overwrite_begins_anew(tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps(record) + "\n" for record in documents(30)))
+    first = run(source, tmp_path / "out", tokenizer="bytes")
+    source.write_text("".join(json.dumps(record) + "\n" for record in documents(40)))
+    with pytest.raises(PlanChangedError, match=r"in\.jsonl"):
+        run(source, tmp_path / "out", tokenizer="bytes")
+    second = run(source, tmp_path / "out", tokenizer="bytes", overwrite=True)
+    assert second.counts["read"] == 40 > first.counts["read"]
+    assert list(verify_dataset(tmp_path / "out")) == []
+
+
+def test_nothing_survives_is_a_valid_empty_dataset(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "short"}\n')
+    manifest = run(tmp_path / "in.jsonl", tmp_path / "out", tokenizer="bytes")
+    assert manifest.splits["train"].documents == 0
+    assert list(tmp_path.glob("out/*.tar")) == []
+    assert Manifest.read(tmp_path / "out").counts["dropped"] == {"language": 1} or manifest.counts["dropped"]
+
+
+def test_special_tokens_in_text_never_become_their_ids(tmp_path: Path) -> None:
+    text = english(1, 30) + " <|endoftext|> " + english(2, 30)
+    (tmp_path / "in.jsonl").write_text(json.dumps({"text": text}) + "\n")
+    manifest = run(tmp_path / "in.jsonl", tmp_path / "out", val_fraction=0)
+    shard = Shard(tmp_path / "out" / "train-000000.tar")
+    ids = shard.document(0).tolist()
+    assert ids.count(manifest.tokenizer["eos_id"]) == 1
+    assert load_tokenizer(str(tmp_path / "out")).decode(ids[:-1]) == text
+
+
+def test_bad_records_stop_the_build_where_asked_naming_line_and_cure(inputs: list[str], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a\.jsonl: line 61"):
+        run(inputs, tmp_path / "out", on_error="stop")
+
+
+def test_too_many_bad_records_end_the_build(inputs: list[str], tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="more than 1 bad records"):
+        run(inputs, tmp_path / "out", max_errors=1)
+
+
+def test_rejected_documents_are_kept_with_their_reasons_where_asked(inputs: list[str], tmp_path: Path) -> None:
+    manifest = run(inputs, tmp_path / "out", keep_rejected=True)
+    lines = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
+    reasons = [line["reason"] for line in lines]
+    assert sum(reason.startswith("words 2 < 50") for reason in reasons) == 30
+    assert len(lines) == sum(manifest.counts["dropped"].values()) + sum(manifest.counts["bad"].values())
+
+
+def test_limit_reads_the_first_records_whatever_the_workers(inputs: list[str], tmp_path: Path) -> None:
+    one = run(inputs, tmp_path / "one", limit=70)
+    two = run(inputs, tmp_path / "two", limit=70, workers=2)
+    assert one.counts["read"] + sum(one.counts["bad"].values()) == 70
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+    assert two.fingerprint == one.fingerprint
+
+
+def test_a_second_build_against_the_first_adds_nothing(inputs: list[str], built: Path, tmp_path: Path) -> None:
+    manifest = run(inputs, tmp_path / "out", against=[str(built)])
+    assert manifest.counts["kept"] == 0
+    with pytest.raises(ConfigError, match="ngram"):
+        run(inputs, tmp_path / "other", against=[str(built)], ngram=6)
+
+
+def test_sources_keep_their_names(tmp_path: Path) -> None:
+    for name, start in (("wiki", 0), ("web", 500)):
+        lines = "".join(json.dumps({"text": english(start + k)}) + "\n" for k in range(10))
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+    specs = [f"{name}={tmp_path}/{name}.jsonl" for name in ("wiki", "web")]
+    manifest = run(specs, tmp_path / "out", tokenizer="bytes", val_fraction=0)
+    assert manifest.counts["kept_by_source"] == {"wiki": 10, "web": 10}
+    assert Shard(tmp_path / "out" / "train-000000.tar").table()["source"] == ["wiki"] * 10 + ["web"] * 10
+
+
+def test_line_numbers_are_true_in_files_cut_into_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.build.plan.SMALLEST_UNIT", 2_000)
+    lines = [json.dumps({"text": english(k)}) for k in range(40)]
+    (tmp_path / "in.jsonl").write_text("\n".join([lines[0], "", *lines[1:]]) + "\n")
+    run(tmp_path / "in.jsonl", tmp_path / "out", tokenizer="bytes", val_fraction=0, workers=2)
+    table = Shard(tmp_path / "out" / "train-000000.tar").table()
+    assert table["line"] == [1, *range(3, 42)]
+    assert table["id"] == [f"in.jsonl:{line}" for line in table["line"]]
+
+
+def test_a_misspelt_setting_offers_the_nearest(inputs: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'threshold'"):
+        run(inputs, tmp_path / "out", treshold=0.7)
+
+
+def test_the_report_shows_hostile_text_as_text(tmp_path: Path) -> None:
+    text = "<script>alert(1)</script> " + english(1)
+    (tmp_path / "in.jsonl").write_text(json.dumps({"text": text}) + "\n")
+    run(tmp_path / "in.jsonl", tmp_path / "out", tokenizer="bytes")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)" in page
