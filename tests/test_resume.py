@@ -131,8 +131,7 @@ def test_a_state_saved_after_any_batch_continues_exactly_on_any_number_of_ranks(
     whole = run(make, 1, 1)
     stream = make().shard(1, 2).batch(3)
     states = [json.loads(json.dumps(stream.state_dict()))]
-    for _ in stream:
-        states.append(json.loads(json.dumps(stream.state_dict())))
+    states += [json.loads(json.dumps(stream.state_dict())) for _ in stream]
     for state in states:
         for world_size, batch in ((1, 4), (2, 3), (3, 1), (4, 2), (8, 1)):
             rest = run(make, world_size, batch, state)

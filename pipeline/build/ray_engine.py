@@ -5,6 +5,7 @@ Workers on other machines need the inputs and the output under the same paths, a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ class RayEngine:
             options: dict[str, Any] = (
                 {"address": address} if address else {"num_cpus": workers, "include_dashboard": False}
             )
-            ray.init(log_to_driver=False, logging_level="ERROR", runtime_env=environment, **options)
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **options)
 
     def map(self, function: Callable[[Any], Any], units: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Yield ``(index of the unit, result)`` as tasks finish; the first exception of a unit ends the map."""

@@ -102,7 +102,7 @@ def write_shard(
     columns: dict[str, list[Any]] = {name: list(column) for name, column in (table or {}).items()}
     _check(tokens, sizes, keys, columns)
     tokens = np.ascontiguousarray(tokens)
-    payload = memoryview(tokens).cast("B") if len(tokens) else memoryview(b"")
+    payload = tokens.data.cast("B") if len(tokens) else memoryview(b"")
     ends = np.concatenate([[0], np.cumsum(sizes)]) * tokens.itemsize
     starts = np.zeros(len(sizes), dtype="<u8")
     groups = _groups(sizes, tokens_per_sample)
