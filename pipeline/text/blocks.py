@@ -100,7 +100,7 @@ class Source:
         for block in self.text():
             cut = block.rfind(b"\n")
             if cut < 0:
-                tail.append(block)
+                tail += [block] if block else []
                 length += len(block)
                 if length > _LONGEST_LINE:
                     raise Damage(f"a line of more than {_LONGEST_LINE >> 20} MiB; is this one document a line?")

@@ -172,6 +172,7 @@ def split_file(path: str | os.PathLike[str], unit_bytes: int) -> list[Span]:
 
         return _between(group_cuts(path, unit_bytes))
     size = os.path.getsize(path)
+    unit_bytes = max(unit_bytes, 8)  # so that the first piece holds more than a byte order mark
     if size <= unit_bytes or kind == "txt" or is_compressed(path):
         return [WHOLE]
     if kind == "csv":
