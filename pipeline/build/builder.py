@@ -79,7 +79,7 @@ def build(
     specs = [str(inputs)] if isinstance(inputs, str | Path) else [str(each) for each in inputs]
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
     plan = make_plan(specs, recipe, definitions_of(recipe))
-    output = Path(output)
+    output = Path(output).absolute()  # workers may run elsewhere
     work = output / WORK_NAME
     progress = progress or Progress()
     with locked(work):

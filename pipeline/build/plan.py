@@ -153,7 +153,7 @@ def _describe(name: str, path: Path, source: str) -> Input:
                 digest.update(file.read(_MIB))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    return Input(name, str(path), source, status.st_size, status.st_mtime_ns, digest.hexdigest())
+    return Input(name, str(path.absolute()), source, status.st_size, status.st_mtime_ns, digest.hexdigest())
 
 
 def cut_units(inputs: Sequence[Input]) -> tuple[tuple[Span, ...], ...]:

@@ -38,12 +38,12 @@ class RayEngine:
     def map(self, function: Callable[[Any], Any], units: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Yield ``(index of the unit, result)`` as tasks finish; the first exception of a unit ends the map."""
         ray = self._ray
-        task = ray.remote(function).options(max_retries=RETRIES, num_cpus=1)
+        task = ray.remote(_call).options(max_retries=RETRIES, num_cpus=1)
         waiting = iter(range(len(units)))
         running: dict[Any, int] = {}
         while True:
             for index in waiting:
-                running[task.remote(units[index])] = index
+                running[task.remote(function, units[index])] = index
                 if len(running) >= self._workers:
                     break
             if not running:
@@ -65,3 +65,8 @@ class RayEngine:
     def __exit__(self, *exception: object) -> None:
         if self._started:
             self._ray.shutdown()
+
+
+def _call(function: Callable[[Any], Any], unit: Any) -> Any:
+    """Run a unit; a plain function, as Ray wants it, where unit functions carry bound arguments."""
+    return function(unit)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.build.engine import open_engine
+from pipeline.errors import BuildError, ConfigError
+from tests.corpus import write_inputs
+from tests.test_builder import digests, run
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def fail_on_three(number: int) -> int:
+    if number == 3:
+        raise ConfigError("three is too many")
+    return number
+
+
+def die_once(path: str) -> str:
+    """Kill this worker the first time, as the kernel does when memory runs out."""
+    mark = Path(path)
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return path
+
+
+def die_always(unit: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("workers", "method"), [(1, None), (2, "fork"), (3, "spawn")])
+def test_every_unit_is_run_once_and_results_carry_their_unit(workers: int, method: str | None) -> None:
+    with open_engine(workers=workers, start_method=method) as engine:
+        assert sorted(engine.map(square, range(20))) == [(k, k * k) for k in range(20)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_first_exception_of_a_unit_ends_the_map_as_itself(workers: int) -> None:
+    with open_engine(workers=workers) as engine, pytest.raises(ConfigError, match="three is too many"):
+        list(engine.map(fail_on_three, range(9)))
+
+
+def test_a_worker_killed_in_mid_unit_is_replaced_and_its_unit_run_again(tmp_path: Path) -> None:
+    units = [str(tmp_path / str(k)) for k in range(4)]
+    with open_engine(workers=2) as engine:
+        assert sorted(engine.map(die_once, units)) == list(enumerate(units))
+
+
+def test_a_unit_that_kills_every_worker_ends_the_build_naming_the_signal() -> None:
+    with open_engine(workers=2) as engine, pytest.raises(BuildError, match="SIGKILL"):
+        list(engine.map(die_always, ["unit"]))
+
+
+def test_leaving_the_engine_ends_its_workers_at_once() -> None:
+    with open_engine(workers=2) as engine:
+        started = time.monotonic()
+        next(iter(engine.map(square, range(4))))
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize(("name", "workers"), [("rey", 1), ("local", 0)])
+def test_settings_that_cannot_work_are_refused(name: str, workers: int) -> None:
+    with pytest.raises(ConfigError, match=r"rey.*ray|workers must be at least 1"):
+        open_engine(name, workers=workers)
+
+
+def test_a_build_on_ray_gives_the_same_bytes(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    inputs = write_inputs(tmp_path / "in", 100)
+    run(inputs, tmp_path / "local")
+    run(inputs, tmp_path / "ray", engine="ray", workers=2)
+    assert digests(tmp_path / "ray") == digests(tmp_path / "local")
