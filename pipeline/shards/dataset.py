@@ -39,6 +39,11 @@ def resolve(source: Spec, split: str, store: Store) -> Resolved:
         path = Path(directory)
         if not is_remote(directory) and path.is_dir() and not any(path.glob(f"*{ENDING}")):
             Manifest.read(path)  # raises, saying what a complete dataset needs
+        if directory.lower().startswith("http") and is_remote(directory) and not Path(directory).suffix:
+            raise ManifestError(
+                f"{directory}: no {MANIFEST_NAME} there, and http servers list nothing; give the directory of a complete "
+                f"dataset, or name the shards: {directory.rstrip('/')}/name-{{000000..000127}}{ENDING}"
+            )
     urls = expand(source, store.access)
     folders = {url.rpartition("/")[0] if is_remote(url) else os.path.dirname(url) or "." for url in urls}
     # Of a url with a query (a signature), the directory is not known.
