@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -96,16 +97,6 @@ class Sequences:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """A run of shards whose documents are shuffled together: its number, its shards, its place in the epoch."""
-
-    number: int
-    shards: tuple[int, ...]
-    first_token: int
-    first_document: int
-
-
-@dataclass(frozen=True, slots=True)
 class EpochOrder:
     """One epoch's shards in their order, cut into windows.
 
@@ -113,15 +104,15 @@ class EpochOrder:
     """
 
     shards: NDArray[np.int64]
-    cuts: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    document_starts: NDArray[np.int64]
+    cuts: list[int]
+    starts: list[int]
+    document_starts: list[int]
 
     def window_of_token(self, token: int) -> int:
-        return int(np.searchsorted(self.starts, token, side="right")) - 1
+        return bisect_right(self.starts, token) - 1
 
     def window_of_document(self, document: int) -> int:
-        return int(np.searchsorted(self.document_starts, document, side="right")) - 1
+        return bisect_right(self.document_starts, document) - 1
 
     def window_shards(self, number: int) -> list[int]:
         return self.shards[self.cuts[number] : self.cuts[number + 1]].tolist()
@@ -151,8 +142,10 @@ class ShardOrder:
         count, windows = len(self.tokens), self.windows
         shards = np.arange(count) if self.seed is None else permutation(count, self._key("shards", epoch))
         cuts = np.arange(windows + 1) * count // windows
-        before = [np.concatenate([[0], np.cumsum(values[shards])])[cuts] for values in (self.tokens, self.documents)]
-        return EpochOrder(shards, cuts, *before)
+        starts, document_starts = (
+            np.concatenate([[0], np.cumsum(counts[shards])])[cuts].tolist() for counts in (self.tokens, self.documents)
+        )
+        return EpochOrder(shards, cuts.tolist(), starts, document_starts)
 
     def document_order(self, epoch: int, window: int, count: int) -> NDArray[np.int64] | None:
         """Return the order of a window's ``count`` documents, or None where they stay as they are."""

@@ -101,9 +101,11 @@ class PackedSequences:
     def _single_rows(self, numbers: range) -> Iterator[Rows]:
         tokens = np.empty((len(numbers), self.width), self.stream.dtype)
         places = [self.order.locate(i)[1] for i in numbers]
+        ends = []
         for row, n in zip(tokens, places, strict=True):
-            self.stream.read(n * self.stride, row)
-        ends = [self.stream.document_ends(n * self.stride, self.width) for n in places] if self._boundaries else []
+            found: list[NDArray[np.int64]] | None = [] if self._boundaries else None
+            self.stream.read(n * self.stride, row, found)
+            ends += _joined(found)
         yield Rows(slice(0, len(numbers)), tokens, ends, self._available(places))
 
     def _ahead_rows(self, numbers: range) -> Iterator[Rows]:
@@ -146,11 +148,11 @@ class PackedSequences:
         start = self.order.lane_start(block.epoch, block.lane + j * block.step)
         skipped = (row - block.row) * self.stride
         out = block.tokens[j, skipped:]
-        place = (start + row) * self.stride
-        self.stream.read(place, out)
+        found: list[NDArray[np.int64]] | None = [] if self._boundaries else None
+        self.stream.read((start + row) * self.stride, out, found)
         block.starts[j] = start
-        if self._boundaries:
-            ends = self.stream.document_ends(place, len(out)) + skipped
+        for ends in _joined(found):
+            ends += skipped
             offsets = np.arange(block.rows) * self.stride
             begins = ends.searchsorted(offsets, side="right").tolist()
             stops = ends.searchsorted(offsets + self.width, side="right").tolist()
@@ -164,6 +166,14 @@ class PackedSequences:
 
     def close(self) -> None:
         self.stream.close()
+
+
+def _joined(found: list[NDArray[np.int64]] | None) -> list[NDArray[np.int64]]:
+    """Return the one list of document ends of a read, or none where nobody asked; no end is named twice."""
+    if found is None:
+        return []
+    ends = np.concatenate(found)
+    return [ends[np.flatnonzero(np.diff(ends, prepend=0))]]  # documents of no tokens end where others do
 
 
 @dataclass(slots=True)

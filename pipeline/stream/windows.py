@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from .order import ShardOrder
 
 Tokens = NDArray[Any]
+_NEAR = 128  # documents
 _BUILD_AHEAD = 1 << 19  # tokens of a lane before the end of its window from which on the next window is built
 
 
@@ -91,7 +92,7 @@ class ShardPool:
         with self._lock:
             self._tick += 1
             for number, tokens in opened.items():
-                self.views[number] = tokens.data
+                self.views.setdefault(number, tokens.data)  # pages of the older map are known to the process already
                 self._used[number] = self._tick
             over = len(self.views) - self._limit
             if over > 0:
@@ -103,19 +104,27 @@ class ShardPool:
 class WindowIndex:
     """The documents of a window in their shuffled order.
 
-    ``ends[j]`` tokens come before document ``j`` (int64, one more entry than documents); it lies at element
-    ``starts[j]`` (uint32 or int64) of shard ``shards[j]`` (int32).
+    ``ends[j]`` tokens come before document ``j`` (int64, one more entry than documents); it is elements ``begins[j]``
+    to ``stops[j]`` (uint32 or int64) of shard ``shards[j]`` (int32).
     """
 
     ends: NDArray[np.int64]
-    starts: NDArray[Any]
+    begins: NDArray[Any]
+    stops: NDArray[Any]
     shards: NDArray[np.int32]
 
     def slices(self, first: int, last: int) -> tuple[list[int], list[int], list[int]]:
-        """Return shard, begin and end of documents ``first`` to ``last`` as Python integers."""
-        starts = self.starts[first:last]
-        ends = starts + (self.ends[first + 1 : last + 1] - self.ends[first:last])
-        return self.shards[first:last].tolist(), starts.tolist(), ends.tolist()
+        """Return shard, begin and stop of documents ``first`` to ``last`` as Python integers."""
+        return self.shards[first:last].tolist(), self.begins[first:last].tolist(), self.stops[first:last].tolist()
+
+    def cut(self, start: int, stop: int) -> tuple[int, int]:
+        """Return the documents, first and after the last, that hold tokens ``start`` to ``stop``."""
+        # "right" skips documents of no tokens that end where the first one begins.
+        first = int(self.ends.searchsorted(start, side="right")) - 1
+        near = self.ends[first : first + _NEAR]  # most often enough, and in the cache
+        if int(near[-1]) < stop:
+            near = self.ends[first:]
+        return first, first + int(near.searchsorted(stop, side="left"))
 
 
 class TokenStream:
@@ -136,28 +145,16 @@ class TokenStream:
         self._ahead: dict[tuple[int, int], Future[WindowIndex]] = {}
         self._builder: ThreadPoolExecutor | None = None
 
-    def read(self, start: int, out: Tokens) -> None:
-        """Fill ``out`` (1-D, stored dtype) with the tokens from ``start`` of the endless stream."""
+    def read(self, start: int, out: Tokens, ends: list[NDArray[np.int64]] | None = None) -> None:
+        """Fill ``out`` (1-D, stored dtype) with the tokens from ``start`` of the endless stream.
+
+        ``ends``, if given, is extended by arrays of where documents end in it, ascending, above 0; one may repeat.
+        """
         filled = 0
         while filled < len(out):
             epoch, token = divmod(start + filled, self.tokens_per_epoch)
-            filled += self._copy(epoch, token, out[filled:])
+            filled += self._copy(epoch, token, out, filled, ends)
         self.bytes_read += out.nbytes
-
-    def document_ends(self, start: int, count: int) -> NDArray[np.int64]:
-        """Return where documents end inside tokens ``start`` to ``start + count``, counted from ``start``, above 0."""
-        found, seen = [], 0
-        while seen < count:
-            epoch, token = divmod(start + seen, self.tokens_per_epoch)
-            key, inside, size = self._place(epoch, token, count)
-            ends = self._window(*key).ends
-            stop = min(inside + count - seen, size)
-            first = int(ends.searchsorted(inside, side="right"))
-            last = int(ends.searchsorted(stop, side="right"))
-            found.append(ends[first:last] - (inside - seen))
-            seen += stop - inside
-        joined = np.concatenate(found)
-        return joined[np.flatnonzero(np.diff(joined, prepend=0))]  # documents of no tokens end where others do
 
     def documents(self, start: int, count: int) -> list[Tokens]:
         """Return documents ``start`` to ``start + count`` of the endless stream as read-only views."""
@@ -168,7 +165,7 @@ class TokenStream:
             number = epoch_order.window_of_document(document)
             inside = document - int(epoch_order.document_starts[number])
             window = self._window(epoch, number)
-            last = min(inside + count - len(found), len(window.starts))
+            last = min(inside + count - len(found), len(window.begins))
             found += [np.asarray(part) for part in self._pool.slices(*window.slices(inside, last))]
         self.bytes_read += sum(document.nbytes for document in found)
         return found
@@ -182,22 +179,25 @@ class TokenStream:
             self._build_ahead(epoch, number + 1)
         return (epoch, number), token - begin, end - begin
 
-    def _copy(self, epoch: int, token: int, out: Tokens) -> int:
-        """Copy as many tokens as the window at this place can give; return how many."""
-        key, inside, size = self._place(epoch, token, len(out))
+    def _copy(self, epoch: int, token: int, out: Tokens, at: int, found: list[NDArray[np.int64]] | None) -> int:
+        """Copy as many tokens into ``out[at:]`` as the window at this place can give; return how many."""
+        key, inside, size = self._place(epoch, token, len(out) - at)
         window = self._window(*key)
-        stop = min(inside + len(out), size)
-        # "right" skips documents of no tokens that end where the first one begins.
-        first = int(window.ends.searchsorted(inside, side="right")) - 1
-        last = int(window.ends.searchsorted(stop, side="left"))
-        shards, begins, ends = window.slices(first, last)
-        begins[0] += inside - int(window.ends[first])
-        ends[-1] -= int(window.ends[last]) - stop
-        joined = b"".join(self._pool.slices(shards, begins, ends))
-        out[: stop - inside] = np.frombuffer(joined, self.dtype)
+        stop = min(inside + len(out) - at, size)
+        first, last = window.cut(inside, stop)
+        shards, begins, stops = window.slices(first, last)
+        before = window.ends[first : last + 1] - inside
+        begins[0] -= int(before[0])
+        stops[-1] -= int(before[-1]) + inside - stop
+        count = stop - inside
+        joined = b"".join(self._pool.slices(shards, begins, stops))
+        out[at : at + count] = np.frombuffer(joined, self.dtype)
+        if found is not None:
+            complete = before[1:] if before[-1] == count else before[1:-1]
+            found.append(complete + at if at else complete)
         if stop == size:  # this lane is through with it: the first to go
             self._windows.move_to_end(key, last=False)
-        return stop - inside
+        return count
 
     def _window(self, epoch: int, number: int) -> WindowIndex:
         """Return a window's index, from memory, from the builder thread, or made now."""
@@ -219,14 +219,15 @@ class TokenStream:
         lengths = np.concatenate([shard.lengths for shard in opened])
         starts = np.concatenate([shard.starts for shard in opened])
         shards = np.repeat(np.asarray(numbers, dtype=np.int32), [len(shard.lengths) for shard in opened])
-        if len(starts) and int(starts.max()) < 1 << 32:
-            starts = starts.astype(np.uint32)
         order = self.order.document_order(epoch, number, len(lengths))
         if order is not None:
             lengths, starts, shards = lengths[order], starts[order], shards[order]
         ends = np.zeros(len(lengths) + 1, dtype=np.int64)
         np.cumsum(lengths, out=ends[1:])
-        return WindowIndex(ends, starts, shards)
+        stops = starts + lengths
+        if len(stops) and int(stops.max()) < 1 << 32:
+            starts, stops = starts.astype(np.uint32), stops.astype(np.uint32)
+        return WindowIndex(ends, starts, stops, shards)
 
     def _build_ahead(self, epoch: int, number: int) -> None:
         if number == self.order.windows:
