@@ -16,31 +16,36 @@ from .records import INVALID_JSON, INVALID_UTF8, Document, Fields, Record, Tally
 def read_jsonl(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
     """Yield a record for each line that is not blank; a line that cannot be used costs only itself."""
     loads, text_key, id_key, file, name = orjson.loads, fields.text_key, fields.id_key, fields.file, fields.source
-    number = spent = 0  # lines before the one at hand; bytes before its batch, counted from the first line
+    flat = "." not in id_key  # else a missing id may be found inside another field
+    number = 0
+    byte = 0  # of ``lines[counted]``, from the first line on; brought up only where it is asked for
     for lines in source.lines():
-        first, lost = number, 0
+        first, counted, lost = number, 0, 0
         for line in lines:
             number += 1
+            value = None
             try:
                 value = loads(line)
-            except ValueError:
-                byte = source.text_start + spent + _bytes(lines[: number - first - 1])
-                record = _parse_slowly(line, fields, number, byte)
-            else:
                 if type(value) is dict:
                     text, id = value.get(text_key), value.get(id_key)
-                    if type(text) is str and type(id) is str and id:
-                        yield Document(text, id, file, number, name)
-                        continue
-                byte = source.text_start + spent + _bytes(lines[: number - first - 1])
-                record = fields.judge(value, number, byte, partial(_respell, line))
-            if isinstance(record, Document):
-                yield record
-                continue
-            lost += 1
+                    if type(text) is str:
+                        if type(id) is int:
+                            id = str(id)
+                        elif id is None and flat:
+                            id = fields.missing_id(number)
+                        if type(id) is str and (id or not fields.made_ids):
+                            yield Document(text, id, file, number, name)
+                            continue
+            except ValueError:
+                pass
+            index = number - first - 1
+            byte += _bytes(lines[counted:index])
+            counted = index
+            record = _judge(line, value, fields, number, source.text_start + byte)
+            lost += not isinstance(record, Document)
             if record is not None:
                 yield record
-        spent += _bytes(lines)
+        byte += _bytes(lines[counted:])
         tally.lines = number
         tally.documents += len(lines) - lost
 
@@ -71,8 +76,10 @@ def _bytes(lines: list[bytes]) -> int:
     return sum(map(len, lines)) + len(lines)
 
 
-def _parse_slowly(line: bytes, fields: Fields, number: int, byte: int) -> Record | None:
-    """Parse a line that orjson refuses: None if it is blank, else a document that Python's json grants, or why not."""
+def _judge(line: bytes, value: Any, fields: Fields, number: int, byte: int) -> Record | None:
+    """Judge a line that gave no document at once; ``value`` None: orjson refused it. A blank line gives None."""
+    if value is not None:
+        return fields.judge(value, number, byte, partial(_respell, line))
     if not line.strip():
         return None
     try:
@@ -83,8 +90,7 @@ def _parse_slowly(line: bytes, fields: Fields, number: int, byte: int) -> Record
         # It also takes NaN and Infinity, which Python writes, and lone surrogates, which the judge refuses by name.
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        detail = "a NUL byte" if "\0" in text else str(error)
-        return fields.bad(number, byte, INVALID_JSON, detail)
+        return fields.bad(number, byte, INVALID_JSON, "a NUL byte" if "\0" in text else str(error))
     return fields.judge(value, number, byte, partial(_respell, line))
 
 
