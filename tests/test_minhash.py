@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.build.minhash import EMPTY, MinHasher, _word_table, permutations, text_hashes
+
+MASK = (1 << 64) - 1
+
+
+def mix64(x: int) -> int:
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+def shingle_hashes(text: str, ngram: int) -> list[int]:
+    """The definition, word by word."""
+    words = re.findall(r"\w+", text.lower())
+    hashes = []
+    for word in words:
+        h = 0xCBF29CE484222325
+        for character in word:
+            h = ((h ^ ord(character)) * 0x100000001B3) & MASK
+        hashes.append(mix64(h))
+    found = []
+    for k in range(max(1, len(words) - ngram + 1) if words else 0):
+        s = 0
+        for h in hashes[k : k + ngram]:
+            s = mix64((s * 0x9E3779B97F4A7C15 + h) & MASK)
+        found.append(s >> 32)
+    return found
+
+
+def reference(text: str, ngram: int = 5, values: int = 112, seed: int = 1) -> list[int]:
+    """datasketch's signature of the same shingle hashes."""
+    from datasketch import MinHash
+
+    signature = MinHash(num_perm=values, seed=seed, hashfunc=lambda value: value, scheme="affine32")
+    for value in shingle_hashes(text, ngram):
+        signature.update(value)
+    return signature.hashvalues.tolist()
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.text(max_size=200), ngram=st.integers(1, 7), seed=st.integers(1, 5))
+def test_signatures_equal_datasketch_on_any_text(text: str, ngram: int, seed: int) -> None:
+    hasher = MinHasher(ngram=ngram, bands=4, rows=8, seed=seed)
+    assert hasher.signatures([text])[0].tolist() == reference(text, ngram, 32, seed)
+
+
+@pytest.mark.parametrize(
+    "text", ["", " .,!\n", "a", "two words", "İstanbul ΟΔΟΣ ς Σ", "ǅ ß STRASSE ﬁ", "one_two 3 ４ 五", "\ud800 x"]
+)
+def test_odd_texts_equal_the_definition(text: str) -> None:
+    assert MinHasher().signatures([text])[0].tolist() == reference(text)
+
+
+def test_signatures_do_not_depend_on_the_batch() -> None:
+    texts = [f"text number {k} " * (k % 40) for k in range(200)]
+    hasher = MinHasher()
+    together = hasher.signatures(texts)
+    assert all((hasher.signatures([text])[0] == row).all() for text, row in zip(texts, together, strict=True))
+
+
+def test_real_documents_equal_the_definition(shared_data: Path) -> None:
+    raw = zstandard.ZstdDecompressor().stream_reader((shared_data / "dev/part-00.jsonl.zst").open("rb")).read()
+    texts = [orjson.loads(line)["text"][:3000] for line in raw.splitlines()[::200]]
+    signatures = MinHasher().signatures(texts)
+    assert [row.tolist() for row in signatures] == [reference(text) for text in texts]
+
+
+def test_the_word_table_holds_what_the_regular_expression_matches() -> None:
+    matched = {m.start() for m in re.finditer(r"\w", "".join(map(chr, range(sys.maxunicode + 1))))}
+    assert set(np.flatnonzero(_word_table()).tolist()) == matched
+
+
+def test_permutations_are_datasketchs() -> None:
+    from datasketch import MinHash
+
+    assert (permutations(112, 7) == MinHash(num_perm=112, seed=7).permutations).all()
+
+
+def test_texts_without_words_have_empty_signatures() -> None:
+    assert (MinHasher().signatures(["...", ""]) == EMPTY).all()
+
+
+def test_equal_texts_and_no_others_have_equal_hashes() -> None:
+    hashes = text_hashes(["a", "b", "a", "\ud800"])
+    assert hashes.shape == (4, 16)
+    assert bytes(hashes[0]) == bytes(hashes[2])
+    assert len({bytes(row) for row in hashes}) == 3
