@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -42,11 +43,13 @@ class PackCollator:
         labels = np.empty((size, length), self.dtype)
         lag = 0 if self.same_labels else self.shift
         ends: list[NDArray[np.int64]] = []
+        offsets: list[int] = []
         short = [(row, 0) for row in range(len(numbers), size)]
         for rows in core.rows(numbers):
             ids[rows.at] = rows.tokens[:, :length]
             labels[rows.at] = rows.tokens[:, lag : lag + length]
             ends += rows.ends
+            offsets += [rows.offset] * len(rows.ends)
             short += enumerate(rows.available or [], rows.at.start)
         batch: Batch = {"input_ids": ids, "labels": labels}
         masked = []
@@ -54,13 +57,11 @@ class PackCollator:
             ids[row, available:] = self.eos_id
             labelled = max(0, min(available - lag, length))
             masked.append(np.arange(row * length + labelled, (row + 1) * length))
-            if self.boundaries and row < len(ends):
-                ends[row] = ends[row][ends[row] <= available]
         if self.boundaries:
-            starts = _starts(ends, self.width)
-            masked.append(self._across(*starts))
-            batch |= _boundaries(*starts, size, length)
-        ignored = np.unique(np.concatenate(masked)) if masked else _NOWHERE
+            begun = _begun(ends, offsets, dict(short), self.width)
+            masked.append(self._across(*begun))
+            batch |= _boundaries(*begun, size, length)
+        ignored = _union(masked, apart=self.shift == 1 and not short)
         batch["valid_tokens"] = labels.size - len(ignored)
         if self.same_labels:
             batch["valid_tokens"] -= size - int(np.count_nonzero(ignored % length == 0))
@@ -83,21 +84,45 @@ class PackCollator:
         return flat[(places >= 0) & (places < self.seq_len)]
 
 
-def _starts(ends: list[NDArray[np.int64]], width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return row and place of every document that begins inside a row, after its first token."""
-    rows = np.repeat(np.arange(len(ends)), [len(each) for each in ends])
-    at = np.concatenate([_NOWHERE, *ends])
-    inside = at < width
+def _begun(
+    ends: list[NDArray[np.int64]], offsets: list[int], short: dict[int, int], width: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return row and place of every document that begins inside a row, after its first token.
+
+    ``ends`` holds for each row where documents end, counted from ``offsets`` before it; a short row has no more than
+    its tokens.
+    """
+    counts = [len(each) for each in ends]
+    rows = np.repeat(np.arange(len(ends)), counts)
+    at = np.concatenate([_NOWHERE, *ends]) - np.repeat(np.asarray(offsets, np.int64), counts)
+    last = np.full(len(ends), width - 1)
+    for row, available in short.items():
+        if row < len(ends):
+            last[row] = min(available, width - 1)
+    inside = at <= last[rows]
     return rows[inside], at[inside]
+
+
+def _union(places: list[NDArray[np.int64]], apart: bool) -> NDArray[np.int64]:
+    """Return every place once; ``apart`` says that no two are the same."""
+    joined = np.concatenate([_NOWHERE, *places])
+    return joined if apart or not len(joined) else np.unique(joined)
+
+
+@lru_cache(maxsize=4)
+def _count_up(size: int) -> NDArray[np.int64]:
+    numbers = np.arange(size)
+    numbers.flags.writeable = False
+    return numbers
 
 
 def _boundaries(rows: NDArray[np.int64], at: NDArray[np.int64], size: int, length: int) -> Batch:
     """Derive everything about boundaries from where documents begin in the rows."""
     inside = at < length
     cuts = np.sort(np.concatenate([rows[inside] * length + at[inside], np.arange(size + 1) * length]))
-    lengths = np.diff(cuts)
-    positions = np.arange(size * length)
-    positions -= np.repeat(cuts[:-1], lengths)
+    lengths = cuts[1:] - cuts[:-1]
+    positions = np.repeat(cuts[:-1], lengths)
+    np.subtract(_count_up(size * length), positions, out=positions)
     return {
         "position_ids": positions.reshape(size, length),
         "cu_seqlens": cuts.astype(np.int32),

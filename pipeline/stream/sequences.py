@@ -25,13 +25,14 @@ class Rows:
     """Neighbouring rows of a batch, as a view of the stored tokens.
 
     ``at``: their place in the batch; ``tokens``: ``[rows, width]``, valid until the next call; ``ends``: for each row
-    where documents end in it, ascending, from 1 to ``width`` (empty unless boundaries were asked for); ``available``:
-    tokens before the end of a bounded stream, or None where none is short.
+    where documents end in it, ascending, ``offset`` more than their place from 1 to ``width`` (an empty list unless
+    boundaries were asked for); ``available``: tokens before the end of a bounded stream, or None where none is short.
     """
 
     at: slice
     tokens: NDArray[Any]
     ends: list[NDArray[np.int64]]
+    offset: int
     available: list[int] | None
 
 
@@ -106,7 +107,7 @@ class PackedSequences:
             found: list[NDArray[np.int64]] | None = [] if self._boundaries else None
             self.stream.read(n * self.stride, row, found)
             ends += _joined(found)
-        yield Rows(slice(0, len(numbers)), tokens, ends, self._available(places))
+        yield Rows(slice(0, len(numbers)), tokens, ends, 0, self._available(places))
 
     def _ahead_rows(self, numbers: range) -> Iterator[Rows]:
         done, lanes, step = 0, self.order.lanes, numbers.step
@@ -129,7 +130,7 @@ class PackedSequences:
             available = None
             if self.total is not None:
                 available = self._available([block.starts[j] + row for j in range(index, index + count)])
-            yield Rows(slice(done, done + count), view, ends, available)
+            yield Rows(slice(done, done + count), view, ends, offset, available)
             done += count
 
     def _next_block(self, epoch: int, row: int, lane: int, step: int) -> _Block:
@@ -152,12 +153,11 @@ class PackedSequences:
         self.stream.read((start + row) * self.stride, out, found)
         block.starts[j] = start
         for ends in _joined(found):
-            ends += skipped
+            ends = ends + skipped if skipped else ends
             offsets = np.arange(block.rows) * self.stride
             begins = ends.searchsorted(offsets, side="right").tolist()
             stops = ends.searchsorted(offsets + self.width, side="right").tolist()
-            cuts = zip(begins, stops, offsets.tolist(), strict=True)
-            block.ends[j] = [ends[begin:stop] - offset for begin, stop, offset in cuts]
+            block.ends[j] = [ends[begin:stop] for begin, stop in zip(begins, stops, strict=True)]
 
     def _available(self, places: list[int]) -> list[int] | None:
         if self.total is None or max(places) * self.stride + self.width <= self.total:
@@ -169,18 +169,18 @@ class PackedSequences:
 
 
 def _joined(found: list[NDArray[np.int64]] | None) -> list[NDArray[np.int64]]:
-    """Return the one list of document ends of a read, or none where nobody asked; no end is named twice."""
+    """Return the one list of document ends of a read, or none where nobody asked."""
     if found is None:
         return []
-    ends = np.concatenate(found)
-    return [ends[np.flatnonzero(np.diff(ends, prepend=0))]]  # documents of no tokens end where others do
+    return found if len(found) == 1 else [np.concatenate(found)]
 
 
 @dataclass(slots=True)
 class _Block:
     """Rows ``row`` to ``row + rows`` of every ``step``-th lane from ``lane``.
 
-    ``starts`` holds each lane's row 0 once it is filled, ``ends`` where documents end in each of its rows.
+    ``starts`` holds each lane's row 0 once it is filled, ``ends`` where documents end in each of its rows, counted from
+    the block's first token.
     """
 
     tokens: NDArray[Any]

@@ -105,13 +105,14 @@ class WindowIndex:
     """The documents of a window in their shuffled order.
 
     ``ends[j]`` tokens come before document ``j`` (int64, one more entry than documents); it is elements ``begins[j]``
-    to ``stops[j]`` (uint32 or int64) of shard ``shards[j]`` (int32).
+    to ``stops[j]`` (uint32 or int64) of shard ``shards[j]`` (int32). ``empty`` says that some hold no token.
     """
 
     ends: NDArray[np.int64]
     begins: NDArray[Any]
     stops: NDArray[Any]
     shards: NDArray[np.int32]
+    empty: bool
 
     def slices(self, first: int, last: int) -> tuple[list[int], list[int], list[int]]:
         """Return shard, begin and stop of documents ``first`` to ``last`` as Python integers."""
@@ -148,7 +149,7 @@ class TokenStream:
     def read(self, start: int, out: Tokens, ends: list[NDArray[np.int64]] | None = None) -> None:
         """Fill ``out`` (1-D, stored dtype) with the tokens from ``start`` of the endless stream.
 
-        ``ends``, if given, is extended by arrays of where documents end in it, ascending, above 0; one may repeat.
+        ``ends``, if given, is extended by arrays of where documents end in it, ascending, from 1 to its length.
         """
         filled = 0
         while filled < len(out):
@@ -194,6 +195,8 @@ class TokenStream:
         out[at : at + count] = np.frombuffer(joined, self.dtype)
         if found is not None:
             complete = before[1:] if before[-1] == count else before[1:-1]
+            if window.empty:  # a document of no tokens ends where another one does
+                complete = np.unique(complete)
             found.append(complete + at if at else complete)
         if stop == size:  # this lane is through with it: the first to go
             self._windows.move_to_end(key, last=False)
@@ -227,7 +230,7 @@ class TokenStream:
         stops = starts + lengths
         if len(stops) and int(stops.max()) < 1 << 32:
             starts, stops = starts.astype(np.uint32), stops.astype(np.uint32)
-        return WindowIndex(ends, starts, stops, shards)
+        return WindowIndex(ends, starts, stops, shards, empty=bool(len(lengths)) and int(lengths.min()) == 0)
 
     def _build_ahead(self, epoch: int, number: int) -> None:
         if number == self.order.windows:
