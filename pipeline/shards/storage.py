@@ -20,6 +20,7 @@ ENDING = ".tar"
 
 _RANGE = re.compile(r"\{(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?\}")
 _NUMBERS = re.compile(r"(\d+)")
+_PLAIN = re.compile(r"[^/\\\0:?#]+")
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -77,7 +78,7 @@ def join(directory: str, name: str) -> str:
         ...
     pipeline.errors.ConfigError: '../secret.tar' is not a plain file name; a shard must lie in its dataset's directory
     """
-    if not name or name in (".", "..") or any(sign in name for sign in "/\\\0:?#"):
+    if name in (".", "..") or not _PLAIN.fullmatch(name):
         raise ConfigError(f"{name!r} is not a plain file name; a shard must lie in its dataset's directory")
     return f"{directory.rstrip('/')}/{name}" if is_remote(directory) else os.path.join(directory, name)
 
