@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.shards.manifest import Manifest
+from scripts.build_shards import main as build_main
+from scripts.inspect_shards import main as inspect_main
+from tests.corpus import english, write_inputs
+from tests.test_builder import ROOT, digests
+
+FLAGS = ["--tokenizer", "bytes", "--rules", "gopher_quality", "--workers", "1", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return write_inputs(tmp_path_factory.mktemp("inputs"), 100)
+
+
+@pytest.fixture(scope="module")
+def built(inputs: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("built") / "shards"
+    assert build_main([*inputs, "--output", str(output), *FLAGS]) == 0
+    return output
+
+
+def test_a_flag_overrides_the_configuration_file(inputs: list[str], tmp_path: Path) -> None:
+    config = tmp_path / "build.yaml"
+    config.write_text(f"inputs: [{', '.join(inputs)}]\ntokenizer: bytes\nrules: none\nval-fraction: 0.5\nworkers: 1\n")
+    assert (
+        build_main(["--config", str(config), "--output", str(tmp_path / "out"), "--val-fraction", "0", "--quiet"]) == 0
+    )
+    settings = Manifest.read(tmp_path / "out").recipe["settings"]
+    assert (settings["tokenizer"], settings["rules"], settings["val_fraction"]) == ("bytes", ["none"], 0)
+
+
+def test_an_unknown_setting_in_the_file_offers_the_nearest(
+    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "build.yaml").write_text("tokeniser: bytes\n")
+    assert build_main([*inputs, "--output", str(tmp_path / "out"), "--config", str(tmp_path / "build.yaml")]) == 1
+    assert "did you mean 'tokenizer'" in capsys.readouterr().err
+
+
+def test_a_misspelt_flag_is_wrong_usage_and_offers_the_nearest(
+    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        build_main([*inputs, "--output", str(tmp_path / "out"), "--tokeniser=bytes"])
+    assert left.value.code == 2
+    assert "did you mean '--tokenizer'" in capsys.readouterr().err
+
+
+def test_a_dry_run_shows_verdicts_and_writes_nothing(
+    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert build_main([*inputs, "--output", str(tmp_path / "out"), *FLAGS, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "kept" in said
+    assert "words" in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.jsonl"], "no such file"),
+        (["--rules", "gophr"], "did you mean 'gopher"),
+        (["--language", "english"], "english"),
+        (["--tokenizer", "train:lots"], "train:32000"),
+        (["--val-fraction", "2"], "val_fraction must be"),
+        (["--lid-model", "nowhere.bin"], "nowhere.bin"),
+        (["--against", "nowhere"], "nowhere"),
+    ],
+)
+def test_what_cannot_work_is_one_clear_line_and_status_1(
+    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    given = [*arguments] if arguments[0].endswith(".jsonl") else [*inputs, *arguments]
+    defaults = [flag for k in range(0, 4, 2) if FLAGS[k] not in arguments for flag in FLAGS[k : k + 2]]
+    assert build_main([*given, "--output", str(tmp_path / "out"), *defaults, "--quiet"]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_ctrl_c_leaves_a_build_that_the_same_command_completes(inputs: list[str], built: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "scripts/build_shards.py"), *inputs, "--output", str(tmp_path / "out")]
+    command += [*FLAGS, "--workers", "2"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
+    while not (tmp_path / "out" / ".build" / "plan.json").exists() and process.poll() is None:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert b"the same command goes on" in error
+    assert b"Traceback" not in error
+    subprocess.run(command, check=True)
+    assert digests(tmp_path / "out") == digests(built)
+
+
+def test_two_builds_do_not_work_in_one_directory(
+    inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pipeline.build.work._LOCK_PATIENCE", 0.2)
+    code = (
+        "import sys, time; from pathlib import Path; from pipeline.build.work import locked\n"
+        "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "out/.build")], cwd=ROOT, stdout=subprocess.PIPE
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        assert build_main([*inputs, "--output", str(tmp_path / "out"), *FLAGS]) == 1
+        assert f"another build works here (process {holder.pid})" in capsys.readouterr().err
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def test_a_full_disk_leaves_no_shard_under_its_final_name(inputs: list[str], built: Path, tmp_path: Path) -> None:
+    # A limit on file size stands in for a full disk: writes fail in the same place, with an OSError.
+    largest = max(path.stat().st_size for path in built.glob("*.tar"))
+    script = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({largest - 1000}, {largest - 1000}))\n"
+        "from scripts.build_shards import main; sys.exit(main(sys.argv[1:]))"
+    )
+    arguments = [*inputs, "--output", str(tmp_path / "out"), *FLAGS]
+    failed = subprocess.run([sys.executable, "-c", script, *arguments], cwd=ROOT, capture_output=True, text=True)
+    assert failed.returncode == 1
+    assert "File too large" in failed.stderr
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    assert not (tmp_path / "out" / "train-000000.tar").exists()
+    assert build_main(arguments) == 0
+    assert digests(tmp_path / "out") == digests(built)
+
+
+def test_inspect_shows_a_dataset_at_a_glance(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert inspect_main([str(built)]) == 0
+    said = capsys.readouterr().out
+    manifest = Manifest.read(built)
+    assert f"{manifest.splits['train'].documents:,}" in said
+    assert "dropped: words" in said
+
+
+def test_inspect_decodes_a_document_by_number_or_key_with_its_origin(
+    built: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert inspect_main([str(built), "--document", "0"]) == 0
+    by_number = capsys.readouterr().out
+    assert english(0, 12)[:60] in by_number.replace("\n", " ")
+    assert "a.jsonl" in by_number
+    assert inspect_main([str(built), "--key", "000000000000"]) == 0
+    assert capsys.readouterr().out == by_number
+    assert inspect_main([str(built), "--key", "nothing"]) == 1
+    assert "no key 'nothing'" in capsys.readouterr().err
+
+
+def test_run_json_tells_rates_and_the_manifest_does_not(built: Path) -> None:
+    run = json.loads((built / "run.json").read_text())
+    assert run["documents_per_second"] > 0
+    assert "encoder" in run
+    manifest = (built / "manifest.json").read_text()
+    assert not any(word in manifest for word in ("seconds", "workers", "encoder", str(ROOT)))
