@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import ShardError
+from pipeline.shards import verify
 from pipeline.shards.check import MAX_PROBLEMS, Contents, check_shard
 from pipeline.shards.manifest import Manifest, ShardInfo, Split
 from pipeline.shards.reader import Shard
@@ -84,6 +85,17 @@ def test_a_flipped_token_is_pinned_to_its_document_without_a_manifest(shard: tup
     assert "sha256" in one(verify_shard(path, info), "sha256").message
 
 
+def test_damage_in_a_group_of_documents_names_the_member_that_holds_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    info = write_documents(path, make_documents(40), tokens_per_sample=100)
+    index = Shard(path, info)
+    flip(path, int(index.starts[17]) * 2)
+    problem = one(verify_shard(path), "checksum")
+    member = [member for member in scan_tar(path) if member.data < int(index.starts[17]) * 2][-1]
+    assert "document 17 " in problem.message
+    assert (problem.member, problem.offset) == (member.name, int(index.starts[17]) * 2)
+
+
 def test_damage_does_not_hide_what_lies_behind_it(shard: tuple[Path, ShardInfo]) -> None:
     path, _ = shard
     members = scan_tar(path)
@@ -142,12 +154,12 @@ def test_a_changed_table_is_told_by_elimination(tmp_path: Path) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_any_flipped_bit_anywhere_is_found(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_any_changed_byte_anywhere_is_found(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     path = tmp_path_factory.mktemp("flip") / "train-000000.tar"
     info = write_documents(path, make_documents(4, seed=9), table={"id": ["a", "b", "c", "d"]})
     at = data.draw(st.integers(0, info.bytes - 1))
-    bit = data.draw(st.integers(0, 7))
-    flip(path, at, 1 << bit)
+    bit = data.draw(st.sampled_from([0, 3, 7]) | st.none())
+    flip(path, at, data.draw(st.integers(1, 255)) if bit is None else 1 << bit)
     problems = verify_shard(path, info)
     assert len(problems) >= 2 or problems[0].member == "__index__/documents", (at, bit)
     table = next((m for m in scan_or_nothing(path) if m[0] == "__index__/documents"), None)
@@ -230,7 +242,10 @@ def dataset(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_sound_dataset_has_no_problem_and_progress_reaches_the_end(dataset: Path, workers: int) -> None:
+def test_a_sound_dataset_has_no_problem_and_progress_reaches_the_end(
+    dataset: Path, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "WORTH_A_PROCESS", 1)
     seen: list[tuple[int, int]] = []
     assert list(verify_dataset(dataset, workers=workers, progress=lambda *at: seen.append(at))) == []
     assert len(seen) == 3

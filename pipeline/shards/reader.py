@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
-import os
-import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,9 +17,7 @@ from numpy.typing import NDArray
 from ..errors import CorruptShardError, ManifestError, TruncatedShardError
 from .format import BLOCK, END, FOOTER_NAME, FORMAT_NAME, FORMAT_VERSION, NPY_HEADER, TAIL, TOKEN_DTYPES, padding
 from .manifest import ShardInfo
-
-# Before 3.13 a map keeps a descriptor of its own open; nothing here needs it.
-_MAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+from .scan import map_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +64,7 @@ class Shard:
         cache_dir: str | Path | None = None,
     ) -> None:
         self.path = Path(path)
-        data = _map(self.path)
+        data = map_file(self.path)
         if expected is not None and len(data) != expected.bytes:
             kind = TruncatedShardError if len(data) < expected.bytes else ManifestError
             raise kind(
@@ -128,23 +124,12 @@ class Shard:
 def read_index(path: str | Path, cache_dir: str | Path | None = None) -> Index:
     """Return the index of a shard, from its footer or, for a tar of another tool, by a scan of its headers."""
     path = Path(path)
-    index = _own_index(path, _map(path))
+    index = _own_index(path, map_file(path))
     if index is None:
         from .foreign import foreign_index
 
         index = foreign_index(path, cache_dir)
     return index
-
-
-def _map(path: Path) -> mmap.mmap:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        size = os.fstat(handle).st_size
-        if size == 0:
-            raise TruncatedShardError(f"{path}: 0 bytes; copy it again or rebuild it")
-        return mmap.mmap(handle, size, access=mmap.ACCESS_READ, **_MAP_OPTIONS)
-    finally:
-        os.close(handle)
 
 
 def parse_footer(tail: bytes, name: str, size: int) -> dict[str, Any] | None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import mmap
 import re
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import CorruptShardError, TruncatedShardError
 from .format import BLOCK
@@ -23,6 +24,8 @@ _NUMBER = re.compile(rb" *([0-7]*)[ \0]*\Z")
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _ZERO = bytes(BLOCK)
 _CHUNK = 1 << 20
+# Before 3.13 a map keeps a descriptor of its own open; nothing here needs it.
+_MAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 _REGULAR = (b"0", b"\0", b"7")
 _EMPTY = (b"1", b"2", b"3", b"4", b"5", b"6")  # links, devices, directories, pipes: a size there counts no payload
 
@@ -55,7 +58,7 @@ def map_file(path: str | Path) -> mmap.mmap:
     with open(path, "rb") as file:
         if file.seek(0, 2) == 0:
             raise TruncatedShardError(f"{path}: byte 0: the file is empty; {CURE}")
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, **_MAP_OPTIONS)
 
 
 def scan_tar(path: str | Path) -> list[Member]:

@@ -22,6 +22,8 @@ __all__ = ["Problem", "verify_dataset", "verify_shard"]
 WORK_NAME = ".build"  # where a build that has not finished keeps its results
 TOKENIZER_NAME = "tokenizer.json"
 
+WORTH_A_PROCESS = 64 << 20  # bytes of shards: read in the time that a process takes to start
+
 Progress = Callable[[int, int], None]
 
 
@@ -140,7 +142,7 @@ def _run(tasks: Sequence[_Task], workers: int, progress: Progress | None) -> Ite
     """Check shards, in processes where that helps, and yield the findings in the order of ``tasks``."""
     sizes = [task.path.stat().st_size for task in tasks]
     done, total = 0, sum(sizes)
-    workers = min(workers, len(tasks))
+    workers = min(workers, len(tasks), 1 + total // WORTH_A_PROCESS)
     if workers <= 1:
         results: Iterator[ShardCheck] = map(_check, tasks)
         pool = None
