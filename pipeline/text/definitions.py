@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from ..errors import ConfigError
 
@@ -52,18 +55,35 @@ def canonical(text: str, where: str) -> str:
     return tokenizer.to_str()
 
 
-def token_ids(definition: str) -> dict[str, int]:
-    """Return the id of every token of a ``tokenizer.json``, added ones included."""
-    value = json.loads(definition)
-    vocabulary = value["model"]["vocab"]
-    if isinstance(vocabulary, list):  # Unigram: pairs of piece and score, by id
-        vocabulary = {piece: number for number, (piece, _) in enumerate(vocabulary)}
-    return {**vocabulary, **{token["content"]: token["id"] for token in value.get("added_tokens") or []}}
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The tokens of a definition: their ids, which were added to the model's own, which of those are special.
+
+    ``unknown`` is what text rightly becomes where the vocabulary lacks its characters, or None.
+    """
+
+    ids: Mapping[str, int]
+    added: tuple[str, ...]
+    special: tuple[str, ...]
+    unknown: str | None
 
 
-def added_tokens(definition: str) -> list[dict[str, Any]]:
-    """Return the ``added_tokens`` of a ``tokenizer.json``: id, content, special and more for each."""
-    return json.loads(definition).get("added_tokens") or []
+def read_vocabulary(definition: str) -> Vocabulary:
+    """Read the vocabulary of a ``tokenizer.json``, or of ``BYT5``."""
+    value = orjson.loads(definition)
+    if "model" not in value:
+        return Vocabulary(BYT5_IDS, tuple(BYT5_IDS), tuple(BYT5_IDS), BYT5_ROLES["unk_token"])
+    model, added = value["model"], value.get("added_tokens") or []
+    ids, unknown = model["vocab"], model.get("unk_token")
+    if isinstance(ids, list):  # Unigram: pairs of piece and score, by id
+        unknown = None if model.get("unk_id") is None else ids[model["unk_id"]][0]
+        ids = {piece: number for number, (piece, _) in enumerate(ids)}
+    return Vocabulary(
+        ids={**ids, **{token["content"]: token["id"] for token in added}},
+        added=tuple(token["content"] for token in added),
+        special=tuple(token["content"] for token in added if token["special"]),
+        unknown=unknown,
+    )
 
 
 def end_token(spec: str, ids: Mapping[str, int], roles: Mapping[str, str], wanted: str | None) -> str:
@@ -156,8 +176,3 @@ def _roles(config: Mapping[str, Any]) -> dict[str, str]:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
-
-
-def known(tokens: Iterable[str], ids: Mapping[str, int]) -> dict[str, int]:
-    """Return the ids of those tokens that there are, in their order."""
-    return {token: ids[token] for token in dict.fromkeys(tokens) if token in ids}

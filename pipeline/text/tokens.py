@@ -28,12 +28,10 @@ from .definitions import (
     CONFIG_NAME,
     END_OF_TEXT,
     TOKENIZER_NAME,
-    added_tokens,
     canonical,
     end_token,
-    known,
     read_definition,
-    token_ids,
+    read_vocabulary,
 )
 from .encoders import DEFINITION, ENCODERS, FAST, ID, THREADS, Definition, Encoder, fastest_equal
 from .hostile import proof_texts
@@ -71,9 +69,9 @@ class Tokenizer:
         self.encoder = encoder
         self.refused = dict(refused or {})
         self.sha256 = hashlib.sha256(definition.encode()).hexdigest()
-        ids = BYT5_IDS if encoder == BYTES else token_ids(definition)
-        special = BYT5_IDS if encoder == BYTES else [t["content"] for t in added_tokens(definition) if t["special"]]
-        self.special_ids = known([*special, *self.roles.values()], ids)
+        self._vocabulary = read_vocabulary(definition)
+        ids, special = self._vocabulary.ids, self._vocabulary.special
+        self.special_ids = {token: ids[token] for token in (*special, *self.roles.values()) if token in ids}
         self.vocab_size = max(ids.values()) + 1
         self.dtype = np.dtype("<u2" if self.vocab_size <= 1 << 16 else "<u4")
         self.eos_id = self.special_ids[self.roles["eos_token"]]
@@ -152,7 +150,7 @@ class Tokenizer:
     def choose_encoder(self, sample: Iterable[str] = ()) -> str:
         """Take the fastest encoder whose ids equal the definition's on ``sample`` and hostile texts; return its name."""
         if self.encoder != BYTES:
-            added = [token["content"] for token in added_tokens(self.definition)]
+            added = self._vocabulary.added
             few = added if len(added) <= 200 else added[:100] + added[-100:]
             texts = [*sample, *proof_texts(dict.fromkeys([*few, *self.roles.values()]))]
             self.encoder, self.refused = fastest_equal(self.definition, self._definition(), texts)
@@ -186,8 +184,8 @@ class Tokenizer:
 
     def _spell_special_tokens(self) -> dict[int, Array]:
         """Return, for each special id, the ids of its spelling in pieces, by which it is replaced if text gave it."""
-        unknown = self.roles.get("unk_token")  # what text rightly becomes where the vocabulary lacks its characters
-        guarded = {id: token for token, id in self.special_ids.items() if token != unknown and len(token) > 1}
+        reachable = {self._vocabulary.unknown, self.roles.get("unk_token")}
+        guarded = {id: token for token, id in self.special_ids.items() if token not in reachable and len(token) > 1}
         spelled = {}
         for id, token in guarded.items():
             for pieces in ([token[:1], token[1:]], list(token)):
@@ -221,10 +219,10 @@ def load_tokenizer(spec: str | os.PathLike[str], *, eos: str | None = None, samp
     if spec.startswith("train:"):
         raise ConfigError(f"{spec} names a tokenizer to train, not one to load: the build trains and saves it")
     definition, roles = (BYTES, BYT5_ROLES) if spec == BYTES else read_definition(spec)
-    if definition == BYTES:
-        end = end_token(spec, BYT5_IDS, roles, eos)
-        return Tokenizer(BYT5, BYTES, {**roles, "eos_token": end}, encoder=BYTES)
-    roles = {**roles, "eos_token": end_token(spec, token_ids(definition), roles, eos)}
+    definition = BYT5 if definition == BYTES else definition
+    roles = {**roles, "eos_token": end_token(spec, read_vocabulary(definition).ids, roles, eos)}
+    if definition == BYT5:
+        return Tokenizer(definition, BYTES, roles, encoder=BYTES)
     tokenizer = Tokenizer(definition, _name(spec), roles)
     tokenizer.choose_encoder(sample)
     return tokenizer

@@ -1,0 +1,417 @@
+from __future__ import annotations
+
+import gzip
+import json
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pipeline.errors import ConfigError, InputError
+from pipeline.text.encoders import ENCODERS, FAST, Definition, fastest_equal
+from pipeline.text.hostile import STRINGS, proof_texts
+from pipeline.text.tokens import END_OF_TEXT, Tokenizer, load_tokenizer, train_tokenizer
+
+CORPUS = [
+    "It's the first of many texts, and they're all about 1234 numbers, words & punctuation!\n\nNew paragraph.",
+    "Größe, naïveté, déjà vu; Ελληνικά και русский язык.\n\tIndented\n\t\ttwice",
+    "中文文本没有空格。日本語のテキスト。ภาษาไทย 한국어 텍스트",
+    "def f(x: int) -> int:\n    return x ** 2  # square\n" * 3,
+    "\U0001f600 emoji \U0001f468\u200d\U0001f469 and   spaces   in rows",
+] * 20  # fmt: skip
+
+TEXTS = st.one_of(
+    st.text(),
+    st.text(st.sampled_from("ab'sStT 1\n\t<|endoftext|></s>[SEP]\u017f\u4e2d\u0301\u00e9\U0001f600")),
+    st.lists(st.sampled_from([*STRINGS[:60], END_OF_TEXT, "</s>", "[SEP]", "<extra_id_0>", "<0x0A>"])).map("".join),
+)
+
+
+def train(kind: str, path: Path) -> Path:
+    """Train a tokenizer of another kind than ours on the spot and save it as a tokenizer.json."""
+    from tokenizers import Tokenizer as Trained
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+    if kind == "unigram":
+        trained = Trained(models.Unigram())
+        trained.pre_tokenizer, trained.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+        specials = ["<unk>", "</s>", "<s>"]
+        trainer = trainers.UnigramTrainer(
+            vocab_size=300, special_tokens=specials, unk_token="<unk>", show_progress=False
+        )
+    elif kind == "wordpiece":
+        trained = Trained(models.WordPiece(unk_token="[UNK]"))
+        trained.normalizer = normalizers.BertNormalizer(lowercase=True)
+        trained.pre_tokenizer, trained.decoder = pre_tokenizers.WhitespaceSplit(), decoders.WordPiece()
+        specials = ["[UNK]", "[CLS]", "[SEP]", "[EOS]"]
+        trainer = trainers.WordPieceTrainer(vocab_size=300, special_tokens=specials, show_progress=False)
+    else:
+        trained = Trained(models.BPE(byte_fallback=True))
+        trained.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+        trained.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+        specials = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+        trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=specials, show_progress=False)
+    trained.train_from_iterator(CORPUS, trainer)
+    value = json.loads(trained.to_str())
+    if kind == "llama":
+        value["model"]["unk_token"] = "<unk>"
+        value["added_tokens"] = value["added_tokens"][:3]
+    path.write_text(json.dumps(value))
+    return path
+
+
+@pytest.fixture(scope="session")
+def trained() -> Tokenizer:
+    return train_tokenizer(CORPUS, 500)
+
+
+@pytest.fixture(scope="session")
+def definitions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("definitions")
+    return {kind: train(kind, folder / f"{kind}.json") for kind in ("unigram", "wordpiece", "llama")}
+
+
+def auto_ids(directory: Path) -> Callable[[str], list[int]]:
+    """Return the ids that transformers gives: the definition of what is right."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    return lambda text: tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
+
+
+# The ids.
+
+
+def test_the_ids_are_those_of_auto_tokenizer(trained: Tokenizer, tmp_path: Path) -> None:
+    trained.save(tmp_path)
+    expected = auto_ids(tmp_path)
+    for text in [*CORPUS[:5], *proof_texts([END_OF_TEXT])]:
+        assert trained.encode(text).tolist() == expected(text)
+
+
+def test_the_bytes_tokenizer_is_byt5(tmp_path: Path) -> None:
+    from transformers import ByT5Tokenizer
+
+    ours, theirs = load_tokenizer("bytes"), ByT5Tokenizer()
+    assert (ours.vocab_size, ours.eos_id, ours.dtype) == (len(theirs), theirs.eos_token_id, np.dtype("<u2"))
+    assert ours.special_ids == {token: theirs.convert_tokens_to_ids(token) for token in theirs.all_special_tokens} | {
+        f"<extra_id_{n}>": 259 + n for n in range(125)
+    }
+    ours.save(tmp_path)
+    saved = auto_ids(tmp_path)
+    for text in [*CORPUS[:5], *STRINGS, "</s><pad><unk><extra_id_0>"]:
+        ids = ours.encode(text).tolist()
+        assert ids == theirs(text, add_special_tokens=False, split_special_tokens=True).input_ids == saved(text)
+        assert ours.decode([*ids, 1]) == text + "</s>"
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "llama"])
+def test_other_kinds_of_definition_give_their_own_ids(kind: str, definitions: dict[str, Path]) -> None:
+    tokenizer = load_tokenizer(definitions[kind])
+    judge = Definition(tokenizer.definition)
+    for text in [*CORPUS[:5], *STRINGS]:
+        if not any(token in text for token in tokenizer.special_ids):
+            assert tokenizer.encode(text).tobytes() == np.frombuffer(judge.encode(text), "<u4").astype("<u2").tobytes()
+    assert tokenizer.decode(tokenizer.encode("many texts")).strip() == "many texts"
+
+
+@pytest.mark.parametrize("kind", ["trained", "unigram", "wordpiece", "llama", "bytes"])
+def test_no_text_becomes_a_special_token(kind: str, trained: Tokenizer, definitions: dict[str, Path]) -> None:
+    tokenizer = trained if kind == "trained" else load_tokenizer(definitions.get(kind, kind))
+    unknown = tokenizer.special_ids.get("<unk>", tokenizer.special_ids.get("[UNK]"))
+    forbidden = [id for id in tokenizer.special_ids.values() if id != unknown]
+    for token in tokenizer.special_ids:
+        for text in (token, f"a {token} b", f"{token}{token}\n{token}", token.upper(), f" {token}"):
+            ids = tokenizer.encode(text)
+            assert not np.isin(ids, forbidden).any(), text
+            assert len(ids) or not text
+
+
+def test_an_end_of_text_that_is_not_marked_as_special_is_still_out_of_reach(trained: Tokenizer, tmp_path: Path) -> None:
+    value = json.loads(trained.definition)
+    value["added_tokens"][0]["special"] = False
+    (tmp_path / "tokenizer.json").write_text(json.dumps(value))
+    tokenizer = load_tokenizer(tmp_path)
+    assert Definition(tokenizer.definition).encode(END_OF_TEXT) == np.asarray([tokenizer.eos_id], "<u4").tobytes()
+    ids = tokenizer.encode(f"a{END_OF_TEXT} b")
+    assert tokenizer.eos_id not in ids
+    assert tokenizer.decode(ids) == f"a{END_OF_TEXT} b"
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(TEXTS, max_size=5))
+@example([END_OF_TEXT, f"a{END_OF_TEXT}"])
+def test_every_encoder_that_serves_gives_the_ids_of_the_definition(trained: Tokenizer, texts: list[str]) -> None:
+    judge = Definition(trained.definition)
+    expected = [np.frombuffer(judge.encode(text), "<u4").tolist() for text in texts]
+    assert trained.encoder in FAST
+    assert [ids.tolist() for ids in trained.encode_batch(texts)] == expected
+
+
+def test_ids_of_real_documents_are_those_of_the_definition(shared_data: Path) -> None:
+    from pipeline.text.documents import Reader
+
+    path = shared_data / "dev-formats" / "sample.jsonl.gz"
+    texts = [json.loads(line)["text"] for line in gzip.decompress(path.read_bytes()).splitlines()]
+    assert len(list(Reader(path))) == len(texts)
+    tokenizer = train_tokenizer(texts[:200], 3000)
+    judge = Definition(tokenizer.definition)
+    tokens, lengths = tokenizer.encode_flat(texts)
+    expected = [np.frombuffer(judge.encode(text), "<u4") for text in texts]
+    assert lengths.tolist() == [len(ids) for ids in expected]
+    assert np.array_equal(tokens, np.concatenate(expected))
+    assert tokenizer.decode(tokens[: lengths[0]]) == texts[0]
+
+
+def test_an_encoder_with_other_ids_is_refused_with_the_place(trained: Tokenizer, monkeypatch: Any) -> None:
+    class Wrong(Definition):
+        def encode(self, text: str) -> bytes:
+            return super().encode(text.replace("\u1680", " "))
+
+    class Broken:
+        def __init__(self, definition: str) -> None:
+            raise RuntimeError("cannot load this")
+
+    for name in list(FAST):
+        monkeypatch.delitem(FAST, name)
+    monkeypatch.setitem(FAST, "wrong", Wrong)
+    monkeypatch.setitem(FAST, "broken", Broken)
+    texts = proof_texts()
+    name, refused = fastest_equal(trained.definition, Definition(trained.definition), texts)
+    assert name == "tokenizers"
+    assert refused == {"wrong": r"other ids for '\u1680'", "broken": "RuntimeError: cannot load this"}
+    monkeypatch.setitem(FAST, "equal", Definition)
+    assert fastest_equal(trained.definition, Definition(trained.definition), texts)[0] == "equal"
+
+
+def test_a_text_that_a_fast_encoder_gives_up_on_goes_to_the_definition(trained: Tokenizer, monkeypatch: Any) -> None:
+    tokenizer = pickle.loads(pickle.dumps(trained))
+
+    class GivesUp:
+        def encode(self, text: str) -> bytes:
+            raise RuntimeError("match limit")
+
+    monkeypatch.setattr(tokenizer, "_encoder", GivesUp())
+    assert tokenizer.encode("many texts").tolist() == trained.encode("many texts").tolist()
+
+
+def test_lone_surrogates_are_refused_by_place(trained: Tokenizer) -> None:
+    for tokenizer in (trained, load_tokenizer("bytes")):
+        with pytest.raises(InputError, match="surrogate at character 2"):
+            tokenizer.encode("ab\ud800")
+
+
+# Shapes, marks, widths.
+
+
+def test_flat_ids_are_the_texts_joined_with_the_marks_asked_for(definitions: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(definitions["llama"].read_bytes())
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": {"content": "</s>"}, "bos_token": "<s>"}')
+    tokenizer = load_tokenizer(tmp_path)
+    texts = ["one two", "", "three"]
+    plain = [ids.tolist() for ids in tokenizer.encode_batch(texts)]
+    tokens, lengths = tokenizer.encode_flat(texts, bos=True, eos=True)
+    marked = [[tokenizer.bos_id, *ids, tokenizer.eos_id] for ids in plain]
+    assert (tokens.tolist(), lengths.tolist()) == ([id for ids in marked for id in ids], [len(ids) for ids in marked])
+    assert tokens.dtype == np.dtype("<u2")
+    tokens, lengths = tokenizer.encode_flat([], eos=True)
+    assert (len(tokens), len(lengths), tokenizer.encode_batch([])) == (0, 0, [])
+    assert [tokenizer.special_ids[name] for name in ("<s>", "</s>")] == [tokenizer.bos_id, tokenizer.eos_id]
+
+
+def test_a_mark_that_the_tokenizer_lacks_is_an_error(trained: Tokenizer) -> None:
+    assert trained.bos_id is None
+    with pytest.raises(ConfigError, match=r"no bos_token.*endoftext"):
+        trained.encode_flat(["x"], bos=True)
+
+
+def wide(size: int, path: Path) -> Path:
+    words = {"<unk>": 0, "</s>": 1, **{f"w{number}": number for number in range(2, size)}}
+    special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    value = {
+        "version": "1.0",
+        "added_tokens": [{"id": 1, "content": "</s>", **special}],
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "model": {"type": "WordLevel", "vocab": words, "unk_token": "<unk>"},
+    }
+    path.write_text(json.dumps(value))
+    return path
+
+
+def test_the_width_follows_the_vocabulary(tmp_path: Path) -> None:
+    for size, width in ((65_536, "<u2"), (65_537, "<u4")):
+        tokenizer = load_tokenizer(wide(size, tmp_path / "w.json"))
+        assert (tokenizer.vocab_size, tokenizer.dtype) == (size, np.dtype(width))
+        assert tokenizer.encode(f"w{size - 1} w2").tolist() == [size - 1, 2]
+
+
+def test_an_id_beyond_the_vocabulary_is_an_error(trained: Tokenizer, monkeypatch: Any) -> None:
+    tokenizer = pickle.loads(pickle.dumps(trained))
+
+    class Beyond:
+        def encode(self, text: str) -> bytes:
+            return np.asarray([70_000], "<u4").tobytes()
+
+    monkeypatch.setattr(tokenizer, "_encoder", Beyond())
+    with pytest.raises(ConfigError, match="gave id 70000, but its vocabulary ends at"):
+        tokenizer.encode("x")
+
+
+# Where tokenizers come from.
+
+
+def test_a_saved_tokenizer_is_the_same_tokenizer(
+    trained: Tokenizer, definitions: dict[str, Path], tmp_path: Path
+) -> None:
+    import hashlib
+
+    for tokenizer in (trained, load_tokenizer("bytes"), *map(load_tokenizer, definitions.values())):
+        folder = tmp_path / str(tokenizer.vocab_size)
+        tokenizer.save(folder)
+        first = {file.name: file.read_bytes() for file in folder.iterdir()}
+        again = load_tokenizer(folder)
+        for field in ("sha256", "vocab_size", "eos_id", "bos_id", "special_ids", "dtype", "encoder"):
+            assert getattr(again, field) == getattr(tokenizer, field), field
+        assert again.encode(CORPUS[1]).tolist() == tokenizer.encode(CORPUS[1]).tolist()
+        again.save(folder)
+        assert {file.name: file.read_bytes() for file in folder.iterdir()} == first
+        defining = first.get("tokenizer.json", first["tokenizer_config.json"])
+        assert hashlib.sha256(defining).hexdigest() == tokenizer.sha256
+
+
+def test_training_twice_gives_the_same_bytes_on_any_number_of_threads(trained: Tokenizer) -> None:
+    code = (
+        "from tests.test_tokens import CORPUS; from pipeline.text.tokens import train_tokenizer;"
+        "print(train_tokenizer(CORPUS, 500).sha256)"
+    )
+    for setting in ({"TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "1"}, {"RAYON_NUM_THREADS": "3"}):
+        run = subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, **setting}, capture_output=True, text=True, check=True
+        )
+        assert run.stdout.strip() == trained.sha256
+
+
+def test_training_reaches_what_the_corpus_holds_and_no_more(trained: Tokenizer) -> None:
+    assert trained.vocab_size == 500
+    assert trained.special_ids == {END_OF_TEXT: 0}
+    small = train_tokenizer(["a few words, a few words"], 65_536)
+    assert 257 < small.vocab_size < 300
+    assert small.decode(small.encode("anything: \U0001f600")) == "anything: \U0001f600"
+    assert train_tokenizer([], 1000).vocab_size == 257
+    with pytest.raises(ConfigError, match="256 bytes"):
+        train_tokenizer(CORPUS, 256)
+
+
+def test_the_end_of_a_text_is_found_by_name(definitions: dict[str, Path], tmp_path: Path) -> None:
+    assert load_tokenizer(definitions["wordpiece"]).roles["eos_token"] == "[EOS]"
+    assert load_tokenizer(definitions["unigram"]).roles["eos_token"] == "</s>"
+    assert load_tokenizer(definitions["wordpiece"], eos="[SEP]").eos_id == 2
+    with pytest.raises(ConfigError, match=r"no token '\[sep\]'"):
+        load_tokenizer(definitions["wordpiece"], eos="[sep]")
+    value = json.loads(definitions["wordpiece"].read_text())
+    text = json.dumps(value).replace("[EOS]", "[END]")
+    (tmp_path / "t.json").write_text(text)
+    with pytest.raises(ConfigError, match="--eos"):
+        load_tokenizer(tmp_path / "t.json")
+    assert load_tokenizer(tmp_path / "t.json", eos="[END]").eos_id == 3
+
+
+def test_a_letter_cannot_end_documents(trained: Tokenizer, tmp_path: Path) -> None:
+    trained.save(tmp_path)
+    with pytest.raises(ConfigError, match="cannot end documents"):
+        load_tokenizer(tmp_path, eos="a")
+
+
+def test_what_is_no_tokenizer_is_refused_with_the_cure(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "bad.json").write_text('{"a": 1}')
+    (tmp_path / "empty").mkdir()
+    for spec, message in (
+        (tmp_path / "bad.json", "not a tokenizer.json"),
+        (tmp_path / "empty", "holds no tokenizer.json"),
+        (tmp_path / "gone.json", "no such file"),
+        ("train:32000", "to train, not one to load"),
+        ("some-lab/some-model", "hf download"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            load_tokenizer(spec)
+
+
+def test_a_directory_that_needs_transformers_gives_its_ids(trained: Tokenizer, tmp_path: Path) -> None:
+    trained.save(tmp_path)
+    added = {"500": {"content": "<tool>", "special": True}, "501": {"content": "<name>", "special": False}}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END_OF_TEXT, "added_tokens_decoder": added}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    tokenizer = load_tokenizer(tmp_path)
+    expected = auto_ids(tmp_path)
+    text = "a <tool> b <name> c <|endoftext|>"
+    assert tokenizer.vocab_size == 502
+    assert tokenizer.encode(text).tolist() == expected(text)
+    assert 501 in tokenizer.encode(text)
+    assert 500 not in tokenizer.encode(text)
+
+
+def test_dropout_and_truncation_of_a_definition_do_not_touch_the_ids(trained: Tokenizer, tmp_path: Path) -> None:
+    value = json.loads(trained.definition)
+    value["model"]["dropout"] = 0.5
+    value["truncation"] = {"max_length": 3, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
+    (tmp_path / "t.json").write_text(json.dumps(value))
+    assert load_tokenizer(tmp_path / "t.json").encode(CORPUS[0]).tolist() == trained.encode(CORPUS[0]).tolist()
+
+
+# Processes and long texts.
+
+
+def ids_in_worker(tokenizer: Tokenizer, queue: Any) -> None:
+    queue.put(tokenizer.encode_flat(CORPUS, eos=True)[0].tolist())
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_workers_give_the_same_ids_however_they_are_started(trained: Tokenizer, method: str) -> None:
+    expected = trained.encode_flat(CORPUS, eos=True)[0].tolist()  # used here before the fork
+    context = multiprocessing.get_context(method)
+    queue = context.Queue()
+    workers = [context.Process(target=ids_in_worker, args=(trained, queue)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    results = [queue.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    assert results == [expected, expected]
+
+
+@pytest.mark.parametrize("name", ["fastokens", "gigatoken", "tokenizers"])
+def test_time_grows_with_a_text_without_spaces_and_not_with_its_square(trained: Tokenizer, name: str) -> None:
+    encoder = ENCODERS[name](trained.definition)
+    for piece in ("a", "=", " ", "\u4e2d\u6587\u5b57", "etaoinshrdlu"):
+
+        def seconds(size: int, piece: str = piece) -> float:
+            text = piece * (size // len(piece))
+            begin = time.process_time()
+            encoder.encode(text)
+            return time.process_time() - begin
+
+        seconds(1000)
+        assert seconds(400_000) < 20 * seconds(50_000) + 0.2, piece
+
+
+def test_loading_and_the_bytes_tokenizer_stay_light() -> None:
+    heavy = ("tokenizers", "torch", "transformers", "pyarrow")
+    code = (
+        "import sys; from pipeline.text.tokens import load_tokenizer; load_tokenizer('bytes').encode('x');"
+        f"print([m for m in {heavy} if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
