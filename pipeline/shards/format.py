@@ -32,6 +32,7 @@ whose size, footer or index disagree, and MAY check the whole by the sha256 that
 from __future__ import annotations
 
 import json
+import zlib
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,8 @@ def member_header(name: str, size: int) -> bytes:
     fields = b"0000644\x000000000\x000000000\x00" + b"%011o\x00" % size + b"00000000000\x00"
     head = raw.ljust(100, b"\0") + fields + b" " * 8 + b"0" + bytes(100) + b"ustar\x0000"
     header = bytearray(head.ljust(BLOCK, b"\0"))
-    header[148:156] = b"%06o\0 " % sum(header)
+    # Adler-32's low half is 1 + the sum of the bytes while that is below 65,521, and 512 ASCII bytes stay below it.
+    header[148:156] = b"%06o\0 " % ((zlib.adler32(header) & 0xFFFF) - 1)
     return bytes(header)
 
 
