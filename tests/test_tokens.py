@@ -187,7 +187,7 @@ def test_an_encoder_with_other_ids_is_refused_with_the_place(trained: Tokenizer,
     monkeypatch.setitem(FAST, "wrong", Wrong)
     monkeypatch.setitem(FAST, "broken", Broken)
     texts = proof_texts()
-    name, refused = fastest_equal(trained.definition, Definition(trained.definition), texts)
+    name, _, refused = fastest_equal(trained.definition, Definition(trained.definition), texts)
     assert name == "tokenizers"
     assert refused == {"wrong": r"other ids for '\u1680'", "broken": "RuntimeError: cannot load this"}
     monkeypatch.setitem(FAST, "equal", Definition)

@@ -88,10 +88,10 @@ FAST: dict[str, Callable[[str], Encoder]] = {"fastokens": Fastokens, "gigatoken"
 ENCODERS: dict[str, Callable[[str], Encoder]] = {**FAST, DEFINITION: Definition, BYTES: Bytes}
 
 
-def fastest_equal(definition: str, judge: Encoder, texts: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """Return the name of the first encoder whose ids equal the definition's on every text, and why others do not serve.
+def fastest_equal(definition: str, judge: Encoder, texts: Iterable[str]) -> tuple[str, Encoder, dict[str, str]]:
+    """Return name and object of the first encoder whose ids equal the definition's on every text, and why others fail.
 
-    Where none does, that is the definition itself.
+    Where none does, that is ``judge``, the definition itself.
     """
     expected = [(text, judge.encode(text)) for text in texts]
     refused: dict[str, str] = {}
@@ -105,9 +105,9 @@ def fastest_equal(definition: str, judge: Encoder, texts: Iterable[str]) -> tupl
             refused[name] = f"{type(error).__name__}: {error}"[:200]
             continue
         if different is None:
-            return name, refused
+            return name, encoder, refused
         refused[name] = f"other ids for {_excerpt(different, judge, encoder)}"
-    return DEFINITION, refused
+    return DEFINITION, judge, refused
 
 
 def _excerpt(text: str, judge: Encoder, encoder: Encoder) -> str:
