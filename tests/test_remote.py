@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import fsspec
 import pytest
@@ -117,6 +118,34 @@ def test_fsspec_objects_are_read_and_listed_in_blocks(monkeypatch: pytest.Monkey
     assert [url.rsplit("/", 1)[-1] for url in list_remote("memory://remote/*.tar")] == ["a.tar"]
     with pytest.raises(StorageError, match="no such object"):
         describe("memory://remote/none.tar", QUICK)
+
+
+def test_fsspec_failures_and_short_reads_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = fsspec.filesystem("memory")
+    files.pipe("/remote/b.tar", DATA[:5000])
+    read, faults = type(files).cat_file, ["reset", "short", "timeout"]
+
+    def faulty(self: Any, path: str, start: int = 0, end: int = 0, **options: Any) -> bytes:
+        fault = faults.pop(0) if faults else ""
+        if fault == "reset":
+            raise ConnectionResetError("peer")
+        if fault == "timeout":
+            raise TimeoutError
+        return read(self, path, start=start, end=end - 7 if fault == "short" else end, **options)
+
+    monkeypatch.setattr(type(files), "cat_file", faulty)
+    assert read_range("memory://remote/b.tar", 100, 4000, QUICK) == DATA[100:4100]
+    assert faults == []
+    with pytest.raises(StorageError, match="5000 bytes, but 6000 are expected"):
+        read_range("memory://remote/b.tar", 0, 6000, QUICK)
+
+
+def test_an_object_that_is_too_short_is_told_at_once(server: FaultyServer) -> None:
+    with pytest.raises(StorageError, match=r"300000 bytes, but 300001 are expected"):
+        read_range(server.url("a.tar"), 0, len(DATA) + 1, QUICK)
+    with pytest.raises(StorageError, match="shorter than expected"):
+        read_range(server.url("a.tar"), len(DATA), 1, QUICK)
+    assert len(server.requests) == 2
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import fsspec
@@ -142,3 +144,11 @@ def test_local_and_remote_are_told_apart() -> None:
     assert is_remote("gs://b/a.tar")
     assert not is_remote("C.tar")
     assert local_name("file:///a%20b.tar") == "/a b.tar"
+
+
+def test_the_shards_room_loads_nothing_heavy_before_it_is_needed() -> None:
+    rooms = "check dataset foreign manifest reader remote scan storage store verify writer".split()
+    code = f"import sys; from pipeline.shards import {', '.join(rooms)}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    heavy = {"torch", "fsspec", "s3fs", "aiohttp", "pyarrow", "numba", "transformers", "datasets", "webdataset"}
+    assert heavy.isdisjoint(loaded)

@@ -95,7 +95,7 @@ def test_another_object_than_the_manifests_is_refused(tmp_path: Path, server: Fa
     with pytest.raises(CorruptShardError, match=r"sha256.*at the source"):
         Store(tmp_path / "cache", access=QUICK).lease(server.url(NAME), shard)
     server.objects[NAME] = bytes(raw)[:-512]
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError, match=f"{shard.bytes - 512} bytes, but {shard.bytes} are expected"):
         Store(tmp_path / "cache", access=QUICK).lease(server.url(NAME), shard)
     assert not list((tmp_path / "cache").rglob("*.tar"))
 
@@ -224,6 +224,34 @@ def test_processes_of_every_start_method_share_one_download(
     for worker in workers:
         worker.join()
     assert len(server.requests) == 2
+
+
+READER_AHEAD = """
+import pickle, sys, time
+store, wanted = pickle.loads(bytes.fromhex(sys.argv[1]))
+store.prefetch(wanted)
+time.sleep(0.3)
+"""
+
+
+def test_a_process_ends_at_once_while_it_reads_ahead(tmp_path: Path, server: FaultyServer, shard: ShardInfo) -> None:
+    server.pause = 5.0
+    names = [f"{number}.tar" for number in range(8)]
+    server.objects.update(dict.fromkeys(names, server.objects[NAME]))
+    wanted = [(server.url(name), shard) for name in names]
+    argument = pickle.dumps((Store(tmp_path / "cache", access=QUICK), wanted)).hex()
+    began = time.monotonic()
+    result = subprocess.run([sys.executable, "-c", READER_AHEAD, argument], capture_output=True, timeout=30)
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert time.monotonic() - began < 5
+    assert server.requests
+
+
+def test_signatures_in_urls_stay_out_of_messages(tmp_path: Path, server: FaultyServer) -> None:
+    with pytest.raises(StorageError) as caught:
+        Store(tmp_path / "cache", access=QUICK).lease(server.url("none.tar?signature=secret"))
+    assert "secret" not in str(caught.value)
+    assert "none.tar" in str(caught.value)
 
 
 DOWNLOADER = """

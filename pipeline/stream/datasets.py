@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from ..errors import ConfigError
 from .data import MemoryData, ShardFiles, Source
+from .mixing import MixedData, exact_weights
 from .plan import Plan
 from .stages import Stream, check_integer
 
@@ -83,3 +86,40 @@ class ShardDataset(Stream):
         lengths = np.asarray([len(document) for document in documents], dtype=np.int64)
         tokens = np.concatenate([np.zeros(0, loaded.dtype), *documents])
         return Stream(Plan(data=MemoryData(tokens, lengths, loaded.eos_id, loaded.sha256), epochs=epochs))
+
+
+def mix(
+    sources: Mapping[str, Stream],
+    weights: Mapping[str, float] | Sequence[tuple[int, Mapping[str, float]]] | None = None,
+    *,
+    temperature: float | None = None,
+) -> Stream:
+    """Mix bare sources by their share of sequences; ``.shuffle()`` and ``.pack()`` follow and hold for all.
+
+    ``weights`` are shares by name, or a schedule ``[(global sequence, shares), ...]`` that begins at 0; with
+    ``temperature`` T instead, shares are proportional to tokens to the power of 1 / T. Each source repeats by epochs of
+    its own. Raises ``ConfigError`` for sources that were shuffled, packed or bounded, or differ in dtype or tokenizer.
+    """
+    data: dict[str, Any] = {}
+    for name, source in sources.items():
+        plan = source._plan
+        if replace(plan, data=None, max_open_shards=512) != Plan(data=None):  # type: ignore[arg-type]
+            raise ConfigError(
+                f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix"
+            )
+        data[name] = plan.data
+    if not data:
+        raise ConfigError("a mix needs at least one source")
+    if (weights is None) == (temperature is None):
+        raise ConfigError("give weights or a temperature, one of them")
+    if temperature is not None:
+        if temperature <= 0:
+            raise ConfigError(f"temperature must be above 0, got {temperature}")
+        powers = {name: float(sum(each.tokens)) ** (1 / temperature) for name, each in data.items()}
+        weights = {name: round(power / sum(powers.values()), 6) for name, power in powers.items()}
+    steps = [(0, weights)] if isinstance(weights, Mapping) else list(weights or ())
+    if not steps or steps[0][0] != 0 or any(a[0] >= b[0] for a, b in pairwise(steps)):
+        raise ConfigError(f"a schedule begins at global sequence 0 and ascends, got {[place for place, _ in steps]}")
+    schedule = tuple((place, exact_weights(shares, list(data))) for place, shares in steps)
+    limit = min(source._plan.max_open_shards for source in sources.values())
+    return Stream(Plan(data=MixedData(data), weights=schedule, max_open_shards=limit))

@@ -71,7 +71,7 @@ def run(plan: Plan, core: Core, mark: Mark, workers: int) -> Iterator[Marked]:
     arithmetic = counts_items(plan)
     # A stage that may drop or add must see all of its rank's items, in every worker.
     skip, every = (mark.skip, workers) if arithmetic else (0, 1)
-    items = _from_core(plan, core, mark.i, skip, every, by_sample)
+    items = _from_core(plan, core, mark, skip, every, by_sample)
     if not plan.numpy:
         items = ((after, to_torch(item)) for after, item in items)
     if by_sample:
@@ -90,9 +90,10 @@ def run(plan: Plan, core: Core, mark: Mark, workers: int) -> Iterator[Marked]:
     return items if plan.device is None else place_on_device(items, plan.device)
 
 
-def _from_core(plan: Plan, core: Core, start: int, skip: int, every: int, by_sample: bool) -> Iterator[Marked]:
+def _from_core(plan: Plan, core: Core, mark: Mark, skip: int, every: int, by_sample: bool) -> Iterator[Marked]:
     """Yield batches, or the samples that make them one by one, passing over ``skip`` and then taking every n-th."""
     collate: Any = plan.collator()
+    start, weights = mark.i, mark.weights
     rank, world_size = plan.topology()
     size = plan.batch_size or 1
     step = size * world_size
@@ -113,10 +114,10 @@ def _from_core(plan: Plan, core: Core, start: int, skip: int, every: int, by_sam
                 for row in range(size):
                     after += world_size
                     sample = row_of(collate(core, numbers[row : row + 1], 1))
-                    yield Mark(after if end is None else min(after, end)), sample
+                    yield Mark(after if end is None else min(after, end), weights=weights), sample
             else:
                 after += step
-                yield Mark(after if end is None else min(after, end)), collate(core, numbers, size)
+                yield Mark(after if end is None else min(after, end), weights=weights), collate(core, numbers, size)
             number += every
     finally:
         core.close()
@@ -172,7 +173,7 @@ def _applied(step: Any, name: str, items: Iterator[Marked], start: Mark) -> Iter
         stages = {**mark.stages}
         if fields:
             stages[name] = {field: copy.deepcopy(getattr(step, field)) for field in fields}
-        yield Mark(mark.i, 0, stages, bound or mark.bound_to), item
+        yield Mark(mark.i, 0, stages, bound or mark.bound_to, mark.weights), item
 
 
 def _stacked(samples: Iterator[Marked], size: int, as_numpy: bool) -> Iterator[Marked]:

@@ -23,13 +23,15 @@ class Mark:
 
     ``i``: the next global sequence; ``skip``: items of this rank to pass over from there, for a loader's worker that
     takes every n-th; ``stages``: what stages of the user's own remember, by dotted name; ``bound_to``: the stage that
-    makes this place one rank's own, if any.
+    makes this place one rank's own, if any; ``weights``: (global sequence, weights as fractions) where a mix's were
+    changed.
     """
 
     i: int
     skip: int = 0
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
     bound_to: str | None = None
+    weights: list[list[Any]] | None = None
 
 
 class Place:
@@ -67,7 +69,13 @@ class Place:
         self._memory[_HEADER.size - 1] = b"\1"
 
     def _write(self, mark: Mark) -> None:
-        fields = {"i": mark.i, "skip": mark.skip, "stages": mark.stages, "bound_to": mark.bound_to}
+        fields = {
+            "i": mark.i,
+            "skip": mark.skip,
+            "stages": mark.stages,
+            "bound_to": mark.bound_to,
+            "weights": mark.weights,
+        }
         raw = json.dumps(fields, separators=(",", ":")).encode()
         if len(raw) > _BYTES - _HEADER.size:
             raise StateError(

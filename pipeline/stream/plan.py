@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch.distributed as dist
 from ..errors import ConfigError
 from .batches import DocumentCollator, PackCollator
 from .data import Data
+from .mixing import MixedData, MixedSequences, Mixture, Schedule
 from .order import ShardOrder, default_lanes, default_window
 from .sequences import DocumentSequences, PackedSequences
 from .windows import ShardPool, TokenStream
@@ -44,10 +45,11 @@ class Plan:
     ``seed`` None keeps the order of the files; ``window`` and ``lanes`` None are chosen from the data; ``rank`` None
     asks torch.distributed; ``steps`` and ``batch_steps`` are what users put before and after batching; ``take`` bounds
     the global sequences, ``take_batches`` the batches of a rank; ``stored`` keeps ids in the width they are stored in;
-    ``prefetch`` None reads two batches ahead for a GPU and none else.
+    ``prefetch`` None reads two batches ahead for a GPU and none else. A mix has ``weights``, from global sequences on.
     """
 
-    data: Data
+    data: Data | MixedData
+    weights: Schedule = ()
     epochs: int | None = None
     seed: int | None = None
     window: int | None = None
@@ -77,22 +79,55 @@ class Plan:
 
     def order_shape(self) -> tuple[int, int]:
         """Return the window (in shards) and the lanes in force."""
+        if isinstance(self.data, MixedData):
+            shapes = [replace(self, data=data).order_shape() for data in self.data.sources.values()]
+            lanes = min(lanes for _, lanes in shapes)
+            # Every source keeps its windows for every lane.
+            return max(window for window, _ in shapes), self.lanes or max(1, lanes // len(shapes))
         shards, documents = len(self.data.documents), sum(self.data.documents)
         window = min(self.window or default_window(shards, documents), max(1, shards))
         lanes = 1 if self.seed is None else default_lanes(shards, documents, window)
         return window, self.lanes or lanes
 
-    def core(self, dense: bool) -> PackedSequences | DocumentSequences:
+    def mixed_core(self, dense: bool, weights: Schedule) -> MixedSequences:
+        """Make the core of a mix under the weights in force."""
+        assert isinstance(self.data, MixedData)
+        if not isinstance(self.layout, PackLayout):
+            raise ConfigError("a mix is packed; add .pack(seq_len)")
+        _, lanes = self.order_shape()
+        streams = {name: replace(self, data=data).token_stream(lanes, name) for name, data in self.data.sources.items()}
+        segments = [(-(-sequence // lanes), shares) for sequence, shares in weights]
+        return MixedSequences(
+            streams,
+            Mixture(list(streams), self.seed or 0, lanes, segments),
+            seq_len=self.layout.seq_len,
+            stride=self.layout.stride,
+            extra=0 if self.layout.same_labels else self.layout.shift,
+            dense=dense,
+            boundaries=self.layout.boundaries,
+        )
+
+    def token_stream(self, lanes: int, name: str = "") -> TokenStream:
+        """Make the endless token stream of one source; ``name`` keeps sources of one seed apart."""
+        assert not isinstance(self.data, MixedData)
+        window, _ = self.order_shape()
+        order = ShardOrder(self.data.documents, self.data.tokens, window, self.seed, name)
+        pool = ShardPool(self.data.open, self.data.reopen, self.max_open_shards)
+        stream = TokenStream(order, pool, self.data.dtype, lanes)
+        what = "tokens" if isinstance(self.layout, PackLayout) else "documents"
+        _refuse_empty(stream.tokens_per_epoch if what == "tokens" else stream.documents_per_epoch, what, self.data)
+        return stream
+
+    def core(self, dense: bool) -> PackedSequences | DocumentSequences | MixedSequences:
         """Make the random-access core; ``dense`` says that its caller draws all sequences of its lanes in order."""
         if self.layout is None:
             raise ConfigError("nothing says what a sample is; add .pack(seq_len) or .documents()")
-        window, lanes = self.order_shape()
-        order = ShardOrder(self.data.documents, self.data.tokens, window, self.seed, self.data.name)
-        pool = ShardPool(self.data.open, self.data.reopen, self.max_open_shards)
-        stream = TokenStream(order, pool, self.data.dtype, lanes)
+        if isinstance(self.data, MixedData):
+            return self.mixed_core(dense, self.weights)
+        _, lanes = self.order_shape()
+        stream = self.token_stream(lanes)
         if isinstance(self.layout, PackLayout):
             layout = self.layout
-            _refuse_empty(stream.tokens_per_epoch, "tokens", self.data)
             return PackedSequences(
                 stream,
                 seq_len=layout.seq_len,
@@ -103,7 +138,6 @@ class Plan:
                 dense=dense and lanes % self.topology()[1] == 0,
                 boundaries=layout.boundaries,
             )
-        _refuse_empty(stream.documents_per_epoch, "documents", self.data)
         return DocumentSequences(stream, lanes=lanes, epochs=self.epochs)
 
     def end(self, length: int | None) -> int | None:
@@ -143,6 +177,8 @@ class Plan:
         shape["kind"] = "pack" if isinstance(self.layout, PackLayout) else "documents"
         if isinstance(self.layout, PackLayout):
             shape |= {"seq_len": self.layout.seq_len, "stride": self.layout.stride}
+        if isinstance(self.data, MixedData):
+            return {**shape, "data": {name: data.fingerprint for name, data in self.data.sources.items()}}
         return {**shape, "data": {self.data.name: self.data.fingerprint}}
 
 

@@ -25,6 +25,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from ..errors import ConfigError, StateError
 from .loop import Map, Marked, Take, counts_items, remembering, resolved, run
+from .mixing import MixedData, exact_weights, weights_from_json, weights_to_json
 from .place import Mark, Place
 from .plan import DocumentLayout, PackLayout, Plan
 from .sequences import Core
@@ -243,7 +244,7 @@ class Stream(IterableDataset):
                     f"stage {bound_to} remembers or drops items, so this state belongs to rank {theirs[0]} of {theirs[1]}, "
                     f"but this is rank {rank_and_size[0]} of {rank_and_size[1]}"
                 )
-        mark = Mark(state["i"], state.get("skip", 0), stages, bound_to)
+        mark = Mark(state["i"], state.get("skip", 0), stages, bound_to, state.get("weights"))
         self._progress = None
         if get_worker_info() is not None:
             self._worker_mark = mark
@@ -265,12 +266,32 @@ class Stream(IterableDataset):
         self._place.set(Mark(self._plan.core(dense=False).first(epoch)))
         self._progress = None
 
+    def set_weights(self, weights: dict[str, float]) -> None:
+        """Change the weights of a mix from the next row of its lanes on; every ``iter()`` goes on from there.
+
+        What was handed out before stays as it was, so no source loses or repeats a sequence. Raises ``StateError``
+        while an iterator is live.
+        """
+        self._refuse_live("set_weights")
+        plan = self._plan
+        if not isinstance(plan.data, MixedData):
+            raise ConfigError("set_weights is for streams of pipeline.mix")
+        mark = self._progress.mark if self._progress is not None else self._place.get()
+        lanes = plan.order_shape()[1]
+        schedule = weights_from_json(mark.weights) if mark.weights else plan.weights
+        place = -(-mark.i // lanes) * lanes
+        kept = tuple(segment for segment in schedule if segment[0] < place or segment[0] == 0)
+        changed = (*kept, (place, exact_weights(weights, list(plan.data.sources))))
+        self._progress = None
+        self._place.set(replace(mark, weights=weights_to_json(changed)))
+
     def stats(self) -> dict[str, Any]:
         """Return what the latest iterator did so far, cheap enough for every step.
 
         ``items`` and ``tokens`` (labels that counted) handed out, ``seconds`` since it began, ``tokens_per_second``,
         ``waited_seconds`` that its consumer spent waiting for it and their ``waited_share``, ``bytes_read`` out of
-        shards, and the place: ``i`` (global sequence) and ``epoch``. In a loader the workers count, not this process.
+        shards, and the place: ``i`` (global sequence) and ``epoch``; of a mix also ``sources``, with the share asked and
+        served of each. In a loader the workers count, not this process.
         """
         progress = self._progress or _Progress(self._place.get(), None)
         return progress.stats(self._plan)
@@ -292,6 +313,8 @@ class Stream(IterableDataset):
             state |= {"bound_to": mark.bound_to, "rank": rank, "world_size": world_size}
         if mark.skip:
             state["skip"] = mark.skip
+        if isinstance(self._plan.data, MixedData):
+            state["weights"] = mark.weights or weights_to_json(self._plan.weights)
         return state
 
     # Iteration
@@ -306,6 +329,8 @@ class Stream(IterableDataset):
             if self._worker_mark is not None:
                 mark, self._worker_mark = self._worker_mark, None
         plan = self._resolved()
+        if mark.weights is not None:
+            plan = replace(plan, weights=weights_from_json(mark.weights))
         core = plan.core(dense=workers == 1)
         progress = _Progress(mark, core)
         iterator = _StreamIterator(run(plan, core, mark, workers), progress, workers)
@@ -356,7 +381,9 @@ class _Progress:
     def stats(self, plan: Plan) -> dict[str, Any]:
         seconds = ((self.ended or time.perf_counter()) - self.began) if self.began is not None else 0.0
         core = self._core or plan.core(dense=False)
+        shares = getattr(core, "shares", None)
         return {
+            **({"sources": shares(self.mark.i)} if shares else {}),
             "items": self.items,
             "tokens": self.tokens,
             "seconds": seconds,

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pipeline
+from pipeline.errors import ConfigError
+from pipeline.stream.batches import IGNORE, stack
+from tests.oracle import Oracle
+from tests.shard_samples import write_dataset
+
+
+def expected_rows(oracle: Oracle, seq_len: int, shift: int, epochs: int) -> list[list[tuple[int, int]]]:
+    """Every sequence as (token, document) pairs, labels' tokens included, by loops."""
+    pairs = [(t, (e, number)) for e in range(epochs) for number, d in enumerate(oracle.documents(e)) for t in d]
+    names = {name: k for k, name in enumerate(dict.fromkeys(name for _, name in pairs))}
+    order = oracle.global_order(len(pairs) // epochs, seq_len, epochs)
+    return [[(t, names[name]) for t, name in pairs[n * seq_len : n * seq_len + seq_len + shift]] for n in order]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    sizes=st.lists(st.lists(st.integers(0, 14), max_size=8), min_size=1, max_size=4).filter(
+        lambda s: sum(map(sum, s)) > 0
+    ),
+    seq_len=st.integers(1, 9),
+    shift=st.integers(1, 4),
+    same=st.booleans(),
+    batch=st.integers(1, 4),
+    workers_share=st.booleans(),
+)
+def test_boundaries_positions_and_masks_agree_with_the_documents(
+    tmp_path_factory: pytest.TempPathFactory,
+    sizes: list[list[int]],
+    seq_len: int,
+    shift: int,
+    same: bool,
+    batch: int,
+    workers_share: bool,
+) -> None:
+    shift = 1 if same else shift
+    generator = np.random.default_rng(0)
+    shards = [[generator.integers(1, 60_000, size=n).astype("<u2") for n in shard] for shard in sizes]
+    directory = tmp_path_factory.mktemp("boundaries") / "data"
+    write_dataset(directory, shards)
+    window, lanes = min(2, len(shards)), 3
+    stream = pipeline.ShardDataset(directory, epochs=2).shuffle(seed=3, window=window, lanes=lanes)
+    stream = stream.pack(seq_len, shift=shift, boundaries=True, labels="same" if same else "next").batch(batch)
+    if workers_share:  # two ranks do not divide three lanes, so rows are read one by one
+        ranks = [list(stream.shard(r, 2)) for r in range(2)]
+        step = [batch for pair in zip(*ranks, strict=True) for batch in pair]
+        rows = [[(b, row) for row in range(batch)] for b in step]
+        flat = [x for a, b in zip(rows[::2], rows[1::2], strict=True) for pair in zip(a, b, strict=True) for x in pair]
+    else:
+        flat = [(b, row) for b in stream for row in range(batch)]
+    oracle = Oracle([[d.tolist() for d in s] for s in shards], 3, window, lanes)
+    expected = expected_rows(oracle, seq_len, shift, 2)
+    for number, (b, row) in enumerate(flat):
+        tokens = expected[number] if number < len(expected) else []
+        inputs = tokens[:seq_len]
+        starts = [p for p in range(seq_len) if p == 0 or (0 < p < len(inputs) and inputs[p][1] != inputs[p - 1][1])]
+        starts += [len(inputs)] if 0 < len(inputs) < seq_len else []
+        assert b["input_ids"][row].tolist() == [t for t, _ in inputs] + [0] * (seq_len - len(inputs))
+        cuts = [c - row * seq_len for c in b["cu_seqlens"].tolist() if row * seq_len <= c < (row + 1) * seq_len]
+        assert cuts == starts
+        begin = [max(s for s in starts if s <= p) for p in range(seq_len)]
+        assert b["position_ids"][row].tolist() == [p - s for p, s in enumerate(begin)]
+        for p in range(seq_len):
+            if same:
+                counts = p < len(inputs) and (p == 0 or inputs[p][1] == inputs[p - 1][1])
+                label = inputs[p][0] if counts else IGNORE
+            else:
+                counts = p + shift < len(tokens) and tokens[p + shift][1] == tokens[p][1]
+                label = tokens[p + shift][0] if counts else IGNORE
+            assert b["labels"][row, p] == label
+    for b, _ in flat:
+        cuts = b["cu_seqlens"]
+        assert cuts.dtype == torch.int32
+        assert cuts[0] == 0
+        assert cuts[-1] == b["input_ids"].numel()
+        assert int(cuts.diff().max()) == b["max_seqlen"]
+        assert int((b["labels"][:, same:] != IGNORE).sum()) == b["valid_tokens"]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("batches") / "data"
+    shards = [
+        [np.arange(1 + 100 * s + 10 * d, 8 + 100 * s + 10 * d + d, dtype="<u2") for d in range(6)] for s in range(3)
+    ]
+    write_dataset(directory, [*shards, []])
+    return directory
+
+
+def test_labels_are_the_tokens_shift_ahead(dataset: Path) -> None:
+    for shift in (1, 3):
+        plain = next(iter(pipeline.ShardDataset(dataset).pack(8, shift=shift).batch(2)))
+        whole = next(iter(pipeline.ShardDataset(dataset).pack(16 + shift).batch(1)))["input_ids"][0]
+        assert plain["input_ids"].flatten().tolist() == whole[:16].tolist()
+        assert plain["labels"].flatten().tolist() == whole[shift : 16 + shift].tolist()
+        assert plain["valid_tokens"] == 16
+
+
+def test_same_labels_are_the_inputs_for_models_that_shift_by_themselves(dataset: Path) -> None:
+    batch = next(iter(pipeline.ShardDataset(dataset).pack(8, labels="same").batch(2)))
+    assert torch.equal(batch["input_ids"], batch["labels"])
+    assert batch["valid_tokens"] == 14
+
+
+def test_sliding_windows_overlap_by_what_the_stride_leaves(dataset: Path) -> None:
+    rows = [s["input_ids"].tolist() for s in islice(pipeline.ShardDataset(dataset).pack(8, stride=3), 5)]
+    assert all(a[3:] == b[:5] for a, b in pairwise(rows))
+
+
+def test_stored_width_holds_the_same_ids_and_lists_what_to_mask(dataset: Path) -> None:
+    for boundaries in (False, True):
+        source = pipeline.ShardDataset(dataset, epochs=1).shuffle(lanes=2).pack(8, boundaries=boundaries)
+        for wide, narrow in zip(source.batch(3), source.batch(3, dtype="stored"), strict=True):
+            assert narrow["input_ids"].dtype == torch.uint16
+            labels = narrow["labels"].to(torch.int64)
+            if "ignored" in narrow:
+                labels.view(-1)[narrow["ignored"]] = IGNORE
+            assert torch.equal(labels, wide["labels"])
+            assert torch.equal(narrow["input_ids"].to(torch.int64), wide["input_ids"])
+            assert narrow["valid_tokens"] == wide["valid_tokens"]
+
+
+def test_a_rank_without_rows_gets_a_batch_that_counts_nothing(dataset: Path) -> None:
+    total = sum(1 for _ in pipeline.ShardDataset(dataset, epochs=1).pack(8))
+    world_size = total + 2
+    batches = [
+        next(iter(pipeline.ShardDataset(dataset, epochs=1).pack(8).shard(r, world_size).batch(1))) for r in (0, total)
+    ]
+    assert [b["valid_tokens"] for b in batches] == [8, 0]
+    assert (batches[1]["labels"] == IGNORE).all()
+    assert (batches[1]["input_ids"] == 0).all()
+
+
+def test_documents_are_whole_padded_and_masked(dataset: Path) -> None:
+    documents = [s["input_ids"].tolist() for s in pipeline.ShardDataset(dataset, epochs=1).documents()]
+    assert documents == [
+        list(range(1 + 100 * s + 10 * d, 8 + 100 * s + 10 * d + d)) for s in range(3) for d in range(6)
+    ]
+    batch = next(iter(pipeline.ShardDataset(dataset).documents(9, pad_to_multiple_of=4).batch(4)))
+    assert batch["input_ids"].shape == (4, 12)
+    for row, document in enumerate(documents[:4]):
+        cut = document[:9]
+        assert batch["input_ids"][row].tolist() == cut + [0] * (12 - len(cut))
+        assert batch["labels"][row].tolist() == cut[1:] + [IGNORE] * (13 - len(cut))
+        assert batch["attention_mask"][row].tolist() == [1] * len(cut) + [0] * (12 - len(cut))
+    assert batch["valid_tokens"] == int((batch["labels"] != IGNORE).sum())
+
+
+def test_every_document_comes_once_per_epoch_for_any_world_size(dataset: Path) -> None:
+    whole = sorted(s["input_ids"].tolist() for s in pipeline.ShardDataset(dataset, epochs=1).documents())
+    for world_size in (1, 2, 3, 8):
+        seen = []
+        for rank in range(world_size):
+            stream = pipeline.ShardDataset(dataset, epochs=1).shuffle(lanes=4).documents().shard(rank, world_size)
+            for batch in stream.batch(2):
+                rows = zip(batch["input_ids"].tolist(), batch["attention_mask"].tolist(), strict=True)
+                seen += [[t for t, m in zip(row, mask, strict=True) if m] for row, mask in rows]
+        assert sorted(row for row in seen if row) == whole
+
+
+def test_batches_are_fresh_and_writing_into_them_changes_nothing(dataset: Path) -> None:
+    stream = pipeline.ShardDataset(dataset).shuffle().pack(8).batch(2)
+    first = next(iter(stream))
+    copy = first["input_ids"].clone()
+    first["input_ids"].zero_()
+    assert torch.equal(next(iter(stream))["input_ids"], copy)
+
+
+def test_samples_of_unequal_shapes_are_refused_with_the_key() -> None:
+    rows: list[dict[str, Any]] = [{"x": np.zeros(2)}, {"x": np.zeros(3)}]
+    with pytest.raises(ConfigError, match="'x'"):
+        stack(rows)
+
+
+def test_samples_with_boundaries_are_joined_as_a_batch_has_them(dataset: Path) -> None:
+    source = pipeline.ShardDataset(dataset).shuffle(lanes=2).pack(16, boundaries=True)
+    for whole, joined in zip(source.batch(3).take(4), source.map(dict).batch(3).take(4), strict=True):
+        assert whole.keys() == joined.keys()
+        for key, value in whole.items():
+            assert torch.equal(torch.as_tensor(value), torch.as_tensor(joined[key])), key

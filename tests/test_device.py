@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import pipeline
+from pipeline.errors import ConfigError
+from pipeline.stream.device import RING, _Slot, place_on_device, read_ahead, widen
+from tests.shard_samples import make_documents, write_dataset
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU"))]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("device") / "data"
+    write_dataset(directory, [make_documents(n, seed=n) for n in (30, 25)])
+    return directory
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("boundaries", [False, True])
+def test_batches_on_a_device_equal_those_made_here_up_to_the_last(dataset: Path, device: str, boundaries: bool) -> None:
+    source = pipeline.ShardDataset(dataset, epochs=1).shuffle(lanes=3).pack(16, boundaries=boundaries).batch(3)
+    for here, there in zip(source, source.to(device), strict=True):
+        assert here.keys() == there.keys()
+        for key, value in here.items():
+            if isinstance(value, torch.Tensor):
+                assert there[key].device.type == device
+                assert there[key].dtype == value.dtype
+                assert torch.equal(there[key].cpu(), value), key
+            else:
+                assert there[key] == value, key
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_state_counts_batches_handed_out_not_those_on_their_way(dataset: Path, device: str) -> None:
+    source = pipeline.ShardDataset(dataset, epochs=1).shuffle(lanes=3).pack(16).batch(3)
+    moved = source.to(device).prefetch(2)
+    whole = [batch["input_ids"].tolist() for batch in source]
+    for number, (here, _) in enumerate(zip(source, moved, strict=True), 1):
+        assert moved.state_dict() == source.state_dict()
+        del here
+        if number == 3:
+            break
+    resumed = source.to(device)
+    resumed.load_state_dict(moved.state_dict())
+    assert [batch["input_ids"].tolist() for batch in resumed] == whole[3:]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_batches_stay_as_they_are_while_the_ring_goes_on(dataset: Path, device: str) -> None:
+    source = pipeline.ShardDataset(dataset).shuffle(lanes=3).pack(16).batch(3)
+    kept = list(islice(source.to(device), 3 * RING))
+    for here, there in zip(source, kept, strict=False):
+        assert torch.equal(here["input_ids"], there["input_ids"].cpu())
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32])
+def test_widening_keeps_the_highest_ids_and_masks_what_is_listed(dtype: torch.dtype) -> None:
+    top = torch.iinfo(dtype).max
+    ids = torch.tensor([[0, 1, top, top // 2 + 1]], dtype=torch.int64).to(dtype)
+    wide = widen({"input_ids": ids, "labels": ids.clone(), "ignored": torch.tensor([1])})
+    assert wide["input_ids"].tolist() == [[0, 1, top, top // 2 + 1]]
+    assert wide["labels"].tolist() == [[0, -100, top, top // 2 + 1]]
+    assert "ignored" not in wide
+
+
+def test_a_batch_travels_in_one_buffer_in_stored_width(dataset: Path) -> None:
+    batch = next(iter(pipeline.ShardDataset(dataset).pack(64).batch(4, dtype="stored")))
+    slot = _Slot(torch.device("cpu"))
+    slot.send(batch)
+    assert slot.buffer.numel() == 2 * 4 * 64 * 2
+    first = slot.buffer.data_ptr()
+    slot.send(batch)
+    assert slot.buffer.data_ptr() == first
+
+
+def test_items_that_are_no_tensors_pass_as_they_are() -> None:
+    items = [(k, {"x": torch.arange(k + 1), "name": f"item {k}", "count": k}) for k in range(5)]
+    moved = list(place_on_device(iter(items), "cpu"))
+    assert [mark for mark, _ in moved] == [0, 1, 2, 3, 4]
+    assert [(item["name"], item["count"], item["x"].tolist()) for _, item in moved] == [
+        (f"item {k}", k, list(range(k + 1))) for k in range(5)
+    ]
+
+
+def test_read_ahead_makes_no_more_than_asked_for_and_keeps_the_order() -> None:
+    made: list[int] = []
+
+    def count() -> Iterator[int]:
+        for number in range(100):
+            made.append(number)
+            yield number
+
+    ahead = read_ahead(count(), 3)
+    seen: list[Any] = []
+    for number in ahead:
+        seen.append(number)
+        assert len(made) <= len(seen) + 5  # three waiting, one in the hand of either side
+    assert seen == list(range(100))
+
+
+def test_moving_samples_or_arrays_is_refused_with_the_way_out(dataset: Path) -> None:
+    source = pipeline.ShardDataset(dataset).pack(8)
+    with pytest.raises(ConfigError, match=r"add \.batch"):
+        source.to("cpu")
+    with pytest.raises(ConfigError, match=r"remove \.numpy"):
+        source.batch(2).numpy().to("cpu")

