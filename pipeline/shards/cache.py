@@ -97,7 +97,7 @@ class Cache:
         """
         if self.limit is not None and entry.size > self.limit:
             raise ConfigError(
-                f"{entry.url}: {entry.size:,} bytes, more than the whole cache_limit of {self.limit:,}; raise the limit"
+                f"{entry.name}: {entry.size:,} bytes, more than the whole cache_limit of {self.limit:,}; raise the limit"
             )
         folder = self.directory / entry.id
         final = folder / entry.name
@@ -135,7 +135,7 @@ class Cache:
             raise
         except OSError as error:
             raise StorageError(
-                f"{self.directory}: cannot hold {entry.url} ({entry.size:,} bytes): {error}; free the disk, lower "
+                f"{self.directory}: cannot hold {entry.name} ({entry.size:,} bytes): {error}; free the disk, lower "
                 "cache_limit, or give another cache_dir"
             ) from error
         with open(part, "rb") as file:

@@ -166,7 +166,7 @@ def retrying(action: Callable[[], T], url: str, doing: str, access: Access | Non
             passing = as_transient(error, url)
             if attempt == access.tries:
                 raise StorageError(
-                    f"{url}: could not {doing}: gave up after {attempt} tries in {time.monotonic() - began:.1f} s; "
+                    f"{shown(url)}: could not {doing}: gave up after {attempt} tries in {time.monotonic() - began:.1f} s; "
                     f"the last: {passing}. Check the network and the server, or allow more tries"
                 ) from error
             pause(attempt, passing.after, access)
@@ -187,19 +187,38 @@ def as_transient(error: Exception, url: str) -> Transient:
         if error.code in _TRANSIENT:
             return Transient(f"{error.code} {error.reason}", _retry_after(error))
         kind = MissingObjectError if error.code in (404, 410) else StorageError
-        raise kind(f"{url}: {error.code} {error.reason}; {_cure(error.code)}") from error
+        raise kind(f"{shown(url)}: {error.code} {error.reason}; {_cure(error.code)}") from error
     if isinstance(error, FileNotFoundError):
-        raise MissingObjectError(f"{url}: no such object; check the url") from error
+        raise MissingObjectError(f"{shown(url)}: no such object; check the url") from error
     if isinstance(error, OSError) and error.errno in _DISK:
         raise error
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     name = type(error).__name__
     if isinstance(error, _LASTING) or isinstance(cause, ssl.SSLCertVerificationError) or "Credentials" in name:
-        raise StorageError(f"{url}: {name}: {error}; check the url, the credentials and the storage options") from error
+        raise StorageError(
+            f"{shown(url)}: {name}: {error}; check the url, the credentials and the storage options"
+        ) from error
     return Transient(f"{name}: {error}" if str(error) else name)
 
 
+def shown(url: str) -> str:
+    """Return a url as messages show it: without its query, which may hold a signature.
+
+    >>> shown("https://host/a.tar?X-Amz-Signature=0f3a")
+    'https://host/a.tar'
+    """
+    return url.split("?", 1)[0] if _is_http(url) else url
+
+
+def _too_short(url: str, size: int, stop: int) -> StorageError:
+    return StorageError(
+        f"{shown(url)}: {size} bytes, but {stop} are expected: it is cut at the source; upload it again"
+    )
+
+
 def _cure(code: int) -> str:
+    if code == 416:
+        return "it is shorter than expected: upload it again"
     if code in (401, 403):
         return "the server refuses: check credentials and permissions"
     return "check the url" if code in (404, 410) else "the server does not give this object"
@@ -237,7 +256,7 @@ def _http_info(url: str, access: Access) -> ObjectInfo:
             raise
         size, version = "0", ""
     if size is None:
-        raise StorageError(f"{url}: the server does not tell its size; serve it as a plain file")
+        raise StorageError(f"{shown(url)}: the server does not tell its size; serve it as a plain file")
     return ObjectInfo(int(size), version)
 
 
@@ -248,6 +267,8 @@ def _http_read(url: str, start: int, stop: int, access: Access) -> Iterator[byte
             match = _CONTENT_RANGE.match(answer.headers.get("Content-Range", ""))
             if match is None or match[1] is None or int(match[1]) != start:
                 raise Transient(f"asked for byte {start}, the server sent {answer.headers.get('Content-Range')!r}")
+            if int(match[3]) < stop:
+                raise _too_short(url, int(match[3]), stop)
             position = start
         while position < stop:
             piece = answer.read(min(_PIECE, stop - position))
@@ -277,7 +298,7 @@ def _fsspec_info(url: str, access: Access) -> ObjectInfo:
     files.invalidate_cache()  # an object replaced since the last listing must not pass for the old one
     info = files.info(url)
     if info.get("type") == "directory" or info.get("size") is None:
-        raise StorageError(f"{url}: no object but a directory; name a shard in it")
+        raise StorageError(f"{shown(url)}: no object but a directory; name a shard in it")
     marks = (info.get(name) for name in ("ETag", "etag", "md5Hash", "LastModified", "mtime", "created"))
     return ObjectInfo(int(info["size"]), str(next((mark for mark in marks if mark), "")))
 
@@ -288,6 +309,9 @@ def _fsspec_read(url: str, start: int, stop: int, access: Access) -> Iterator[by
         end = min(stop, start + BLOCK_BYTES)
         piece = files.cat_file(url, start=start, end=end)
         if len(piece) != end - start:
+            size = _fsspec_info(url, access).size
+            if size < stop:
+                raise _too_short(url, size, stop)
             raise Transient(f"{len(piece)} bytes came where {end - start} were asked for, from byte {start}")
         yield piece
         start = end

@@ -21,7 +21,18 @@ from .cache import Cache, CacheFull, Entry, Lease, default_directory
 from .format import TAIL
 from .manifest import MANIFEST_NAME, Manifest, ShardInfo
 from .reader import Index, Shard, compare, parse_footer, parse_index, read_index
-from .remote import Access, ObjectInfo, Transient, describe, is_remote, local_name, read_from, read_range, retrying
+from .remote import (
+    Access,
+    ObjectInfo,
+    Transient,
+    describe,
+    is_remote,
+    local_name,
+    read_from,
+    read_range,
+    retrying,
+    shown,
+)
 from .scan import map_file
 from .storage import join
 
@@ -95,7 +106,7 @@ class Store:
         data = map_file(lease.path)
         if expected is not None and len(data) != expected.bytes:
             lease.close()
-            raise TruncatedShardError(f"{url}: {len(data)} bytes, but the manifest says {expected.bytes}")
+            raise TruncatedShardError(f"{shown(url)}: {len(data)} bytes, but the manifest says {expected.bytes}")
         tokens = np.frombuffer(data, np.uint8, len(data) - len(data) % dtype.itemsize).view(dtype)
         weakref.finalize(tokens, lease.close)
         return tokens
@@ -112,14 +123,18 @@ class Store:
         if is_remote(url):
             size = expected.bytes if expected is not None else describe(url, self.access).size
             tail = read_range(url, max(0, size - TAIL), min(size, TAIL), self.access)
-            footer = parse_footer(tail, url, size)
+            footer = parse_footer(tail, shown(url), size)
             if footer is not None:
-                index = parse_index(footer, url, size, lambda start, count: read_range(url, start, count, self.access))
+                index = parse_index(
+                    footer, shown(url), size, lambda start, count: read_range(url, start, count, self.access)
+                )
                 if expected is not None:
-                    compare(url, index, expected)
+                    compare(shown(url), index, expected)
                 return index
             if expected is not None:
-                raise CorruptShardError(f"{url}: byte {size - TAIL}: no index footer at the end; copy or rebuild it")
+                raise CorruptShardError(
+                    f"{shown(url)}: byte {size - TAIL}: no index footer at the end; copy or rebuild it"
+                )
         with self.lease(url, expected) as lease:
             return read_index(lease.path, self._index_dir)
 
@@ -158,7 +173,7 @@ class Store:
                 part.unlink()
                 wrong.append(problem)
                 if len(wrong) > 1:  # the first may be the fault of what an interrupted try left
-                    raise CorruptShardError(f"{url}: {problem}; it is damaged or was replaced at the source")
+                    raise CorruptShardError(f"{shown(url)}: {problem}; it is damaged or was replaced at the source")
                 raise Transient(problem)
 
         retrying(attempt, url, "download it", self.access)
