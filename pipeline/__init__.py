@@ -21,6 +21,7 @@ from typing import Any
 
 _HOME = {
     "ShardDataset": "pipeline.stream.datasets",
+    "mix": "pipeline.stream.datasets",
     "Stream": "pipeline.stream.stages",
     "Manifest": "pipeline.shards.manifest",
 }

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pipeline
+from pipeline.errors import ConfigError, StateError
+from pipeline.stream.mixing import BLOCK, Mixture, exact_weights, quotas
+from tests.shard_samples import make_documents, write_dataset
+from tests.test_resume import run
+
+NAMES = ("books", "code", "web")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three sources of different sizes, whose ids tell them apart."""
+    directory = tmp_path_factory.mktemp("mix")
+    for number, name in enumerate(NAMES):
+        shards = [make_documents(6 + 20 * number, seed=10 * number + k) for k in range(3)]
+        marked = [
+            [np.where(d == 0, 0, d % 1000 + 1000 * (number + 1)).astype("<u2") for d in shard] for shard in shards
+        ]
+        write_dataset(directory / name, marked)
+    return directory
+
+
+def mixed(folder: Path, weights: Any = None, **options: Any) -> pipeline.Stream:
+    if weights is None and not options:
+        weights = {"books": 0.2, "code": 0.3, "web": 0.5}
+    return pipeline.mix({name: pipeline.ShardDataset(folder / name) for name in NAMES}, weights, **options)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.dictionaries(st.text("abcdef", min_size=1, max_size=3), st.integers(0, 10**6), min_size=1, max_size=8))
+def test_quotas_fill_a_block_and_no_positive_weight_starves(raw: dict[str, int]) -> None:
+    if not sum(raw.values()):
+        return
+    weights = exact_weights(raw, list(raw))
+    found = quotas(weights)
+    assert sum(found.values()) == BLOCK
+    for name, weight in weights.items():
+        assert (found[name] >= 1) == (weight > 0)
+        if all(share * BLOCK >= 1 for share in weights.values() if share):
+            assert abs(found[name] - weight * BLOCK) < 1
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    lanes=st.integers(1, 4),
+    changes=st.lists(st.tuples(st.integers(1, 9_000), st.integers(1, 5), st.integers(0, 5)), max_size=3),
+    seed=st.integers(0, 9),
+)
+def test_every_draw_of_a_source_comes_once_and_in_order_whatever_the_changes(
+    lanes: int, changes: list[tuple[int, int, int]], seed: int
+) -> None:
+    segments = [(0, exact_weights({"a": 1, "b": 2}, ["a", "b"]))]
+    segments += [(row, exact_weights({"a": a, "b": b}, ["a", "b"])) for row, a, b in changes]
+    mixture = Mixture(["a", "b"], seed, lanes, segments)
+    for lane in range(lanes):
+        drawn: dict[int, int] = {0: 0, 1: 0}
+        for row in range(10_000):
+            if row % 997 == 0:
+                assert mixture.counts(row, lane) == [drawn[0], drawn[1]]
+            source, draw = mixture.draw(row, lane)
+            assert draw == drawn[source]
+            drawn[source] += 1
+
+
+def test_a_source_keeps_its_order_when_another_joins(folder: Path) -> None:
+    def rows_of_web(names: tuple[str, ...]) -> list[list[int]]:
+        sources = {name: pipeline.ShardDataset(folder / name) for name in names}
+        stream = pipeline.mix(sources, dict.fromkeys(names, 1)).shuffle(seed=3, lanes=1, window=2).pack(16).batch(1)
+        rows = [batch["input_ids"][0].tolist() for batch in stream.take(300)]
+        return [row for row in rows if max(row) >= 3000]
+
+    alone, joined = rows_of_web(("code", "web")), rows_of_web(NAMES)
+    assert joined == alone[: len(joined)]
+    assert len(joined) > 50
+
+
+def test_a_block_serves_the_shares_asked_exactly(folder: Path) -> None:
+    stream = mixed(folder).shuffle(seed=1, lanes=2).pack(4).batch(64)
+    iterator = iter(stream)
+    for _ in range(2 * BLOCK // 64):
+        next(iterator)
+    sources = stream.stats()["sources"]
+    assert {name: source["sequences"] for name, source in sources.items()} == {
+        "books": 2 * 819,
+        "code": 2 * 1229,
+        "web": 2 * 2048,
+    }
+    assert sources["web"]["asked"] == sources["web"]["served"] == 0.5
+    assert sources["books"]["epoch"] > sources["web"]["epoch"]
+
+
+@pytest.mark.parametrize("boundaries", [False, True])
+def test_a_mix_resumes_exactly_on_any_number_of_ranks(folder: Path, boundaries: bool) -> None:
+    def make() -> pipeline.Stream:
+        return mixed(folder).shuffle(seed=5, lanes=6).pack(16, boundaries=boundaries).take(240)
+
+    whole = run(make, 1, 1)
+    assert len(whole) == 240
+    stream = make().shard(0, 2).batch(3)
+    states = [json.loads(json.dumps(stream.state_dict())) for _ in stream][::7]
+    for state in states:
+        assert len(json.dumps(state)) < 2048
+        for world_size, batch in ((1, 4), (3, 1), (4, 2)):
+            rest = run(make, world_size, batch, state)
+            assert rest[: 240 - state["i"]] == whole[state["i"] :]
+
+
+def test_weights_changed_in_mid_run_lose_and_repeat_nothing(folder: Path) -> None:
+    def make() -> pipeline.Stream:
+        return mixed(folder).shuffle(seed=2, lanes=2).pack(16).batch(2)
+
+    def sequences(rows: list[list[int]], mark: int) -> list[list[int]]:
+        return [row for row in rows if mark <= max(row) < mark + 1000]
+
+    stream = make()
+    rows = [row for _, batch in zip(range(40), stream, strict=False) for row in batch["input_ids"].tolist()]
+    stream.set_weights({"books": 1, "web": 1})
+    state = stream.state_dict()
+    rows += [row for _, batch in zip(range(40), stream, strict=False) for row in batch["input_ids"].tolist()]
+    assert sequences(rows[80:], 2000) == []
+    assert len(sequences(rows[80:], 1000)) == pytest.approx(40, abs=15)
+    # What each source gave is a prefix of what it gives under any weights, lane by lane.
+    reference = [row for _, batch in zip(range(900), make(), strict=False) for row in batch["input_ids"].tolist()]
+    for mark in (1000, 3000):
+        for lane in (0, 1):
+            ours = sequences(rows[lane::2], mark)
+            assert ours == sequences(reference[lane::2], mark)[: len(ours)]
+    resumed = make()
+    resumed.load_state_dict(json.loads(json.dumps(state)))
+    again = [row for _, batch in zip(range(40), resumed, strict=False) for row in batch["input_ids"].tolist()]
+    assert again == rows[80:]
+
+
+def test_set_weights_right_after_loading_a_state_holds_from_there(folder: Path) -> None:
+    stream = mixed(folder).shuffle(seed=2, lanes=2).pack(16).batch(2)
+    state = [stream.state_dict() for _, _ in zip(range(5), stream, strict=False)][-1]
+    other = mixed(folder).shuffle(seed=2, lanes=2).pack(16).batch(2)
+    other.load_state_dict(state)
+    other.set_weights({"code": 1})
+    rows = [row for _, batch in zip(range(10), other, strict=False) for row in batch["input_ids"].tolist()]
+    assert all(2000 <= max(row) < 3000 for row in rows)
+    iterator = iter(other)
+    next(iterator)
+    with pytest.raises(StateError, match="live"):
+        other.set_weights({"web": 1})
+
+
+def test_a_schedule_changes_weights_at_its_places(folder: Path) -> None:
+    schedule = [(0, {"books": 1}), (64, {"code": 1}), (128, {"web": 1})]
+    stream = mixed(folder, schedule).shuffle(lanes=4).pack(16).batch(4)
+    rows = [
+        max(row) // 1000 for _, batch in zip(range(48), stream, strict=False) for row in batch["input_ids"].tolist()
+    ]
+    assert rows == [1] * 64 + [2] * 64 + [3] * 64
+
+
+def test_temperature_weighs_by_tokens(folder: Path) -> None:
+    tokens = [sum(pipeline.ShardDataset(folder / name)._plan.data.tokens) for name in NAMES]
+    for temperature, power in ((1, 1.0), (2, 0.5)):
+        iterator = iter(stream := mixed(folder, temperature=temperature).shuffle(lanes=1).pack(4).batch(1))
+        next(iterator)
+        total = sum(count**power for count in tokens)
+        for name, count in zip(NAMES, tokens, strict=True):
+            assert stream.stats()["sources"][name]["asked"] == pytest.approx(count**power / total, abs=1e-3)
+
+
+def test_decimal_weights_are_exact() -> None:
+    weights = exact_weights({"a": 0.1, "b": 0.2, "c": 0.7}, ["a", "b", "c"])
+    assert weights == {"a": Fraction(1, 10), "b": Fraction(1, 5), "c": Fraction(7, 10)}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda f: pipeline.mix({}, {}), "at least one source"),
+        (lambda f: mixed(f, {"books": 1, "wbe": 1}), "did you mean 'web'"),
+        (lambda f: mixed(f, {"books": 0}), "not all 0"),
+        (lambda f: mixed(f, {"books": "many"}), "must be numbers"),
+        (lambda f: mixed(f, [(5, {"books": 1})]), "begins at global sequence 0"),
+        (lambda f: mixed(f, {"books": 1}, temperature=1.0), "one of them"),
+        (lambda f: pipeline.mix({"a": pipeline.ShardDataset(f / "web", epochs=1)}, {"a": 1}), "bare dataset"),
+        (lambda f: pipeline.mix({"a": pipeline.ShardDataset(f / "web").shuffle()}, {"a": 1}), "bare dataset"),
+        (lambda f: pipeline.ShardDataset(f / "web").pack(4).set_weights({}), "pipeline.mix"),
+    ],
+)
+def test_a_mix_that_cannot_work_is_refused_with_the_reason(folder: Path, make: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make(folder)
+
+
+def test_sources_of_two_tokenizers_are_refused(folder: Path, tmp_path: Path) -> None:
+    write_dataset(tmp_path / "wide", [make_documents(5, dtype="<u4")])
+    with pytest.raises(ConfigError, match="dtype"):
+        pipeline.mix(
+            {"a": pipeline.ShardDataset(folder / "web"), "b": pipeline.ShardDataset(tmp_path / "wide")}, {"a": 1}
+        )
