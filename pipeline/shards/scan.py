@@ -182,7 +182,9 @@ def _parse_header(block: bytes, position: int, last: str) -> tuple[str, int, byt
             raise _Damaged("", 0, f"compressed with {kind}; shards are plain tars: decompress it")
     stored = _octal(block[148:156])
     if stored is None or not _sums_to(block, stored):
-        raise _Damaged(last, position, "a header whose checksum is wrong" if position else "not a tar: no header here")
+        raise _Damaged(
+            last, position, "the header that follows has a wrong checksum" if position else "not a tar: no header here"
+        )
     name = _text(block[:100].split(b"\0", 1)[0])
     if block[257:263] == b"ustar\0" and block[345]:
         name = f"{_text(block[345:500].split(bytes(1), 1)[0])}/{name}"
@@ -253,7 +255,7 @@ def _check_end(data: mmap.mmap | bytes, position: int, size: int, last: str) -> 
         if rest:
             at = start + len(chunk) - len(rest)
             reason = (
-                f"a zeroed block where a header belongs: {size - at} bytes, other than zeros, follow from byte {at}"
+                f"a zeroed block where the next header belongs: {size - at} bytes, other than zeros, follow from byte {at}"
                 if at - position < 2 * BLOCK
                 else f"bytes after the end of the archive (from byte {at}), or a zeroed header with members behind it"
             )
