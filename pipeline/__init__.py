@@ -22,6 +22,7 @@ from typing import Any
 _HOME = {
     "ShardDataset": "pipeline.stream.datasets",
     "mix": "pipeline.stream.datasets",
+    "assert_resumes": "pipeline.stream.checks",
     "Stream": "pipeline.stream.stages",
     "Manifest": "pipeline.shards.manifest",
 }

@@ -1,0 +1,108 @@
+"""The check that every stream must pass, for users to hold their own stages to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import ConfigError
+from .stages import Stream
+
+
+def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, world_sizes: Sequence[int] = (2, 3)) -> None:
+    """Assert that the stream resumes exactly: saved after every one of its first items, once and twice, and elsewhere.
+
+    ``make_stream`` makes the same new stream at each call. Every state goes through JSON, is loaded into a new stream,
+    saved again without a step, and everything that follows is compared, byte for byte, with the uninterrupted run;
+    likewise on each of ``world_sizes`` ranks, by rows of ``input_ids``, unless a stage binds the state to its rank.
+
+    Raises ``AssertionError`` naming the place and what differs, ``ConfigError`` for a stream that gives no item.
+
+    >>> import numpy as np
+    >>> import pipeline
+    >>> tokens = np.arange(1000, dtype=np.uint16)
+    >>> assert_resumes(lambda: pipeline.ShardDataset.from_tokens(tokens).shuffle(lanes=3).pack(16).batch(2))
+    """
+    whole = list(islice(make_stream(), items))
+    if not whole:
+        raise ConfigError("the stream gives no item, so nothing can be shown of it; give it data")
+    for stop in range(len(whole) + 1):
+        state = _state_after(make_stream(), stop)
+        resumed = make_stream()
+        resumed.load_state_dict(state)
+        _equal(f"the state after {stop} items, loaded and saved without a step", resumed.state_dict(), state)
+        _equal(f"items after {stop}", list(islice(resumed, len(whole) - stop)), whole[stop:])
+        if stop < len(whole) - 1:
+            middle = (len(whole) - stop) // 2
+            again = make_stream()
+            again.load_state_dict(state)
+            list(islice(again, middle))
+            third = make_stream()
+            third.load_state_dict(json.loads(json.dumps(again.state_dict())))
+            rest = list(islice(third, len(whole) - stop - middle))
+            _equal(f"items after {stop}, resumed, and {middle} more, resumed again", rest, whole[stop + middle :])
+        if "bound_to" not in state and all(isinstance(item, dict) and "input_ids" in item for item in whole):
+            for world_size in world_sizes:
+                _assert_elastic(make_stream, state, _rows(whole[stop:]), world_size)
+
+
+def _assert_elastic(make_stream: Callable[[], Stream], state: dict[str, Any], rows: list[Any], world_size: int) -> None:
+    """Assert that ``world_size`` ranks go on from ``state`` with the same rows in the same global order."""
+    start = state["i"]
+    ranks: list[list[Any]] = [[] for _ in range(world_size)]
+    for rank in range(world_size):
+        stream = make_stream().shard(rank, world_size)
+        stream.load_state_dict(state)
+        iterator = iter(stream)
+        while len(ranks[rank]) * world_size < len(rows) + world_size:
+            item = next(iterator, None)
+            if item is None:
+                break
+            ranks[rank] += _rows([item])
+    for number, row in enumerate(rows):
+        turn, rank = number // world_size, (start + number) % world_size
+        where = f"row {number} after global sequence {start}, on rank {rank} of {world_size}"
+        if turn >= len(ranks[rank]):
+            raise AssertionError(f"{where} is missing")
+        _equal(where, ranks[rank][turn], row)
+
+
+def _rows(items: list[Any]) -> list[Any]:
+    """Return the rows of ``input_ids`` of samples or batches, in order."""
+    rows = []
+    for item in items:
+        ids = np.asarray(item["input_ids"])
+        rows += list(ids) if ids.ndim > 1 else [ids]
+    return rows
+
+
+def _state_after(stream: Stream, items: int) -> dict[str, Any]:
+    taken = len(list(islice(stream, items))) if items else 0
+    if taken < items:
+        raise AssertionError(f"a new stream gave {taken} items where the first gave {items}")
+    return json.loads(json.dumps(stream.state_dict()))
+
+
+def _equal(where: str, found: Any, expected: Any) -> None:
+    """Raise ``AssertionError`` where two items differ, naming the way to the difference."""
+    if isinstance(expected, dict):
+        if not isinstance(found, dict) or found.keys() != expected.keys():
+            raise AssertionError(f"{where}: keys {sorted(found)} instead of {sorted(expected)}")
+        for key, value in expected.items():
+            _equal(f"{where}, {key!r}", found[key], value)
+    elif isinstance(expected, list | tuple):
+        if len(found) != len(expected):
+            raise AssertionError(f"{where}: {len(found)} instead of {len(expected)}")
+        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+            _equal(f"{where}, number {number}", one, other)
+    elif isinstance(expected, torch.Tensor | np.ndarray):
+        one, other = np.asarray(found), np.asarray(expected)
+        if one.dtype != other.dtype or not np.array_equal(one, other):
+            raise AssertionError(f"{where}: {one} instead of {other}")
+    elif found != expected:
+        raise AssertionError(f"{where}: {found!r} instead of {expected!r}")
