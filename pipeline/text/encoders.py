@@ -102,7 +102,7 @@ def fastest_equal(definition: str, judge: Encoder, texts: Iterable[str]) -> tupl
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # Rust's panics among them: whatever it raises, it does not serve
-            refused[name] = f"{type(error).__name__}: {error}"[:200]
+            refused[name] = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
             continue
         if different is None:
             return name, encoder, refused

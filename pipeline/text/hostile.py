@@ -37,6 +37,7 @@ STRINGS = (
     *("<s></s><unk><pad>[CLS][SEP][MASK]", "<|endoftext|><|im_start|><|eot_id|>", "<| endoftext |> <0x0A> <0xFF>"),
     *("\u0120\u010a",),
 )  # fmt: skip
+_SURROGATES = range(0xD800, 0xE000)
 _PLANES = 0x20000  # beyond lie ideographs, all of one kind; their ends stand above
 
 
@@ -57,12 +58,8 @@ def proof_texts(added_tokens: Iterable[str] = ()) -> list[str]:
 
 
 def _borders() -> Iterator[str]:
-    kinds = [_kind(chr(point)) for point in range(_PLANES)]
+    """Yield the characters on both sides of each change from letters to marks, numbers, symbols, nothing, ..."""
+    kinds = [category[0] for category in map(unicodedata.category, map(chr, range(_PLANES)))]
     for point in range(1, _PLANES):
         if kinds[point] != kinds[point - 1]:
-            yield from (chr(near) for near in (point - 1, point) if kinds[near] != "Cs")
-
-
-def _kind(character: str) -> str:
-    kind = unicodedata.category(character)
-    return kind if kind == "Cs" else kind[0]
+            yield from (chr(near) for near in (point - 1, point) if near not in _SURROGATES)
