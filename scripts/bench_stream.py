@@ -1,0 +1,334 @@
+"""Measure the stream: speed beside other loaders on the same tokens, first batch, resume, shuffle, order alone.
+
+    python scripts/bench_stream.py                 about three minutes; writes 1 GB below --directory
+    python scripts/bench_stream.py speed shuffle   these parts only
+
+Ratios are what holds on a shared machine: the loaders take turns, round by round, in one process with one thread, and
+the median round counts. Tokens are drawn from a fixed seed; lengths of documents are log-normal, as in web text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import pipeline  # noqa: E402
+from pipeline.shards.manifest import Manifest, ShardInfo, Split  # noqa: E402
+from pipeline.shards.writer import write_shard  # noqa: E402
+from pipeline.stream.order import Sequences, ShardOrder, default_lanes, default_window  # noqa: E402
+
+SEQ_LEN, BATCH = 2048, 32
+TOKENS_PER_BATCH = SEQ_LEN * BATCH
+ROUNDS, BATCHES = 15, 48
+TOKENIZER = {"name": "bench", "sha256": "0" * 64, "vocab_size": 60_000, "eos_id": 0, "bos_id": None, "special_ids": {}}
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()) / "shardwright-bench")
+    options = parser.parse_args()
+    unknown = [part for part in options.parts if part not in PARTS]
+    if unknown:
+        parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
+    torch.set_num_threads(1)
+    for part in options.parts or PARTS:
+        PARTS[part](options.directory)
+
+
+# Data
+
+
+def dataset(directory: Path, *, shards: int, documents: int, median: int, copies: int = 1) -> Path:
+    """Return a dataset of synthetic documents, written where it is not there yet.
+
+    Each of ``shards`` files is listed ``copies`` times under other names (as hard links), to get very many shards.
+    """
+    path = directory / f"{shards}x{copies}-{documents}-{median}"
+    if (path / "manifest.json").exists():
+        return path
+    path.mkdir(parents=True, exist_ok=True)
+    generator = np.random.default_rng(0)
+    infos: list[ShardInfo] = []
+    for number in range(shards):
+        lengths = np.minimum(generator.lognormal(np.log(median), 0.9, documents // shards) + 1, 20_000).astype(np.int64)
+        tokens = generator.integers(1, 60_000, int(lengths.sum())).astype("<u2")
+        keys = [f"{number:06d}{j:08d}" for j in range(len(lengths))]
+        original = path / f"original-{number:06d}.tar"
+        info = write_shard(original, tokens=tokens, lengths=lengths, keys=keys, tokens_per_sample=1 << 20)
+        for copy in range(copies):
+            name = f"train-{number * copies + copy:06d}.tar"
+            (path / name).unlink(missing_ok=True)
+            os.link(original, path / name)
+            infos.append(replace(info, name=name))
+    Manifest("<u2", TOKENIZER, {"train": Split(tuple(infos))}).write(path)
+    return path
+
+
+def flat_tokens(path: Path) -> NDArray[np.uint16]:
+    """Return all tokens of a dataset as one memory-mapped file, as nanoGPT wants them."""
+    file = path / "tokens.bin"
+    if not file.exists():
+        from pipeline.shards.reader import Shard
+
+        with file.open("wb") as out:
+            for info in Manifest.read(path).split("train").shards:
+                shard = Shard(path / info.name)
+                for number in range(len(shard)):
+                    out.write(shard.document(number).tobytes())
+    return np.memmap(file, dtype="<u2", mode="r")
+
+
+# Loaders
+
+
+def ours(path: Path, *, dtype: str = "int64", **options: Any) -> Iterator[Any]:
+    return iter(pipeline.ShardDataset(path).shuffle(seed=0).pack(SEQ_LEN, **options).batch(BATCH, dtype=dtype))
+
+
+def memmap_windows(tokens: NDArray[np.uint16]) -> Iterator[Pair]:
+    """Random windows as nanoGPT's train.py draws them, from a file mapped once."""
+    generator = np.random.default_rng(0)
+    while True:
+        starts = generator.integers(0, len(tokens) - SEQ_LEN - 1, BATCH)
+        x = torch.stack([torch.from_numpy(tokens[i : i + SEQ_LEN].astype(np.int64)) for i in starts])
+        y = torch.stack([torch.from_numpy(tokens[i + 1 : i + 1 + SEQ_LEN].astype(np.int64)) for i in starts])
+        yield x, y
+
+
+def memmap_windows_tuned(tokens: NDArray[np.uint16]) -> Iterator[Pair]:
+    """The same without its costs: a plain array, Python integers, rows cast straight into the batch."""
+    tokens = np.asarray(tokens)
+    generator = np.random.default_rng(0)
+    while True:
+        x, y = np.empty((BATCH, SEQ_LEN), np.int64), np.empty((BATCH, SEQ_LEN), np.int64)
+        for row, i in enumerate(generator.integers(0, len(tokens) - SEQ_LEN - 1, BATCH).tolist()):
+            x[row] = tokens[i : i + SEQ_LEN]
+            y[row] = tokens[i + 1 : i + 1 + SEQ_LEN]
+        yield torch.from_numpy(x), torch.from_numpy(y)
+
+
+def copy_and_cast() -> Iterator[Pair]:
+    """The limit: one batch of stored ids, cast to ids and labels again and again."""
+    tokens = np.random.default_rng(0).integers(1, 60_000, (BATCH, SEQ_LEN + 1)).astype("<u2")
+    while True:
+        x, y = np.empty((BATCH, SEQ_LEN), np.int64), np.empty((BATCH, SEQ_LEN), np.int64)
+        x[:] = tokens[:, :-1]
+        y[:] = tokens[:, 1:]
+        yield torch.from_numpy(x), torch.from_numpy(y)
+
+
+def webdataset_packed(path: Path) -> Iterator[Pair]:
+    """The same shards through webdataset: shards and samples shuffled, decoded, joined and cut."""
+    import webdataset
+
+    shards = sorted(str(file) for file in path.glob("train-*.tar"))
+    samples = webdataset.WebDataset(shards, shardshuffle=len(shards), resampled=True).shuffle(1000).decode()
+    need, parts, held = TOKENS_PER_BATCH + 1, [], 0
+    for sample in samples:
+        parts.append(sample["npy"])
+        held += len(parts[-1])
+        while held >= need:
+            joined = np.concatenate(parts)
+            batch = torch.from_numpy(joined[:need].astype(np.int64))
+            yield batch[:-1].view(BATCH, SEQ_LEN), batch[1:].view(BATCH, SEQ_LEN)
+            parts, held = [joined[need - 1 :]], len(joined) - need + 1
+
+
+# Parts
+
+
+def speed(directory: Path) -> None:
+    """Steady speed of loaders that take turns."""
+    path = dataset(directory, shards=16, documents=100_000, median=600)
+    singles = dataset_of_single_samples(directory)
+    short = dataset(directory, shards=16, documents=800_000, median=60)
+    tokens = flat_tokens(path)
+    loaders: dict[str, Iterator[Any]] = {
+        "limit: copy and cast": copy_and_cast(),
+        "shardwright": ours(path),
+        "shardwright, stored width": ours(path, dtype="stored"),
+        "shardwright, boundaries": ours(path, boundaries=True),
+        "shardwright, documents of 60 tokens": ours(short),
+        "memmap, as nanoGPT writes it": memmap_windows(tokens),
+        "memmap, hand-tuned": memmap_windows_tuned(tokens),
+    }
+    rates = take_turns(loaders, ROUNDS, BATCHES)
+    try:
+        rates |= take_turns({"webdataset, same documents": webdataset_packed(singles)}, 5, 8)
+    except ImportError:
+        print("webdataset is not installed: left out")
+    base = rates["shardwright"]
+    rows = [(name, f"{rate:,.0f}", f"{base / rate:.2f}") for name, rate in rates.items()]
+    table("Batches of 32 x 2048, one thread", ("loader", "Mtokens/s", "shardwright is x"), rows)
+
+
+def dataset_of_single_samples(directory: Path) -> Path:
+    """Return a dataset with one document a member, as builds write them."""
+    path = directory / "members"
+    if not (path / "manifest.json").exists():
+        path.mkdir(parents=True, exist_ok=True)
+        generator = np.random.default_rng(0)
+        infos = []
+        for number in range(4):
+            lengths = np.minimum(generator.lognormal(np.log(600), 0.9, 5_000) + 1, 20_000).astype(np.int64)
+            tokens = generator.integers(1, 60_000, int(lengths.sum())).astype("<u2")
+            keys = [f"{number:06d}{j:08d}" for j in range(len(lengths))]
+            infos.append(write_shard(path / f"train-{number:06d}.tar", tokens=tokens, lengths=lengths, keys=keys))
+        Manifest("<u2", TOKENIZER, {"train": Split(tuple(infos))}).write(path)
+    return path
+
+
+def take_turns(loaders: dict[str, Iterator[Any]], rounds: int, batches: int) -> dict[str, float]:
+    """Return the median speed of each loader over its rounds, in Mtokens/s."""
+    found: dict[str, list[float]] = {name: [] for name in loaders}
+    for loader in loaders.values():
+        for _ in islice(loader, batches):
+            pass
+    for _ in range(rounds):
+        for name, loader in loaders.items():
+            begin = time.perf_counter()
+            for _ in islice(loader, batches):
+                pass
+            found[name].append(batches * TOKENS_PER_BATCH / (time.perf_counter() - begin) / 1e6)
+    return {name: statistics.median(values) for name, values in found.items()}
+
+
+def start(directory: Path) -> None:
+    """First batch of a new stream, and of a resumed one, at any position and epoch."""
+    rows = []
+    for shards, copies, documents in ((16, 1, 100_000), (1, 10_000, 1_000)):
+        path = dataset(directory, shards=shards, documents=documents, median=600 if copies == 1 else 60, copies=copies)
+        opened = timed(lambda path=path: pipeline.ShardDataset(path))
+        source = pipeline.ShardDataset(path).shuffle(seed=0).pack(SEQ_LEN)
+        first = timed(lambda source=source: next(iter(source.batch(BATCH))))
+        length = Sequences(sum(source._plan.data.tokens), SEQ_LEN, 1).first(1)
+        resumed = []
+        for place in (length // 3, length * 9 // 10, length * 1000 + length // 2):
+            stream = source.batch(BATCH)
+            stream.load_state_dict({**stream.state_dict(), "i": place})
+            resumed.append(timed(lambda stream=stream: next(iter(stream)), times=3))
+        name = f"{shards * copies:,} shards, {documents * copies:,} documents"
+        rows.append((name, *(f"{seconds * 1e3:,.0f}" for seconds in (opened, first, *resumed))))
+    heads = ("ms", "dataset", "first batch", "resumed at 1/3", "at 9/10", "in epoch 1000")
+    table("Time to the first batch, medians", heads, rows)
+
+
+def shuffle(directory: Path) -> None:
+    """Pairs of documents from 512 neighbours of the global stream that lie within 1% of the corpus: 2% is perfect."""
+    rows = []
+    for shards in (16, 100, 1000):
+        for documents in (100_000, 1_000_000):
+            tenths = [near_pairs(shards, documents, epoch, part) for epoch, part in ((0, 0), (0, 5), (0, 9), (1, 0))]
+            rows.append((f"{shards}", f"{documents:,}", *(f"{share:.2%}" for share in tenths)))
+    heads = ("shards", "documents", "first tenth", "middle", "last tenth", "next epoch")
+    table("Shuffle at default settings", heads, rows)
+
+
+def near_pairs(shards: int, documents: int, epoch: int, tenth: int, per_document: int = 1000) -> float:
+    """Return the share of near pairs among neighbours in one tenth of an epoch, for documents of equal length."""
+    each = documents // shards
+    window = default_window(shards, documents)
+    lanes = default_lanes(shards, documents, window)
+    order = ShardOrder([each] * shards, [each * per_document] * shards, window, seed=0)
+    sequences = Sequences(documents * per_document, SEQ_LEN, lanes)
+    first, after = sequences.first(epoch), sequences.first(epoch + 1)
+    begin = first + (after - first) * tenth // 10
+
+    @lru_cache(maxsize=2 * lanes)
+    def permuted(epoch: int, window: int) -> list[int]:
+        """Return where the documents of a window lie in the files' order, in the order of the stream."""
+        shards = np.array(order.epoch(epoch).window_shards(window))
+        inside = order.document_order(epoch, window, each * len(shards))
+        return (shards[inside // each] * each + inside % each).tolist()
+
+    def corpus_place(document: int) -> int:
+        epoch, inside = divmod(document, documents)
+        parts = order.epoch(epoch)
+        number = parts.window_of_document(inside)
+        return permuted(epoch, number)[inside - parts.document_starts[number]]
+
+    generator = np.random.default_rng(tenth)
+    shares = []
+    for _ in range(40):
+        i = begin + int(generator.integers(0, max(1, (after - first) // 10 - 400)))
+        places: dict[int, None] = {}
+        while len(places) < 512:
+            _, n = sequences.locate(i)
+            span = range(n * SEQ_LEN // per_document, (n * SEQ_LEN + SEQ_LEN - 1) // per_document + 1)
+            places |= dict.fromkeys(map(corpus_place, span))
+            i += 1
+        at = np.array(list(places)[:512])
+        gaps = np.abs(at[:, None] - at[None, :])[np.triu_indices(512, 1)]
+        shares.append(float((gaps <= documents // 100).mean()))
+    return statistics.mean(shares)
+
+
+def order(directory: Path) -> None:
+    """The order alone, with no data: from seed and place to shard, for very many shards and late epochs."""
+    rows = []
+    for shards in (10, 1_000, 100_000):
+        documents, tokens, total = [1_000] * shards, [1_000_000] * shards, 1_000_000 * shards
+        window = default_window(shards, sum(documents))
+        lanes = default_lanes(shards, sum(documents), window)
+        shard_order = ShardOrder(documents, tokens, window, seed=0)
+        sequences = Sequences(total, SEQ_LEN, lanes)
+        cells = []
+        for epoch in (0, 1_000_000):
+            begin = time.perf_counter()
+            place = sequences.first(epoch) + 12_345
+            found, n = sequences.locate(place)
+            parts = shard_order.epoch(found)
+            number = parts.window_of_token(n * SEQ_LEN - found * total)
+            shard_order.document_order(found, number, len(parts.window_shards(number)) * 1_000)
+            cells.append(f"{(time.perf_counter() - begin) * 1e3:.2f}")
+            begin = time.perf_counter()
+            for i in range(place, place + 320):
+                _, n = sequences.locate(i)
+                parts.window_of_token(n * SEQ_LEN - found * total)
+            cells.append(f"{(time.perf_counter() - begin) / 10 * 1e6:.0f}")
+        rows.append((f"{shards:,}", f"{window}", f"{lanes}", *cells))
+    heads = ("shards", "window", "lanes", "start, ms", "batch, us", "start in epoch 1M, ms", "batch, us")
+    table("The order alone", heads, rows)
+
+
+def timed(action: Callable[[], Any], times: int = 5) -> float:
+    """Return the median seconds that ``action`` takes."""
+    seconds = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        action()
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds)
+
+
+def table(title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """Print a table that Markdown understands."""
+    widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(len(heads))]
+    print(f"\n{title}\n")
+    for row in [heads, tuple("-" * width for width in widths), *rows]:
+        print("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |")
+
+
+PARTS: dict[str, Callable[[Path], None]] = {"speed": speed, "start": start, "shuffle": shuffle, "order": order}
+
+if __name__ == "__main__":
+    main()
