@@ -341,10 +341,11 @@ def test_spans_of_csv_hold_each_row_once(
     check_spans(path, unit)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=400)
 @given(st.text(st.sampled_from('a"\n\r,'), max_size=60), st.integers(1, 12))
 @example('5" pipe,b\n"x\ny",c\n', 4)
 @example('a\r"b\n",c\n', 3)
+@example('\r,"\n"\na', 1)
 def test_csv_is_never_cut_inside_a_row_however_it_is_quoted(
     tmp_path_factory: pytest.TempPathFactory, text: str, unit: int
 ) -> None:

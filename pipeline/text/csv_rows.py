@@ -13,7 +13,7 @@ from .inputs import nearest
 from .records import INVALID_CSV, INVALID_UTF8, Document, Fields, Record, Tally
 
 LONGEST_FIELD = 1 << 28  # characters; without a bound, one stray quote would take in the rest of a large file
-_QUOTE = ord('"')
+_QUOTE, _FEED, _RETURN = b'"\n\r'
 _BEFORE_OPENING = np.frombuffer(b',\n"', np.uint8)  # the quote: an escaped one ends here and another begins
 _AFTER_CLOSING = np.frombuffer(b',\r\n"', np.uint8)
 
@@ -56,8 +56,8 @@ def csv_cuts(path: str | os.PathLike[str], unit_bytes: int) -> list[int]:
     """Return offsets at which rows begin, at least ``unit_bytes`` apart: the places where the file may be cut.
 
     A line feed ends a row unless it lies inside quotes, which only the number of quotes before it tells. That holds
-    while every quote opens or closes a field, or is doubled inside one; one pass over the bytes (about 1 GB/s) checks
-    each. From the first that does neither (``5" pipe``) on there are no cuts: the rest stays in one piece.
+    while every quote opens or closes a field, or is doubled inside one, and no carriage return stands alone; one pass
+    over the bytes (about 1 GB/s) checks each. From the first that breaks this (``5" pipe``) on there are no cuts.
     """
     cuts: list[int] = []
     wanted = unit_bytes
@@ -72,10 +72,7 @@ def csv_cuts(path: str | os.PathLike[str], unit_bytes: int) -> list[int]:
             block, after = after, file.read(BLOCK)
             data = np.concatenate((before, np.frombuffer(block + (after[:1] or b"\n"), np.uint8)))
             quotes = np.flatnonzero(data[1:-1] == _QUOTE) + 1
-            opening, closing = quotes[inside::2], quotes[not inside :: 2]
-            if not (
-                np.isin(data[opening - 1], _BEFORE_OPENING).all() and np.isin(data[closing + 1], _AFTER_CLOSING).all()
-            ):
+            if not _quotes_are_plain(data, quotes, inside):
                 break
             while wanted < offset + len(block):
                 cut = _row_after(data, quotes, inside, max(wanted - offset, 0))
@@ -89,12 +86,24 @@ def csv_cuts(path: str | os.PathLike[str], unit_bytes: int) -> list[int]:
     return [cut for cut in cuts if cut < os.path.getsize(path)]
 
 
+def _quotes_are_plain(data: np.ndarray, quotes: np.ndarray, inside: bool) -> bool:
+    """Tell whether counting quotes tells rows apart in a block; ``data`` has one byte more at either end."""
+    opening, closing = quotes[inside::2], quotes[not inside :: 2]
+    if not np.isin(data[opening - 1], _BEFORE_OPENING).all() or not np.isin(data[closing + 1], _AFTER_CLOSING).all():
+        return False
+    returns = np.flatnonzero(data[1:-1] == _RETURN) + 1
+    return not len(_outside(returns[data[returns + 1] != _FEED], quotes, inside))
+
+
 def _row_after(data: np.ndarray, quotes: np.ndarray, inside: bool, start: int) -> int | None:
     """Return where, from ``start`` in a block on, the next row begins: behind a line feed outside quotes."""
-    feeds = np.flatnonzero(data[start + 1 : -1] == 10) + start + 1
-    outside = (np.searchsorted(quotes, feeds) + inside) % 2 == 0
-    found = feeds[outside]
-    return int(found[0]) if len(found) else None
+    feeds = _outside(np.flatnonzero(data[start + 1 : -1] == _FEED) + start + 1, quotes, inside)
+    return int(feeds[0]) if len(feeds) else None
+
+
+def _outside(places: np.ndarray, quotes: np.ndarray, inside: bool) -> np.ndarray:
+    """Return those places with an even number of quotes before them since the file began."""
+    return places[(np.searchsorted(quotes, places) + inside) % 2 == 0]
 
 
 class _Feed:
