@@ -10,7 +10,7 @@ import numpy as np
 
 from .blocks import BLOCK, Damage, Source
 from .inputs import nearest
-from .records import INVALID_CSV, INVALID_UTF8, Document, Fields, Record, Tally
+from .records import INVALID_CSV, INVALID_UTF8, Document, Fields, Record, Tally, surrogate_in
 
 LONGEST_FIELD = 1 << 28  # characters; without a bound, one stray quote would take in the rest of a large file
 _QUOTE, _FEED, _RETURN = b'"\n\r'
@@ -26,7 +26,7 @@ def read_csv(source: Source, fields: Fields, tally: Tally, header: Sequence[str]
     columns = None if header is None else _Columns(header, fields)
     row: list[str] | None = []
     while row is not None:
-        line, byte = rows.line_num + 1, feed.byte
+        line, batch = rows.line_num + 1, feed.batch
         error = ""
         try:
             row = next(rows, None)
@@ -37,12 +37,15 @@ def read_csv(source: Source, fields: Fields, tally: Tally, header: Sequence[str]
             if columns is None:
                 raise Damage(f"the header line cannot be read: {error}")
             span = f" (lines {line} to {tally.lines})" if tally.lines > line else ""
-            yield fields.bad(line, byte, INVALID_CSV, f"{error}{span}")
+            yield fields.bad(line, feed.byte(batch, line), INVALID_CSV, f"{error}{span}")
         elif row and columns is None:
             columns = _Columns(row, fields)
         elif row and columns is not None:
-            record = columns.record(row, line, byte)
-            tally.documents += isinstance(record, Document)
+            record = columns.record(row, line)
+            if isinstance(record, Document):
+                tally.documents += 1
+            else:
+                record.byte = feed.byte(batch, line)
             yield record
 
 
@@ -107,27 +110,29 @@ def _outside(places: np.ndarray, quotes: np.ndarray, inside: bool) -> np.ndarray
 
 
 class _Feed:
-    """The lines of a source as csv.reader wants them: text with its line feeds. ``byte`` is where the next begins.
+    """The lines of a source as csv.reader wants them: text with its line feeds.
 
     Bytes that are not UTF-8 become lone surrogates, by which the row that holds them is known.
     """
 
     def __init__(self, source: Source) -> None:
-        self._lines = (line for lines in source.lines() for line in lines)
         self._source = source
-        self._spent = 0
+        self.batch: tuple[int, int, list[bytes]] = (0, 0, [])  # lines and bytes before the lines at hand, and these
 
-    @property
-    def byte(self) -> int:
-        return self._source.text_start + self._spent
+    def __iter__(self) -> Iterator[str]:
+        for lines in self._source.lines():
+            before, byte, last = self.batch
+            self.batch = (before + len(last), byte + _bytes(last), lines)
+            yield from [line + "\n" for line in b"\n".join(lines).decode("utf-8", "surrogateescape").split("\n")]
 
-    def __iter__(self) -> _Feed:
-        return self
+    def byte(self, batch: tuple[int, int, list[bytes]], line: int) -> int:
+        """Return where a line begins, given the batch that was at hand before it was read."""
+        before, byte, lines = batch
+        return self._source.text_start + byte + _bytes(lines[: line - before - 1])
 
-    def __next__(self) -> str:
-        line = next(self._lines)
-        self._spent += len(line) + 1
-        return line.decode("utf-8", "surrogateescape") + "\n"
+
+def _bytes(lines: list[bytes]) -> int:
+    return sum(map(len, lines)) + len(lines)
 
 
 class _Columns:
@@ -139,16 +144,13 @@ class _Columns:
         self._text = names.index(fields.text_key)
         self._id = names.index(fields.id_key) if fields.id_key in names else None
 
-    def record(self, row: list[str], line: int, byte: int) -> Record:
+    def record(self, row: list[str], line: int) -> Record:
         if len(row) != self._width:
             detail = f"{len(row)} fields, but the header names {self._width}"
-            return self._fields.bad(line, byte, INVALID_CSV, detail)
+            return self._fields.bad(line, None, INVALID_CSV, detail)
         text, id = row[self._text], "" if self._id is None else row[self._id]
-        try:
-            text.encode()
-            id.encode()
-        except UnicodeEncodeError:
-            return self._fields.bad(line, byte, INVALID_UTF8)
+        if surrogate_in(text) is not None or surrogate_in(id) is not None:
+            return self._fields.bad(line, None, INVALID_UTF8)
         return self._fields.document(text, id, line)
 
 

@@ -133,6 +133,8 @@ def look_up(record: Mapping[str, Any], key: str) -> Any:
 
 def surrogate_in(text: str) -> int | None:
     """Return the index of the first lone surrogate, which UTF-8 cannot hold, or None."""
+    if text.isascii():
+        return None
     try:
         text.encode()
     except UnicodeEncodeError as error:
