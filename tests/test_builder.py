@@ -13,7 +13,9 @@ import pytest
 
 import pipeline
 from pipeline.build.builder import build
+from pipeline.build.filtering import Filter, Judged
 from pipeline.build.progress import Progress
+from pipeline.build.tally import Counts
 from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
@@ -65,8 +67,8 @@ def test_every_stage_adds_up_and_every_loss_has_a_reason(built: Path) -> None:
     assert counts["duplicates"]["exact"] == 30
     assert counts["duplicates"]["near"] >= 20
     assert counts["read"] == sum(counts["dropped"].values()) + sum(counts["duplicates"].values()) + counts["kept"]
-    assert sum(counts["read_by_language"].values()) == counts["read"]
-    assert sum(counts["read_by_source"].values()) == counts["read"]
+    assert sum(held["read"] for held in counts["by_language"].values()) == counts["read"]
+    assert sum(held["kept"] for held in counts["by_source"].values()) == counts["kept"]
 
 
 def test_shards_hold_the_kept_documents_in_input_order_with_their_origin(built: Path, inputs: list[str]) -> None:
@@ -194,7 +196,12 @@ def test_rejected_documents_are_kept_with_their_reasons_where_asked(inputs: list
     lines = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
     reasons = [line["reason"] for line in lines]
     assert sum(reason.startswith("words 2 < 50") for reason in reasons) == 30
-    assert len(lines) == sum(manifest.counts["dropped"].values()) + sum(manifest.counts["bad"].values())
+    counts = manifest.counts
+    lost = sum(sum(counts[name].values()) for name in ("dropped", "bad", "duplicates"))
+    assert len(lines) == lost == counts["read"] - counts["kept"] + 2
+    copies = {line["id"]: line["reason"] for line in lines if "duplicate" in line["reason"]}
+    assert copies["doc-13"] == "exact duplicate of doc-10 (a.jsonl, line 3)"
+    assert copies["doc-15"] == "near duplicate of doc-10 (a.jsonl, line 3)"
 
 
 def test_limit_reads_the_first_records_whatever_the_workers(inputs: list[str], tmp_path: Path) -> None:
@@ -206,8 +213,11 @@ def test_limit_reads_the_first_records_whatever_the_workers(inputs: list[str], t
 
 
 def test_a_second_build_against_the_first_adds_nothing(inputs: list[str], built: Path, tmp_path: Path) -> None:
-    manifest = run(inputs, tmp_path / "out", against=[str(built)])
+    manifest = run(inputs, tmp_path / "out", against=[str(built)], keep_rejected=True)
     assert manifest.counts["kept"] == 0
+    lines = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
+    first = next(line for line in lines if line.get("id") == "doc-0")
+    assert first["reason"] == f"exact duplicate of {built.name}:000000000000"
     with pytest.raises(ConfigError, match="ngram"):
         run(inputs, tmp_path / "other", against=[str(built)], ngram=6)
 
@@ -218,7 +228,7 @@ def test_sources_keep_their_names(tmp_path: Path) -> None:
         (tmp_path / f"{name}.jsonl").write_text(lines)
     specs = [f"{name}={tmp_path}/{name}.jsonl" for name in ("wiki", "web")]
     manifest = run(specs, tmp_path / "out", tokenizer="bytes", val_fraction=0)
-    assert manifest.counts["kept_by_source"] == {"wiki": 10, "web": 10}
+    assert {name: held["kept"] for name, held in manifest.counts["by_source"].items()} == {"wiki": 10, "web": 10}
     assert Shard(tmp_path / "out" / "train-000000.tar").table()["source"] == ["wiki"] * 10 + ["web"] * 10
 
 
@@ -230,6 +240,49 @@ def test_line_numbers_are_true_in_files_cut_into_spans(tmp_path: Path, monkeypat
     table = Shard(tmp_path / "out" / "train-000000.tar").table()
     assert table["line"] == [1, *range(3, 42)]
     assert table["id"] == [f"in.jsonl:{line}" for line in table["line"]]
+
+
+def test_quotas_cut_a_source_to_its_tokens_and_say_so(tmp_path: Path) -> None:
+    for name, start in (("wiki", 0), ("web", 500)):
+        lines = "".join(json.dumps({"text": english(start + k)}) + "\n" for k in range(30))
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+    specs = [f"{name}={tmp_path}/{name}.jsonl" for name in ("wiki", "web")]
+    whole = run(specs, tmp_path / "whole", tokenizer="bytes").counts["by_source"]
+    quota = whole["web"]["tokens"] // 2
+    cut = run(specs, tmp_path / "cut", tokenizer="bytes", max_tokens=f"web={quota}", keep_rejected=True).counts
+    assert cut["by_source"]["wiki"] == whole["wiki"]
+    assert quota * 0.8 < cut["by_source"]["web"]["tokens"] <= quota
+    assert cut["dropped"]["max_tokens"] == cut["by_source"]["web"]["dropped"]["max_tokens"] == 60 - cut["kept"]
+    assert list(verify_dataset(tmp_path / "cut")) == []
+    assert (tmp_path / "cut" / "rejected.jsonl").read_text().count("max_tokens") == 60 - cut["kept"]
+    with pytest.raises(ConfigError, match="did you mean 'web'"):
+        run(specs, tmp_path / "other", tokenizer="bytes", max_tokens="wep=5")
+
+
+def test_a_unit_of_many_parts_gives_the_same_shards_and_goes_on_after_the_parts_that_are_done(
+    inputs: list[str], built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.build.filtering.PART_CHARACTERS", 30_000)
+    monkeypatch.setattr("pipeline.build.filtering.BATCH_RECORDS", 7)
+    judged = 0
+    judge = Filter.judge
+
+    def failing(self: Filter, text: str, counts: Counts) -> Judged:
+        nonlocal judged
+        judged += 1
+        if judged == 200:
+            raise OSError(28, "No space left on device")
+        return judge(self, text, counts)
+
+    monkeypatch.setattr(Filter, "judge", failing)
+    with pytest.raises(OSError, match="No space"):
+        run(inputs, tmp_path / "out")
+    assert len(list((tmp_path / "out/.build/filter/000000").glob("0*"))) > 3
+    assert list(tmp_path.glob("out/*.tar")) == []
+    manifest = run(inputs, tmp_path / "out")
+    assert judged < 301 + 60
+    assert manifest.fingerprint == Manifest.read(built).fingerprint
+    assert digests(tmp_path / "out") == digests(built)
 
 
 def test_a_misspelt_setting_offers_the_nearest(inputs: list[str], tmp_path: Path) -> None:

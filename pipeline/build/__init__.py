@@ -1,14 +1,17 @@
 """Raw text -> shards. ``pipeline.build(...)`` runs a build; the modules below are its stages.
 
 recipe.py       what is asked for: every setting that decides a byte of the result
+definitions.py  what the names in it stood for
 plan.py         inputs + recipe -> units of work
 filtering.py    the filter unit: read, normalise, measure, judge, hash
-rules.py        measures + limits -> verdicts
-minhash.py dedup.py decontaminate.py    signatures -> verified duplicates
+parts.py        what it leaves on disk, part by part
+rules.py rule_files.py measures.py      measures + limits -> verdicts
+minhash.py dedup.py deduping.py earlier.py decontaminate.py    signatures -> verified duplicates
 tokenizing.py   the tokenize unit
+settling.py     training, validation, quotas
 writing.py      token counts -> layout -> shards
-engine.py       runs units: here, in processes, on Ray
-builder.py      the stages in order: the story of a build
+engine.py ray_engine.py    run units: here, in processes, on Ray
+builder.py finishing.py    the stages in order: the story of a build
 report.py tally.py progress.py preview.py    what was counted, and how it is shown
 """
 

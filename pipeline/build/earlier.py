@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from ..atomic import write_json
 from ..errors import ConfigError
+from .parts import read_json
 from .recipe import Recipe
 from .work import result_directory
 
 FOLDER = "signatures"
+_CHUNK = 1 << 16  # documents copied at a time
 
 
 def scheme_of(recipe: Recipe) -> dict[str, Any]:
@@ -22,37 +24,54 @@ def scheme_of(recipe: Recipe) -> dict[str, Any]:
     return {"ngram": recipe.ngram, "bands": recipe.bands, "rows": recipe.rows, "seed": recipe.seed, "version": 1}
 
 
-def save_signatures(work: Path, output: Path, recipe: Recipe) -> None:
-    """Keep hash and signature of every document that stayed, about 460 bytes each, in ``OUTPUT/signatures``."""
+def save_signatures(work: Path, output: Path, recipe: Recipe, before: int, stays: NDArray[np.bool_]) -> None:
+    """Keep hash and signature of every document that stays, about 460 bytes each, in ``OUTPUT/signatures``.
+
+    ``before``: documents of earlier builds, which come first in the work directory's arrays; ``stays``: bool, of ours.
+    Document k of these files has the key k in the shards.
+    """
     if (output / FOLDER).exists():
         return
-    kept = np.load(work / "dedup" / "kept.npy")
     width = recipe.bands * recipe.rows
+    rows = np.flatnonzero(stays)
     with result_directory(output / FOLDER) as directory:
-        np.save(directory / "hashes.npy", np.load(work / "dedup" / "hashes.npy")[kept])
-        signatures = np.zeros((0, width), np.uint32)
-        if len(kept):
-            signatures = np.memmap(work / "signatures.bin", np.uint32, "r", shape=(len(kept), width))[kept]
-        np.save(directory / "signatures.npy", signatures)
+        np.save(directory / "hashes.npy", np.load(work / "dedup" / "hashes.npy", mmap_mode="r")[rows])
+        shape = (len(rows), width)
+        kept = np.lib.format.open_memmap(directory / "signatures.npy", mode="w+", dtype=np.uint32, shape=shape)
+        if len(rows):
+            every = np.memmap(work / "signatures.bin", np.uint32, "r").reshape(-1, width)
+            for begin in range(0, len(rows), _CHUNK):
+                kept[begin : begin + _CHUNK] = every[before + rows[begin : begin + _CHUNK]]
+        kept.flush()
         write_json(directory / "scheme.json", scheme_of(recipe))
 
 
-def load_earlier(recipe: Recipe) -> tuple[int, NDArray[np.uint8], NDArray[np.uint32]]:
-    """Return how many documents the builds of ``--against`` hold, their hashes and their signatures.
+def earlier_folders(recipe: Recipe) -> list[Path]:
+    """Return the folders of signatures of ``--against``.
 
     Raises ``ConfigError`` for a build without signatures, or with signatures of another scheme, naming both values.
     """
-    hashes, signatures = [np.zeros((0, 16), np.uint8)], [np.zeros((0, recipe.bands * recipe.rows), np.uint32)]
+    folders = []
     for path in recipe.against:
         folder = Path(path) / FOLDER
         if not (folder / "scheme.json").exists():
             raise ConfigError(
                 f"{path}: keeps no signatures to dedup against; build it with dedup and without discarding them"
             )
-        scheme, ours = json.loads((folder / "scheme.json").read_text(encoding="utf-8")), scheme_of(recipe)
+        scheme, ours = read_json(folder / "scheme.json"), scheme_of(recipe)
         for field, value in ours.items():
             if scheme.get(field) != value:
                 raise ConfigError(f"{path}: its signatures have {field} {scheme.get(field)}, this build has {value}")
-        hashes.append(np.load(folder / "hashes.npy"))
-        signatures.append(np.load(folder / "signatures.npy", mmap_mode="r"))
-    return sum(map(len, hashes)), np.concatenate(hashes), np.concatenate(signatures)
+        folders.append(folder)
+    return folders
+
+
+def copy_rows(sources: Sequence[Path], target: Any) -> int:
+    """Append the rows of npy files to an open binary file, some at a time; return how many there were."""
+    rows = 0
+    for source in sources:
+        array = np.load(source, mmap_mode="r")
+        for begin in range(0, len(array), _CHUNK):
+            np.ascontiguousarray(array[begin : begin + _CHUNK]).tofile(target)
+        rows += len(array)
+    return rows

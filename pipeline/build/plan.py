@@ -198,7 +198,7 @@ def check_unchanged(old: Plan, new: Plan) -> None:
 def _comparable(plan: Plan) -> dict[str, Any]:
     inputs = {item.name: {k: v for k, v in asdict(item).items() if k not in ("name", "path")} for item in plan.inputs}
     return {
-        "recipe": plan.recipe.to_json(),
+        "recipe": plan.recipe.described(),
         "definitions": json.loads(json.dumps(plan.definitions)),
         "inputs": inputs,
         "order of inputs": [item.name for item in plan.inputs] if len(plan.inputs) == len(inputs) else None,

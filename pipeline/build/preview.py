@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from itertools import islice
 
 from ..text.documents import Document, Reader
-from .filtering import Counts, Filter
+from .filtering import Filter
 from .plan import make_plan
 from .recipe import Recipe
+from .tally import Counts, Histograms
 
 SAMPLE_DOCUMENTS = 1_000
 
@@ -19,15 +20,15 @@ def preview(specs: Sequence[str], recipe: Recipe) -> None:
     plan = make_plan(specs, recipe)
     size = sum(item.size for item in plan.inputs)
     print(f"{len(plan.inputs)} input files, {size / 1e6:,.1f} MB, {len(plan.units)} units of work")
-    loaded, counts = Filter(plan), Counts()
+    loaded = Filter(plan)
+    counts = Counts(Histograms(()))
     reasons: Counter[str] = Counter()
     each = -(-SAMPLE_DOCUMENTS // len(plan.inputs))
     for item in plan.inputs:
         reader = Reader(item.path, text_key=recipe.text_key, id_key=recipe.id_key, file=item.name)
         for record in islice(reader, each):
             if isinstance(record, Document):
-                reason = loaded.judge(record.text, counts)[2]
-                reasons[reason.split()[0] if reason else "kept"] += 1
+                reasons[loaded.judge(record.text, counts).rule or "kept"] += 1
             else:
                 reasons[f"unreadable: {record.reason}"] += 1
     total = reasons.total()

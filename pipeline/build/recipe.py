@@ -59,12 +59,13 @@ class Recipe:
     val_fraction: float = 0.005
     tokens_per_shard: int | None = None
     tokens_per_sample: int = 0
+    max_tokens: tuple[str, ...] = ()  # "web=5000000", or "5000000" for each source
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("rules", "language", "against", "decontaminate"):
+        for name in ("rules", "language", "against", "decontaminate", "max_tokens"):
             value = getattr(self, name)
-            parts = value.split(",") if isinstance(value, str) else value
+            parts = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int) else value
             object.__setattr__(self, name, tuple(str(part).strip() for part in parts or () if str(part).strip()))
         _between("val_fraction", self.val_fraction, 0, 1, open_end=True)
         _between("threshold", self.threshold, 0, 1)
@@ -78,10 +79,31 @@ class Recipe:
         _one_of("keep", self.keep, KEEP)
         _one_of("bos", self.bos, ("never", "always"))
         _one_of("eos", self.eos, ("never", "always"))
+        _ = self.quotas
+
+    @property
+    def quotas(self) -> dict[str, int]:
+        """The most tokens of each source; that of '' holds for every source without one of its own."""
+        found: dict[str, int] = {}
+        for entry in self.max_tokens:
+            source, _, number = entry.rpartition("=")
+            try:
+                found[source] = int(float(number))
+            except ValueError:
+                raise ConfigError(f"max_tokens {entry!r}: write SOURCE=NUMBER, or NUMBER for every source") from None
+            _whole(f"max_tokens of {source or 'each source'}", found[source], 0)
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as plain JSON, by field name."""
         return {name: list(item) if isinstance(item, tuple) else item for name, item in asdict(self).items()}
+
+    def described(self) -> dict[str, Any]:
+        """Return the settings with files by their names alone: where they lie says nothing of what they hold."""
+        value = self.to_json()
+        for name in ("rules", "against", "decontaminate"):
+            value[name] = [_name_of(entry) for entry in value[name]]
+        return value | {"tokenizer": _name_of(self.tokenizer), "lid_model": self.lid_model and _name_of(self.lid_model)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Recipe:
@@ -115,6 +137,10 @@ def read_config(path: str | Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: must map setting names to values, got {type(value).__name__}")
     return {str(name).replace("-", "_"): item for name, item in value.items()}
+
+
+def _name_of(entry: str) -> str:
+    return Path(entry).resolve().name if Path(entry).exists() else entry
 
 
 def _between(name: str, value: Any, low: float, high: float, *, open_end: bool = False) -> None:

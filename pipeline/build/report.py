@@ -10,7 +10,6 @@ from typing import Any
 
 from ..atomic import atomic_file
 from ..shards.manifest import Manifest
-from .plan import Plan
 from .progress import waterfall
 
 REPORT_NAME = "report.html"
@@ -62,13 +61,13 @@ fingerprint {{ fingerprint[:16] }}</div>
 """
 
 
-def write_report(output: Path, manifest: Manifest, plan: Plan) -> None:
+def write_report(output: Path, manifest: Manifest) -> None:
     """Write ``report.html``: equal manifests give equal bytes."""
     with atomic_file(output / REPORT_NAME) as file:
-        file.write(render(manifest, plan).encode("utf-8", "replace"))
+        file.write(render(manifest).encode("utf-8", "replace"))
 
 
-def render(manifest: Manifest, plan: Plan) -> str:
+def render(manifest: Manifest) -> str:
     """Return the page."""
     from jinja2 import Environment
 
@@ -82,8 +81,8 @@ def render(manifest: Manifest, plan: Plan) -> str:
         waterfall=waterfall(counts),
         splits=sorted(manifest.splits.items()),
         tables=[
-            ("Languages read", _top(counts["read_by_language"])),
-            ("Sources kept by the filters", _top(counts["kept_by_source"])),
+            ("Languages read", _top(_documents(counts["by_language"], "read"))),
+            ("Sources kept", _top(_documents(counts["by_source"], "kept"))),
             ("Lines cut", _top(counts["cut"])),
             (
                 "Sizes of duplicate clusters",
@@ -92,7 +91,7 @@ def render(manifest: Manifest, plan: Plan) -> str:
         ],
         plots=[_plot(name, histogram) for name, histogram in counts["histograms"].items()],
         samples=sorted(counts["samples"].items()),
-        recipe=sorted(plan.recipe.to_json().items()),
+        recipe=sorted(manifest.recipe["settings"].items()),
     )
 
 
@@ -105,6 +104,10 @@ def _cards(manifest: Manifest) -> list[tuple[str, str]]:
         (f"{counts['kept_characters'] / max(1, counts['characters']):.1%}", "characters past the filters"),
         (f"{sum(counts['bad'].values()):,}", "unreadable records"),
     ]
+
+
+def _documents(groups: dict[str, dict[str, Any]], name: str) -> dict[str, int]:
+    return {group: held[name] for group, held in groups.items()}
 
 
 def _top(counter: dict[str, int]) -> list[tuple[str, int]]:

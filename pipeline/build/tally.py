@@ -1,41 +1,181 @@
-"""The units' counts -> the build's counts. Sums, so the order of units does not matter."""
+"""What was counted. Each unit counts for itself; sums over units are the build's counts, in whatever order they came."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from .filtering import SAMPLES, unit_path
+import numpy as np
 
-_NUMBERS = ("read", "kept", "characters", "kept_characters")
-_COUNTERS = ("bad", "dropped", "cut", "read_by_language", "read_by_source", "kept_by_source")
+from .rule_files import Rule
+
+BINS = 40
+SAMPLES = 3  # documents shown in the report for each outcome
+SAMPLE_CHARACTERS = 600
+PASSED = ""  # the outcome of a document that no filter dropped
 
 
-def sum_counts(work: Path, units: Sequence[int]) -> dict[str, Any]:
-    """Return the summed counts of all filter units.
+class Flow:
+    """How many documents and characters met which outcome, by source and language.
 
-    ``read`` documents are those that were judged; ``bad`` records gave none. ``dropped`` counts by rule, ``histograms``
-    holds bins of each measure, ``samples`` the first few texts of each verdict, ``hashes`` the sha256 of each span read.
+    >>> flow = Flow()
+    >>> flow.add("web", "en", "words", 10), flow.add("web", "de", "words", 5)
+    (None, None)
+    >>> flow.by("outcome")
+    {'words': [2, 15]}
     """
-    total: dict[str, Any] = dict.fromkeys(_NUMBERS, 0)
-    counters: dict[str, Counter[str]] = {name: Counter() for name in _COUNTERS}
+
+    FIELDS = ("source", "language", "outcome")
+
+    def __init__(self, rows: Iterable[Sequence[Any]] = ()) -> None:
+        self._held: dict[tuple[str, str, str], list[int]] = {}
+        for source, language, outcome, *numbers in rows:
+            self.add(source, language, outcome, numbers[1], documents=numbers[0])
+
+    def add(self, source: str, language: str, outcome: str, characters: int, *, documents: int = 1) -> None:
+        held = self._held.setdefault((source, language, outcome), [0, 0])
+        held[0] += documents
+        held[1] += characters
+
+    def update(self, other: Flow) -> None:
+        for (source, language, outcome), (documents, characters) in other._held.items():
+            self.add(source, language, outcome, characters, documents=documents)
+
+    def by(self, *names: str) -> dict[Any, list[int]]:
+        """Sum ``[documents, characters]`` by one field, or by the tuple of several."""
+        places = [self.FIELDS.index(name) for name in names]
+        sums: dict[Any, list[int]] = {}
+        for key, (documents, characters) in sorted(self._held.items()):
+            held = sums.setdefault(key[places[0]] if len(places) == 1 else tuple(key[p] for p in places), [0, 0])
+            held[0] += documents
+            held[1] += characters
+        return sums
+
+    def to_json(self) -> list[list[Any]]:
+        return [[*key, *numbers] for key, numbers in sorted(self._held.items())]
+
+
+class Histograms:
+    """Documents by the value of each measure, in fixed bins around its limits, so that they can be summed."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._tops: dict[str, float] = {}
+        self._limits: dict[str, list[float]] = {}
+        self._counts: dict[str, np.ndarray] = {}
+        for rule in rules:
+            limits = [limit for limit in (rule.min, rule.max) if np.isfinite(limit)]
+            self._limits[rule.name] = limits
+            top = max([2 * limit for limit in limits if limit > 0], default=1.0)
+            self._tops[rule.name] = 1.0 if "ratio" in rule.name or "score" in rule.name else top
+            self._counts[rule.name] = np.zeros(BINS, np.int64)
+
+    def add(self, measured: Sequence[Mapping[str, float]]) -> None:
+        """Count a batch of documents by what was measured of each; NaN is in no bin, what lies beyond in the last."""
+        for name, top in self._tops.items():
+            values = np.array([row[name] for row in measured if name in row])
+            values = values[~np.isnan(values)]
+            bins = np.clip(values * (BINS / top), 0, BINS - 1).astype(np.int64)
+            self._counts[name] += np.bincount(bins, minlength=BINS)
+
+    def to_json(self) -> dict[str, dict[str, Any]]:
+        return {
+            name: {"top": top, "limits": self._limits[name], "counts": self._counts[name].tolist()}
+            for name, top in self._tops.items()
+        }
+
+
+@dataclass(slots=True)
+class Counts:
+    """What one part of a filter unit counted."""
+
+    histograms: Histograms
+    flow: Flow = field(default_factory=Flow)
+    bad: Counter[str] = field(default_factory=Counter)
+    bad_by_source: Counter[str] = field(default_factory=Counter)
+    cut: Counter[str] = field(default_factory=Counter)
+    samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    read_characters: int = 0  # as read, before normalising and cutting
+    records: int = 0  # consumed, bad ones included
+    kept: int = 0
+
+    def sample(self, outcome: str, id: str, text: str, reason: str | None) -> None:
+        """Keep the first few documents of each outcome, to be shown."""
+        samples = self.samples.setdefault(outcome or "kept", [])
+        if len(samples) < SAMPLES:
+            samples.append({"id": id[:200], "text": text[:SAMPLE_CHARACTERS], "reason": reason})
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "histograms": self.histograms.to_json(),
+            "flow": self.flow.to_json(),
+            "bad": dict(self.bad),
+            "bad_by_source": dict(self.bad_by_source),
+            "cut": dict(self.cut),
+            "samples": self.samples,
+            "read_characters": self.read_characters,
+            "records": self.records,
+            "kept": self.kept,
+        }
+
+
+def sum_filter_counts(parts: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], Flow]:
+    """Sum the counts of all filter parts.
+
+    ``read`` documents were judged; ``bad`` records gave none; ``dropped`` counts by rule, ``cut`` counts lines,
+    ``histograms`` holds bins of each measure and ``samples`` the first few texts of each verdict.
+    """
+    flow = Flow()
+    counters: dict[str, Counter[str]] = {name: Counter() for name in ("bad", "bad_by_source", "cut")}
     histograms: dict[str, dict[str, Any]] = {}
     samples: dict[str, list[Any]] = {}
-    hashes = []
-    for unit in units:
-        counts = json.loads((unit_path(work, unit) / "counts.json").read_text(encoding="utf-8"))
-        for name in _NUMBERS:
-            total[name] += counts[name]
+    characters = 0
+    for part in parts:
+        flow.update(Flow(part["flow"]))
+        characters += part["read_characters"]
         for name, counter in counters.items():
-            counter.update(counts[name])
-        for name, histogram in counts["histograms"].items():
-            held = histograms.setdefault(name, {**histogram, "counts": [0] * len(histogram["counts"])})
+            counter.update(part[name])
+        for name, histogram in part["histograms"].items():
+            held = histograms.setdefault(name, {**histogram, "counts": [0] * BINS})
             held["counts"] = [a + b for a, b in zip(held["counts"], histogram["counts"], strict=True)]
-        for name, found in counts["samples"].items():
+        for name, found in part["samples"].items():
             samples[name] = (samples.get(name, []) + found)[:SAMPLES]
-        hashes.append([span["sha256"] for span in counts["spans"]])
-    total["passed_filters"] = total.pop("kept")
-    return {**total, **counters, "histograms": histograms, "samples": samples, "hashes": hashes}
+    outcomes = flow.by("outcome")
+    passed = outcomes.pop(PASSED, [0, 0])
+    counts = {
+        "read": passed[0] + sum(documents for documents, _ in outcomes.values()),
+        "characters": characters,
+        "passed_filters": passed[0],
+        "kept_characters": passed[1],
+        "dropped": {name: documents for name, (documents, _) in outcomes.items()},
+        "dropped_characters": {name: size for name, (_, size) in outcomes.items()},
+        "histograms": histograms,
+        "samples": samples,
+        **counters,
+    }
+    return counts, flow
+
+
+def by_group(name: str, filtered: Flow, final: Flow, tokens: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+    """Return, for each source or language, what became of its documents; its numbers add up to those read.
+
+    ``filtered`` holds the outcomes of the filters, ``final`` what became of those that passed: "exact" or "near"
+    duplicates, "max_tokens", "kept".
+    """
+    groups: dict[str, dict[str, Any]] = {}
+    for (group, outcome), (documents, characters) in filtered.by(name, "outcome").items():
+        held = groups.setdefault(group, {"read": 0, "characters": 0, "dropped": {}, "kept": 0, "tokens": 0})
+        held["read"] += documents
+        held["characters"] += characters
+        if outcome != PASSED:
+            held["dropped"][outcome] = documents
+    for (group, outcome), (documents, _) in final.by(name, "outcome").items():
+        if outcome == "kept":
+            groups[group]["kept"] = documents
+            groups[group]["tokens"] = tokens.get(group, 0)
+        elif outcome in ("exact", "near"):
+            groups[group].setdefault("duplicates", {})[outcome] = documents
+        else:
+            groups[group]["dropped"][outcome] = documents
+    return groups

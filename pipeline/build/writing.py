@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from ..atomic import write_json
 from ..shards.manifest import ShardInfo
 from ..shards.writer import write_shard
+from .parts import Origins, all_parts, column_values, part_slice, read_json
 from .plan import load_plan
-from .tokenizing import load_build_tokenizer, read_column, survivors, tokens_path, unit_slice
+from .settling import OVER, SPLITS
+from .tokenizing import load_build_tokenizer, survivors, token_lengths, tokens_path
 
 TOKENS_PER_SHARD = 64_000_000  # 128 MB of uint16: large enough for object stores, small enough to shuffle by
 SHARDS_WANTED = 16  # a smaller dataset is still cut into so many, to shuffle well, while they hold this many documents:
@@ -34,14 +36,6 @@ class ShardPlan:
     @property
     def name(self) -> str:
         return f"{self.split}-{self.number:06d}.tar"
-
-
-def split_of(hashes: NDArray[np.uint8], val_fraction: float) -> NDArray[np.bool_]:
-    """Return which documents belong to validation: those whose content's hash falls below the fraction.
-
-    ``hashes``: uint8 ``[n, 16]``. The order of the input and what else it holds do not matter.
-    """
-    return hashes[:, :8].copy().view("<u8")[:, 0] < np.uint64(min(val_fraction * 2.0**64, 2.0**64 - 2048))
 
 
 def lay_out(lengths: NDArray[np.int64], split: str, tokens_per_shard: int | None) -> list[ShardPlan]:
@@ -63,86 +57,85 @@ def lay_out(lengths: NDArray[np.int64], split: str, tokens_per_shard: int | None
     return [ShardPlan(split, k, a, b) for k, (a, b) in enumerate(itertools.pairwise(bounds))]
 
 
-def write_unit(work: Path, output: Path, units: int, shard: ShardPlan) -> ShardInfo:
-    """Write one shard and, beside the work, its entry for the manifest."""
+def write_unit(work: Path, output: Path, shard: ShardPlan) -> ShardInfo:
+    """Write one shard and, in the work directory, its entry for the manifest."""
     recipe = load_plan(work).recipe
-    parts, table, keys = [], _Table(), []
-    lengths: list[NDArray[np.int64]] = []
     dtype = load_build_tokenizer(work).dtype
-    for unit, chosen, ordinals in _members(work, units, shard):
-        sizes = np.load(tokens_path(work, unit) / "lengths.npy")
-        tokens = np.fromfile(tokens_path(work, unit) / "tokens.bin", dtype=dtype)
-        parts.append(tokens[np.repeat(chosen, sizes)])
+    tokens, keys, table = [np.zeros(0, dtype)], [], _Table(work)
+    lengths: list[NDArray[np.int64]] = []
+    for part, chosen, ordinals in _members(work, shard):
+        sizes = token_lengths(work, part)
+        held = np.fromfile(tokens_path(work, part) / "tokens.bin", dtype=dtype)
+        tokens.append(held[np.repeat(chosen, sizes)])
         lengths.append(sizes[chosen])
         keys += [f"{ordinal:012d}" for ordinal in ordinals.tolist()]
-        table.extend(work, unit, chosen)
+        table.extend(part, chosen)
     info = write_shard(
         output / shard.name,
-        tokens=np.concatenate(parts).astype(dtype, copy=False),
+        tokens=np.concatenate(tokens),
         lengths=np.concatenate(lengths),
         keys=keys,
         table=table.columns,
         tokens_per_sample=recipe.tokens_per_sample,
     )
-    write_json(work / "shards" / f"{shard.name}.json", {name: getattr(info, name) for name in info.__slots__})
+    write_json(_note(work, shard), {name: getattr(info, name) for name in info.__slots__})
     return info
 
 
-def _members(work: Path, units: int, shard: ShardPlan) -> Iterable[tuple[int, NDArray[np.bool_], NDArray[np.int64]]]:
-    """Yield, for each unit with documents of this shard, which of its survivors they are, and their ordinals."""
-    in_val = np.load(work / "dedup" / "in_val.npy", mmap_mode="r")
-    seen = kept_before = 0
-    for unit in range(units):
-        kept = survivors(work, unit)
-        mine = np.asarray(in_val[unit_slice(work, unit)][kept]) == (shard.split == "val")
-        count = int(mine.sum())
-        if count and seen < shard.last and seen + count > shard.first:
-            places = seen + np.cumsum(mine) - 1
-            chosen = mine & (places >= shard.first) & (places < shard.last)
-            yield unit, chosen, kept_before + np.flatnonzero(chosen)
-        seen += count
-        kept_before += len(mine)
+def _members(work: Path, shard: ShardPlan) -> Iterator[tuple[int, NDArray[np.bool_], NDArray[np.int64]]]:
+    """Yield, for each part with documents of this shard, which of its survivors they are, and their ordinals."""
+    split = np.load(work / "settled" / "split.npy", mmap_mode="r")
+    seen = survivors_before = ordinals_before = 0
+    for part in range(len(all_parts(work))):
+        count = len(token_lengths(work, part))
+        places = np.asarray(split[survivors_before : survivors_before + count])
+        mine = places == SPLITS.index(shard.split)
+        numbers = seen + np.cumsum(mine) - 1
+        chosen = mine & (numbers >= shard.first) & (numbers < shard.last)
+        ordinals = ordinals_before + np.cumsum(places != OVER) - 1
+        if chosen.any():
+            yield part, chosen, ordinals[chosen]
+        seen += int(mine.sum())
+        survivors_before += count
+        ordinals_before += int((places != OVER).sum())
 
 
 class _Table:
-    """Columns of provenance, gathered unit by unit."""
+    """Columns of provenance, gathered part by part."""
 
-    def __init__(self) -> None:
-        names = ("id", "file", "line", "source", "language", "score", "hash", "cluster_size")
-        self.columns: dict[str, list[Any]] = {name: [] for name in names}
+    COLUMNS = ("id", "file", "line", "source", "language", "score", "hash", "cluster_size")
 
-    def extend(self, work: Path, unit: int, chosen: NDArray[np.bool_]) -> None:
-        from ..text.documents import made_id
+    def __init__(self, work: Path) -> None:
+        self.columns: dict[str, list[Any]] = {name: [] for name in self.COLUMNS}
+        self._work = work
 
-        plan = load_plan(work)
-        rows = np.flatnonzero(survivors(work, unit))[chosen]
-        everywhere = rows + unit_slice(work, unit).start
-        batches = [batch.to_pydict() for batch in read_column(work, unit, "id", "span", "line", "language", "score")]
-        values = {name: [v for batch in batches for v in batch[name]] for name in (batches[0] if batches else {})}
-        first_lines = np.load(work / "dedup" / "first_lines.npy", allow_pickle=False)
-        spans = plan.units[unit]
-        offset = sum(len(each) for each in plan.units[:unit])
+    def extend(self, part: int, chosen: NDArray[np.bool_]) -> None:
+        """Add the survivors of a part that were chosen."""
+        work, add = self._work, self.columns
+        rows = np.flatnonzero(survivors(work, part))[chosen]
+        everywhere = rows + part_slice(work, part).start
+        origins = Origins(work, part)
+        values = column_values(work, part, ["language", "score"])
         hashes = np.load(work / "dedup" / "hashes.npy", mmap_mode="r")[everywhere]
         sizes = np.load(work / "dedup" / "cluster_size.npy", mmap_mode="r")[everywhere]
-        add = self.columns
-        for row, digest, size in zip(rows.tolist(), hashes, sizes.tolist(), strict=True):
-            item = plan.inputs[spans[values["span"][row]].input]
-            line = values["line"][row] + int(first_lines[offset + values["span"][row]])
-            add["id"].append(values["id"][row] or made_id(item.name, line))
-            add["file"].append(item.name)
-            add["line"].append(line)
-            add["source"].append(item.source)
+        for row in rows.tolist():
+            origin = origins[row]
+            add["id"].append(origin.id)
+            add["file"].append(origin.file)
+            add["line"].append(origin.line)
+            add["source"].append(origin.source)
             add["language"].append(values["language"][row])
             add["score"].append(round(values["score"][row], 4))
-            add["hash"].append(bytes(digest).hex())
-            add["cluster_size"].append(size)
+        add["hash"] += [digest.tobytes().hex() for digest in hashes]
+        add["cluster_size"] += sizes.tolist()
+
+
+def _note(work: Path, shard: ShardPlan) -> Path:
+    return work / "shards" / f"{shard.name}.json"
 
 
 def shard_written(work: Path, output: Path, shard: ShardPlan) -> ShardInfo | None:
     """Return the entry of a shard that is there already, or None."""
-    import json
-
-    note = work / "shards" / f"{shard.name}.json"
-    if not note.exists() or not (output / shard.name).exists():
+    if not _note(work, shard).exists() or not (output / shard.name).exists():
         return None
-    return ShardInfo(**json.loads(note.read_text(encoding="utf-8")))
+    return ShardInfo(**read_json(_note(work, shard)))

@@ -1,0 +1,47 @@
+"""What the names in a recipe stood for when a build began, so that a rule file or model that changed is noticed."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from filters.language import LanguageIdentifier
+
+from ..errors import ConfigError
+from ..shards.manifest import Manifest
+from .recipe import Recipe
+from .rules import load_rules
+from .tokenizing import load_spec
+
+
+def definitions_of(recipe: Recipe) -> dict[str, Any]:
+    """Return the contents behind the names in a recipe as plain JSON: limits, hashes, fingerprints.
+
+    What cannot be found or loaded raises ``ConfigError`` here, before any work is done.
+    """
+    from ..text.documents import find_inputs
+
+    model = LanguageIdentifier(recipe.lid_model).path
+    evaluation = find_inputs(recipe.decontaminate) if recipe.decontaminate else []
+    return {
+        "rules": load_rules([*recipe.rules, *(["dedup_lines"] if recipe.dedup_lines else [])]).describe(),
+        "language_model": {"name": model.name, "sha256": _sha256(model)},
+        "against": {Path(path).resolve().name: Manifest.read(path).fingerprint for path in recipe.against},
+        "decontaminate": {file.name: _sha256(file.path) for file in evaluation},
+        "tokenizer": _tokenizer_hash(recipe.tokenizer),
+    }
+
+
+def _tokenizer_hash(spec: str) -> str | None:
+    """Return the hash of a tokenizer's definition, None for one that is yet to be trained."""
+    if spec.startswith("train:"):
+        if not spec[6:].isdigit():
+            raise ConfigError(f"tokenizer {spec!r}: train: needs a vocabulary size, as in train:32000")
+        return None
+    return load_spec(spec).sha256
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,202 @@
+"""What the filter stage leaves on disk: units hold parts, and every later stage works part by part.
+
+    filter/000012/0000/     a part: some documents of unit 12, in input order
+        documents.arrow     those that passed: text, id, span, line, language, score, characters
+        hashes.bin          uint8 [passed, 16], the hash of each text
+        signatures.bin      uint32 [passed, permutations], its MinHash signature
+        rejected.jsonl      what could not be read, and what was dropped (with --keep-rejected)
+        counts.json         everything counted
+    filter/000012/done.json the unit is done: its parts, and lines and hashes of its spans
+
+A unit is what can be read by itself; a part is bounded by its text, so that a large compressed file, which can only be
+read from its start, neither needs memory for all of it nor loses all of it to a kill.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..atomic import write_json
+from ..text.records import made_id
+from .minhash import MinHasher, text_hashes
+from .plan import Plan, load_plan
+
+DONE = "done.json"
+PARTS = "parts.json"
+_ROWS = 512  # documents hashed and written together
+_CHARACTERS = 1 << 22  # or fewer, when they hold so much text
+
+
+class Row(NamedTuple):
+    """A document that passed the filters."""
+
+    text: str
+    id: str
+    span: int
+    line: int
+    language: str
+    score: float
+    characters: int
+
+
+class PartWriter:
+    """Writes the documents of a part, a batch at a time."""
+
+    def __init__(self, directory: Path, hasher: MinHasher | None) -> None:
+        import pyarrow as pa
+
+        fields = {"text": pa.large_string(), "id": pa.string(), "span": pa.int32(), "line": pa.int64()}
+        more = {"language": pa.string(), "score": pa.float32(), "characters": pa.int64()}
+        self._schema = pa.schema(fields | more)
+        self._directory = directory
+        self._hasher = hasher
+        self._rows: list[Row] = []
+        self._held = 0
+
+    def __enter__(self) -> PartWriter:
+        import pyarrow as pa
+
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        self._arrow = pa.ipc.new_file(str(self._directory / "documents.arrow"), self._schema, options=options)
+        self._hashes = open(self._directory / "hashes.bin", "wb")
+        self._signatures = open(self._directory / "signatures.bin", "wb")
+        return self
+
+    def add(self, row: Row) -> None:
+        self._rows.append(row)
+        self._held += row.characters
+        if len(self._rows) >= _ROWS or self._held >= _CHARACTERS:
+            self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if not self._rows:
+            return
+        columns = list(zip(*self._rows, strict=True))
+        texts = list(columns[0])
+        text_hashes(texts).tofile(self._hashes)
+        if self._hasher is not None:
+            self._hasher.signatures(texts).tofile(self._signatures)
+        arrays = [pa.array(column, type=kind) for column, kind in zip(columns, self._schema.types, strict=True)]
+        self._arrow.write_batch(pa.record_batch(arrays, schema=self._schema))
+        self._rows, self._held = [], 0
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        try:
+            if kind is None:
+                self._flush()
+        finally:
+            self._arrow.close()
+            self._hashes.close()
+            self._signatures.close()
+
+
+def unit_path(work: Path, number: int) -> Path:
+    return work / "filter" / f"{number:06d}"
+
+
+def finished_parts(folder: Path) -> int:
+    """Return how many parts of a unit are there; they are written in order."""
+    return next(number for number in range(1 << 30) if not (folder / f"{number:04d}").exists())
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def list_parts(work: Path, plan: Plan) -> None:
+    """Write what the finished units hold: every part, and for every span its first line and hash."""
+    parts, first_lines, digests = [], [], []
+    lines: dict[int, int] = {}  # of each input, before the span at hand
+    for number, unit in enumerate(plan.units):
+        done = read_json(unit_path(work, number) / DONE)
+        parts += [[number, part] for part in range(done["parts"])]
+        befores, hashes = [], []
+        for span, found in itertools.zip_longest(unit, done["spans"]):
+            befores.append(lines.get(span.input, 0))
+            lines[span.input] = befores[-1] + (found["lines"] if found else 0)
+            hashes.append(found["sha256"] if found else None)
+        first_lines.append(befores)
+        digests.append(hashes)
+    write_json(work / PARTS, {"parts": parts, "first_lines": first_lines, "sha256": digests})
+
+
+@functools.lru_cache(maxsize=2)
+def _listed(work: Path, mtime_ns: int) -> dict[str, Any]:
+    return read_json(work / PARTS)
+
+
+def listed(work: Path) -> dict[str, Any]:
+    """Return what ``list_parts`` wrote, read once in each process."""
+    return _listed(work, (work / PARTS).stat().st_mtime_ns)
+
+
+def all_parts(work: Path) -> list[list[int]]:
+    """Return ``[unit, number within it]`` of every part, in input order."""
+    return listed(work)["parts"]
+
+
+def part_path(work: Path, part: int) -> Path:
+    """Return the directory of a part, by its place among all parts."""
+    unit, number = all_parts(work)[part]
+    return unit_path(work, unit) / f"{number:04d}"
+
+
+def part_slice(work: Path, part: int) -> slice:
+    """Return where a part's documents stand among those of all parts."""
+    starts = np.load(work / "dedup" / "starts.npy", mmap_mode="r")
+    return slice(int(starts[part]), int(starts[part + 1]))
+
+
+def read_columns(work: Path, part: int, *names: str) -> Iterator[Any]:
+    """Yield the record batches of a part's documents, with only the columns named, in that order."""
+    import pyarrow as pa
+
+    with pa.memory_map(str(part_path(work, part) / "documents.arrow")) as source:
+        schema = pa.ipc.open_file(source).schema
+        options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in names])
+        reader = pa.ipc.open_file(source, options=options)
+        for batch in range(reader.num_record_batches):
+            yield reader.get_batch(batch).select(list(names))
+
+
+def column_values(work: Path, part: int, names: Sequence[str]) -> dict[str, list[Any]]:
+    """Return whole columns of a part as lists."""
+    values: dict[str, list[Any]] = {name: [] for name in names}
+    for batch in read_columns(work, part, *names):
+        for name in names:
+            values[name] += batch.column(name).to_pylist()
+    return values
+
+
+class Origin(NamedTuple):
+    """Where a document came from."""
+
+    id: str
+    file: str
+    line: int
+    source: str
+
+
+class Origins:
+    """Where the documents of a part came from, by row; lines are those of whole files."""
+
+    def __init__(self, work: Path, part: int) -> None:
+        self._plan = load_plan(work)
+        self._unit = all_parts(work)[part][0]
+        self._first_lines = listed(work)["first_lines"][self._unit]
+        self._values = column_values(work, part, ["id", "span", "line"])
+
+    def __getitem__(self, row: int) -> Origin:
+        span = self._values["span"][row]
+        item = self._plan.inputs[self._plan.units[self._unit][span].input]
+        line = self._values["line"][row] + self._first_lines[span]
+        return Origin(self._values["id"][row] or made_id(item.name, line), item.name, line, item.source)
