@@ -20,8 +20,9 @@ class ShardDataset(Stream):
     """The tokens of a dataset directory, of shards by braces, glob, list or URL, or of plain webdataset tars.
 
     ``split`` names the split of a directory. ``epochs`` bounds the stream (None: endless). ``verify=True`` hashes
-    each shard before its first use. At most ``max_open_shards`` are open at a time. Tars without an index are scanned
-    once; the index is kept beside them or in ``cache_dir``. Remote shards (``s3://``, ``gs://``, ``https://``, ...) are
+    each shard before its first use. At most ``max_open_shards`` are open at a time (default: half
+    of the files that the process may open). Tars without an index are scanned once; the index is kept beside them or in
+    ``cache_dir``. Remote shards (``s3://``, ``gs://``, ``https://``, ...) are
     downloaded whole when they are needed and somewhat ahead, hashed, and kept in ``cache_dir`` (default:
     ``$SHARDWRIGHT_CACHE``, else the user's cache directory), of which they take at most ``cache_limit`` bytes (default:
     all but a tenth of the disk); all processes of a machine share it. ``storage_options`` go to fsspec. ``eos_id`` pads
@@ -38,7 +39,7 @@ class ShardDataset(Stream):
         *,
         epochs: int | None = None,
         verify: bool = False,
-        max_open_shards: int = 512,
+        max_open_shards: int | None = None,
         cache_dir: str | None = None,
         cache_limit: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -46,6 +47,8 @@ class ShardDataset(Stream):
     ) -> None:
         if epochs is not None:
             check_integer("epochs", epochs, least=1)
+        if max_open_shards is None:
+            max_open_shards = _default_open_shards()
         check_integer("max_open_shards", max_open_shards, least=1)
         data = ShardFiles(
             source,
@@ -123,3 +126,17 @@ def mix(
     schedule = tuple((place, exact_weights(shares, list(data))) for place, shares in steps)
     limit = min(source._plan.max_open_shards for source in sources.values())
     return Stream(Plan(data=MixedData(data), weights=schedule, max_open_shards=limit))
+
+
+def _default_open_shards() -> int:
+    """Return half of the files that this process may open, from 64 to 16,384.
+
+    A shard that stays open costs nothing; one that must be opened anew for each of its documents, some 20 us.
+    """
+    try:
+        import resource
+
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    except ImportError:  # not a Unix system
+        allowed = 1024
+    return max(64, min(allowed // 2 if allowed > 0 else 16_384, 16_384))

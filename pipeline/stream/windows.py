@@ -73,13 +73,14 @@ class ShardPool:
         try:
             parts = [views[shard][begin:end] for shard, begin, end in zip(shards, begins, ends, strict=True)]
         except KeyError:  # some are not open, or were closed for others
+            # What is open is held on to first: opening the others may close it.
             needed = set(shards)
-            missing = {number: self._tokens(number) for number in needed - set(views)}
-            views = {number: view for number, view in views.copy().items() if number in needed}
-            views |= {number: tokens.data for number, tokens in missing.items()}
+            held = {number: view for number in needed if (view := views.get(number)) is not None}
+            missing = {number: self._tokens(number) for number in needed - set(held)}
+            views = held | {number: tokens.data for number, tokens in missing.items()}
             self._keep(missing)
             parts = [views[shard][begin:end] for shard, begin, end in zip(shards, begins, ends, strict=True)]
-        if len(self.views) >= self._limit:  # nothing closes before that, so nobody asks who was used when
+        if len(self.views) > self._limit // 2:  # nothing closes long after that, so nobody asks who was used when
             self._tick += 1
             self._used.update(dict.fromkeys(shards, self._tick))
         return parts
@@ -94,9 +95,10 @@ class ShardPool:
             for number, tokens in opened.items():
                 self.views.setdefault(number, tokens.data)  # pages of the older map are known to the process already
                 self._used[number] = self._tick
-            over = len(self.views) - self._limit
-            if over > 0:
-                for number in sorted(self.views, key=lambda number: self._used.get(number, 0))[:over]:
+            if len(self.views) > self._limit:
+                # Some more than must go, so that the next few find room without a search for the oldest.
+                closing = len(self.views) - self._limit + self._limit // 8
+                for number in sorted(self.views, key=lambda number: self._used.get(number, 0))[:closing]:
                     del self.views[number]
 
 
