@@ -59,7 +59,7 @@ def test_a_stream_that_differs_from_call_to_call_is_found_out() -> None:
         call = next(calls)
         return source().pack(16).map(lambda sample: {**sample, "call": call})
 
-    with pytest.raises(AssertionError, match="'call': 1 instead of 0"):
+    with pytest.raises(AssertionError, match="'call': 2 instead of 0"):
         pipeline.assert_resumes(make)
 
 

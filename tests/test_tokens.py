@@ -22,6 +22,7 @@ from pipeline.text.encoders import ENCODERS, FAST, Definition, fastest_equal
 from pipeline.text.hostile import STRINGS, proof_texts
 from pipeline.text.tokens import END_OF_TEXT, Tokenizer, load_tokenizer, train_tokenizer
 
+ROOT = Path(__file__).resolve().parents[1]
 CORPUS = [
     "It's the first of many texts, and they're all about 1234 numbers, words & punctuation!\n\nNew paragraph.",
     "Größe, naïveté, déjà vu; Ελληνικά και русский язык.\n\tIndented\n\t\ttwice",
@@ -296,7 +297,12 @@ def test_training_twice_gives_the_same_bytes_on_any_number_of_threads(trained: T
     )
     for setting in ({"TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "1"}, {"RAYON_NUM_THREADS": "3"}):
         run = subprocess.run(
-            [sys.executable, "-c", code], env={**os.environ, **setting}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env={**os.environ, **setting},
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert run.stdout.strip() == trained.sha256
 
