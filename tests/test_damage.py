@@ -1,0 +1,114 @@
+"""The stream never ends early: what was cut, swapped or damaged raises a named error when its shard is opened."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import pipeline
+from pipeline.errors import CorruptShardError, ManifestError, ShardError, TruncatedShardError
+from tests.shard_samples import make_documents, write_dataset
+
+BLOCK = 512
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    write_dataset(tmp_path / "data", [make_documents(12, seed=n) for n in range(4)])
+    return tmp_path / "data"
+
+
+def overwrite(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def cut(path: Path, size: int) -> None:
+    with path.open("r+b") as file:
+        file.truncate(size)
+
+
+def member_boundary(path: Path) -> None:
+    raw = path.read_bytes()
+    offset = BLOCK
+    while raw[offset + 257 : offset + 262] != b"ustar" or offset < len(raw) // 3:
+        offset += BLOCK
+    cut(path, offset)
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "cut at a member boundary": member_boundary,
+    "cut in a header": lambda path: cut(path, path.stat().st_size // 2 // BLOCK * BLOCK + 100),
+    "cut in the footer": lambda path: cut(path, path.stat().st_size - 1600),
+    "without its end blocks": lambda path: cut(path, path.stat().st_size - 1024),
+    "of no bytes": lambda path: cut(path, 0),
+    "longer than it was": lambda path: overwrite(path, path.stat().st_size, bytes(BLOCK)),
+    "with a zeroed footer": lambda path: overwrite(path, path.stat().st_size - 2048, bytes(1024)),
+    "swapped for another": lambda path: shutil.copy(path.with_name("train-000001.tar"), path),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_shard_that_disagrees_with_the_manifest_raises_and_is_named(dataset: Path, damage: str) -> None:
+    DAMAGES[damage](dataset / "train-000002.tar")
+    stream = pipeline.ShardDataset(dataset, epochs=1).shuffle().pack(8).batch(2)
+    with pytest.raises(ShardError, match=r"train-000002\.tar"):
+        list(stream)
+
+
+def test_the_kind_of_error_tells_a_cut_from_a_stranger(dataset: Path) -> None:
+    DAMAGES["cut at a member boundary"](dataset / "train-000000.tar")
+    with pytest.raises(TruncatedShardError):
+        next(iter(pipeline.ShardDataset(dataset).pack(8)))
+    shutil.copy(dataset / "train-000001.tar", dataset / "train-000000.tar")
+    with pytest.raises(ManifestError):
+        next(iter(pipeline.ShardDataset(dataset).pack(8)))
+
+
+def test_a_flipped_byte_is_found_before_the_first_use_when_asked_to_verify(dataset: Path) -> None:
+    path = dataset / "train-000003.tar"
+    at = BLOCK + 130
+    overwrite(path, at, bytes([path.read_bytes()[at] ^ 1]))
+    list(pipeline.ShardDataset(dataset, epochs=1).pack(8))  # the payload is not looked at otherwise
+    with pytest.raises(CorruptShardError, match=r"train-000003\.tar: sha256"):
+        list(pipeline.ShardDataset(dataset, epochs=1, verify=True).shuffle().pack(8))
+
+
+def test_a_shard_that_is_gone_is_named(dataset: Path) -> None:
+    (dataset / "train-000001.tar").unlink()
+    with pytest.raises((FileNotFoundError, ShardError), match=r"train-000001\.tar"):
+        list(pipeline.ShardDataset(dataset, epochs=1).pack(8))
+
+
+def test_a_dataset_without_its_manifest_is_not_streamed(dataset: Path) -> None:
+    manifest = dataset / "manifest.json"
+    manifest.unlink()
+    for shard in dataset.glob("*.tar"):
+        shard.unlink()
+    with pytest.raises(ManifestError, match="no complete dataset"):
+        pipeline.ShardDataset(dataset)
+
+
+@pytest.mark.parametrize("world_size", [1, 5])
+def test_empty_shards_one_document_shards_and_fewer_shards_than_ranks(tmp_path: Path, world_size: int) -> None:
+    shards = [[], make_documents(1, seed=1), [], make_documents(20, seed=2), make_documents(1, seed=3)]
+    write_dataset(tmp_path / "data", shards)
+    tokens = sorted(t for shard in shards for document in shard for t in document.tolist())
+    seen, counts = [], []
+    for rank in range(world_size):
+        batches = list(
+            pipeline.ShardDataset(tmp_path / "data", epochs=1)
+            .shuffle(window=1)
+            .pack(4)
+            .shard(rank, world_size)
+            .batch(2)
+        )
+        counts.append(len(batches))
+        for batch in batches:
+            seen += batch["input_ids"].flatten().tolist()
+    assert len(set(counts)) == 1
+    assert sorted(t for t in seen if t) == [t for t in tokens if t]

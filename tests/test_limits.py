@@ -1,0 +1,118 @@
+"""Memory stays flat, and an interrupted process leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.shard_samples import make_documents, write_dataset
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("limits") / "data"
+    write_dataset(directory, [make_documents(200, seed=n) for n in range(12)])
+    return directory
+
+
+def run(code: str) -> str:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
+def test_memory_stays_flat_over_many_batches_and_epochs(dataset: Path) -> None:
+    grown = run(
+        f"""
+import os, pipeline
+from itertools import islice
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+stream = pipeline.ShardDataset({str(dataset)!r}, max_open_shards=4).shuffle(window=2, lanes=6).pack(32).batch(8)
+batches = iter(stream)
+for _ in islice(batches, 3000):
+    stream.state_dict()
+before = resident()
+for _ in islice(batches, 12000):
+    pass
+assert stream.stats()["epoch"] > 50
+print(resident() - before)
+"""
+    )
+    assert int(grown) < 4 << 20
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_leaves_no_process(dataset: Path, stop: signal.Signals) -> None:
+    code = f"""
+import pipeline
+from torch.utils.data import DataLoader
+stream = pipeline.ShardDataset({str(dataset)!r}).shuffle().pack(16).batch(2).prefetch(2)
+bare = iter(stream)
+next(bare)
+loader = DataLoader(stream, batch_size=None, num_workers=2)
+for number, _ in enumerate(loader):
+    if number == 5:
+        print("running", flush=True)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"running\n"
+    children = children_of(process.pid)
+    assert children
+    process.send_signal(stop)
+    process.wait(timeout=30)
+    deadline = time.monotonic() + 15
+    while any(Path(f"/proc/{child}").exists() and not is_zombie(child) for child in children):
+        assert time.monotonic() < deadline, "worker processes outlive the one that started them"
+        time.sleep(0.1)
+
+
+def children_of(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task")
+    return [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+
+
+def is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_a_process_that_ends_in_the_middle_says_nothing(dataset: Path) -> None:
+    code = f"""
+import pipeline
+for options in ({{}}, {{"count": 2}}):
+    stream = pipeline.ShardDataset({str(dataset)!r}).shuffle(window=1).pack(16).batch(2)
+    kept = iter(stream.prefetch(**options) if options else stream)
+    next(kept)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_nothing_is_left_in_shared_memory(dataset: Path) -> None:
+    shared = Path("/dev/shm")
+    if not shared.is_dir():
+        pytest.skip("no /dev/shm")
+    pid = run(
+        f"""
+import os, pipeline
+stream = pipeline.ShardDataset({str(dataset)!r}).shuffle().pack(16).batch(2)
+next(iter(stream))
+print(os.getpid())
+"""
+    ).strip()
+    assert [name for name in os.listdir(shared) if f"-{pid}-" in name or f"_{pid}_" in name] == []
