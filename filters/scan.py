@@ -13,14 +13,13 @@ only at the places where the one before found a repeat.
 from __future__ import annotations
 
 import functools
-import pickle
-from typing import Any
 
 import numba
 import numpy as np
 
 from filters import SCANNED
 from filters.characters import KINDS, TERMINAL_BIT, kind_table
+from filters.compiling import compiled
 from filters.lines import SHORT_LINE
 from filters.wording import stop_word_spellings
 
@@ -42,35 +41,19 @@ _FIRST_N, _LAST_TOP_N, _LAST_N = 2, 4, 10
 _NEWLINE, _HASH, _FULL_STOP, _ELLIPSIS, _BULLET, _HYPHEN = (ord(c) for c in "\n#.…•-")
 
 
-# Neither the package's folder nor the user's cache folder can be written, or what lies there cannot be loaded.
-_CACHE_TROUBLE = (RuntimeError, OSError, ImportError, EOFError, pickle.UnpicklingError)
-
-
-def _compiled(signature: Any) -> Any:
-    """Compile at import, from the cache if there is one that can be read or written."""
-
-    def decorate(function: Any) -> Any:
-        try:
-            return numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
-        except _CACHE_TROUBLE:
-            return numba.njit(signature, nogil=True, error_model="numpy")(function)
-
-    return decorate
-
-
-@_compiled("boolean(uint8, int64)")
+@compiled("boolean(uint8, int64)")
 def _is(kind, kinds):  # type: ignore[no-untyped-def]
     return (kinds >> np.int64(kind)) & 1 != 0
 
 
-@_compiled("uint64(uint64)")
+@compiled("uint64(uint64)")
 def _mix(value):  # type: ignore[no-untyped-def]
     value ^= value >> np.uint64(32)
     value *= _MIX
     return value ^ (value >> np.uint64(29))
 
 
-@_compiled("int64(int64)")
+@compiled("int64(int64)")
 def _table_size(entries):  # type: ignore[no-untyped-def]
     size = 16
     while size < entries * 2:
@@ -78,7 +61,7 @@ def _table_size(entries):  # type: ignore[no-untyped-def]
     return size
 
 
-@_compiled("Tuple((int64, int64))(uint64[::1], int64[::1], int64)")
+@compiled("Tuple((int64, int64))(uint64[::1], int64[::1], int64)")
 def _duplicates(hashes, lengths, count):  # type: ignore[no-untyped-def]
     """Return how many of the first `count` parts stood before, and their characters."""
     size = _table_size(count)
@@ -96,7 +79,7 @@ def _duplicates(hashes, lengths, count):  # type: ignore[no-untyped-def]
     return duplicates, characters
 
 
-@_compiled("void(uint64[::1], int64[::1], int64, float64, float64[::1])")
+@compiled("void(uint64[::1], int64[::1], int64, float64, float64[::1])")
 def _ngrams(hashes, reach, pieces, characters, ratios):  # type: ignore[no-untyped-def]
     """Write the nine n-gram ratios; `reach[i]` is the number of characters in the first i pieces."""
     grams = hashes[:pieces].copy()
@@ -153,7 +136,7 @@ def _ngrams(hashes, reach, pieces, characters, ratios):  # type: ignore[no-untyp
         live = kept
 
 
-@_compiled("int64(uint8[::1], int64)")
+@compiled("int64(uint8[::1], int64)")
 def _word_end(kinds, start):  # type: ignore[no-untyped-def]
     """Return where the word that begins at `start` ends, `start` itself where none begins: `page._PIECES`."""
     total = len(kinds)
@@ -199,7 +182,7 @@ def _word_end(kinds, start):  # type: ignore[no-untyped-def]
     return start
 
 
-@_compiled(
+@compiled(
     numba.int64(
         _CODES, numba.uint8[::1], numba.uint64[::1], numba.int64[::1], numba.uint64[::1], numba.int16[::1],
         numba.bool_[::1], numba.float64[::1],
@@ -263,7 +246,7 @@ def _scan_pieces(codes, kinds, hashes, reach, stop_hashes, stop_places, stops, v
     return pieces
 
 
-@_compiled(numba.void(_CODES, numba.uint8[::1], numba.uint8[::1], numba.int64, numba.float64[::1]))
+@compiled(numba.void(_CODES, numba.uint8[::1], numba.uint8[::1], numba.int64, numba.float64[::1]))
 def _scan_lines(codes, kinds, table, pieces, values):  # type: ignore[no-untyped-def]
     """Write what counts lines and paragraphs."""
     total = len(codes)
@@ -322,7 +305,7 @@ def _scan_lines(codes, kinds, table, pieces, values):  # type: ignore[no-untyped
         values[18] = characters / total
 
 
-@_compiled(
+@compiled(
     numba.void(_CODES, numba.uint8[::1], numba.uint64[::1], numba.int16[::1], numba.bool_[::1], numba.float64[::1])
 )
 def _scan(codes, table, stop_hashes, stop_places, stops, values):  # type: ignore[no-untyped-def]

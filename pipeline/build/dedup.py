@@ -13,10 +13,7 @@ The default of 14 bands of 8 rows finds 92% of pairs at a similarity of 0.8 and 
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,12 +66,14 @@ def find_duplicates(
         raise ConfigError(f"{n} hashes do not fit signatures of shape {signatures.shape} in {bands} bands")
     if keep == "longest" and lengths is None:
         raise ConfigError("keep='longest' needs the lengths of the documents")
+    from .kernels import find_roots
+
     exact = _first_of_equal(hashes)
     unique = np.flatnonzero(exact == np.arange(n))
     parents = np.arange(n, dtype=np.int64)
     for band in range(bands):
         link_band(signatures, unique, band, bands, threshold, parents)
-    roots = _find_roots()(parents)[exact]
+    roots = find_roots(parents)[exact]
     keeper = _choose(roots, before, lengths if keep == "longest" else None)
     kind = np.where(keeper == np.arange(n), KEPT, np.where(_equal_rows(hashes, keeper), EXACT, NEAR)).astype(np.uint8)
     kind[:before] = KEPT
@@ -106,6 +105,8 @@ def link_band(
     parents: NDArray[np.int64],
 ) -> None:
     """Union the verified candidates of one band into ``parents``, a forest whose roots are its smallest members."""
+    from .kernels import unite
+
     keys = band_keys(signatures, rows, band, bands)
     order = np.argsort(keys, kind="stable")  # within a run, input order
     keys = keys[order]
@@ -120,7 +121,7 @@ def link_band(
         leaders = members[np.flatnonzero(first)[np.cumsum(first) - 1]]
         verified = first | _agree(signatures, members, leaders, threshold)
         joined = verified & ~first
-        _unite()(parents, leaders[joined], members[joined])
+        unite(parents, leaders[joined], members[joined])
         members, run = members[~verified], run[~verified]
 
 
@@ -170,40 +171,3 @@ def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
-
-
-@functools.cache
-def _unite() -> Callable[..., None]:
-    import numba
-
-    @numba.njit("void(int64[::1], int64[::1], int64[::1])", cache=True, nogil=True)
-    def unite(parents: Any, a: Any, b: Any) -> None:
-        for k in range(len(a)):
-            x, y = a[k], b[k]
-            while parents[x] != x:
-                parents[x] = parents[parents[x]]
-                x = parents[x]
-            while parents[y] != y:
-                parents[y] = parents[parents[y]]
-                y = parents[y]
-            if x < y:
-                parents[y] = x
-            else:
-                parents[x] = y
-
-    return unite
-
-
-@functools.cache
-def _find_roots() -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-    import numba
-
-    @numba.njit("int64[::1](int64[::1])", cache=True, nogil=True)
-    def find_roots(parents: Any) -> Any:
-        # A parent is never larger than its child, so one pass in order meets every root before its members.
-        roots = np.empty_like(parents)
-        for k in range(len(parents)):
-            roots[k] = k if parents[k] == k else roots[parents[k]]
-        return roots
-
-    return find_roots

@@ -14,8 +14,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,13 +45,15 @@ class MinHasher:
     def signatures(self, texts: Sequence[str]) -> NDArray[np.uint32]:
         """Return the signatures of ``texts``, uint32 ``[n, bands * rows]``."""
         out = np.full((len(texts), self.bands * self.rows), EMPTY, np.uint32)
-        kernel, words = _kernel(), _word_table()
+        from .kernels import sign  # numba: only where texts are signed
+
+        words = _word_table()
         first, size = 0, 0
         for number, text in enumerate(texts):
             size += len(text)
             if size >= _BATCH_CHARACTERS or number == len(texts) - 1:
                 points, ends = code_points([each.lower() for each in texts[first : number + 1]])
-                kernel(points, ends, words, self.ngram, self._a, self._b, out[first : number + 1])
+                sign(points, ends, words, self.ngram, self._a, self._b, out[first : number + 1])
                 first, size = number + 1, 0
         return out
 
@@ -83,60 +84,3 @@ def _word_table() -> NDArray[np.bool_]:
     table = np.array([chr(c).isalnum() for c in range(sys.maxunicode + 1)])
     table[ord("_")] = True
     return table
-
-
-@functools.cache
-def _kernel() -> Callable[..., None]:
-    import numba
-
-    @numba.njit("uint64(uint64)", cache=True, nogil=True, inline="always")
-    def mix64(x: Any) -> Any:
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))
-
-    @numba.njit("void(uint64, uint32[::1], uint32[::1], uint32[::1])", cache=True, nogil=True)
-    def add(shingle: Any, a: Any, b: Any, signature: Any) -> None:
-        h = np.uint32(shingle >> np.uint64(32))
-        h = np.uint32((h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B))
-        h = np.uint32((h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35))
-        h = np.uint32(h ^ (h >> np.uint32(16)))
-        for k in range(len(signature)):
-            signature[k] = min(signature[k], np.uint32(a[k] * h + b[k]))
-
-    @numba.njit(
-        "void(Array(uint32, 1, 'C', readonly=True), int64[::1], Array(bool_, 1, 'C'), int64, uint32[::1], uint32[::1],"
-        " uint32[:, ::1])",
-        cache=True,
-        nogil=True,
-    )
-    def sign(points: Any, ends: Any, words: Any, ngram: Any, a: Any, b: Any, out: Any) -> None:
-        recent = np.zeros(ngram, np.uint64)
-        begin = 0
-        for text in range(len(ends)):
-            end = ends[text]
-            count = 0
-            place = begin
-            while place < end:
-                if not words[points[place]]:
-                    place += 1
-                    continue
-                h = np.uint64(0xCBF29CE484222325)
-                while place < end and words[points[place]]:
-                    h = (h ^ np.uint64(points[place])) * np.uint64(0x100000001B3)
-                    place += 1
-                recent[count % ngram] = mix64(h)
-                count += 1
-                if count >= ngram:
-                    s = np.uint64(0)
-                    for k in range(ngram):
-                        s = mix64(s * np.uint64(0x9E3779B97F4A7C15) + recent[(count + k) % ngram])
-                    add(s, a, b, out[text])
-            if 0 < count < ngram:
-                s = np.uint64(0)
-                for k in range(count):
-                    s = mix64(s * np.uint64(0x9E3779B97F4A7C15) + recent[k])
-                add(s, a, b, out[text])
-            begin = end
-
-    return sign
