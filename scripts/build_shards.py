@@ -12,13 +12,14 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from pipeline.build.engine import ENGINES  # noqa: E402
 from pipeline.build.recipe import KEEP, ON_ERROR, Recipe, read_config  # noqa: E402
-from pipeline.errors import ConfigError, ShardwrightError, did_you_mean  # noqa: E402
+from pipeline.errors import ShardwrightError, did_you_mean  # noqa: E402
 
 
 class Parser(argparse.ArgumentParser):
@@ -85,6 +86,13 @@ def make_parser() -> argparse.ArgumentParser:
     add("--rows", type=int, help="rows of each band (default: 8)")
     add("--ngram", type=int, help="words of a shingle (default: 5)")
     add("--keep", choices=KEEP, help="which of a cluster stays (default: the first in input order)")
+    add(
+        "--no-signatures",
+        dest="keep_signatures",
+        action="store_false",
+        default=None,
+        help="keep no signatures for later builds to dedup against (460 bytes a document)",
+    )
     add("--against", help="earlier datasets, joined by commas: documents that they hold are dropped")
 
     shards = parser.add_argument_group("tokens and shards")
@@ -97,12 +105,16 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--tokens-per-sample", type=int, help="group small documents into tar members of this many tokens (default: no)"
     )
+    add(
+        "--max-tokens",
+        help="most tokens of a source, as in web=5e9,wiki=1e9, or of each: a sample by the hash of the content",
+    )
     add("--seed", type=int, help="seed of everything that is chosen (default: 0)")
 
     running = parser.add_argument_group("running")
     add = running.add_argument
-    add("--workers", type=int, default=os.cpu_count() or 1, help="worker processes (default: all cores)")
-    add("--engine", default="local", help="local or ray (default: local)")
+    add("--workers", type=int, help="worker processes (default: all cores)")
+    add("--engine", choices=ENGINES, help="local or ray (default: local)")
     add("--ray-address", help="address of a Ray cluster (default: one started here)")
     add("--dry-run", action="store_true", help="plan, judge a sample, write nothing")
     add("--overwrite", action="store_true", help="discard what OUTPUT holds and begin anew")
@@ -110,58 +122,44 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-RUNNING = ("inputs", "output", "config", "workers", "engine", "ray_address", "dry_run", "overwrite", "quiet")
+RUNNING = ("inputs", "output", "workers", "engine", "ray_address")
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = make_parser()
     options = vars(parser.parse_args(arguments))
+    dry_run, overwrite, quiet = (options.pop(name) for name in ("dry_run", "overwrite", "quiet"))
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        config = read_config(options["config"]) if options["config"] else {}
-        running = {name: config.pop(name) for name in RUNNING if name in config}
-        given = {name: value for name, value in options.items() if name not in RUNNING and value is not None}
-        recipe = Recipe.from_json({**config, **given})
-        inputs = options["inputs"] or running.get("inputs", [])
-        output = options["output"] or running.get("output")
-        if not inputs or not output:
+        config = read_config(path) if (path := options.pop("config")) else {}
+        settings = {**config, **{name: value for name, value in options.items() if value not in (None, [])}}
+        running = {name: settings.pop(name) for name in RUNNING if name in settings}
+        inputs, output = running.pop("inputs", []), running.pop("output", None)
+        if not inputs or not (output or dry_run):
             parser.error("name at least one INPUT and --output, as flags or in --config")
-        return run([inputs] if isinstance(inputs, str) else inputs, Path(output), recipe, options)
+        inputs = [inputs] if isinstance(inputs, str) else inputs
+        recipe = Recipe.from_json(settings)
+        if dry_run:
+            from pipeline.build.preview import preview
+
+            preview(inputs, recipe)
+            return 0
+        from pipeline.build.builder import build
+        from pipeline.build.progress import Progress
+
+        running = {"workers": os.cpu_count() or 1, **running}
+        build(inputs, output, recipe, overwrite=overwrite, progress=Progress(quiet=quiet), **running)
+        return 0
     except ShardwrightError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        print(
-            f"error: {error.filename or ''}: {error.strerror or error}; run the same command to go on", file=sys.stderr
-        )
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"error: {where}{error.strerror or error}; run the same command to go on", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted: finished units are kept, the same command goes on", file=sys.stderr)
         return 130
-
-
-def run(inputs: list[str], output: Path, recipe: Recipe, options: dict[str, Any]) -> int:
-    from pipeline.build.builder import build
-    from pipeline.build.progress import Progress
-
-    if options["dry_run"]:
-        from pipeline.build.preview import preview
-
-        preview(inputs, recipe)
-        return 0
-    if options["workers"] < 1:
-        raise ConfigError(f"workers must be at least 1, got {options['workers']}")
-    build(
-        inputs,
-        output,
-        recipe,
-        workers=options["workers"],
-        engine=options["engine"],
-        ray_address=options["ray_address"],
-        overwrite=options["overwrite"],
-        progress=Progress(quiet=options["quiet"]),
-    )
-    return 0
 
 
 def _interrupt(number: int, frame: object) -> None:

@@ -63,8 +63,8 @@ def open_engine(
     """
     if name not in ENGINES:
         raise ConfigError(f"no engine {name!r}{did_you_mean(name, ENGINES)}")
-    if workers < 1:
-        raise ConfigError(f"workers must be at least 1, got {workers}")
+    if not isinstance(workers, int) or workers < 1:
+        raise ConfigError(f"workers must be a whole number of at least 1, got {workers!r}")
     if name == "ray":
         from .ray_engine import RayEngine
 
