@@ -43,13 +43,14 @@ class PackCollator:
         labels = np.empty((size, length), self.dtype)
         lag = 0 if self.same_labels else self.shift
         ends: list[NDArray[np.int64]] = []
-        offsets: list[int] = []
+        at: list[NDArray[np.int64]] = []
         short = [(row, 0) for row in range(len(numbers), size)]
         for rows in core.rows(numbers):
             ids[rows.at] = rows.tokens[:, :length]
             labels[rows.at] = rows.tokens[:, lag : lag + length]
             ends += rows.ends
-            offsets += [rows.offset] * len(rows.ends)
+            if rows.ends:
+                at.append(np.concatenate(rows.ends) - rows.offset)
             short += enumerate(rows.available or [], rows.at.start)
         batch: Batch = {"input_ids": ids, "labels": labels}
         masked = []
@@ -58,7 +59,7 @@ class PackCollator:
             labelled = max(0, min(available - lag, length))
             masked.append(np.arange(row * length + labelled, (row + 1) * length))
         if self.boundaries:
-            begun = _begun(ends, offsets, dict(short), self.width)
+            begun = _begun([len(each) for each in ends], at, dict(short), self.width)
             masked.append(self._across(*begun))
             batch |= _boundaries(*begun, size, length)
         ignored = _union(masked, apart=self.shift == 1 and not short)
@@ -85,21 +86,18 @@ class PackCollator:
 
 
 def _begun(
-    ends: list[NDArray[np.int64]], offsets: list[int], short: dict[int, int], width: int
+    counts: list[int], places: list[NDArray[np.int64]], short: dict[int, int], width: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return row and place of every document that begins inside a row, after its first token.
 
-    ``ends`` holds for each row where documents end, counted from ``offsets`` before it; a short row has no more than
-    its tokens.
+    ``places`` are where documents end, row by row, ``counts`` how many of them each row has; a short row has no more
+    than its tokens.
     """
-    counts = [len(each) for each in ends]
-    rows = np.repeat(np.arange(len(ends)), counts)
-    at = np.concatenate([_NOWHERE, *ends]) - np.repeat(np.asarray(offsets, np.int64), counts)
-    last = np.full(len(ends), width - 1)
-    for row, available in short.items():
-        if row < len(ends):
-            last[row] = min(available, width - 1)
-    inside = at <= last[rows]
+    rows, at = np.arange(len(counts)).repeat(counts), np.concatenate([_NOWHERE, *places])
+    inside = at < width
+    if short:
+        available = np.array([short.get(row, width) for row in range(len(counts))], np.int64)
+        inside &= at <= available[rows]
     return rows[inside], at[inside]
 
 
@@ -118,10 +116,10 @@ def _count_up(size: int) -> NDArray[np.int64]:
 
 def _boundaries(rows: NDArray[np.int64], at: NDArray[np.int64], size: int, length: int) -> Batch:
     """Derive everything about boundaries from where documents begin in the rows."""
-    inside = at < length
-    cuts = np.sort(np.concatenate([rows[inside] * length + at[inside], np.arange(size + 1) * length]))
+    cuts = np.concatenate([(rows * length + at)[at < length], np.arange(0, size * length + 1, length)])
+    cuts.sort()
     lengths = cuts[1:] - cuts[:-1]
-    positions = np.repeat(cuts[:-1], lengths)
+    positions = cuts[:-1].repeat(lengths)
     np.subtract(_count_up(size * length), positions, out=positions)
     return {
         "position_ids": positions.reshape(size, length),

@@ -82,7 +82,7 @@ class PackedSequences:
         self.length = None if epochs is None else self.order.first(epochs)
         self._boundaries = boundaries
         self._rows_ahead = 1 if dense else 0
-        self._block = _Block(np.empty((0, 0), stream.dtype), -1, 0, 0, 0, 1)
+        self._block = _Block(np.empty((0, 0), stream.dtype), -1, 0, 0, 0, 1, np.empty((2, 0)))
 
     def first(self, epoch: int) -> int:
         return self.order.first(epoch)
@@ -141,7 +141,9 @@ class PackedSequences:
         shape = (len(range(lane, self.order.lanes, step)), (rows - 1) * self.stride + self.width)
         old = self._block.tokens
         tokens = old if old.shape == shape else np.empty(shape, old.dtype)
-        self._block = _Block(tokens, epoch, row, rows, lane, step)
+        offsets = np.arange(rows) * self.stride
+        # Among integers, what is above x is what is not below x + 1.
+        self._block = _Block(tokens, epoch, row, rows, lane, step, np.stack([offsets, offsets + self.width]) + 1)
         return self._block
 
     def _fill(self, block: _Block, j: int, row: int) -> None:
@@ -154,9 +156,7 @@ class PackedSequences:
         block.starts[j] = start
         for ends in _joined(found):
             ends = ends + skipped if skipped else ends
-            offsets = np.arange(block.rows) * self.stride
-            begins = ends.searchsorted(offsets, side="right").tolist()
-            stops = ends.searchsorted(offsets + self.width, side="right").tolist()
+            begins, stops = ends.searchsorted(block.cuts).tolist()
             block.ends[j] = [ends[begin:stop] for begin, stop in zip(begins, stops, strict=True)]
 
     def _available(self, places: list[int]) -> list[int] | None:
@@ -177,7 +177,7 @@ def _joined(found: list[NDArray[np.int64]] | None) -> list[NDArray[np.int64]]:
 
 @dataclass(slots=True)
 class _Block:
-    """Rows ``row`` to ``row + rows`` of every ``step``-th lane from ``lane``.
+    """Rows ``row`` to ``row + rows`` of every ``step``-th lane from ``lane``, cut at ``cuts`` (``[2, rows]``).
 
     ``starts`` holds each lane's row 0 once it is filled, ``ends`` where documents end in each of its rows, counted from
     the block's first token.
@@ -189,6 +189,7 @@ class _Block:
     rows: int
     lane: int
     step: int
+    cuts: NDArray[Any]
     starts: list[Any] = field(init=False)
     ends: list[list[NDArray[np.int64]]] = field(init=False)
 
