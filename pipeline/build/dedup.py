@@ -13,6 +13,7 @@ The default of 14 bands of 8 rows finds 92% of pairs at a similarity of 0.8 and 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,15 +65,18 @@ def find_duplicates(
     n = len(hashes)
     if len(signatures) != n or (n and signatures.shape[1] % bands):
         raise ConfigError(f"{n} hashes do not fit signatures of shape {signatures.shape} in {bands} bands")
+    if keep not in ("first", "longest"):
+        raise ConfigError(f"keep={keep!r} is neither 'first' nor 'longest'")
     if keep == "longest" and lengths is None:
         raise ConfigError("keep='longest' needs the lengths of the documents")
-    from .kernels import find_roots
+    from .kernels import find_roots, unite
 
     exact = _first_of_equal(hashes)
     unique = np.flatnonzero(exact == np.arange(n))
     parents = np.arange(n, dtype=np.int64)
     for band in range(bands):
-        link_band(signatures, unique, band, bands, threshold, parents)
+        for leaders, members in verified_edges(signatures, unique, band, bands, threshold):
+            unite(parents, leaders, members)
     roots = find_roots(parents)[exact]
     keeper = _choose(roots, before, lengths if keep == "longest" else None)
     kind = np.where(keeper == np.arange(n), KEPT, np.where(_equal_rows(hashes, keeper), EXACT, NEAR)).astype(np.uint8)
@@ -96,17 +100,13 @@ def band_keys(signatures: NDArray[np.uint32], rows: NDArray[np.int64], band: int
     return keys
 
 
-def link_band(
-    signatures: NDArray[np.uint32],
-    rows: NDArray[np.int64],
-    band: int,
-    bands: int,
-    threshold: float,
-    parents: NDArray[np.int64],
-) -> None:
-    """Union the verified candidates of one band into ``parents``, a forest whose roots are its smallest members."""
-    from .kernels import unite
+def verified_edges(
+    signatures: NDArray[np.uint32], rows: NDArray[np.int64], band: int, bands: int, threshold: float
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield the edges of one band: which of ``rows`` (int64, increasing) stand for which others, int64 ``[edges]`` each.
 
+    At most ``REPRESENTATIVES`` pairs of arrays come, one for each place in its run that a representative has.
+    """
     keys = band_keys(signatures, rows, band, bands)
     order = np.argsort(keys, kind="stable")  # within a run, input order
     keys = keys[order]
@@ -121,7 +121,7 @@ def link_band(
         leaders = members[np.flatnonzero(first)[np.cumsum(first) - 1]]
         verified = first | _agree(signatures, members, leaders, threshold)
         joined = verified & ~first
-        unite(parents, leaders[joined], members[joined])
+        yield leaders[joined], members[joined]
         members, run = members[~verified], run[~verified]
 
 
