@@ -15,9 +15,9 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -217,19 +217,23 @@ def start(directory: Path) -> None:
     rows = []
     for shards, copies, documents in ((16, 1, 100_000), (1, 10_000, 1_000)):
         path = dataset(directory, shards=shards, documents=documents, median=600 if copies == 1 else 60, copies=copies)
-        opened = timed(lambda path=path: pipeline.ShardDataset(path))
+        opened = timed(partial(pipeline.ShardDataset, path))
         source = pipeline.ShardDataset(path).shuffle(seed=0).pack(SEQ_LEN)
-        first = timed(lambda source=source: next(iter(source.batch(BATCH))))
+        first = timed(partial(first_batch, source))
         length = Sequences(sum(source._plan.data.tokens), SEQ_LEN, 1).first(1)
-        resumed = []
-        for place in (length // 3, length * 9 // 10, length * 1000 + length // 2):
-            stream = source.batch(BATCH)
-            stream.load_state_dict({**stream.state_dict(), "i": place})
-            resumed.append(timed(lambda stream=stream: next(iter(stream)), times=3))
+        places = (length // 3, length * 9 // 10, length * 1000 + length // 2)
+        resumed = [timed(partial(first_batch, source, place), times=3) for place in places]
         name = f"{shards * copies:,} shards, {documents * copies:,} documents"
         rows.append((name, *(f"{seconds * 1e3:,.0f}" for seconds in (opened, first, *resumed))))
     heads = ("ms", "dataset", "first batch", "resumed at 1/3", "at 9/10", "in epoch 1000")
     table("Time to the first batch, medians", heads, rows)
+
+
+def first_batch(source: pipeline.Stream, place: int = 0) -> None:
+    """Make the first batch from a place on."""
+    stream = source.batch(BATCH)
+    stream.load_state_dict({**stream.state_dict(), "i": place})
+    next(iter(stream))
 
 
 def shuffle(directory: Path) -> None:
@@ -258,6 +262,7 @@ def near_pairs(shards: int, documents: int, epoch: int, tenth: int, per_document
         """Return where the documents of a window lie in the files' order, in the order of the stream."""
         shards = np.array(order.epoch(epoch).window_shards(window))
         inside = order.document_order(epoch, window, each * len(shards))
+        assert inside is not None  # a seed was given
         return (shards[inside // each] * each + inside % each).tolist()
 
     def corpus_place(document: int) -> int:
@@ -320,7 +325,7 @@ def timed(action: Callable[[], Any], times: int = 5) -> float:
     return statistics.median(seconds)
 
 
-def table(title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def table(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """Print a table that Markdown understands."""
     widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(len(heads))]
     print(f"\n{title}\n")
