@@ -1,0 +1,136 @@
+"""Time deduplication and, where the true pairs are known, measure what it finds.
+
+    python scripts/bench_dedup.py corpus/*.jsonl.zst --truth dups.jsonl.zst
+
+The truth has a line ``{"a": id, "b": id, "jaccard": 0.93}`` for each pair of documents, over the shingles of minhash.py.
+Recall is the share of such pairs in one cluster; precision counts the edges that were verified, each once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import resource
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from pipeline.build.dedup import Duplicates, find_duplicates, verified_edges  # noqa: E402
+from pipeline.build.minhash import MinHasher, permutations, text_hashes  # noqa: E402
+from pipeline.text.documents import Document, find_inputs, read_documents  # noqa: E402
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("inputs", nargs="+", help="raw text, as for build_shards.py")
+    parser.add_argument("--truth", type=Path, help="pairs of ids with their Jaccard similarity (.jsonl.zst)")
+    parser.add_argument("--threshold", type=float, default=0.8, help="share of equal values to verify (default: 0.8)")
+    parser.add_argument("--sample", type=int, default=2_000, help="documents to time datasketch on (default: 2000)")
+    options = parser.parse_args(arguments)
+    found = [one for path in find_inputs(options.inputs) for one in read_documents(path) if isinstance(one, Document)]
+    texts = [document.text for document in found]
+    hasher = MinHasher()
+    hasher.warm_up()
+    before = peak_megabytes()
+
+    started = time.process_time()
+    hashes = text_hashes(texts)
+    hashed = time.process_time()
+    signatures = hasher.signatures(texts)
+    signed = time.process_time()
+    duplicates = find_duplicates(hashes, signatures, threshold=options.threshold)
+    ended = time.process_time()
+
+    count, megabytes = len(texts), sum(len(text.encode("utf-8", "surrogatepass")) for text in texts) / 1e6
+    print(f"{count:10,d}  documents, {megabytes:,.1f} MB of text")
+    print(f"{count / (ended - started):10,.0f}  documents/s of CPU: hashes, signatures and duplicates")
+    print(f"{count / (hashed - started):10,.0f}  documents/s: hashes")
+    print(f"{count / (signed - hashed):10,.0f}  documents/s: signatures, {megabytes / (signed - hashed):.0f} MB/s")
+    print(f"{count / (ended - signed):10,.0f}  documents/s: duplicates")
+    print(
+        f"{peak_megabytes() - before:10,.0f}  MB more at the peak than before, signatures {signatures.nbytes / 1e6:,.0f}"
+    )
+    kinds = np.bincount(duplicates.kind, minlength=3)
+    print(f"{kinds[0]:10,d}  documents stay; {kinds[1]:,d} exact and {kinds[2]:,d} near duplicates go")
+    print_peer(texts[: options.sample], hasher)
+    if options.truth:
+        ids = [document.id for document in found]
+        print_recall(options.truth, ids, duplicates)
+        print_precision(texts, signatures, hashes, hasher, options.threshold)
+    return 0
+
+
+def print_peer(texts: Sequence[str], hasher: MinHasher) -> None:
+    """Print the ratio to datasketch's MinHash and MinHashLSH, on the same texts with the same bands."""
+    from datasketch import MinHash, MinHashLSH
+
+    started = time.process_time()
+    find_duplicates(text_hashes(texts), hasher.signatures(texts))
+    ours = time.process_time() - started
+    started = time.process_time()
+    drawn = permutations(
+        hasher.bands * hasher.rows, hasher.seed
+    )  # given, as its manual advises, or each document would draw them anew
+    index = MinHashLSH(num_perm=hasher.bands * hasher.rows, params=(hasher.bands, hasher.rows))
+    for number, text in enumerate(texts):
+        signature = MinHash(num_perm=len(drawn[0]), permutations=drawn, scheme="affine32")
+        signature.update_batch([shingle.encode("utf-8", "surrogatepass") for shingle in shingles(text)])
+        if not index.query(signature):
+            index.insert(number, signature)
+    theirs = time.process_time() - started
+    print(f"{theirs / ours:10.1f}  x datasketch's MinHash and MinHashLSH on {len(texts):,d} documents")
+
+
+def print_recall(path: Path, ids: Sequence[str], duplicates: Duplicates) -> None:
+    import orjson
+    import zstandard
+
+    places = {name: place for place, name in enumerate(ids)}
+    with path.open("rb") as file:
+        pairs = [orjson.loads(line) for line in zstandard.ZstdDecompressor().stream_reader(file).read().splitlines()]
+    for least in (0.8, 0.85, 0.9):
+        true = [(places[p["a"]], places[p["b"]]) for p in pairs if p["jaccard"] >= least]
+        a, b = np.array(true, np.int64).reshape(-1, 2).T
+        together = np.count_nonzero(duplicates.keeper[a] == duplicates.keeper[b])
+        print(f"{together / max(1, len(a)):10.2%}  of {len(a):,d} pairs with a similarity >= {least} in one cluster")
+
+
+def print_precision(
+    texts: Sequence[str], signatures: np.ndarray, hashes: np.ndarray, hasher: MinHasher, threshold: float
+) -> None:
+    unique = np.sort(np.unique(hashes, axis=0, return_index=True)[1]).astype(np.int64)
+    edges = {
+        edge
+        for band in range(hasher.bands)
+        for leaders, members in verified_edges(signatures, unique, band, hasher.bands, threshold)
+        for edge in zip(leaders.tolist(), members.tolist(), strict=True)
+    }
+    true = np.array([jaccard(texts[a], texts[b]) for a, b in sorted(edges)])
+    if len(true):
+        print(f"{np.mean(true >= 0.8):10.2%}  of {len(true):,d} verified edges have a similarity >= 0.8")
+        print(f"{np.mean(true < 0.7):10.2%}  have one < 0.7; the lowest is {true.min():.3f}")
+
+
+def jaccard(a: str, b: str) -> float:
+    one, other = set(shingles(a)), set(shingles(b))
+    return len(one & other) / len(one | other)
+
+
+def shingles(text: str, ngram: int = 5) -> Iterator[str]:
+    """Yield the word n-grams of a text, or all its words where there are fewer."""
+    words = re.findall(r"\w+", text.lower())
+    return (" ".join(words[k : k + ngram]) for k in range(max(1, len(words) - ngram + 1) if words else 0))
+
+
+def peak_megabytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    sys.exit(main())
