@@ -85,8 +85,9 @@ def test_what_is_in_use_is_not_evicted_and_going_over_is_told(tmp_path: Path) ->
 
 
 def test_reading_ahead_pushes_out_the_used_but_nothing_read_ahead(tmp_path: Path) -> None:
-    cache = Cache(tmp_path, 2500)
+    cache = Cache(tmp_path, 3500)
     cache.lease(entry(1), fill()).close()
+    cache.lease(entry(0), fill()).close()
     for number in (2, 3):
         cache.lease(entry(number), fill(), spare=True).close()
     assert held(tmp_path) == ["2.tar", "3.tar"]
@@ -96,8 +97,10 @@ def test_reading_ahead_pushes_out_the_used_but_nothing_read_ahead(tmp_path: Path
     cache.lease(entry(4), fill(), spare=True).close()
     assert held(tmp_path) == ["3.tar", "4.tar"]
     cache.lease(entry(5), fill()).close()
-    assert held(tmp_path) == ["4.tar", "5.tar"]
-    assert cache.capacity() == 2500
+    assert held(tmp_path) == ["3.tar", "4.tar", "5.tar"]  # the room that was left
+    cache.lease(entry(6), fill()).close()
+    assert held(tmp_path) == ["3.tar", "4.tar", "6.tar"]
+    assert cache.capacity() == 3500
 
 
 def test_an_object_larger_than_the_limit_is_refused_with_both_numbers(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_local_paths_need_no_cache(tmp_path: Path, shard: ShardInfo) -> None:
 def test_read_ahead_fills_the_cache_and_stays_within_it(tmp_path: Path, server: FaultyServer, shard: ShardInfo) -> None:
     names = [f"{number}.tar" for number in range(5)]
     server.objects.update(dict.fromkeys(names, server.objects[NAME]))
-    store = Store(tmp_path / "cache", cache_limit=3 * shard.bytes + 4096, access=QUICK)
+    store = Store(tmp_path / "cache", cache_limit=4 * shard.bytes + 4096, access=QUICK)
     leases = [store.lease(server.url(name), shard) for name in names[:2]]
     store.prefetch([(server.url(name), shard) for name in ["none.tar", *names]])
     deadline = time.monotonic() + 20

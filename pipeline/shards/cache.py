@@ -126,9 +126,8 @@ class Cache:
         wanted = json.dumps({"size": entry.size, "version": entry.version})
         if not plan.exists() or plan.read_text() != wanted:
             part.unlink(missing_ok=True)
-            plan.write_text(wanted)
         try:
-            self._reserve(entry, spare)
+            self._reserve(entry, plan, wanted, spare)
             fetch(part)
         except CacheFull:
             _remove(folder)
@@ -156,20 +155,23 @@ class Cache:
         disk = shutil.disk_usage(self.directory)
         return sum(_held(folder, planned=False) for folder in folders) + disk.free - int(FREE_SHARE * disk.total)
 
-    def _reserve(self, entry: Entry, spare: bool) -> None:
-        """Evict until what is held, what is being fetched and this object are within the limit."""
+    def _reserve(self, entry: Entry, plan: Path, wanted: str, spare: bool) -> None:
+        """Evict until what is held, what is being fetched and this object are within the limit, and put it on record."""
         with _exclusive(self.directory / LOCK):
-            sizes = {folder: _held(folder) for folder in _folders(self.directory)}
-            total = sum(sizes.values())
-            limit = self._limit_now(list(sizes))
+            folders = _folders(self.directory)
+            sizes = {folder: _held(folder) for folder in folders if folder != plan.parent}
+            total = sum(sizes.values()) + entry.size
+            # What is read ahead leaves room for one object that somebody waits for meanwhile.
+            limit = self._limit_now(folders) - (entry.size if spare else 0)
             for folder in sorted(sizes, key=_worth):
                 if total <= limit or (spare and _is_ahead(folder)):
                     break
-                if folder.name != entry.id and _evict(folder):
+                if _evict(folder):
                     total -= sizes[folder]
-        if total > limit:
-            if spare:
+            if total > limit and spare:
                 raise CacheFull(total - entry.size)
+            plan.write_text(wanted)
+        if total > limit:
             warnings.warn(
                 f"{self.directory}: {total:,} bytes are needed at once, more than the cache_limit of {limit:,}; "
                 f"set cache_limit to {total:,} or more, or lower window, lanes or max_open_shards",
@@ -180,10 +182,10 @@ class Cache:
 
 def _open_lock(folder: Path) -> BinaryIO:
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             return open(folder / LOCK, "ab")
-        except FileNotFoundError:  # evicted between the two lines
+        except (FileExistsError, FileNotFoundError):  # evicted just now: mkdir raises both, and so does what follows it
             continue
 
 

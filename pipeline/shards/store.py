@@ -112,8 +112,8 @@ class Store:
         return tokens
 
     def shards_at_once(self, largest: int) -> int:
-        """Return how many shards of at most ``largest`` bytes can be in use while others are read ahead."""
-        return max(1, self._cache.capacity() // max(1, largest) - READ_AHEAD_THREADS)
+        """Return how many shards of at most ``largest`` bytes can stay in use while others come and are read ahead."""
+        return max(1, self._cache.capacity() // max(1, largest) - 2 * READ_AHEAD_THREADS)
 
     def index(self, url: str, expected: ShardInfo | None = None) -> Index:
         """Return a shard's index, checked as at its opening; of a remote shard by two range reads.
