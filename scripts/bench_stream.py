@@ -36,7 +36,7 @@ from pipeline.stream.order import Sequences, ShardOrder, default_lanes, default_
 
 SEQ_LEN, BATCH = 2048, 32
 TOKENS_PER_BATCH = SEQ_LEN * BATCH
-ROUNDS, BATCHES = 15, 48
+ROUNDS, BATCHES = 12, 96
 TOKENIZER = {"name": "bench", "sha256": "0" * 64, "vocab_size": 60_000, "eos_id": 0, "bos_id": None, "special_ids": {}}
 Pair = tuple[torch.Tensor, torch.Tensor]
 

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from .order import Sequences
 from .windows import TokenStream
 
-READ_AHEAD = 16  # rows a lane reads at once: enough to amortise the Python cost, small enough for the cache
+# Rows that a lane reads at once: enough to amortise the cost of a read, few enough for all lanes to fit the cache.
+READ_AHEAD = 32
+READ_AHEAD_TOKENS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +136,10 @@ class PackedSequences:
             done += count
 
     def _next_block(self, epoch: int, row: int, lane: int, step: int) -> _Block:
-        """Begin a block of rows, twice as many as the last one had, up to 16; lanes fill when they are asked for."""
+        """Begin a block of rows, twice as many as the last one had, up to a bound; lanes fill when they are asked for."""
         share = -(-(self.order.first(epoch + 1) - self.order.first(epoch)) // self.order.lanes)
         rows = max(1, min(self._rows_ahead, share - row))
-        self._rows_ahead = min(READ_AHEAD, 2 * self._rows_ahead)
+        self._rows_ahead = min(READ_AHEAD, max(1, READ_AHEAD_TOKENS // self.stride), 2 * self._rows_ahead)
         shape = (len(range(lane, self.order.lanes, step)), (rows - 1) * self.stride + self.width)
         old = self._block.tokens
         tokens = old if old.shape == shape else np.empty(shape, old.dtype)

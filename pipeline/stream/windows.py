@@ -9,13 +9,13 @@ thread.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,6 +147,7 @@ class TokenStream:
         self._windows: OrderedDict[tuple[int, int], WindowIndex] = OrderedDict()
         self._ahead: dict[tuple[int, int], Future[WindowIndex]] = {}
         self._builder: ThreadPoolExecutor | None = None
+        self._stop_building: finalize[Any, Any] | None = None
 
     def read(self, start: int, out: Tokens, ends: list[NDArray[np.int64]] | None = None) -> None:
         """Fill ``out`` (1-D, stored dtype) with the tokens from ``start`` of the endless stream.
@@ -242,11 +243,13 @@ class TokenStream:
             return
         if self._builder is None:
             self._builder = ThreadPoolExecutor(1, thread_name_prefix="shardwright-windows")
+            # Also when nobody closes the stream, and before the interpreter takes itself apart.
+            self._stop_building = finalize(self, self._builder.shutdown, wait=False, cancel_futures=True)
         for old in list(self._ahead)[: max(0, len(self._ahead) - self._keep)]:
             self._ahead.pop(old).cancel()
         self._ahead[key] = self._builder.submit(self._build, epoch, number)
 
     def close(self) -> None:
         """Stop building ahead."""
-        if self._builder is not None and not sys.is_finalizing():
-            self._builder.shutdown(wait=False, cancel_futures=True)
+        if self._stop_building is not None:
+            self._stop_building()
