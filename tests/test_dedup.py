@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.build.dedup import EXACT, KEPT, NEAR, Duplicates, find_duplicates
+from pipeline.build.dedup import EXACT, KEPT, NEAR, REPRESENTATIVES, Duplicates, find_duplicates, verified_edges
 from pipeline.build.minhash import MinHasher, text_hashes
 from pipeline.errors import ConfigError
 from tests.corpus import english
@@ -97,6 +98,71 @@ def test_clusters_are_closed_and_kept_by_their_first(numbers: list[int], before:
         assert found.keeper[k] == numbers.index(numbers[k])
         assert found.cluster_size[k] == numbers.count(numbers[k])
     assert found.keeper[:before].tolist() == list(range(before))
+
+
+def with_values(base: np.ndarray, places: list[int], value: int) -> np.ndarray:
+    """Return a signature that differs from ``base`` at ``places``."""
+    changed = base.copy()
+    changed[places] = value
+    return changed
+
+
+def numbered(count: int) -> np.ndarray:
+    return np.arange(2 * count, dtype="<u8").reshape(count, 2).view(np.uint8)
+
+
+@pytest.mark.parametrize(("equal", "keeper"), [(90, [0, 0]), (89, [0, 1])])
+def test_candidates_that_agree_on_too_few_values_stay(equal: int, keeper: list[int]) -> None:
+    base = np.arange(112, dtype=np.uint32)  # 90 of 112 is the first share above 0.8; 8 equal values make a candidate
+    signatures = np.stack([base, with_values(base, list(range(equal, 112)), 999)])
+    assert find_duplicates(numbered(2), signatures).keeper.tolist() == keeper
+
+
+@pytest.mark.parametrize(("strangers", "found"), [(1, True), (REPRESENTATIVES - 1, True), (REPRESENTATIVES, False)])
+def test_candidates_that_fail_against_the_first_are_held_against_the_next_few(strangers: int, found: bool) -> None:
+    base = np.arange(112, dtype=np.uint32)
+    rest = list(range(8, 112))  # all agree on the first band alone
+    signatures = np.stack([with_values(base, rest, 1000 + min(k, strangers)) for k in range(strangers + 2)])
+    edges = list(verified_edges(signatures, np.arange(len(signatures)), 0, 14, 0.8))
+    assert any(len(members) for _, members in edges) == found
+
+
+def test_the_order_of_the_bands_does_not_matter() -> None:
+    texts = [edited(english(k % 7, 40), 1 + k % 5, k) for k in range(60)]
+    hashes, signatures = text_hashes(texts), MinHasher().signatures(texts)
+    turned = np.ascontiguousarray(signatures.reshape(-1, 14, 8)[:, ::-1].reshape(-1, 112))
+    one, other = find_duplicates(hashes, signatures), find_duplicates(hashes, turned)
+    assert (one.keeper == other.keeper).all()
+    assert (one.keeper != np.arange(60)).any()
+
+
+def test_a_memory_map_gives_what_an_array_gives(tmp_path: Path) -> None:
+    texts = [edited(english(k % 5, 40), 2, k) for k in range(30)]
+    hashes, signatures = text_hashes(texts), MinHasher().signatures(texts)
+    signatures.tofile(tmp_path / "signatures")
+    mapped = np.memmap(tmp_path / "signatures", np.uint32, "r").reshape(-1, 112)
+    assert (find_duplicates(hashes, mapped).keeper == find_duplicates(hashes, signatures).keeper).all()
+
+
+def test_cost_grows_linearly_where_no_candidate_is_verified() -> None:
+    def seconds(count: int) -> float:
+        signatures = np.arange(count * 112, dtype=np.uint32).reshape(count, 112)
+        signatures[:, :8] = 7  # one run that holds every document, and no two are alike
+        hashes = numbered(count)
+        started = time.process_time()
+        assert (find_duplicates(hashes, signatures).keeper == np.arange(count)).all()
+        return time.process_time() - started
+
+    seconds(1_000)
+    assert seconds(80_000) < 8 * 4 * seconds(10_000) + 0.5
+
+
+def test_no_documents_and_options_that_cannot_be() -> None:
+    assert len(find_duplicates(np.zeros((0, 16), np.uint8), np.zeros((0, 112), np.uint32)).keeper) == 0
+    with pytest.raises(ConfigError, match="shortest"):
+        dedup(["a"], keep="shortest")
+    with pytest.raises(ConfigError, match="13 bands"):
+        dedup(["a"], bands=13)
 
 
 def test_real_duplicates_are_found_as_often_as_theory_says(shared_data: Path) -> None:
