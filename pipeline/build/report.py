@@ -1,68 +1,26 @@
 """What was kept, dropped and why, as one self-contained page beside the shards.
 
-Text of the corpus is hostile: everything is escaped, nothing is loaded from elsewhere, no script runs.
+Text of the corpus is hostile: everything is escaped, nothing is loaded from elsewhere, no script runs. The page shows
+nothing but the manifest: equal manifests give equal bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..atomic import atomic_file
 from ..shards.manifest import Manifest
-from .progress import waterfall
+from .report_page import FIGURE, PAGE
 
 REPORT_NAME = "report.html"
 _TOP = 20  # languages and sources shown by name
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Build report</title>
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<style>
-body { font: 15px/1.5 system-ui, sans-serif; color: #1c2733; background: #f6f7f9; margin: 0 }
-main { max-width: 1060px; margin: 0 auto; padding: 32px 24px }
-h1 { font-size: 26px; margin: 0 0 4px } h2 { font-size: 18px; margin: 36px 0 12px }
-.sub { color: #64707d } .cards { display: flex; gap: 12px; flex-wrap: wrap; margin-top: 20px }
-.card { background: #fff; border-radius: 10px; padding: 14px 18px; min-width: 130px; box-shadow: 0 1px 3px #0002 }
-.card b { display: block; font-size: 22px } table { border-collapse: collapse; width: 100%; background: #fff }
-td, th { padding: 5px 10px; border-bottom: 1px solid #e6e9ed; text-align: left; vertical-align: top }
-td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
-.bar { height: 14px; border-radius: 3px; background: #3b7dd8 } .bar.gone { background: #d8663b }
-.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(240px, 1fr)); gap: 14px }
-.plot { background: #fff; border-radius: 10px; padding: 10px 12px; box-shadow: 0 1px 3px #0002 }
-.plot h3 { font-size: 13px; margin: 0 0 6px } pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; font-size: 12px }
-.two { display: grid; grid-template-columns: 1fr 1fr; gap: 20px }
-</style></head><body><main>
-<h1>Build report</h1><div class="sub">{{ inputs|length }} input files, tokenizer {{ tokenizer.name }},
-fingerprint {{ fingerprint[:16] }}</div>
-<div class="cards">{% for value, name in cards %}<div class="card"><b>{{ value }}</b>{{ name }}</div>{% endfor %}</div>
-<h2>From input to shards</h2><table>
-{% for number, share, what in waterfall %}<tr><td class="n">{{ "{:,}".format(number) }}</td>
-<td class="n">{{ "{:.1%}".format(share) }}</td>
-<td style="width:45%"><div class="bar{{ ' gone' if number < 0 }}" style="width:{{ "%.2f"|format(100 * share) }}%"></div></td>
-<td>{{ what }}</td></tr>{% endfor %}</table>
-<h2>Splits</h2><table><tr><th>split</th><th>documents</th><th>tokens</th><th>shards</th></tr>
-{% for name, split in splits %}<tr><td>{{ name }}</td><td class="n">{{ "{:,}".format(split.documents) }}</td>
-<td class="n">{{ "{:,}".format(split.tokens) }}</td><td class="n">{{ split.shards|length }}</td></tr>{% endfor %}</table>
-<div class="two">{% for title, rows in tables %}<div><h2>{{ title }}</h2><table>
-{% for name, number in rows %}<tr><td>{{ name or "(none)" }}</td><td class="n">{{ "{:,}".format(number) }}</td></tr>
-{% endfor %}</table></div>{% endfor %}</div>
-<h2>Measures</h2><div class="sub">documents per value; red lines are the limits</div><div class="grid">
-{% for plot in plots %}<div class="plot"><h3>{{ plot.name }}</h3>
-<svg viewBox="0 0 200 60" width="100%" role="img" aria-label="histogram of {{ plot.name }}">
-{% for x, y, height in plot.bars %}<rect x="{{ x }}" y="{{ y }}" width="4.6" height="{{ height }}" fill="#3b7dd8"/>
-{% endfor %}{% for x in plot.limits %}<line x1="{{ x }}" x2="{{ x }}" y1="0" y2="60" stroke="#d83b3b"/>{% endfor %}
-</svg><div class="sub">0 to {{ plot.top }}</div></div>{% endfor %}</div>
-<h2>Samples</h2><table><tr><th>verdict</th><th>document</th><th>text</th></tr>
-{% for verdict, rows in samples %}{% for row in rows %}<tr><td>{{ row.reason or "kept" }}</td><td>{{ row.id }}</td>
-<td><pre>{{ row.text }}</pre></td></tr>{% endfor %}{% endfor %}</table>
-<h2>Recipe</h2><table>{% for name, value in recipe %}<tr><td>{{ name }}</td><td><pre>{{ value }}</pre></td></tr>{% endfor %}
-</table></main></body></html>
-"""
+_HEIGHT = 60  # of a histogram, in units of its drawing; it is 200 wide
 
 
 def write_report(output: Path, manifest: Manifest) -> None:
-    """Write ``report.html``: equal manifests give equal bytes."""
+    """Write ``report.html`` into a dataset directory."""
     with atomic_file(output / REPORT_NAME) as file:
         file.write(render(manifest).encode("utf-8", "replace"))
 
@@ -71,57 +29,139 @@ def render(manifest: Manifest) -> str:
     """Return the page."""
     from jinja2 import Environment
 
-    counts = manifest.counts
-    page = Environment(autoescape=True, trim_blocks=True).from_string(_PAGE)
+    counts, recipe = manifest.counts, manifest.recipe
+    page = Environment(autoescape=True, trim_blocks=True).from_string(FIGURE + PAGE)
+    groups = [("Languages", _groups(counts["by_language"]))]
+    if set(counts["by_source"]) != {""}:
+        groups.insert(0, ("Sources", _groups(counts["by_source"])))
     return page.render(
         inputs=manifest.inputs,
+        megabytes=sum(item["bytes"] for item in manifest.inputs) / 1e6,
         tokenizer=manifest.tokenizer,
         fingerprint=manifest.fingerprint,
         cards=_cards(manifest),
-        waterfall=waterfall(counts),
+        waterfall=_waterfall(counts),
+        bad=_descending(counts["bad"]),
         splits=sorted(manifest.splits.items()),
-        tables=[
-            ("Languages read", _top(_documents(counts["by_language"], "read"))),
-            ("Sources kept", _top(_documents(counts["by_source"], "kept"))),
-            ("Lines cut", _top(counts["cut"])),
-            (
-                "Sizes of duplicate clusters",
-                sorted(counts["cluster_sizes"].items(), key=lambda item: int(item[0]))[:_TOP],
-            ),
+        groups=groups,
+        shapes=[
+            _sizes("tokens a document", counts["token_lengths"]),
+            _sizes("documents a duplicate cluster", counts["cluster_sizes"]),
         ],
-        plots=[_plot(name, histogram) for name, histogram in counts["histograms"].items()],
-        samples=sorted(counts["samples"].items()),
-        recipe=sorted(manifest.recipe["settings"].items()),
+        plots=[_measure(name, histogram) for name, histogram in counts["histograms"].items()],
+        cut=_descending(counts["cut"]),
+        samples=sorted(counts["samples"].items(), key=lambda item: (item[0] != "kept", item[0])),
+        recipe=sorted(recipe["settings"].items()),
+        rules=recipe["definitions"]["rules"]["rules"],
     )
 
 
 def _cards(manifest: Manifest) -> list[tuple[str, str]]:
     counts = manifest.counts
+    duplicates = sum(counts["duplicates"].values())
     return [
         (f"{counts['read']:,}", "documents read"),
-        (f"{counts['kept']:,}", "documents kept"),
+        (f"{counts['kept']:,}", f"kept, {_share(counts['kept'], counts['read']):.1%}"),
         (f"{counts['tokens']:,}", "tokens"),
-        (f"{counts['kept_characters'] / max(1, counts['characters']):.1%}", "characters past the filters"),
+        (
+            f"{counts['kept_characters']:,}",
+            f"characters, {_share(counts['kept_characters'], counts['characters']):.1%}",
+        ),
+        (f"{duplicates:,}", f"duplicates, {_share(duplicates, counts['passed_filters']):.1%} of what passed"),
         (f"{sum(counts['bad'].values()):,}", "unreadable records"),
     ]
 
 
-def _documents(groups: dict[str, dict[str, Any]], name: str) -> dict[str, int]:
-    return {group: held[name] for group, held in groups.items()}
+def _waterfall(counts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for the input, for everything that took documents away, and for what was left."""
+    each = _share(counts["tokens"], counts["kept_characters"])  # tokens a character, as kept
+    left = counts["read"]
+    rows = [_row("documents read", left, left, 0, counts["read"], f"≈ {counts['characters'] * each:,.0f}")]
+    losses = [
+        (f"dropped by {name}", number, counts["dropped_characters"].get(name, 0))
+        for name, number in _descending(counts["dropped"])
+    ]
+    losses += [
+        (f"{kind} duplicates", counts["duplicates"][kind], counts["duplicate_characters"][kind])
+        for kind in ("exact", "near")
+    ]
+    for what, number, characters in losses:
+        left -= number
+        rows.append(_row(what, -number, left, number, counts["read"], f"≈ {-characters * each:,.0f}"))
+    return [*rows, _row("documents kept", counts["kept"], left, 0, counts["read"], f"{counts['tokens']:,}")]
 
 
-def _top(counter: dict[str, int]) -> list[tuple[str, int]]:
-    rows = sorted(counter.items(), key=lambda item: (-item[1], item[0]))
-    rest = sum(number for _, number in rows[_TOP:])
-    return rows[:_TOP] + ([("others", rest)] if rest else [])
+def _row(what: str, documents: int, left: int, took: int, read: int, tokens: str) -> dict[str, Any]:
+    return {
+        "what": what,
+        "documents": documents,
+        "share": _share(abs(documents), read),
+        "tokens": tokens,
+        "left": round(100 * _share(left, read), 2),
+        "took": round(100 * _share(took, read), 2),
+    }
 
 
-def _plot(name: str, histogram: dict[str, Any]) -> dict[str, Any]:
-    """Place the bars of a histogram on a field of 200 by 60, by the square root, so that rare values are seen."""
-    counts, top = histogram["counts"], histogram["top"]
+def _groups(groups: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each of the largest groups, and one for all others."""
+    rows = []
+    for name, held in groups.items():
+        dropped, duplicates = sum(held["dropped"].values()), sum(held.get("duplicates", {}).values())
+        numbers = {"read": held["read"], "dropped": dropped, "duplicates": duplicates}
+        rows.append({"name": name, **numbers, "kept": held["kept"], "tokens": held["tokens"]})
+    rows.sort(key=lambda row: (-row["read"], row["name"]))
+    if len(rows) > _TOP:
+        rest = rows[_TOP:]
+        names = ("read", "dropped", "duplicates", "kept", "tokens")
+        rows = [*rows[:_TOP], {"name": f"{len(rest)} others", **{n: sum(row[n] for row in rest) for n in names}}]
+    widest = max((row["read"] for row in rows), default=0)
+    for row in rows:
+        row |= {"width": round(100 * _share(row["read"], widest), 2)}
+        row |= {"kept_width": round(100 * _share(row["kept"], widest), 2)}
+    return rows
+
+
+def _measure(name: str, histogram: Mapping[str, Any]) -> dict[str, Any]:
+    """Draw how many documents had which value of a measure, and its limits."""
+    top, counts = histogram["top"], histogram["counts"]
+    step = top / len(counts)
+    titles = [f"{count:,} from {k * step:.4g} to {(k + 1) * step:.4g}" for k, count in enumerate(counts)]
+    limits = [round(200 * min(1.0, max(0.0, limit / top)), 2) for limit in histogram["limits"]]
+    return _plot(name, counts, titles, limits, ["0", f"{top / 2:g}", f"{top:g} and more"])
+
+
+def _sizes(name: str, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Draw how many documents or clusters had which size, by powers of two."""
+    powers: dict[int, int] = {}
+    for size, number in sizes.items():
+        power = max(1, int(size)).bit_length() - 1
+        powers[power] = powers.get(power, 0) + number
+    low, high = min(powers, default=0), max(powers, default=0)
+    counts = [powers.get(power, 0) for power in range(low, high + 1)]
+    titles = [f"{n:,} from {2**p:,} to {2 ** (p + 1) - 1:,}" for p, n in enumerate(counts, low)]
+    return _plot(name, counts, titles, [], [f"{2**low:,}", "", f"{2 ** (high + 1) - 1:,}"])
+
+
+def _plot(
+    name: str, counts: Sequence[int], titles: Sequence[str], limits: list[float], marks: list[str]
+) -> dict[str, Any]:
+    """Place bars on the drawing, by the square root, so that rare values are seen."""
     highest = max(1, *counts) ** 0.5
     width = 200 / len(counts)
-    heights = [round(58 * count**0.5 / highest, 2) for count in counts]
-    bars = [(round(k * width, 2), round(60 - height, 2), height) for k, height in enumerate(heights) if height]
-    limits = [round(200 * min(1.0, limit / top), 2) for limit in histogram["limits"]]
-    return {"name": name, "top": f"{top:g}", "bars": bars, "limits": limits}
+    heights = [round(_HEIGHT * count**0.5 / highest, 2) for count in counts]
+    bars = [
+        {"x": round(k * width, 2), "y": round(_HEIGHT + 2 - height, 2), "height": height, "title": title}
+        for k, (height, title) in enumerate(zip(heights, titles, strict=True))
+        if height
+    ]
+    low, middle, high = marks
+    places = {"low": low, "middle": middle, "high": high}
+    return {"name": name, "bars": bars, "width": round(width * 0.9, 2), "limits": limits, **places}
+
+
+def _descending(counter: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counter.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0

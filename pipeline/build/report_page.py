@@ -1,0 +1,110 @@
+"""The page that report.py fills: no script, nothing from elsewhere, light and dark."""
+
+from __future__ import annotations
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>Build report</title>
+<style>
+:root { --ink: #16202b; --soft: #5d6a78; --line: #e3e7ec; --page: #f5f6f8; --card: #fff; --kept: #2f74d0;
+  --gone: #dd7a4d; --limit: #c9302c; color-scheme: light dark }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6eaef; --soft: #98a4b1; --line: #2b343e; --page: #12171d;
+  --card: #1a2128; --kept: #5b9bf0; --gone: #e08e66; --limit: #ff6b66 } }
+* { box-sizing: border-box }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); margin: 0 }
+main { max-width: 1080px; margin: 0 auto; padding: 40px 24px 80px }
+h1 { font-size: 28px; letter-spacing: -.02em; margin: 0 } h2 { font-size: 19px; margin: 44px 0 4px }
+.soft, th, figcaption { color: var(--soft) } .soft { margin: 0 0 14px } code { font-size: 13px }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin-top: 24px }
+.card, figure, .panel { background: var(--card); border: 1px solid var(--line); border-radius: 10px }
+.card { padding: 14px 16px } .card b { display: block; font-size: 21px; letter-spacing: -.02em }
+.panel { padding: 8px 14px; overflow-x: auto }
+table { border-collapse: collapse; width: 100% }
+td, th { padding: 5px 10px 5px 0; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top;
+  font-weight: normal } tr:last-child td { border: 0 }
+.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
+.track { width: 34%; min-width: 160px; vertical-align: middle }
+svg { display: block; width: 100% } .kept { fill: var(--kept) } .gone { fill: var(--gone) }
+.limit { stroke: var(--limit); stroke-dasharray: 3 2 } .rest { fill: var(--line) }
+.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(235px, 1fr)); gap: 12px }
+figure { margin: 0; padding: 10px 12px } figure h3 { font-size: 13px; margin: 0 0 6px; font-weight: 600 }
+figcaption { font-size: 12px; display: flex; justify-content: space-between }
+details { margin-top: 10px } summary { cursor: pointer; padding: 6px 0; font-weight: 600 }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; font: 12px/1.45 ui-monospace, monospace }
+.sample { border-top: 1px solid var(--line); padding: 8px 0 } .sample p { margin: 0 0 4px; font-size: 13px }
+</style></head><body><main>
+<h1>Build report</h1>
+<p class="soft">{{ inputs|length }} input file{{ "s" if inputs|length != 1 }}, {{ "{:,.1f}".format(megabytes) }} MB;
+tokenizer {{ tokenizer.name }} of {{ "{:,}".format(tokenizer.vocab_size) }} ids; dataset
+<code>{{ fingerprint[:16] }}</code></p>
+<div class="cards">{% for value, name in cards %}<div class="card"><b>{{ value }}</b>{{ name }}</div>{% endfor %}</div>
+
+<h2>From input to shards</h2>
+<p class="soft">Each bar is what was left; its orange end is what the row took. Tokens of dropped text, marked ≈, are
+estimated by its characters.</p>
+<div class="panel"><table><tr><th>stage</th><th class="n">documents</th><th class="n">share</th><th class="n">tokens</th>
+<th class="track"></th></tr>
+{% for row in waterfall %}<tr><td>{{ row.what }}</td><td class="n">{{ "{:,}".format(row.documents) }}</td>
+<td class="n">{{ "{:.1%}".format(row.share) }}</td><td class="n">{{ row.tokens }}</td>
+<td class="track"><svg viewBox="0 0 100 8" preserveAspectRatio="none" height="12"><rect class="kept" x="0" y="0"
+width="{{ row.left }}" height="8"/><rect class="gone" x="{{ row.left }}" y="0" width="{{ row.took }}" height="8"/></svg>
+</td></tr>{% endfor %}</table></div>
+{% if bad %}<p class="soft" style="margin-top:10px">Unreadable records, not among these:
+{% for reason, number in bad %}{{ "{:,}".format(number) }} {{ reason }}{{ "; " if not loop.last }}{% endfor %}</p>{% endif %}
+
+<h2>Splits</h2>
+<div class="panel"><table><tr><th>split</th><th class="n">documents</th><th class="n">tokens</th><th class="n">tokens a
+document</th><th class="n">shards</th></tr>
+{% for name, split in splits %}<tr><td>{{ name }}</td><td class="n">{{ "{:,}".format(split.documents) }}</td>
+<td class="n">{{ "{:,}".format(split.tokens) }}</td>
+<td class="n">{{ "{:,.0f}".format(split.tokens / [split.documents, 1]|max) }}</td>
+<td class="n">{{ split.shards|length }}</td></tr>{% endfor %}</table></div>
+
+{% for title, rows in groups %}<h2>{{ title }}</h2>
+<div class="panel"><table><tr><th></th><th class="n">read</th><th class="n">dropped</th><th class="n">duplicates</th>
+<th class="n">kept</th><th class="n">tokens</th><th class="track"></th></tr>
+{% for row in rows %}<tr><td>{{ row.name or "(unnamed)" }}</td><td class="n">{{ "{:,}".format(row.read) }}</td>
+<td class="n">{{ "{:,}".format(row.dropped) }}</td><td class="n">{{ "{:,}".format(row.duplicates) }}</td>
+<td class="n">{{ "{:,}".format(row.kept) }}</td><td class="n">{{ "{:,}".format(row.tokens) }}</td>
+<td class="track"><svg viewBox="0 0 100 8" preserveAspectRatio="none" height="12"><rect class="rest" x="0" y="0"
+width="{{ row.width }}" height="8"/><rect class="kept" x="0" y="0" width="{{ row.kept_width }}" height="8"/></svg></td>
+</tr>{% endfor %}</table></div>{% endfor %}
+
+<h2>Lengths and clusters</h2><p class="soft">Kept documents.</p><div class="grid">
+{% for plot in shapes %}{{ figure(plot) }}{% endfor %}</div>
+
+{% if plots %}<h2>Measures</h2><p class="soft">Documents by value, by the square root of their number; the dashed lines
+are the limits.</p><div class="grid">{% for plot in plots %}{{ figure(plot) }}{% endfor %}</div>{% endif %}
+
+{% if cut %}<h2>Cut from documents</h2><div class="panel"><table>{% for reason, number in cut %}<tr><td>{{ reason }}</td>
+<td class="n">{{ "{:,}".format(number) }}</td></tr>{% endfor %}</table></div>{% endif %}
+
+<h2>Samples</h2><p class="soft">The first few of each kind, up to 600 characters.</p>
+{% for verdict, rows in samples %}<details{{ " open" if verdict == "kept" }}><summary>{{ verdict }}</summary>
+<div class="panel">{% for row in rows %}<div class="sample"><p><code>{{ row.id }}</code>
+<span class="soft">{{ row.reason or "" }}</span></p><pre>{{ row.text }}</pre></div>{% endfor %}</div></details>{% endfor %}
+
+<h2>Recipe</h2>
+<details><summary>Settings</summary><div class="panel"><table>{% for name, value in recipe %}<tr><td>{{ name }}</td>
+<td><pre>{{ value }}</pre></td></tr>{% endfor %}</table></div></details>
+<details><summary>Rules</summary><div class="panel"><table><tr><th>rule</th><th>set</th><th class="n">min</th>
+<th class="n">max</th></tr>{% for rule in rules %}<tr><td>{{ rule.name }}</td><td>{{ rule.rule_set }}</td>
+<td class="n">{{ "" if rule.min is none else rule.min }}</td><td class="n">{{ "" if rule.max is none else rule.max }}</td>
+</tr>{% endfor %}</table></div></details>
+<details><summary>Inputs</summary><div class="panel"><table><tr><th>file</th><th>source</th><th class="n">bytes</th>
+<th>sha256</th></tr>{% for item in inputs %}<tr><td>{{ item.name }}</td><td>{{ item.source }}</td>
+<td class="n">{{ "{:,}".format(item.bytes) }}</td><td><code>{{ (item.sha256[0] or "")[:16] }}</code>
+{{ "and %d more spans"|format(item.sha256|length - 1) if item.sha256|length > 1 }}</td></tr>{% endfor %}</table></div>
+</details>
+</main></body></html>
+"""
+
+FIGURE = """{% macro figure(plot) %}<figure><h3>{{ plot.name }}</h3>
+<svg viewBox="0 0 200 62" role="img" aria-label="histogram of {{ plot.name }}">
+{% for bar in plot.bars %}<rect class="kept" x="{{ bar.x }}" y="{{ bar.y }}" width="{{ plot.width }}"
+height="{{ bar.height }}"><title>{{ bar.title }}</title></rect>{% endfor %}
+{% for x in plot.limits %}<line class="limit" x1="{{ x }}" x2="{{ x }}" y1="0" y2="62"/>{% endfor %}
+</svg><figcaption><span>{{ plot.low }}</span><span>{{ plot.middle }}</span><span>{{ plot.high }}</span></figcaption>
+</figure>{% endmacro %}
+"""

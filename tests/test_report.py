@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.build.builder import build
+from pipeline.build.progress import Progress
+from pipeline.build.report import REPORT_NAME, render
+from pipeline.shards.manifest import Manifest
+from tests.corpus import english, write_inputs
+
+HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)> {{ 7*7 }} \x00 " + english(3)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    inputs = write_inputs(folder / "in", 120)
+    lines = [{"text": HOSTILE, "id": "<b>id</b>"}, {"text": "<i>short</i>", "id": "x"}]
+    (folder / "in" / "g.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    settings: dict[str, Any] = {"tokenizer": "bytes", "rules": "gopher_quality", "language": "en=0.2"}
+    specs = [f"odd={folder}/in/g.jsonl", *inputs]
+    build(specs, folder / "out", progress=Progress(quiet=True), **settings)
+    return folder / "out"
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [str(value) for name, value in attrs if name in ("src", "href", "xlink:href")]
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def parse(dataset: Path) -> _Page:
+    page = _Page()
+    page.feed((dataset / REPORT_NAME).read_text(encoding="utf-8"))
+    return page
+
+
+def test_the_page_needs_nothing_from_elsewhere_and_runs_nothing(dataset: Path) -> None:
+    page = parse(dataset)
+    assert page.links == []
+    assert not {"script", "img", "link", "iframe", "i"} & set(page.tags)
+    assert "http" not in (dataset / REPORT_NAME).read_text(encoding="utf-8").replace("http-equiv", "")
+
+
+def test_hostile_text_is_shown_as_text(dataset: Path) -> None:
+    page = parse(dataset)
+    text = "".join(page.text)
+    assert "<script>alert(1)</script>" in text
+    assert "{{ 7*7 }}" in text
+    assert "<b>id</b>" in text
+
+
+def test_the_page_tells_the_counts_of_the_manifest(dataset: Path) -> None:
+    counts, text = Manifest.read(dataset).counts, "".join(parse(dataset).text)
+    for number in (
+        counts["read"],
+        counts["kept"],
+        counts["tokens"],
+        counts["characters"] and counts["kept_characters"],
+    ):
+        assert f"{number:,}" in text
+    for name in [*counts["dropped"], *counts["histograms"], "exact duplicates", "near duplicates", "Sources", "odd"]:
+        assert name in text
+
+
+def test_equal_manifests_give_equal_bytes(dataset: Path) -> None:
+    assert render(Manifest.read(dataset)) == (dataset / REPORT_NAME).read_text(encoding="utf-8")
+
+
+def test_a_dataset_without_documents_has_a_report_too(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text("")
+    build(tmp_path / "in.jsonl", tmp_path / "out", tokenizer="bytes", progress=Progress(quiet=True))
+    assert "documents read" in (tmp_path / "out" / REPORT_NAME).read_text(encoding="utf-8")
+
+
+def test_a_browser_draws_the_page(dataset: Path, tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no browser on this machine")
+    picture = tmp_path / "report.png"
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--screenshot={picture}"]
+    command += [f"--user-data-dir={tmp_path}/profile", "--window-size=1200,2400", f"file://{dataset / REPORT_NAME}"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    from PIL import Image
+
+    colours = Image.open(picture).convert("RGB").getcolors(1 << 24)
+    assert colours is not None
+    assert {colour for _, colour in colours} >= {(47, 116, 208), (221, 122, 77)}  # bars kept, bars gone
