@@ -20,16 +20,19 @@ def test_kill_9_at_ten_random_moments_and_a_re_run_give_the_same_bytes(tmp_path:
     whole = time.monotonic() - started
     command = [sys.executable, script, *inputs, "--output", str(tmp_path / "killed"), *FLAGS]
     generator = random.Random(5)
+    anew: list[str] = []
     killed = 0
-    for moment in sorted(generator.uniform(0.1, 0.95) for _ in range(10)):
-        process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    for _ in range(10):
+        process = subprocess.Popen([*command, *anew], stderr=subprocess.PIPE)
         try:
-            process.wait(moment * whole)
+            process.wait(generator.uniform(0.2, 0.9) * whole)
+            anew = ["--overwrite"]  # it was done sooner than the kill: the next one begins at the beginning
         except subprocess.TimeoutExpired:
             process.kill()
             killed += 1
+            anew = []
         assert process.wait() in (0, -9), process.stderr and process.stderr.read()
-    assert killed >= 3
+    assert killed >= 2
     subprocess.run(command, check=True)
     assert digests(tmp_path / "killed") == digests(tmp_path / "whole")
     assert [path.name for path in (tmp_path / "killed").iterdir() if path.name.startswith(".")] == []

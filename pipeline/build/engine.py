@@ -200,8 +200,6 @@ def _serve(pipe: connection.Connection[Any, Any], prepare: Callable[[], object] 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    if prepare is not None:
-        prepare()
     while True:
         try:
             function, unit = pipe.recv()
@@ -209,6 +207,9 @@ def _serve(pipe: connection.Connection[Any, Any], prepare: Callable[[], object] 
             return
         answer: tuple[Exception | None, Any]
         try:
+            if prepare is not None:  # here, so that what goes wrong in it is answered as any other error
+                prepare()
+                prepare = None
             answer = (None, function(unit))
         except Exception as error:
             error.add_note("in a worker process:\n" + traceback.format_exc())

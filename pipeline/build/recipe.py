@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from filters.language import parse_languages
+
 from ..errors import ConfigError, did_you_mean
 
 ON_ERROR = ("stop", "records", "skip")
@@ -70,6 +72,7 @@ class Recipe:
         _between("val_fraction", self.val_fraction, 0, 1, open_end=True)
         _between("threshold", self.threshold, 0, 1)
         _between("language_threshold", self.language_threshold, 0, 1)
+        parse_languages(self.language, self.language_threshold)
         for name in ("bands", "rows", "ngram", "limit", "tokens_per_shard"):
             _whole(name, getattr(self, name), 1)
         for name in ("max_errors", "tokens_per_sample"):
