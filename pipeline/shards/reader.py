@@ -63,7 +63,7 @@ class Shard:
         verify: bool = False,
         cache_dir: str | Path | None = None,
     ) -> None:
-        self.path = Path(path)
+        self.path = path if isinstance(path, Path) else Path(path)
         data = map_file(self.path)
         if expected is not None and len(data) != expected.bytes:
             kind = TruncatedShardError if len(data) < expected.bytes else ManifestError
