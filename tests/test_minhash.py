@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.build.minhash import EMPTY, MinHasher, _word_table, permutations, text_hashes
+from pipeline.errors import ConfigError
 
 MASK = (1 << 64) - 1
 
@@ -98,3 +99,9 @@ def test_equal_texts_and_no_others_have_equal_hashes() -> None:
     assert hashes.shape == (4, 16)
     assert bytes(hashes[0]) == bytes(hashes[2])
     assert len({bytes(row) for row in hashes}) == 3
+
+
+@pytest.mark.parametrize("option", ["ngram", "bands", "rows"])
+def test_sizes_below_one_are_refused(option: str) -> None:
+    with pytest.raises(ConfigError, match=f"{option}=0"):
+        MinHasher(**{option: 0})

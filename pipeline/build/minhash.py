@@ -19,6 +19,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import ConfigError
+
 EMPTY = np.uint32(0xFFFFFFFF)  # every value of the signature of a text without shingles
 _BATCH_CHARACTERS = 1 << 20
 
@@ -39,6 +41,8 @@ class MinHasher:
     """
 
     def __init__(self, ngram: int = 5, bands: int = 14, rows: int = 8, seed: int = 1) -> None:
+        if min(ngram, bands, rows) < 1:
+            raise ConfigError(f"ngram={ngram}, bands={bands} and rows={rows} must each be at least 1")
         self.ngram, self.bands, self.rows, self.seed = ngram, bands, rows, seed
         self._a, self._b = permutations(bands * rows, seed)
 
