@@ -247,7 +247,9 @@ def shuffle(directory: Path) -> None:
     table("Shuffle at default settings", heads, rows)
 
 
-def near_pairs(shards: int, documents: int, epoch: int, tenth: int, per_document: int = 1000) -> float:
+def near_pairs(
+    shards: int, documents: int, epoch: int, tenth: int, *, draws: int = 40, per_document: int = 1000
+) -> float:
     """Return the share of near pairs among neighbours in one tenth of an epoch, for documents of equal length."""
     each = documents // shards
     window = default_window(shards, documents)
@@ -273,7 +275,7 @@ def near_pairs(shards: int, documents: int, epoch: int, tenth: int, per_document
 
     generator = np.random.default_rng(tenth)
     shares = []
-    for _ in range(40):
+    for _ in range(draws):
         i = begin + int(generator.integers(0, max(1, (after - first) // 10 - 400)))
         places: dict[int, None] = {}
         while len(places) < 512:

@@ -16,6 +16,7 @@ from pipeline.stream.order import (
     mix64,
     permutation,
 )
+from scripts.bench_stream import near_pairs
 
 
 def test_the_mix_is_bijective_and_equals_splitmix64() -> None:
@@ -119,3 +120,9 @@ def test_the_next_epoch_is_another_order() -> None:
     assert (first == second).mean() < 0.2
     documents = [order.document_order(epoch, 0, 100) for epoch in (0, 1)]
     assert (documents[0] == documents[1]).mean() < 0.2
+
+
+@pytest.mark.parametrize(("shards", "documents"), [(16, 20_000), (100, 60_000), (1000, 200_000)])
+def test_neighbours_come_from_all_over_the_corpus_at_the_start_and_the_end(shards: int, documents: int) -> None:
+    for tenth in (0, 9):
+        assert near_pairs(shards, documents, epoch=0, tenth=tenth, draws=8) < 0.03

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
+import sys
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
@@ -257,3 +262,77 @@ def test_epochs_differ_and_a_late_epoch_starts_as_fast(dataset: Path) -> None:
 def test_a_stage_that_cannot_work_is_refused_when_it_is_made(dataset: Path, make: Any) -> None:
     with pytest.raises(ConfigError):
         make(pipeline.ShardDataset(dataset))
+
+
+def test_changes_of_world_size_and_batch_in_a_row_lose_and_double_nothing(dataset: Path) -> None:
+    def make() -> pipeline.Stream:
+        return pipeline.ShardDataset(dataset, epochs=3).shuffle(seed=5, lanes=6).pack(16)
+
+    whole = run(make, 1, 1)
+    got: list[list[int]] = []
+    state: dict[str, Any] | None = None
+    for world_size, batch, steps in ((4, 2, 3), (2, 3, 5), (8, 1, 4), (3, 5, 2), (1, 7, 3)):
+        start = state["i"] if state else 0
+        ranks = []
+        for rank in range(world_size):
+            stream = make().shard(rank, world_size).batch(batch)
+            if state:
+                stream.load_state_dict(state)
+            taken = list(islice(stream, steps))
+            ranks.append([row for b in taken for row in b["input_ids"].tolist()])
+            latest = stream.state_dict()
+        assert latest["i"] == start + world_size * batch * steps
+        got += interleave(ranks, start)
+        state = json.loads(json.dumps(latest))
+    assert got == whole[: len(got)]
+
+
+def test_changes_of_worker_processes_in_a_row_keep_the_order(dataset: Path) -> None:
+    def make() -> pipeline.Stream:
+        return pipeline.ShardDataset(dataset).shuffle(seed=5, lanes=6).pack(16).batch(2)
+
+    whole = [b["input_ids"].tolist() for b in islice(make(), 20)]
+    got: list[Any] = []
+    state = make().state_dict()
+    for workers, prefetch, steps in ((0, None, 4), (1, 2, 5), (4, 3, 6), (0, None, 5)):
+        stream = make()
+        stream.load_state_dict(state)
+        loader = DataLoader(stream, batch_size=None, num_workers=workers, prefetch_factor=prefetch)
+        got += [b["input_ids"].tolist() for b in islice(loader, steps)]
+        state = stream.state_dict(batches=steps)
+    assert got == whole
+
+
+def test_the_order_does_not_depend_on_the_process(dataset: Path) -> None:
+    code = f"""
+import pipeline
+stream = pipeline.ShardDataset({str(dataset)!r}).shuffle(seed=9).pack(16).batch(4)
+print(next(iter(stream))["input_ids"].tolist())
+"""
+    root = Path(__file__).resolve().parents[1]
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=root,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(outputs) == 1
+
+
+def test_the_end_of_one_epoch_and_the_start_of_the_next_are_where_they_should_be(dataset: Path) -> None:
+    def make() -> pipeline.Stream:
+        return pipeline.ShardDataset(dataset, epochs=2).shuffle(seed=5, lanes=6).pack(16)
+
+    stream = make()
+    rows = [s["input_ids"].tolist() for s in stream]
+    assert stream.state_dict()["i"] == len(rows)
+    stream.set_epoch(1)
+    start = stream.state_dict()["i"]
+    assert [s["input_ids"].tolist() for s in stream] == rows[start:]
+    tokens = sum(len(d) for s in shards_of(dataset) for d in s)
+    assert start == -(-tokens // 16)
