@@ -94,7 +94,14 @@ def test_a_browser_draws_the_page(dataset: Path, tmp_path: Path) -> None:
     if browser is None:
         pytest.skip("no browser on this machine")
     picture = tmp_path / "report.png"
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--screenshot={picture}"]
+    command = [
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        f"--screenshot={picture}",
+    ]
     command += [f"--user-data-dir={tmp_path}/profile", "--window-size=1200,2400", f"file://{dataset / REPORT_NAME}"]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     from PIL import Image
