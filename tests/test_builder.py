@@ -14,6 +14,7 @@ import pytest
 import pipeline
 from pipeline.build.builder import build
 from pipeline.build.filtering import Filter, Judged
+from pipeline.build.plan import cut_units, list_inputs
 from pipeline.build.progress import Progress
 from pipeline.build.tally import Counts
 from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
@@ -283,6 +284,28 @@ def test_a_unit_of_many_parts_gives_the_same_shards_and_goes_on_after_the_parts_
     assert judged < 301 + 60
     assert manifest.fingerprint == Manifest.read(built).fingerprint
     assert digests(tmp_path / "out") == digests(built)
+
+
+def test_the_lanes_of_a_compressed_file_share_its_parts_and_keep_its_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = documents(400)
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in every) + "{\n")
+    subprocess.run(["gzip", "-k", str(tmp_path / "in.jsonl")], check=True)
+    plain = run(tmp_path / "in.jsonl", tmp_path / "plain", tokenizer="bytes", val_fraction=0)
+    monkeypatch.setattr("pipeline.build.filtering.PART_CHARACTERS", 20_000)
+    monkeypatch.setattr("pipeline.build.filtering.BATCH_RECORDS", 5)
+    monkeypatch.setattr("pipeline.build.plan.LANE_BYTES", 10_000)
+    options: dict[str, Any] = {"tokenizer": "bytes", "val_fraction": 0, "workers": 2}
+    lanes = run(tmp_path / "in.jsonl.gz", tmp_path / "lanes", **options)
+    assert len(cut_units(list_inputs([str(tmp_path / "in.jsonl.gz")]))) > 2
+    tables = [Shard(tmp_path / name / "train-000000.tar").table() for name in ("plain", "lanes")]
+    assert tables[0]["id"] == tables[1]["id"]
+    assert tables[0]["line"] == tables[1]["line"]
+    assert lanes.counts["by_language"] == plain.counts["by_language"]
+    assert lanes.counts["bad"] == {"invalid JSON": 1}
+    [item] = lanes.inputs
+    assert item["sha256"] == [hashlib.sha256((tmp_path / "in.jsonl.gz").read_bytes()).hexdigest()]
 
 
 def test_a_misspelt_setting_offers_the_nearest(inputs: list[str], tmp_path: Path) -> None:

@@ -207,10 +207,9 @@ class _Stages:
         """Return about how many bytes of input a unit holds, for the progress bar."""
         total = 0
         for span in self.plan.units[unit]:
-            item = self.plan.inputs[span.input]
-            spans = sum(other.input == span.input for other in self.plan.units[unit])
+            size = self.plan.inputs[span.input].size
             whole = span.start == 0 and span.stop is None
-            total += item.size // spans if whole else min(item.size, (span.stop or item.size) - span.start)
+            total += size // span.lanes if whole else min(size, (span.stop or size) - span.start)
         return max(1, total)
 
     def each(

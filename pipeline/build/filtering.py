@@ -17,7 +17,7 @@ from ..text.documents import BadRecord, Document, Reader, Record
 from ..text.normalize import normalize
 from .decontaminate import Decontaminator
 from .minhash import MinHasher
-from .parts import DONE, PartWriter, Row, finished_parts, read_json, unit_path
+from .parts import DONE, PartWriter, Row, part_folder, read_json, unit_path
 from .plan import Plan, Span, load_plan
 from .recipe import Recipe
 from .rules import RuleSet, load_rules
@@ -115,27 +115,31 @@ def prepare_filter(work: Path) -> None:
 
 
 def filter_unit(work: Path, number: int, limit: int | None = None) -> tuple[int, int]:
-    """Filter one unit into ``work/filter/NUMBER``; return the records it read and how many of them were bad.
+    """Filter one unit into ``work/filter/NUMBER``; return the records it judged and how many of them were bad.
 
-    ``limit`` bounds the records. Parts that a killed run finished are kept, and their records only skipped over.
+    ``limit`` bounds the records. Parts that a killed run finished, and those of other lanes, are only read over.
     """
     loaded = load_filter(work)
-    folder = unit_path(work, number)
+    folder, unit = unit_path(work, number), loaded.plan.units[number]
     folder.mkdir(exist_ok=True)
-    part = finished_parts(folder)
-    done = [read_json(folder / f"{k:04d}" / "counts.json") for k in range(part)]
-    records = sum(counts["records"] for counts in done)
-    bad = sum(sum(counts["bad"].values()) for counts in done)
+    parts: list[int] = []
+    records = bad = 0
     spans: list[dict[str, Any]] = []
-    stream = _batches(itertools.islice(_records(loaded.plan, loaded.plan.units[number], spans), records, limit))
-    while batch := next(stream, None):
-        with result_directory(folder / f"{part:04d}") as directory:
-            counts = _filter_part(loaded, number, directory, itertools.chain([batch], stream), bad)
-            write_json(directory / "counts.json", counts.to_json())
-        records += counts.records
-        bad += counts.bad.total()
-        part += 1
-    write_json(folder / DONE, {"parts": part, "records": records, "bad": bad, "spans": spans})
+    stream = _batches(itertools.islice(_records(loaded.plan, unit, spans), limit))
+    for part, batches in enumerate(_parts(stream)):
+        path = part_folder(folder, part)
+        if part % unit[0].lanes == unit[0].lane:
+            parts.append(part)
+            if not path.exists():
+                with result_directory(path) as directory:
+                    counts = _filter_part(loaded, unit, directory, batches, bad)
+                    write_json(directory / "counts.json", counts.to_json())
+            counted = read_json(path / "counts.json")
+            records += counted["records"]
+            bad += sum(counted["bad"].values())
+        for _ in batches:
+            pass
+    write_json(folder / DONE, {"parts": parts, "records": records, "bad": bad, "spans": spans})
     return records, bad
 
 
@@ -173,11 +177,29 @@ def _batches(records: Iterator[tuple[int, Record]]) -> Iterator[list[tuple[int, 
         yield batch
 
 
+def _parts(batches: Iterator[list[tuple[int, Record]]]) -> Iterator[Iterator[list[tuple[int, Record]]]]:
+    """Cut batches into parts by what they hold alone. Each part must be used up before the next is asked for."""
+
+    def part(batch: list[tuple[int, Record]]) -> Iterator[list[tuple[int, Record]]]:
+        size = 0
+        for each in itertools.chain([batch], batches):
+            size += sum(len(record.text) for _, record in each if isinstance(record, Document))
+            yield each
+            if size >= PART_CHARACTERS:
+                return
+
+    return (part(batch) for batch in batches)
+
+
 def _filter_part(
-    loaded: Filter, unit: int, directory: Path, batches: Iterator[list[tuple[int, Record]]], bad_before: int
+    loaded: Filter,
+    spans: tuple[Span, ...],
+    directory: Path,
+    batches: Iterator[list[tuple[int, Record]]],
+    bad_before: int,
 ) -> Counts:
-    """Judge batches until the part is full."""
-    recipe, spans = loaded.plan.recipe, loaded.plan.units[unit]
+    """Judge the documents of a part."""
+    recipe = loaded.plan.recipe
     counts = Counts(Histograms(loaded.rules.rules))
     with (
         open(directory / "rejected.jsonl", "wb") as rejected,
@@ -192,8 +214,6 @@ def _filter_part(
                 else:
                     measured.append(_filter_document(loaded, place, record, counts, writer, rejected))
             counts.histograms.add(measured)
-            if counts.read_characters >= PART_CHARACTERS:
-                break
     return counts
 
 

@@ -99,7 +99,8 @@ def _inputs(work: Path, plan: Plan) -> list[dict[str, Any]]:
     found: list[list[str | None]] = [[] for _ in plan.inputs]
     for unit, digests in zip(plan.units, listed(work)["sha256"], strict=True):
         for span, digest in zip(unit, digests, strict=True):
-            found[span.input].append(digest)
+            if span.lane == 0:
+                found[span.input].append(digest)
     return [
         {"name": item.name, "source": item.source, "bytes": item.size, "ends": item.ends, "sha256": digests}
         for item, digests in zip(plan.inputs, found, strict=True)

@@ -7,9 +7,11 @@
         rejected.jsonl      what could not be read, and what was dropped (with --keep-rejected)
         counts.json         everything counted
     filter/000012/done.json the unit is done: its parts, and lines and hashes of its spans
+    parts.json              all units are: every part in input order
 
 A unit is what can be read by itself; a part is bounded by its text, so that a large compressed file, which can only be
-read from its start, neither needs memory for all of it nor loses all of it to a kill.
+read from its start, neither needs memory for all of it nor loses all of it to a kill, and several units, its lanes, can
+share its parts.
 """
 
 from __future__ import annotations
@@ -103,9 +105,8 @@ def unit_path(work: Path, number: int) -> Path:
     return work / "filter" / f"{number:06d}"
 
 
-def finished_parts(folder: Path) -> int:
-    """Return how many parts of a unit are there; they are written in order."""
-    return next(number for number in range(1 << 30) if not (folder / f"{number:04d}").exists())
+def part_folder(unit: Path, part: int) -> Path:
+    return unit / f"{part:04d}"
 
 
 def read_json(path: Path) -> Any:
@@ -113,19 +114,23 @@ def read_json(path: Path) -> Any:
 
 
 def list_parts(work: Path, plan: Plan) -> None:
-    """Write what the finished units hold: every part, and for every span its first line and hash."""
-    parts, first_lines, digests = [], [], []
+    """Write what the finished units hold: every part in input order, and for every span its first line and hash."""
+    found: list[tuple[int, int, int]] = []
+    first_lines, digests = [], []
     lines: dict[int, int] = {}  # of each input, before the span at hand
     for number, unit in enumerate(plan.units):
         done = read_json(unit_path(work, number) / DONE)
-        parts += [[number, part] for part in range(done["parts"])]
+        # The lanes of a file take turns at its parts.
+        found += [(number - unit[0].lane, part, number) for part in done["parts"]]
         befores, hashes = [], []
-        for span, found in itertools.zip_longest(unit, done["spans"]):
+        for span, read in itertools.zip_longest(unit, done["spans"]):
             befores.append(lines.get(span.input, 0))
-            lines[span.input] = befores[-1] + (found["lines"] if found else 0)
-            hashes.append(found["sha256"] if found else None)
+            if span.lane == span.lanes - 1:
+                lines[span.input] = befores[-1] + (read["lines"] if read else 0)
+            hashes.append(read["sha256"] if read else None)
         first_lines.append(befores)
         digests.append(hashes)
+    parts = [[number, part] for _, part, number in sorted(found)]
     write_json(work / PARTS, {"parts": parts, "first_lines": first_lines, "sha256": digests})
 
 
@@ -147,7 +152,7 @@ def all_parts(work: Path) -> list[list[int]]:
 def part_path(work: Path, part: int) -> Path:
     """Return the directory of a part, by its place among all parts."""
     unit, number = all_parts(work)[part]
-    return unit_path(work, unit) / f"{number:04d}"
+    return part_folder(unit_path(work, unit), number)
 
 
 def part_slice(work: Path, part: int) -> slice:
