@@ -209,6 +209,14 @@ def test_a_state_of_other_data_is_refused(dataset: Path, tmp_path: Path) -> None
         pipeline.ShardDataset(tmp_path / "other").shuffle(window=2, lanes=2).pack(8).load_state_dict(saved)
 
 
+@pytest.mark.parametrize(
+    "state", [None, {}, {"version": 2, "i": 0}, {"version": 1, "i": -1, "shape": {}}, {"version": 1}]
+)
+def test_what_is_no_state_is_refused(dataset: Path, state: Any) -> None:
+    with pytest.raises(StateError):
+        pipeline.ShardDataset(dataset).pack(8).load_state_dict(state)
+
+
 def test_loading_while_an_iterator_is_live_raises_and_works_once_it_is_dropped(dataset: Path) -> None:
     stream = pipeline.ShardDataset(dataset).shuffle().pack(8).batch(2)
     iterator = iter(stream)

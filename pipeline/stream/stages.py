@@ -224,7 +224,9 @@ class Stream(IterableDataset):
         if not isinstance(state, dict) or state.get("version") != STATE_VERSION:
             found = state.get("version") if isinstance(state, dict) else type(state).__name__
             raise StateError(f"state version {found!r}, but this release reads {STATE_VERSION}")
-        ours, saved = self._plan.shape(), state.get("shape", {})
+        if not isinstance(state.get("i"), int) or state["i"] < 0 or not isinstance(state.get("shape"), dict):
+            raise StateError(f"this is no state of a stream: i is {state.get('i')!r}, shape {state.get('shape')!r}")
+        ours, saved = self._plan.shape(), state["shape"]
         for field in {**ours, **saved}:
             if saved.get(field) != ours.get(field):
                 raise StateError(
