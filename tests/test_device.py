@@ -23,6 +23,22 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+def through_the_ring(stream: pipeline.Stream) -> list[Any]:
+    """Send batches in stored width through the staging ring to the CPU, as they go to a GPU."""
+    return [item for _, item in place_on_device(enumerate(stream), "cpu")]
+
+
+@pytest.mark.parametrize("boundaries", [False, True])
+def test_what_goes_through_the_ring_in_stored_width_comes_out_as_it_was(dataset: Path, boundaries: bool) -> None:
+    source = pipeline.ShardDataset(dataset, epochs=1).shuffle(lanes=3).pack(16, boundaries=boundaries)
+    there = through_the_ring(source.batch(3, dtype="stored"))
+    assert len(there) > 2 * RING
+    for here, moved in zip(source.batch(3), there, strict=True):
+        assert here.keys() == moved.keys()
+        for key, value in here.items():
+            assert torch.equal(torch.as_tensor(value), torch.as_tensor(moved[key])), key
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("boundaries", [False, True])
 def test_batches_on_a_device_equal_those_made_here_up_to_the_last(dataset: Path, device: str, boundaries: bool) -> None:

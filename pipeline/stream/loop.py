@@ -86,8 +86,10 @@ def run(plan: Plan, core: Core, mark: Mark, workers: int) -> Iterator[Marked]:
         ahead = 2 if plan.device is not None and plan.device.startswith("cuda") else 0
     if ahead:
         items = read_ahead(items, ahead)
+    if plan.device is None or plan.device == "cpu":
+        return items
     # After the thread, so that the copies are ordered against the consumer's own CUDA stream.
-    return items if plan.device is None else place_on_device(items, plan.device)
+    return place_on_device(items, plan.device)
 
 
 def _from_core(plan: Plan, core: Core, mark: Mark, skip: int, every: int, by_sample: bool) -> Iterator[Marked]:

@@ -150,7 +150,7 @@ class Plan:
     def collator(self) -> PackCollator | DocumentCollator:
         """Make the collator; for a device, packs stay in their stored width until they are there."""
         eos_id = self.data.eos_id
-        narrow = self.stored or (self.device is not None and not self.steps and not self.batch_steps)
+        narrow = self.stored or (self.device not in (None, "cpu") and not self.steps and not self.batch_steps)
         if isinstance(self.layout, PackLayout):
             layout = self.layout
             return PackCollator(
