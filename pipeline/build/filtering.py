@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -52,14 +52,25 @@ class Filter:
         self.hasher = MinHasher(ngram=recipe.ngram, bands=recipe.bands, rows=recipe.rows, seed=recipe.seed + 1)
         self.decontaminator = load_decontaminator(recipe.decontaminate, recipe.text_key)
 
-    def judge(self, text: str, counts: Counts) -> Judged:
-        """Normalise, cut, identify, measure, in this order, and stop at the first reason to drop the document."""
+    def judge(self, texts: Sequence[str], counts: Counts) -> list[Judged]:
+        """Normalise, cut, identify, measure, in this order; the first reason to drop a document ends it.
+
+        Step by step over the batch: each step has tables of its own, which another between two documents would push
+        out of the processor's caches (it halves the time of language identification).
+        """
         if self.plan.recipe.normalize:
-            text = normalize(text)
+            texts = [normalize(text) for text in texts]
+        if self.rules.cutters:
+            texts = [self._cut(text, counts) for text in texts]
+        languages = [self.identifier.identify(text) for text in texts]
+        return [self._judge(text, language) for text, language in zip(texts, languages, strict=True)]
+
+    def _cut(self, text: str, counts: Counts) -> str:
         text, cut = self.rules.cut(text)
-        if cut:
-            counts.cut.update(cut)
-        language = self.identifier.identify(text)
+        counts.cut.update(cut)
+        return text
+
+    def _judge(self, text: str, language: Language) -> Judged:
         if not text.strip():
             return Judged(text, language, "empty text", "empty text", {})
         if self.wanted:
@@ -206,22 +217,29 @@ def _filter_part(
         PartWriter(directory, loaded.hasher if recipe.dedup else None) as writer,
     ):
         for batch in batches:
-            measured = []
+            counts.records += len(batch)
             for place, record in batch:
-                counts.records += 1
                 if isinstance(record, BadRecord):
                     _reject_bad(record, place, spans[place].start, recipe, counts, bad_before, rejected)
-                else:
-                    measured.append(_filter_document(loaded, place, record, counts, writer, rejected))
-            counts.histograms.add(measured)
+            documents = [(place, record) for place, record in batch if isinstance(record, Document)]
+            judged = loaded.judge([record.text for _, record in documents], counts)
+            for (place, record), each in zip(documents, judged, strict=True):
+                _settle(each, place, record, recipe, counts, writer, rejected)
+            counts.histograms.add([each.values for each in judged])
     return counts
 
 
-def _filter_document(
-    loaded: Filter, place: int, record: Document, counts: Counts, writer: PartWriter, rejected: IO[bytes]
-) -> Mapping[str, float]:
-    """Judge one document, count it, keep or reject it; return what was measured."""
-    text, language, rule, reason, values = loaded.judge(record.text, counts)
+def _settle(
+    judged: Judged,
+    place: int,
+    record: Document,
+    recipe: Recipe,
+    counts: Counts,
+    writer: PartWriter,
+    rejected: IO[bytes],
+) -> None:
+    """Count one document, and keep or reject it."""
+    text, language, rule, reason, _ = judged
     characters = len(text)
     counts.read_characters += len(record.text)
     counts.flow.add(record.source, language.code, rule, characters)
@@ -229,10 +247,9 @@ def _filter_document(
     if reason is None:
         counts.kept += 1
         writer.add(Row(text, record.id, place, record.line, language.code, language.score, characters))
-    elif loaded.plan.recipe.keep_rejected:
+    elif recipe.keep_rejected:
         line = {"id": record.id, "file": record.file, "line": record.line, "reason": reason, "text": text}
         write_line(rejected, {**line, "span": place})
-    return values
 
 
 def _reject_bad(
