@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ..atomic import write_json
 from .dedup import EXACT, NEAR, find_duplicates
 from .earlier import copy_rows, earlier_folders
-from .parts import all_parts, column_values, part_path, read_json
+from .parts import all_parts, column_numbers, part_path, read_json
 from .recipe import Recipe
 from .work import result_directory
 
@@ -80,5 +80,5 @@ def _joined(work: Path, recipe: Recipe, name: str, width: int, dtype: Any) -> tu
 def _lengths(work: Path, before: int) -> NDArray[np.int64]:
     """Return the characters of every document, for the policy that keeps the longest."""
     parts = range(len(all_parts(work)))
-    lengths = [np.asarray(column_values(work, part, ["characters"])["characters"], np.int64) for part in parts]
+    lengths = [column_numbers(work, part, "characters", np.int64) for part in parts]
     return np.concatenate([np.zeros(before, np.int64), *lengths])

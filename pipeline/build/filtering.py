@@ -118,7 +118,9 @@ def load_filter(work: Path) -> Filter:
 
 
 def prepare_filter(work: Path) -> None:
-    """Load models and compile kernels, before workers are forked."""
+    """Load models, libraries and compiled kernels, before workers are forked."""
+    import pyarrow  # noqa: F401  a quarter of a second in each worker, unless their parent has it
+
     loaded = load_filter(work)
     loaded.rules.prepare()
     loaded.hasher.warm_up()

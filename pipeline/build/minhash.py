@@ -85,6 +85,6 @@ def code_points(texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.in
 @functools.cache
 def _word_table() -> NDArray[np.bool_]:
     """Return for every code point whether a word can hold it: what ``\\w`` matches."""
-    table = np.array([chr(c).isalnum() for c in range(sys.maxunicode + 1)])
+    table = np.fromiter(map(str.isalnum, map(chr, range(sys.maxunicode + 1))), bool)
     table[ord("_")] = True
     return table

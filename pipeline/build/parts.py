@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..atomic import write_json
 from ..text.records import made_id
@@ -171,6 +172,14 @@ def read_columns(work: Path, part: int, *names: str) -> Iterator[Any]:
         reader = pa.ipc.open_file(source, options=options)
         for batch in range(reader.num_record_batches):
             yield reader.get_batch(batch).select(list(names))
+
+
+def column_numbers(work: Path, part: int, name: str, dtype: type[np.generic]) -> NDArray[Any]:
+    """Return a whole column of a part as an array."""
+    # Not by to_numpy, which imports pandas where that is installed.
+    columns = [batch.column(name) for batch in read_columns(work, part, name)]
+    arrays = [np.frombuffer(c.buffers()[1], dtype)[c.offset : c.offset + len(c)] for c in columns]
+    return np.concatenate([np.zeros(0, dtype), *arrays])
 
 
 def column_values(work: Path, part: int, names: Sequence[str]) -> dict[str, list[Any]]:

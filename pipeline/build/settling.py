@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..atomic import write_json
 from ..errors import ConfigError, did_you_mean
 from .dedup import EXACT, NEAR
-from .parts import all_parts, part_slice, read_columns
+from .parts import all_parts, column_numbers, column_values, part_slice
 from .plan import Plan
 from .tally import Flow
 from .tokenizing import token_lengths
@@ -86,8 +86,7 @@ def _sources(work: Path, plan: Plan, part: int) -> NDArray[np.int64]:
     """Return the number of the source of each document of a part."""
     numbers = _numbered(plan)
     of_span = np.array([numbers[plan.inputs[span.input].source] for span in plan.units[all_parts(work)[part][0]]])
-    columns = [batch.column("span").to_numpy() for batch in read_columns(work, part, "span")]
-    return of_span[np.concatenate(columns)] if columns else np.zeros(0, np.int64)
+    return of_span[column_numbers(work, part, "span", np.int32)]
 
 
 def _count(
@@ -105,12 +104,9 @@ def _count(
     by_language: dict[str, int] = {}
     for part in range(len(all_parts(work))):
         mine = part_slice(work, part)
-        batches = list(read_columns(work, part, "language", "characters"))
-        if not batches:
-            continue
-        languages = [name for batch in batches for name in batch.column("language").to_pylist()]
+        languages = column_values(work, part, ["language"])["language"]
         known, codes = np.unique(np.array(languages, dtype=object).astype(str), return_inverse=True)
-        characters = np.concatenate([batch.column("characters").to_numpy() for batch in batches])
+        characters = column_numbers(work, part, "characters", np.int64)
         keys = (_sources(work, plan, part) * len(known) + codes) * len(names) + outcome[mine]
         for key in np.unique(keys).tolist():
             chosen = keys == key
