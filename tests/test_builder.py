@@ -165,6 +165,17 @@ def test_changed_input_is_refused_and_overwrite_begins_anew(tmp_path: Path) -> N
     assert list(verify_dataset(tmp_path / "out")) == []
 
 
+def test_shards_of_nobody_are_not_mixed_with_ones_own(inputs: list[str], tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "train-000007.tar").write_bytes(b"")
+    (tmp_path / "out" / "notes.json").write_text("{}")
+    with pytest.raises(BuildError, match=r"train-000007\.tar"):
+        run(inputs, tmp_path / "out")
+    run(inputs, tmp_path / "out", overwrite=True)
+    assert not (tmp_path / "out" / "train-000007.tar").exists()
+    assert (tmp_path / "out" / "notes.json").read_text() == "{}"
+
+
 def test_nothing_survives_is_a_valid_empty_dataset(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "short"}\n')
     manifest = run(tmp_path / "in.jsonl", tmp_path / "out", tokenizer="bytes")

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipeline.build.settling import in_validation, within_quotas
+from pipeline.errors import ConfigError
+
+
+def hashes(count: int) -> np.ndarray:
+    return np.random.RandomState(0).randint(0, 1 << 63, count).astype(np.uint64) * np.uint64(2)
+
+
+def test_validation_takes_its_share_whatever_the_order() -> None:
+    drawn = hashes(20_000)
+    chosen = in_validation(drawn, 0.05)
+    assert 0.045 < chosen.mean() < 0.055
+    order = np.random.RandomState(1).permutation(len(drawn))
+    np.testing.assert_array_equal(in_validation(drawn[order], 0.05), chosen[order])
+
+
+def test_a_larger_fraction_holds_all_of_a_smaller_one() -> None:
+    drawn = hashes(5_000)
+    assert not (in_validation(drawn, 0.01) & ~in_validation(drawn, 0.02)).any()
+
+
+@pytest.mark.parametrize(("fraction", "share"), [(0.0, 0.0), (1 - 1e-16, 1.0)])
+def test_the_ends_of_the_range_take_nothing_and_everything(fraction: float, share: float) -> None:
+    drawn = np.array([0, 1, 1 << 63, (1 << 64) - 4096], dtype=np.uint64)
+    assert in_validation(drawn, fraction).mean() == share
+
+
+def test_a_source_stays_within_its_quota_and_a_larger_quota_holds_the_smaller() -> None:
+    drawn, lengths = hashes(1_000), np.full(1_000, 10)
+    sources = np.arange(1_000) % 2
+    small, large = (within_quotas(sources, {"web": 0, "wiki": 1}, {"web": n}, drawn, lengths) for n in (1_005, 3_000))
+    assert lengths[small & (sources == 0)].sum() == 1_000
+    assert small[sources == 1].all()
+    assert not (small & ~large).any()
+
+
+def test_a_quota_without_a_name_holds_for_every_source_without_its_own() -> None:
+    drawn, lengths, sources = hashes(100), np.ones(100, int), np.arange(100) % 2
+    stays = within_quotas(sources, {"a": 0, "b": 1}, {"": 10, "b": 20}, drawn, lengths)
+    assert (stays[sources == 0].sum(), stays[sources == 1].sum()) == (10, 20)
+
+
+def test_a_quota_for_a_source_that_is_not_there_offers_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'wiki'"):
+        within_quotas(np.zeros(1, int), {"wiki": 0}, {"wikki": 1}, hashes(1), np.ones(1, int))

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pipeline.build.rules import load_rules
+from pipeline.build.tally import BINS, PASSED, SAMPLES, Counts, Flow, Histograms, by_group, sum_filter_counts
+
+
+def counted(*rows: tuple[str, str, str, int]) -> Flow:
+    flow = Flow()
+    for row in rows:
+        flow.add(*row)
+    return flow
+
+
+def test_sums_do_not_depend_on_the_order_of_parts() -> None:
+    parts = []
+    for number in range(4):
+        counts = Counts(Histograms(load_rules("gopher_quality").rules))
+        counts.flow.add("web", "en", "words" if number % 2 else PASSED, 10 * number)
+        counts.histograms.add([{"words": 10.0 * number}])
+        counts.bad["invalid JSON"] += number
+        parts.append(json.loads(json.dumps(counts.to_json())))
+    whole, _ = sum_filter_counts(parts)
+    assert sum_filter_counts(parts[::-1])[0] == whole
+    assert (whole["read"], whole["dropped"], whole["bad"]) == (4, {"words": 2}, {"invalid JSON": 6})
+    assert whole["dropped_characters"] == {"words": 40}
+    assert sum(whole["histograms"]["words"]["counts"]) == 4
+
+
+def test_a_flow_survives_json() -> None:
+    flow = counted(("web", "en", "words", 5), ("web", "en", "words", 6), ("", "de", PASSED, 7))
+    assert Flow(json.loads(json.dumps(flow.to_json()))).to_json() == flow.to_json()
+    assert flow.by("source", "outcome") == {("web", "words"): [2, 11], ("", PASSED): [1, 7]}
+
+
+def test_histograms_pass_over_nan_and_count_what_lies_beyond_in_the_outer_bins() -> None:
+    histograms = Histograms(load_rules("gopher_quality").rules)
+    histograms.add([{"words": value} for value in (float("nan"), -1.0, 0.0, 1e9, float("inf"))] + [{}])
+    counts = histograms.to_json()["words"]["counts"]
+    assert (len(counts), sum(counts), counts[0], counts[-1]) == (BINS, 4, 2, 2)
+
+
+def test_only_the_first_samples_of_an_outcome_are_kept() -> None:
+    counts = Counts(Histograms(()))
+    for number in range(10):
+        counts.sample("words", str(number), "text", "words 4 < 50")
+    assert [sample["id"] for sample in counts.samples["words"]] == ["0", "1", "2"][:SAMPLES]
+
+
+@pytest.mark.parametrize("name", ["source", "language"])
+def test_every_group_adds_up(name: str) -> None:
+    filtered = counted(*[("web", "en", PASSED, 5)] * 4, ("web", "de", "words", 2), ("wiki", "en", PASSED, 3))
+    final = counted(
+        ("web", "en", "kept", 5), ("web", "en", "exact", 5), ("web", "en", "near", 5), ("web", "en", "max_tokens", 5)
+    )
+    final.add("wiki", "en", "kept", 3)
+    for group in by_group(name, filtered, final, {"web": 9}).values():
+        lost = sum(group["dropped"].values()) + sum(group.get("duplicates", {}).values())
+        assert group["read"] == lost + group["kept"]
