@@ -9,11 +9,10 @@ Recall is the share of such pairs in one cluster; precision counts the edges tha
 from __future__ import annotations
 
 import argparse
-import re
 import resource
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from pipeline.build.dedup import Duplicates, find_duplicates, verified_edges  # noqa: E402
-from pipeline.build.minhash import MinHasher, permutations, text_hashes  # noqa: E402
+from pipeline.build.minhash import MinHasher, permutations, shingles, text_hashes  # noqa: E402
 from pipeline.text.documents import Document, find_inputs, read_documents  # noqa: E402
 
 
@@ -120,12 +119,6 @@ def print_precision(
 def jaccard(a: str, b: str) -> float:
     one, other = set(shingles(a)), set(shingles(b))
     return len(one & other) / len(one | other)
-
-
-def shingles(text: str, ngram: int = 5) -> Iterator[str]:
-    """Yield the word n-grams of a text, or all its words where there are fewer."""
-    words = re.findall(r"\w+", text.lower())
-    return (" ".join(words[k : k + ngram]) for k in range(max(1, len(words) - ngram + 1) if words else 0))
 
 
 def peak_megabytes() -> float:

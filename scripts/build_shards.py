@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from pipeline.build.engine import ENGINES  # noqa: E402
-from pipeline.build.recipe import KEEP, ON_ERROR, Recipe, read_config  # noqa: E402
+from pipeline.build.recipe import KEEP, ON_ERROR, VERIFY, Recipe, read_config  # noqa: E402
 from pipeline.errors import ShardwrightError, did_you_mean  # noqa: E402
 
 
@@ -85,6 +85,12 @@ def make_parser() -> argparse.ArgumentParser:
     add("--bands", type=int, help="bands of the MinHash index (default: 14)")
     add("--rows", type=int, help="rows of each band (default: 8)")
     add("--ngram", type=int, help="words of a shingle (default: 5)")
+    add(
+        "--verify",
+        choices=VERIFY,
+        help="what near duplicates are held to the threshold by: the estimate of their signatures (default), or exact: "
+        "the shingles of their texts, which are read again",
+    )
     add("--keep", choices=KEEP, help="which of a cluster stays (default: the first in input order)")
     add(
         "--no-signatures",

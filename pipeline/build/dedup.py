@@ -13,7 +13,7 @@ The default of 14 bands of 8 rows finds 92% of pairs at a similarity of 0.8 and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,12 @@ from .minhash import EMPTY
 REPRESENTATIVES = 8  # of one run, that a candidate is held against before it counts as alone
 _CHUNK = 1 << 16  # documents whose signatures are in memory at once
 
+MARGIN = 0.12  # three standard deviations of a signature's estimate near the threshold
+
 KEPT, EXACT, NEAR = 0, 1, 2
+
+Confirm = Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]], NDArray[np.bool_]]
+"""Takes pairs of documents, and whether their signatures agree; returns which are duplicates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +55,14 @@ def find_duplicates(
     before: int = 0,
     keep: str = "first",
     lengths: NDArray[np.int64] | None = None,
+    confirm: Confirm | None = None,
 ) -> Duplicates:
     """Find exact and near duplicates among documents in input order.
 
     ``hashes``: uint8 ``[n, 16]`` of the texts; ``signatures``: uint32 ``[n, bands * rows]``, a memory map where there are
     many. The first ``before`` documents belong to earlier builds: they always stay, and win. ``keep="longest"`` keeps the
-    longest of a cluster by ``lengths``, the first of several. Memory: about 60 bytes a document.
+    longest of a cluster by ``lengths``, the first of several. ``confirm`` has the last word on pairs whose signatures come
+    near the threshold; without it the signatures decide. Memory: about 60 bytes a document.
 
     >>> from pipeline.build.minhash import MinHasher, text_hashes
     >>> texts = ["one two three four five six", "another text", "one two three four five six"]
@@ -75,7 +82,7 @@ def find_duplicates(
     unique = np.flatnonzero(exact == np.arange(n))
     parents = np.arange(n, dtype=np.int64)
     for band in range(bands):
-        for leaders, members in verified_edges(signatures, unique, band, bands, threshold):
+        for leaders, members in verified_edges(signatures, unique, band, bands, threshold, confirm):
             unite(parents, leaders, members)
     roots = find_roots(parents)[exact]
     keeper = _choose(roots, before, lengths if keep == "longest" else None)
@@ -101,7 +108,12 @@ def band_keys(signatures: NDArray[np.uint32], rows: NDArray[np.int64], band: int
 
 
 def verified_edges(
-    signatures: NDArray[np.uint32], rows: NDArray[np.int64], band: int, bands: int, threshold: float
+    signatures: NDArray[np.uint32],
+    rows: NDArray[np.int64],
+    band: int,
+    bands: int,
+    threshold: float,
+    confirm: Confirm | None = None,
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Yield the edges of one band: which of ``rows`` (int64, increasing) stand for which others, int64 ``[edges]`` each.
 
@@ -119,10 +131,25 @@ def verified_edges(
             return
         first = np.concatenate([[True], run[1:] != run[:-1]])
         leaders = members[np.flatnonzero(first)[np.cumsum(first) - 1]]
-        verified = first | _agree(signatures, members, leaders, threshold)
+        verified = first | _similar(signatures, members, leaders, threshold, confirm)
         joined = verified & ~first
         yield leaders[joined], members[joined]
         members, run = members[~verified], run[~verified]
+
+
+def _similar(
+    signatures: NDArray[np.uint32],
+    a: NDArray[np.int64],
+    b: NDArray[np.int64],
+    threshold: float,
+    confirm: Confirm | None,
+) -> NDArray[np.bool_]:
+    """Return which pairs are duplicates."""
+    if confirm is None:
+        return _agree(signatures, a, b, threshold)
+    near = _agree(signatures, a, b, max(0.0, threshold - MARGIN)) & (a != b)
+    near[near] = confirm(a[near], b[near], _agree(signatures, a[near], b[near], threshold))
+    return near
 
 
 def _agree(

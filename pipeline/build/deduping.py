@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ..atomic import write_json
 from .dedup import EXACT, NEAR, find_duplicates
 from .earlier import copy_rows, earlier_folders
+from .exactly import ExactSimilarity
 from .parts import all_parts, column_numbers, part_path, read_json
 from .recipe import Recipe
 from .work import result_directory
@@ -44,6 +45,9 @@ def dedup(work: Path, recipe: Recipe) -> None:
             before=before,
             keep=recipe.keep,
             lengths=_lengths(work, before) if recipe.keep == "longest" else None,
+            confirm=ExactSimilarity(work, starts, before, recipe.ngram, recipe.threshold)
+            if recipe.verify == "exact"
+            else None,
         )
         kind, keeper, size = found.kind[before:], found.keeper[before:] - before, found.cluster_size[before:]
     with result_directory(work / "dedup") as directory:

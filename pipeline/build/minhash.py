@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,16 @@ def text_hashes(texts: Sequence[str]) -> NDArray[np.uint8]:
     """Return the 128-bit BLAKE2b of each text's UTF-8, uint8 ``[n, 16]``: equal for equal texts, and no others."""
     digests = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
     return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, 16)
+
+
+def shingles(text: str, ngram: int = 5) -> Iterator[str]:
+    """Yield the word n-grams of a text, or all its words where there are fewer: the definition, slowly.
+
+    >>> list(shingles("A rose is a rose, is it?", ngram=6))
+    ['a rose is a rose is', 'rose is a rose is it']
+    """
+    words = re.findall(r"\w+", text.lower())
+    return (" ".join(words[k : k + ngram]) for k in range(max(1, len(words) - ngram + 1) if words else 0))
 
 
 class MinHasher:

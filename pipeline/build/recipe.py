@@ -14,6 +14,7 @@ from ..errors import ConfigError, did_you_mean
 
 ON_ERROR = ("stop", "records", "skip")
 KEEP = ("first", "longest")
+VERIFY = ("signatures", "exact")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +52,7 @@ class Recipe:
     rows: int = 8
     ngram: int = 5
     keep: str = "first"
+    verify: str = "signatures"
     keep_signatures: bool = True
     against: tuple[str, ...] = ()
     decontaminate: tuple[str, ...] = ()
@@ -80,6 +82,7 @@ class Recipe:
         _whole("seed", self.seed, None)
         _one_of("on_error", self.on_error, ON_ERROR)
         _one_of("keep", self.keep, KEEP)
+        _one_of("verify", self.verify, VERIFY)
         _one_of("bos", self.bos, ("never", "always"))
         _one_of("eos", self.eos, ("never", "always"))
         _ = self.quotas
