@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import pipeline  # noqa: E402
+from pipeline.atomic import atomic_file  # noqa: E402
 from pipeline.shards.manifest import Manifest  # noqa: E402
 
 
@@ -183,9 +184,8 @@ def save(path: Path, step: int, model: GPT, optimizer: torch.optim.Optimizer, st
         "optimizer": optimizer.state_dict(),
         "data": stream.state_dict(),
     }
-    temporary = path.with_suffix(".tmp")
-    torch.save(state, temporary)
-    os.replace(temporary, path)
+    with atomic_file(path) as file:
+        torch.save(state, file)
 
 
 def load(path: Path, model: GPT, optimizer: torch.optim.Optimizer, stream: Any) -> int:
