@@ -27,18 +27,24 @@ class ExactSimilarity:
         self._before = before
         self._ngram = ngram
         self._threshold = threshold
+        self._known: dict[tuple[int, int], bool] = {}  # the same pair comes from band after band
 
     def __call__(self, a: NDArray[np.int64], b: NDArray[np.int64], agree: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        found = agree.copy()
-        ours = np.flatnonzero((a >= self._before) & (b >= self._before))
-        for begin in range(0, len(ours), _PAIRS):
-            pairs = ours[begin : begin + _PAIRS]
-            held = self._shingles(np.unique([a[pairs], b[pairs]]) - self._before)
-            for pair in pairs.tolist():
-                one, other = held[int(a[pair]) - self._before], held[int(b[pair]) - self._before]
-                shared = len(one & other)
-                found[pair] = shared >= self._threshold * (len(one) + len(other) - shared) - 1e-9
-        return found
+        pairs = list(zip(a.tolist(), b.tolist(), strict=True))
+        ours = (a >= self._before) & (b >= self._before)
+        new = [pair for pair, mine in zip(pairs, ours.tolist(), strict=True) if mine and pair not in self._known]
+        for begin in range(0, len(new), _PAIRS):
+            part = new[begin : begin + _PAIRS]
+            held = self._shingles(np.unique(np.array(part)) - self._before)
+            for one, other in part:
+                alike = self._alike(held[one - self._before], held[other - self._before])
+                self._known[one, other] = alike
+        known = [self._known.get(pair, False) for pair in pairs]
+        return np.where(ours, known, agree)
+
+    def _alike(self, a: frozenset[str], b: frozenset[str]) -> bool:
+        shared = len(a & b)
+        return shared >= self._threshold * (len(a) + len(b) - shared) - 1e-9
 
     def _shingles(self, rows: NDArray[np.int64]) -> Mapping[int, frozenset[str]]:
         """Read documents, given by their places among all parts in order; return their shingles."""
