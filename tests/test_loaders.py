@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from copy import deepcopy
 from itertools import islice
@@ -46,11 +47,48 @@ def add_length(sample: dict[str, Any]) -> dict[str, Any]:
     return {**sample, "length": len(sample["input_ids"])}
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
-def test_workers_of_any_start_method_give_the_order_without_workers(dataset: Path, start: str) -> None:
+@pytest.mark.parametrize(("start", "workers"), [("fork", 1), ("fork", 3), ("spawn", 3), ("forkserver", 1)])
+def test_workers_of_any_start_method_give_the_order_without_workers(dataset: Path, start: str, workers: int) -> None:
     expected = ids(islice(make(dataset), BATCHES))
-    loader = DataLoader(make(dataset).take(BATCHES), batch_size=None, num_workers=3, multiprocessing_context=start)
-    assert ids(loader) == expected
+    stream = make(dataset).take(BATCHES)
+    assert ids(DataLoader(stream, batch_size=None, num_workers=workers, multiprocessing_context=start)) == expected
+
+
+@pytest.mark.parametrize(("factor", "ahead"), [(1, 0), (1, 3), (6, 0), (6, 3)])
+def test_neither_order_nor_state_depends_on_how_far_workers_read_ahead(dataset: Path, factor: int, ahead: int) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+    whole = ids(islice(make(dataset), 9))
+    options = {"batch_size": None, "num_workers": 2, "prefetch_factor": factor}
+    plain = make(dataset).prefetch(ahead)
+    assert ids(islice(DataLoader(plain, **options), 5)) == whole[:5]
+    bare = make(dataset)
+    assert ids(islice(bare, 5)) == whole[:5]
+    assert plain.state_dict(batches=5) == bare.state_dict()
+    saving = stateful.StatefulDataLoader(make(dataset).prefetch(ahead), **options)
+    assert ids(islice(saving, 5)) == whole[:5]
+    # Saved with this much read ahead, gone on with none.
+    resumed = stateful.StatefulDataLoader(make(dataset), batch_size=None, num_workers=2)
+    resumed.load_state_dict(json.loads(json.dumps(saving.state_dict())))
+    assert ids(islice(resumed, 4)) == whole[5:]
+
+
+@pytest.mark.parametrize("last", ["pad", "drop"])
+def test_more_ranks_times_workers_than_shards_take_equally_many_steps(dataset: Path, last: str) -> None:
+    def stream() -> pipeline.Stream:
+        return pipeline.ShardDataset(dataset, epochs=1).shuffle(seed=1, lanes=6).pack(16)
+
+    world_size = 3
+    ranks = [
+        ids(DataLoader(stream().shard(r, world_size).batch(2, last=last), batch_size=None, num_workers=2))
+        for r in range(world_size)
+    ]
+    assert len({len(batches) for batches in ranks}) == 1
+    rows = [row for step in zip(*([r for b in rank for r in b] for rank in ranks), strict=True) for row in step]
+    whole = ids(stream())
+    kept = whole if last == "pad" else whole[: len(whole) // (2 * world_size) * 2 * world_size]
+    # The last sequence is filled up with end-of-text ids, as are rows that pad the last batch.
+    assert rows[: len(kept)] == kept
+    assert not any(t for row in rows[len(kept) :] for t in row)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
@@ -210,6 +248,25 @@ def test_ranks_of_torch_distributed_share_the_global_order(
     assert [row for row in rows if any(row)] == [row for row in whole if any(row)]
     assert len({len(batches) for batches, _ in ranks}) == 1
     assert len({i for _, i in ranks}) == 1
+
+
+def _tensor_parallel_peer(rank: int, dataset: str, store: str, out: str) -> None:
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2"}
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    stream = make(Path(dataset)).shard(0, 1)
+    loader = DataLoader(stream, batch_size=None, num_workers=1, multiprocessing_context="fork")
+    Path(out, f"{rank}.json").write_text(json.dumps([ids(islice(stream, 4)), ids(islice(loader, 4))]))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def test_peers_that_state_the_same_part_get_the_same_batches_inside_a_process_group(
+    dataset: Path, tmp_path: Path
+) -> None:
+    torch.multiprocessing.spawn(_tensor_parallel_peer, (str(dataset), str(tmp_path / "store"), str(tmp_path)), nprocs=2)
+    expected = ids(islice(make(dataset), 4))
+    for rank in range(2):
+        assert json.loads((tmp_path / f"{rank}.json").read_text()) == [expected, expected]
 
 
 def test_a_mesh_or_process_group_states_the_topology(dataset: Path, tmp_path: Path) -> None:
