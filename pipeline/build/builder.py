@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +83,14 @@ def build(
         if manifest is not None:
             progress.say(f"{output}: already complete, {manifest.counts['kept']:,} documents")
         else:
+            resumed = (work / PLAN_NAME).exists()
             _begin(output, plan)
             open_workers = functools.partial(
                 open_engine, engine, workers=workers, start_method=start_method, ray_address=ray_address
             )
             stages = _Stages(plan, output, progress, open_workers)
             stages.seconds["plan"] = time.perf_counter() - started
-            manifest = stages.run({"workers": workers, "engine": engine})
+            manifest = stages.run({"workers": workers, "engine": engine, "resumed": resumed})
         shutil.rmtree(work, ignore_errors=True)
     return manifest
 
@@ -173,9 +174,9 @@ class _Stages:
         return manifest
 
     def timed(self, name: str, action: Callable[[], Any]) -> Any:
-        started = time.perf_counter()
+        started, before = time.perf_counter(), self.seconds.get("start", 0.0)
         result = action()
-        self.seconds[name] = time.perf_counter() - started
+        self.seconds[name] = time.perf_counter() - started - (self.seconds.get("start", 0.0) - before)
         return result
 
     def filter(self) -> None:
@@ -218,15 +219,23 @@ class _Stages:
         function: Callable[[Any], Any],
         units: Sequence[Any],
         prepare: Callable[[], object] | None,
-        weight: Callable[[Any], int] = lambda unit: 1,
-    ) -> Any:
-        """Run a unit function over units on the engine, with a progress bar; yield results as they come."""
+        size: Callable[[Any], int] | None = None,
+    ) -> Iterator[tuple[int, Any]]:
+        """Run a unit function over units on the engine, with a progress bar; yield results as they come.
+
+        ``size`` tells the bytes of a unit, where units differ much.
+        """
         if not units:
             return
-        with self.open_workers(prepare=prepare) as engine, self.progress.bar(name, sum(map(weight, units))) as bar:
-            for index, result in engine.map(function, units):
-                yield index, result
-                bar(weight(units[index]))
+        weight = size or (lambda unit: 1)
+        total = sum(map(weight, units))
+        started = time.perf_counter()
+        with self.open_workers(prepare=prepare) as engine:
+            self.seconds["start"] = self.seconds.get("start", 0.0) + time.perf_counter() - started
+            with self.progress.bar(name, total, bytes=size is not None) as bar:
+                for index, result in engine.map(function, units):
+                    yield index, result
+                    bar(weight(units[index]))
 
     def dedup(self) -> None:
         """Find duplicates over the whole input."""

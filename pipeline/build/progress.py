@@ -25,14 +25,14 @@ class Progress:
             print(line, file=sys.stderr, flush=True)
 
     @contextmanager
-    def bar(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Give a function to call with how much more is done, out of ``total``."""
+    def bar(self, name: str, total: int, *, bytes: bool = False) -> Iterator[Callable[[int], None]]:
+        """Give a function to call with how much more is done, out of ``total``; of ``bytes`` the rate is shown."""
         if self.quiet:
             yield lambda amount: None
         elif sys.stderr.isatty():
-            yield from self._rich_bar(name, total)
+            yield from self._rich_bar(name, total, bytes)
         else:
-            yield from self._lines(name, total)
+            yield from self._lines(name, total, bytes)
 
     def track(self, name: str, items: Sequence[T], weight: Callable[[T], int]) -> Iterable[T]:
         """Yield items, moving a bar past each."""
@@ -41,23 +41,19 @@ class Progress:
                 yield item
                 bar(weight(item))
 
-    def _rich_bar(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
+    def _rich_bar(self, name: str, total: int, bytes: bool) -> Iterator[Callable[[int], None]]:
         from rich.console import Console
-        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn, TransferSpeedColumn
         from rich.progress import Progress as Bars
+        from rich.progress import TaskProgressColumn as Share
 
-        columns = (
-            TextColumn(f"{name:<16}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
+        columns = [TextColumn(f"{name:<16}"), BarColumn(), Share(), TimeElapsedColumn(), TimeRemainingColumn()]
+        columns += [TransferSpeedColumn()] if bytes else []
         with Bars(*columns, console=Console(stderr=True)) as bars:
             task = bars.add_task(name, total=total)
             yield lambda amount: bars.advance(task, amount)
 
-    def _lines(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
+    def _lines(self, name: str, total: int, bytes: bool) -> Iterator[Callable[[int], None]]:
         started = said = time.monotonic()
         done = 0
 
@@ -68,7 +64,8 @@ class Progress:
             if now - said > _LINE_SECONDS:
                 said = now
                 left = (now - started) * (total - done) / max(1, done)
-                self.say(f"{name}: {done / max(1, total):.0%}, {left:.0f} s left")
+                rate = f", {done / 1e6 / (now - started):.1f} MB/s" if bytes else ""
+                self.say(f"{name}: {done / max(1, total):.0%}{rate}, {left:.0f} s left")
 
         yield advance
         self.say(f"{name}: done in {time.monotonic() - started:.1f} s")
@@ -92,7 +89,9 @@ class Progress:
             )
         rate = manifest.counts["read"] / max(1e-9, seconds["total"])
         size = manifest.counts["characters"] / 1e6 / max(1e-9, seconds["total"])
-        table.add_row("", "", f"{seconds['total']:.1f} s, {rate:,.0f} documents/s, {size:.1f} M characters/s")
+        spent = f"{seconds['total']:.1f} s, of them {seconds.get('start', 0):.1f} to start"
+        table.add_row("", "", spent)
+        table.add_row("", "", f"{rate:,.0f} documents/s, {size:.1f} M characters/s")
         Console(stderr=True, highlight=False).print(table)
 
 
