@@ -184,6 +184,20 @@ def test_samples_of_unequal_shapes_are_refused_with_the_key() -> None:
         stack(rows)
 
 
+def test_samples_of_other_keys_or_kinds_are_refused_not_dropped(dataset: Path) -> None:
+    with pytest.raises(ConfigError, match="only some have 'y'"):
+        stack([{"x": 1}, {"x": 2, "y": 3}])
+    with pytest.raises(ConfigError, match="only some have 'y'"):
+        stack([{"x": 2, "y": 3}, {"x": 1}])
+    with pytest.raises(ConfigError, match="gave a NoneType"):
+        next(iter(pipeline.ShardDataset(dataset).pack(8).map(lambda sample: None).batch(2)))
+
+
+def test_lengths_below_zero_are_refused() -> None:
+    with pytest.raises(ConfigError, match="lengths must be at least 0, got -1"):
+        pipeline.ShardDataset.from_tokens(np.arange(5), lengths=[3, -1, 3])
+
+
 def test_samples_with_boundaries_are_joined_as_a_batch_has_them(dataset: Path) -> None:
     source = pipeline.ShardDataset(dataset).shuffle(lanes=2).pack(16, boundaries=True)
     for whole, joined in zip(source.batch(3).take(4), source.map(dict).batch(3).take(4), strict=True):

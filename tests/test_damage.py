@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import pipeline
 from pipeline.errors import CorruptShardError, ManifestError, ShardError, TruncatedShardError
+from pipeline.shards.format import STARTS_NAME
 from tests.shard_samples import make_documents, write_dataset
 
 BLOCK = 512
@@ -40,6 +42,12 @@ def member_boundary(path: Path) -> None:
     cut(path, offset)
 
 
+def index_of(path: Path) -> int:
+    """Where the first array of the index begins."""
+    with tarfile.open(path) as tar:
+        return next(member.offset_data for member in tar if member.name == STARTS_NAME)
+
+
 DAMAGES: dict[str, Callable[[Path], None]] = {
     "cut at a member boundary": member_boundary,
     "cut in a header": lambda path: cut(path, path.stat().st_size // 2 // BLOCK * BLOCK + 100),
@@ -48,6 +56,8 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "of no bytes": lambda path: cut(path, 0),
     "longer than it was": lambda path: overwrite(path, path.stat().st_size, bytes(BLOCK)),
     "with a zeroed footer": lambda path: overwrite(path, path.stat().st_size - 2048, bytes(1024)),
+    "cut in a payload": lambda path: cut(path, BLOCK + 130),
+    "with a zeroed index": lambda path: overwrite(path, index_of(path), bytes(BLOCK)),
     "swapped for another": lambda path: shutil.copy(path.with_name("train-000001.tar"), path),
 }
 

@@ -5,6 +5,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -75,6 +76,24 @@ def test_batches_stay_as_they_are_while_the_ring_goes_on(dataset: Path, device: 
     kept = list(islice(source.to(device), 3 * RING))
     for here, there in zip(source, kept, strict=False):
         assert torch.equal(here["input_ids"], there["input_ids"].cpu())
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "u8", "i4"])
+def test_ids_of_any_width_come_out_of_the_ring_as_int64(dtype: str) -> None:
+    tokens = np.arange(250).astype(dtype)
+    source = pipeline.ShardDataset.from_tokens(tokens, lengths=[10] * 25, epochs=1).pack(16, boundaries=True)
+    for here, there in zip(source.batch(3), through_the_ring(source.batch(3, dtype="stored")), strict=True):
+        for key in ("input_ids", "labels"):
+            assert there[key].dtype == torch.int64
+            assert torch.equal(here[key], there[key]), key
+
+
+def test_arrays_are_moved_as_tensors_are_and_what_is_no_dict_is_refused(dataset: Path) -> None:
+    batches = pipeline.ShardDataset(dataset).pack(8).batch(2).take(1)
+    arrays = through_the_ring(batches.map(lambda batch: {"x": batch["input_ids"].numpy()}))
+    assert isinstance(arrays[0]["x"], torch.Tensor)
+    with pytest.raises(ConfigError, match=r"moves the tensors of a dict, .* gave a tuple"):
+        through_the_ring(batches.map(lambda batch: (batch["input_ids"], batch["labels"])))
 
 
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32])

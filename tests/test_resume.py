@@ -229,6 +229,35 @@ def test_loading_while_an_iterator_is_live_raises_and_works_once_it_is_dropped(d
     assert next(iter(stream))["input_ids"].shape == (2, 8)
 
 
+def test_every_live_iterator_counts_not_only_the_latest(dataset: Path) -> None:
+    stream = pipeline.ShardDataset(dataset).shuffle().pack(8).batch(2)
+    state = stream.state_dict()
+    first = iter(stream)
+    next(first)
+    second = iter(stream)
+    for move in (lambda: stream.load_state_dict(state), lambda: stream.set_epoch(1)):
+        with pytest.raises(StateError, match="live"):
+            move()
+    del first
+    stream.set_epoch(1)
+    del second
+
+
+def test_an_iterator_made_before_the_place_was_set_never_goes_to_the_old_one(dataset: Path) -> None:
+    stream = pipeline.ShardDataset(dataset).shuffle().pack(8).batch(2)
+    list(islice(stream, 3))
+    state = stream.state_dict()
+    moves = {"load_state_dict": lambda: stream.load_state_dict(state), "set_epoch": lambda: stream.set_epoch(1)}
+    for name, move in moves.items():
+        early = iter(stream)
+        move()
+        place = stream.state_dict()["i"]
+        with pytest.raises(StateError, match=rf"made before {name}; call iter\(\) again"):
+            next(early)
+        assert stream.state_dict()["i"] == place
+        assert next(iter(stream))["input_ids"].shape == (2, 8)
+
+
 def test_a_state_is_detached_small_plain_and_loads_weights_only(dataset: Path, tmp_path: Path) -> None:
     stream = pipeline.ShardDataset(dataset).shuffle().pack(8).batch(2)
     iterator = iter(stream)

@@ -172,8 +172,16 @@ def stack(rows: list[Batch]) -> Batch:
     """Collate samples that a user's function changed: arrays of equal shape are stacked, numbers become arrays.
 
     ``valid_tokens`` are summed, ``cu_seqlens`` joined, of ``max_seqlen`` the largest is kept. Samples of other shapes
-    raise ``ConfigError`` naming the key; values that are neither arrays nor numbers stay a list.
+    or keys raise ``ConfigError`` naming the key; values that are neither arrays nor numbers stay a list.
     """
+    for row in rows:
+        if not isinstance(row, dict):
+            raise ConfigError(
+                f".batch() joins samples that are dicts, but the stages before it gave a {type(row).__name__}"
+            )
+        if row.keys() != rows[0].keys():
+            odd = sorted(map(str, row.keys() ^ rows[0].keys()))
+            raise ConfigError(f"samples of one batch need the same keys, only some have {', '.join(map(repr, odd))}")
     batch: Batch = {}
     for key in rows[0]:
         values = [row[key] for row in rows]

@@ -137,6 +137,8 @@ class MemoryData:
     """Tokens in memory, as one shard."""
 
     def __init__(self, tokens: NDArray[Any], lengths: NDArray[np.int64], eos_id: int, tokenizer: str | None) -> None:
+        if len(lengths) and int(lengths.min()) < 0:
+            raise ConfigError(f"lengths must be at least 0, got {int(lengths.min())}")
         if int(lengths.sum()) != len(tokens):
             raise ConfigError(f"lengths sum to {int(lengths.sum())}, but there are {len(tokens)} tokens")
         self.name = ""

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from ..errors import ConfigError
+
 Item = dict[str, Any]
 M = TypeVar("M")
 T = TypeVar("T")
@@ -52,7 +54,8 @@ class _Slot:
             self.buffer = torch.empty(size, dtype=torch.uint8, pin_memory=self.cuda)
         for key, value in tensors.items():
             self.buffer[places[key]].view(value.dtype).view(value.shape).copy_(value)
-        arrived = self.buffer[:size].to(self.device, non_blocking=True, copy=True)
+        # Where no event tells when the buffer may be refilled, the copy must have ended.
+        arrived = self.buffer[:size].to(self.device, non_blocking=self.cuda, copy=True)
         if self.copied is not None:
             self.copied.record()
         views = {k: arrived[places[k]].view(v.dtype).view(v.shape) for k, v in tensors.items()}
@@ -61,14 +64,20 @@ class _Slot:
 
 
 def widen(item: Item) -> Item:
-    """Return ids and labels in stored width as int64, with -100 at the places that ``ignored`` lists.
+    """Return unsigned ids and labels as int64, with -100 at the places that ``ignored`` lists.
 
-    Unsigned tensors go through the signed type of their width, for which every device has kernels.
+    Those of 16 and 32 bits go through the signed type of their width, for which every device has kernels.
     """
     widened = dict(item)
     for key in ("input_ids", "labels"):
         value = item.get(key)
-        if isinstance(value, torch.Tensor) and value.dtype in (torch.uint16, torch.uint32):
+        if not isinstance(value, torch.Tensor):
+            continue
+        if value.dtype == torch.uint8:
+            widened[key] = value.to(torch.int64)
+        elif value.dtype == torch.uint64:
+            widened[key] = value.view(torch.int64)
+        elif value.dtype in (torch.uint16, torch.uint32):
             signed, mask = (torch.int16, 0xFFFF) if value.dtype == torch.uint16 else (torch.int32, 0xFFFFFFFF)
             widened[key] = value.view(signed).to(torch.int64).bitwise_and_(mask)
     ignored = widened.pop("ignored", None)
@@ -87,8 +96,12 @@ def place_on_device(items: Iterator[tuple[M, Item]], name: str) -> Iterator[tupl
     side = torch.cuda.Stream(device) if device.type == "cuda" else None
     waiting: tuple[M, Item, list[torch.Tensor], torch.cuda.Event | None] | None = None
     for number, (mark, item) in enumerate(items):
+        if not isinstance(item, dict):
+            raise ConfigError(
+                f".to({name!r}) moves the tensors of a dict, but the stages before it gave a {type(item).__name__}"
+            )
         with torch.cuda.stream(side) if side is not None else nullcontext():
-            sent, memory = ring[number % RING].send(item)
+            sent, memory = ring[number % RING].send(to_torch(item))
             ready = side.record_event() if side is not None else None
         if waiting is not None:
             yield _received(*waiting)

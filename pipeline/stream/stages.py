@@ -48,7 +48,7 @@ class Stream(IterableDataset):
         # Rank and world size of the process that started this worker, which has no process group of its own.
         self._carried: tuple[int, int] | None = None
         self._progress: _Progress | None = None
-        self._iterator: weakref.ref[Iterator[Item]] | None = None
+        self._iterators: list[weakref.ref[_StreamIterator]] = []
 
     # Stages
 
@@ -247,7 +247,7 @@ class Stream(IterableDataset):
                     f"but this is rank {rank_and_size[0]} of {rank_and_size[1]}"
                 )
         mark = Mark(state["i"], state.get("skip", 0), stages, bound_to, state.get("weights"))
-        self._progress = None
+        self._overtake("load_state_dict")
         if get_worker_info() is not None:
             self._worker_mark = mark
         else:
@@ -266,7 +266,7 @@ class Stream(IterableDataset):
                 "leave it out and use .take()"
             )
         self._place.set(Mark(self._plan.core(dense=False).first(epoch)))
-        self._progress = None
+        self._overtake("set_epoch")
 
     def set_weights(self, weights: dict[str, float]) -> None:
         """Change the weights of a mix from the next row of its lanes on; every ``iter()`` goes on from there.
@@ -284,8 +284,8 @@ class Stream(IterableDataset):
         place = -(-mark.i // lanes) * lanes
         kept = tuple(segment for segment in schedule if segment[0] < place or segment[0] == 0)
         changed = (*kept, (place, exact_weights(weights, list(plan.data.sources))))
-        self._progress = None
         self._place.set(replace(mark, weights=weights_to_json(changed)))
+        self._overtake("set_weights")
 
     def stats(self) -> dict[str, Any]:
         """Return what the latest iterator did so far, cheap enough for every step.
@@ -299,12 +299,21 @@ class Stream(IterableDataset):
         return progress.stats(self._plan)
 
     def _refuse_live(self, what: str) -> None:
-        if self._iterator is not None and self._iterator() is not None:
-            progress = self._progress
-            if progress is not None and progress.began and not progress.ended:
+        for iterator in self._held():
+            if iterator.progress.began is not None and iterator.progress.ended is None:
                 raise StateError(
                     f"{what} while an iterator of this stream is live would be ignored by it; end or drop it first"
                 )
+
+    def _overtake(self, what: str) -> None:
+        """Leave iterators that have not begun behind: they know the old place, and would go there without a word."""
+        self._progress = None
+        for iterator in self._held():
+            iterator.overtaken_by = what
+
+    def _held(self) -> list[_StreamIterator]:
+        """Return the iterators of this stream that somebody still holds."""
+        return [iterator for held in self._iterators if (iterator := held()) is not None]
 
     def _state(self, mark: Mark) -> dict[str, Any]:
         state: dict[str, Any] = {"version": STATE_VERSION, "i": mark.i, "shape": self._plan.shape()}
@@ -336,7 +345,8 @@ class Stream(IterableDataset):
         core = plan.core(dense=workers == 1)
         progress = _Progress(mark, core)
         iterator = _StreamIterator(run(plan, core, mark, workers), progress, workers)
-        self._progress, self._iterator = progress, weakref.ref(iterator)
+        self._progress = progress
+        self._iterators = [weakref.ref(each) for each in (*self._held(), iterator)]
         return iterator
 
     def _topology(self) -> tuple[int, int]:
@@ -349,7 +359,7 @@ class Stream(IterableDataset):
         return resolved(self._plan, *self._topology())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_carried": self._topology(), "_progress": None, "_iterator": None}
+        return {**self.__dict__, "_carried": self._topology(), "_progress": None, "_iterators": []}
 
     def _with(self, **changes: Any) -> Stream:
         return Stream(replace(self._plan, **changes))
@@ -402,17 +412,20 @@ class _StreamIterator:
     """Hands out items, having noted the place that rides with each."""
 
     def __init__(self, items: Iterator[Marked], progress: _Progress, workers: int) -> None:
+        self.progress = progress
+        self.overtaken_by: str | None = None
         self._items = items
-        self._progress = progress
         self._skip = workers - 1
 
     def __iter__(self) -> _StreamIterator:
         return self
 
     def __next__(self) -> Any:
-        progress = self._progress
+        progress = self.progress
         begin = time.perf_counter()
         if progress.began is None:
+            if self.overtaken_by is not None:
+                raise StateError(f"this iterator was made before {self.overtaken_by}; call iter() again")
             progress.began = begin
         try:
             mark, item = next(self._items)
