@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError
+from .arguments import check_integer
 from .data import MemoryData, ShardFiles, Source
 from .mixing import MixedData, exact_weights
 from .plan import Plan
-from .stages import Stream, check_integer
+from .stages import Stream
 
 
 class ShardDataset(Stream):

@@ -13,24 +13,23 @@ collator that makes batches of it, and ``Plan.core`` and ``Plan.collator`` choos
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.utils.data import IterableDataset, get_worker_info
 
 from ..errors import ConfigError, StateError
-from .loop import Map, Marked, Take, counts_items, remembering, resolved, run
+from .arguments import check_integer, group_topology, labels_are_inputs
+from .loop import Map, Take, counts_items, resolved, run
 from .mixing import MixedData, exact_weights, weights_from_json, weights_to_json
 from .place import Mark, Place
 from .plan import DocumentLayout, PackLayout, Plan
-from .sequences import Core
+from .progress import Progress, StreamIterator
+from .state import from_state, to_state
 
-STATE_VERSION = 1
 Item = dict[str, Any]
 
 
@@ -47,8 +46,8 @@ class Stream(IterableDataset):
         self._worker_mark: Mark | None = None
         # Rank and world size of the process that started this worker, which has no process group of its own.
         self._carried: tuple[int, int] | None = None
-        self._progress: _Progress | None = None
-        self._iterators: list[weakref.ref[_StreamIterator]] = []
+        self._progress: Progress | None = None
+        self._iterators: list[weakref.ref[StreamIterator]] = []
 
     # Stages
 
@@ -82,7 +81,7 @@ class Stream(IterableDataset):
             raise ConfigError(
                 f"stride {stride} > seq_len {seq_len} would skip tokens; use a stride of at most {seq_len}"
             )
-        same = _check_labels(labels)
+        same = labels_are_inputs(labels)
         layout = PackLayout(seq_len=seq_len, stride=stride, shift=shift, boundaries=boundaries, same_labels=same)
         return self._with(layout=layout)
 
@@ -92,7 +91,7 @@ class Stream(IterableDataset):
         if max_length is not None:
             check_integer("max_length", max_length, least=1)
         check_integer("pad_to_multiple_of", pad_to_multiple_of, least=1)
-        same = _check_labels(labels)
+        same = labels_are_inputs(labels)
         layout = DocumentLayout(max_length=max_length, pad_to_multiple_of=pad_to_multiple_of, same_labels=same)
         return self._with(layout=layout)
 
@@ -157,7 +156,7 @@ class Stream(IterableDataset):
         see the same batches, as under tensor parallelism, state the same rank.
         """
         if world_size is None:
-            rank, world_size = _group_topology(rank)
+            rank, world_size = group_topology(rank)
         check_integer("world_size", world_size, least=1)
         check_integer("rank", rank, least=0)
         if rank >= world_size:
@@ -221,32 +220,7 @@ class Stream(IterableDataset):
         is live.
         """
         self._refuse_live("load_state_dict")
-        if not isinstance(state, dict) or state.get("version") != STATE_VERSION:
-            found = state.get("version") if isinstance(state, dict) else type(state).__name__
-            raise StateError(f"state version {found!r}, but this release reads {STATE_VERSION}")
-        if not isinstance(state.get("i"), int) or state["i"] < 0 or not isinstance(state.get("shape"), dict):
-            raise StateError(f"this is no state of a stream: i is {state.get('i')!r}, shape {state.get('shape')!r}")
-        ours, saved = self._plan.shape(), state["shape"]
-        for field in {**ours, **saved}:
-            if saved.get(field) != ours.get(field):
-                raise StateError(
-                    f"{field} was {saved.get(field)!r} when the state was saved, but is {ours.get(field)!r} in this "
-                    "stream"
-                )
-        stages, bound_to = state.get("stages", {}), state.get("bound_to")
-        names = sorted(remembering(self._plan))
-        if sorted(stages) != names and (stages or state["i"] > 0):
-            raise StateError(
-                f"stages that remember were {sorted(stages)} when the state was saved, but are {names} in this stream"
-            )
-        if bound_to is not None:
-            theirs, rank_and_size = (state["rank"], state["world_size"]), self._topology()
-            if theirs != rank_and_size:
-                raise StateError(
-                    f"stage {bound_to} remembers or drops items, so this state belongs to rank {theirs[0]} of {theirs[1]}, "
-                    f"but this is rank {rank_and_size[0]} of {rank_and_size[1]}"
-                )
-        mark = Mark(state["i"], state.get("skip", 0), stages, bound_to, state.get("weights"))
+        mark = from_state(state, self._resolved())
         self._overtake("load_state_dict")
         if get_worker_info() is not None:
             self._worker_mark = mark
@@ -295,7 +269,7 @@ class Stream(IterableDataset):
         shards, and the place: ``i`` (global sequence) and ``epoch``; of a mix also ``sources``, with the share asked and
         served of each. In a loader the workers count, not this process.
         """
-        progress = self._progress or _Progress(self._place.get(), None)
+        progress = self._progress or Progress(self._place.get(), None)
         return progress.stats(self._plan)
 
     def _refuse_live(self, what: str) -> None:
@@ -311,22 +285,12 @@ class Stream(IterableDataset):
         for iterator in self._held():
             iterator.overtaken_by = what
 
-    def _held(self) -> list[_StreamIterator]:
+    def _held(self) -> list[StreamIterator]:
         """Return the iterators of this stream that somebody still holds."""
         return [iterator for held in self._iterators if (iterator := held()) is not None]
 
     def _state(self, mark: Mark) -> dict[str, Any]:
-        state: dict[str, Any] = {"version": STATE_VERSION, "i": mark.i, "shape": self._plan.shape()}
-        if mark.stages:
-            state["stages"] = {name: dict(fields) for name, fields in mark.stages.items()}
-        if mark.bound_to is not None:
-            rank, world_size = self._topology()
-            state |= {"bound_to": mark.bound_to, "rank": rank, "world_size": world_size}
-        if mark.skip:
-            state["skip"] = mark.skip
-        if isinstance(self._plan.data, MixedData):
-            state["weights"] = mark.weights or weights_to_json(self._plan.weights)
-        return state
+        return to_state(mark, self._resolved())
 
     # Iteration
 
@@ -343,8 +307,8 @@ class Stream(IterableDataset):
         if mark.weights is not None:
             plan = replace(plan, weights=weights_from_json(mark.weights))
         core = plan.core(dense=workers == 1)
-        progress = _Progress(mark, core)
-        iterator = _StreamIterator(run(plan, core, mark, workers), progress, workers)
+        progress = Progress(mark, core)
+        iterator = StreamIterator(run(plan, core, mark, workers), progress, workers)
         self._progress = progress
         self._iterators = [weakref.ref(each) for each in (*self._held(), iterator)]
         return iterator
@@ -376,86 +340,3 @@ class Stream(IterableDataset):
     def _before_layout(self, method: str) -> None:
         if self._plan.layout is not None or self._plan.batch_size is not None or self._plan.steps:
             raise ConfigError(f".{method}() comes before .pack(), .documents(), .map() and .batch(), and once")
-
-
-class _Progress:
-    """How far an iterator came, and what that cost."""
-
-    def __init__(self, mark: Mark, core: Core | None) -> None:
-        self.mark = mark
-        self.items = 0
-        self.tokens = 0
-        self.waited = 0.0
-        self.began: float | None = None
-        self.ended: float | None = None
-        self._core = core
-
-    def stats(self, plan: Plan) -> dict[str, Any]:
-        seconds = ((self.ended or time.perf_counter()) - self.began) if self.began is not None else 0.0
-        core = self._core or plan.core(dense=False)
-        shares = getattr(core, "shares", None)
-        return {
-            **({"sources": shares(self.mark.i)} if shares else {}),
-            "items": self.items,
-            "tokens": self.tokens,
-            "seconds": seconds,
-            "tokens_per_second": self.tokens / seconds if seconds else 0.0,
-            "waited_seconds": self.waited,
-            "waited_share": self.waited / seconds if seconds else 0.0,
-            "bytes_read": core.bytes_read,
-            "i": self.mark.i,
-            "epoch": core.epoch(self.mark.i),
-        }
-
-
-class _StreamIterator:
-    """Hands out items, having noted the place that rides with each."""
-
-    def __init__(self, items: Iterator[Marked], progress: _Progress, workers: int) -> None:
-        self.progress = progress
-        self.overtaken_by: str | None = None
-        self._items = items
-        self._skip = workers - 1
-
-    def __iter__(self) -> _StreamIterator:
-        return self
-
-    def __next__(self) -> Any:
-        progress = self.progress
-        begin = time.perf_counter()
-        if progress.began is None:
-            if self.overtaken_by is not None:
-                raise StateError(f"this iterator was made before {self.overtaken_by}; call iter() again")
-            progress.began = begin
-        try:
-            mark, item = next(self._items)
-        except BaseException:
-            progress.ended = time.perf_counter()
-            raise
-        progress.mark = replace(mark, skip=self._skip) if self._skip else mark
-        progress.items += 1
-        if isinstance(item, dict):
-            progress.tokens += item.get("valid_tokens", 0)
-        progress.waited += time.perf_counter() - begin
-        return item
-
-
-def _group_topology(group: Any) -> tuple[int, int]:
-    if hasattr(group, "get_local_rank"):  # a DeviceMesh
-        if group.ndim != 1:
-            raise ConfigError(f"a mesh of {group.ndim} dimensions: give the data-parallel one, as mesh['dp']")
-        return group.get_local_rank(), group.size()
-    if dist.is_available() and isinstance(group, dist.ProcessGroup):
-        return dist.get_rank(group), dist.get_world_size(group)
-    raise ConfigError(f"shard needs a rank and a world size, a mesh or a process group, got {group!r}")
-
-
-def check_integer(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r}")
-
-
-def _check_labels(labels: str) -> bool:
-    if labels not in ("next", "same"):
-        raise ConfigError(f"labels must be 'next' (shifted already) or 'same' (the model shifts), got {labels!r}")
-    return labels == "same"
