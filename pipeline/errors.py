@@ -3,6 +3,7 @@
     ShardwrightError
     ├── ConfigError            a setting that cannot work (also a ValueError)
     ├── InputError             raw input that cannot be read: file, line or byte, reason
+    │   └── DamagedInputError      because of what it holds: cut, corrupt, without the wanted column
     ├── ShardError             a shard that cannot be trusted: file, member, offset
     │   ├── TruncatedShardError    it ends before its index says
     │   ├── CorruptShardError      its bytes contradict its own headers, index or hash
@@ -32,6 +33,10 @@ class ConfigError(ShardwrightError, ValueError):
 
 class InputError(ShardwrightError):
     """Raw input that cannot be read."""
+
+
+class DamagedInputError(InputError):
+    """A raw input file that is cut, corrupt or not what it seems: reading it again will not help."""
 
 
 class ShardError(ShardwrightError):

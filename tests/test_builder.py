@@ -317,7 +317,7 @@ def test_the_lanes_of_a_compressed_file_share_its_parts_and_keep_its_order(
     assert lanes.counts["by_language"] == plain.counts["by_language"]
     assert lanes.counts["bad"] == {"invalid JSON": 1}
     [item] = lanes.inputs
-    assert item["sha256"] == [hashlib.sha256((tmp_path / "in.jsonl.gz").read_bytes()).hexdigest()]
+    assert item["sha256"] == hashlib.sha256((tmp_path / "in.jsonl.gz").read_bytes()).hexdigest()
 
 
 def test_a_misspelt_setting_offers_the_nearest(inputs: list[str], tmp_path: Path) -> None:

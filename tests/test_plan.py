@@ -83,7 +83,7 @@ def test_what_changed_is_named_with_both_values(tmp_path: Path) -> None:
     message = str(caught.value)
     assert "recipe: threshold: was 0.8, now 0.7" in message
     assert "definitions: rules: words: min: was 50, now 20" in message
-    assert f"a.jsonl: size: was {old.inputs[0].size}, now {new.inputs[0].size}" in message
+    assert f"a.jsonl: bytes: was {old.inputs[0].size}, now {new.inputs[0].size}" in message
     assert "--overwrite" in message
 
 
@@ -93,7 +93,7 @@ def test_a_change_of_content_that_keeps_size_and_time_is_noticed_at_the_ends(tmp
     status = path.stat()
     path.write_text(path.read_text().replace("x", "y"))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    with pytest.raises(PlanChangedError, match="ends"):
+    with pytest.raises(PlanChangedError, match="first and last MiB"):
         check_unchanged(old, make_plan([str(path)], Recipe()))
 
 

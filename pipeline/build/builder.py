@@ -10,6 +10,7 @@ import functools
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from .definitions import definitions_of
 from .engine import Engine, open_engine
 from .filtering import check_errors, filter_unit, prepare_filter
 from .finishing import gather_counts, keep_rejected, keep_signatures, make_manifest, result_files, write_run
+from .hashing import cut_inputs, hash_input, hash_path
 from .parts import DONE, PARTS, all_parts, list_parts, part_path, read_json, unit_path
 from .plan import PLAN_NAME, Input, Plan, check_unchanged, make_plan
 from .progress import Progress
@@ -84,7 +86,7 @@ def build(
             progress.say(f"{output}: already complete, {manifest.counts['kept']:,} documents")
         else:
             resumed = (work / PLAN_NAME).exists()
-            _begin(output, plan)
+            plan = _begin(output, plan)
             open_workers = functools.partial(
                 open_engine, engine, workers=workers, start_method=start_method, ray_address=ray_address
             )
@@ -130,11 +132,13 @@ def _finished(output: Path, plan: Plan) -> Manifest | None:
     return manifest
 
 
-def _begin(output: Path, plan: Plan) -> None:
-    """Write the plan of a new build, or check that the one begun here is the same."""
+def _begin(output: Path, plan: Plan) -> Plan:
+    """Write the plan of a new build, or return the one begun here, if it is the same; its inputs may have moved."""
     work = output / WORK_NAME
-    if (work / PLAN_NAME).exists():
-        check_unchanged(Plan.read(work), plan)
+    held = Plan.read(work) if (work / PLAN_NAME).exists() else None
+    if held is not None:
+        check_unchanged(held, plan)
+        plan = replace(held, inputs=plan.inputs)
     elif stray := next(result_files(output), None):
         raise BuildError(
             f"{stray} is there, but neither a manifest nor a build begun; choose another --output, or discard what is "
@@ -143,10 +147,20 @@ def _begin(output: Path, plan: Plan) -> None:
     sweep(work)
     for path in output.glob(".*.tmp"):
         path.unlink()
-    for name in ("filter", "tokens", "shards"):
+    for name in ("filter", "hashes", "tokens", "shards"):
         (work / name).mkdir(exist_ok=True)
-    if not (work / PLAN_NAME).exists():
+    if plan != held:
         plan.write(work)
+    return plan
+
+
+def _read(work: Path, task: tuple[str, int]) -> int:
+    """Do one unit of the filter stage, "filter" or "hash" and a number; return how many bad records it found."""
+    kind, number = task
+    if kind == "filter":
+        return filter_unit(work, number)[1]
+    hash_input(work, number)
+    return 0
 
 
 class _Stages:
@@ -183,15 +197,19 @@ class _Stages:
         """Read, normalise, measure, judge, hash."""
         if (self.work / PARTS).exists():
             return
-        units = range(len(self.plan.units))
-        todo = [unit for unit in units if not (unit_path(self.work, unit) / DONE).exists()]
         if self.recipe.limit is not None:
             self._filter_in_order(self.recipe.limit)
         else:
-            done = [read_json(unit_path(self.work, unit) / DONE)["bad"] for unit in units if unit not in set(todo)]
-            bad = sum(done)
-            function, prepare = functools.partial(filter_unit, self.work), functools.partial(prepare_filter, self.work)
-            for _, (_, found) in self.each("filter", function, todo, prepare, self.unit_bytes):
+            todo = [("hash", number) for number in cut_inputs(self.plan) if not hash_path(self.work, number).exists()]
+            bad = 0
+            for unit in range(len(self.plan.units)):
+                done = unit_path(self.work, unit) / DONE
+                if done.exists():
+                    bad += read_json(done)["bad"]
+                else:
+                    todo.append(("filter", unit))
+            function, prepare = functools.partial(_read, self.work), functools.partial(prepare_filter, self.work)
+            for _, found in self.each("filter", function, todo, prepare, self.task_bytes):
                 bad += found
                 check_errors(bad, self.recipe)
         list_parts(self.work, self.plan)
@@ -204,10 +222,11 @@ class _Stages:
                 filter_unit(self.work, unit, limit)
             limit -= read_json(done)["records"]
 
-    def unit_bytes(self, unit: int) -> int:
-        """Return about how many bytes of input a unit holds, for the progress bar."""
+    def task_bytes(self, task: tuple[str, int]) -> int:
+        """Return about how many bytes of input a unit filters, for the progress bar; hashing takes next to no time."""
+        kind, number = task
         total = 0
-        for span in self.plan.units[unit]:
+        for span in self.plan.units[number] if kind == "filter" else ():
             size = self.plan.inputs[span.input].size
             whole = span.start == 0 and span.stop is None
             total += size // span.lanes if whole else min(size, (span.stop or size) - span.start)

@@ -12,13 +12,13 @@ import orjson
 from filters.language import Language, LanguageIdentifier, parse_languages, wanted_threshold
 
 from ..atomic import write_json
-from ..errors import BuildError, InputError
+from ..errors import BuildError, DamagedInputError, InputError
 from ..text.documents import BadRecord, Document, Reader, Record
 from ..text.normalize import normalize
 from .decontaminate import Decontaminator
 from .minhash import MinHasher
 from .parts import DONE, PartWriter, Row, part_folder, read_json, unit_path
-from .plan import Plan, Span, load_plan
+from .plan import Plan, Span, check_same, load_plan
 from .recipe import Recipe
 from .rules import RuleSet, load_rules
 from .tally import PASSED, Counts, Histograms
@@ -27,7 +27,7 @@ from .work import result_directory
 PART_CHARACTERS = 32 << 20  # read into one part: bounds memory, and what a kill loses of a compressed file
 BATCH_RECORDS = 512  # a part ends between batches
 BATCH_CHARACTERS = 1 << 22
-DAMAGED = "file cut short or corrupt"
+UNREADABLE = "file that cannot be read on"
 
 
 class Judged(NamedTuple):
@@ -169,10 +169,13 @@ def _records(plan: Plan, unit: tuple[Span, ...], spans: list[dict[str, Any]]) ->
             for record in reader:
                 yield place, record
             digest = reader.sha256
-        except InputError as error:
+        except DamagedInputError as error:
+            check_same(item)  # or it may have been read while it was written
             if recipe.on_error != "skip":
-                raise
-            yield place, BadRecord(item.name, reader.lines + 1, None, DAMAGED, str(error), item.source)
+                cure = "mend it, or keep what can be read of it and count the fault with --on-error skip"
+                raise DamagedInputError(f"{error}; {cure}") from error
+            yield place, BadRecord(item.name, reader.lines + 1, None, UNREADABLE, str(error), item.source)
+        check_same(item)
         spans.append({"lines": reader.lines, "sha256": digest})
 
 

@@ -18,6 +18,7 @@ from ..shards.manifest import MANIFEST_NAME, Manifest, Split
 from .dedup import EXACT
 from .earlier import save_signatures
 from .filtering import write_line
+from .hashing import whole_hashes
 from .parts import Origins, all_parts, column_values, listed, part_path, part_slice, read_json
 from .plan import Plan
 from .settling import OVER
@@ -95,15 +96,10 @@ def make_manifest(work: Path, plan: Plan, counts: dict[str, Any], splits: dict[s
 
 
 def _inputs(work: Path, plan: Plan) -> list[dict[str, Any]]:
-    """Describe the inputs, with the hashes that reading made: of the file, or of each span of it."""
-    found: list[list[str | None]] = [[] for _ in plan.inputs]
-    for unit, digests in zip(plan.units, listed(work)["sha256"], strict=True):
-        for span, digest in zip(unit, digests, strict=True):
-            if span.lane == 0:
-                found[span.input].append(digest)
+    """Describe the inputs, with the sha256 of each; null for one that was not read to its end."""
     return [
-        {"name": item.name, "source": item.source, "bytes": item.size, "ends": item.ends, "sha256": digests}
-        for item, digests in zip(plan.inputs, found, strict=True)
+        {"name": item.name, "source": item.source, "bytes": item.size, "ends": item.ends, "sha256": digest}
+        for item, digest in zip(plan.inputs, whole_hashes(work, plan), strict=True)
     ]
 
 

@@ -13,6 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
+from datetime import UTC, datetime
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -165,6 +166,30 @@ def _describe(name: str, path: Path, source: str) -> Input:
     return Input(name, str(path.absolute()), source, status.st_size, status.st_mtime_ns, digest.hexdigest())
 
 
+def check_same(item: Input) -> None:
+    """Raise ``InputError`` unless an input has the size and the time that the plan was made for."""
+    try:
+        status = os.stat(item.path)
+    except OSError as error:
+        raise InputError(f"{item.path}: cannot be read any more: {error.strerror}; restore it to go on") from error
+    if (status.st_size, status.st_mtime_ns) != (item.size, item.mtime_ns):
+        raise InputError(
+            f"{item.path}: it changed during the build: {item.size:,} bytes of {_moment(item.mtime_ns)} before, now "
+            f"{status.st_size:,} bytes of {_moment(status.st_mtime_ns)}. Restore it to go on, or begin anew with "
+            "--overwrite once nothing writes to it"
+        )
+
+
+def _moment(ns: int) -> str:
+    """Return a time as people read it, to the nanosecond.
+
+    >>> _moment(1_000_000_000_000_000_001)
+    '2001-09-09 01:46:40.000000001 UTC'
+    """
+    seconds, rest = divmod(ns, 10**9)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest:09d} UTC"
+
+
 def cut_units(inputs: Sequence[Input], *, lanes: bool = True) -> tuple[tuple[Span, ...], ...]:
     """Cut inputs into units of bounded size: large files into spans or lanes, neighbouring small ones joined.
 
@@ -220,7 +245,15 @@ def check_unchanged(old: Plan, new: Plan) -> None:
 
 
 def _comparable(plan: Plan) -> dict[str, Any]:
-    inputs = {item.name: {k: v for k, v in asdict(item).items() if k not in ("name", "path")} for item in plan.inputs}
+    inputs = {
+        item.name: {
+            "source": item.source,
+            "bytes": item.size,
+            "modified": _moment(item.mtime_ns),
+            "sha256 of its first and last MiB": item.ends,
+        }
+        for item in plan.inputs
+    }
     return {
         "recipe": plan.recipe.described(),
         "definitions": json.loads(json.dumps(plan.definitions)),

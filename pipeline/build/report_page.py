@@ -94,8 +94,8 @@ are the limits.</p><div class="grid">{% for plot in plots %}{{ figure(plot) }}{%
 </tr>{% endfor %}</table></div></details>
 <details><summary>Inputs</summary><div class="panel"><table><tr><th>file</th><th>source</th><th class="n">bytes</th>
 <th>sha256</th></tr>{% for item in inputs %}<tr><td>{{ item.name }}</td><td>{{ item.source }}</td>
-<td class="n">{{ "{:,}".format(item.bytes) }}</td><td><code>{{ (item.sha256[0] or "")[:16] }}</code>
-{{ "and %d more spans"|format(item.sha256|length - 1) if item.sha256|length > 1 }}</td></tr>{% endfor %}</table></div>
+<td class="n">{{ "{:,}".format(item.bytes) }}</td><td>{% if item.sha256 %}<code>{{ item.sha256 }}</code>
+{% else %}not read to its end{% endif %}</td></tr>{% endfor %}</table></div>
 </details>
 </main></body></html>
 """

@@ -8,17 +8,18 @@
     records.py      Document, BadRecord
 
 A record that cannot be used is yielded as a ``BadRecord`` and costs only itself. A file that cannot be read on (cut,
-corrupt, without the column that is wanted) raises ``InputError``, after the documents before the fault were yielded.
+corrupt, without the column that is wanted) raises ``DamagedInputError``, after the documents before the fault were
+yielded; one that the machine fails to read, ``InputError``.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from ..errors import InputError
+from ..errors import DamagedInputError, InputError
 from .blocks import Damage, Source, is_compressed
 from .inputs import ENDINGS, InputFile, file_format, find_inputs, fingerprint
 from .records import INVALID_UTF8, BadRecord, Document, Fields, Record, Tally, made_id
@@ -31,6 +32,7 @@ __all__ = [
     "Reader",
     "Record",
     "Span",
+    "byte_ranges",
     "find_inputs",
     "fingerprint",
     "made_id",
@@ -112,7 +114,7 @@ class Reader:
                 self._source = Source(file, *self.span)
                 yield from self._records(self._source)
         except Damage as damage:
-            raise InputError(f"{self.path}: {damage}; {self._read_so_far()}") from None
+            raise DamagedInputError(f"{self.path}: {damage}; {self._read_so_far()}") from None
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read: {error.strerror or error}; {self._read_so_far()}") from None
 
@@ -185,6 +187,16 @@ def split_file(path: str | os.PathLike[str], unit_bytes: int) -> list[Span]:
                 return [WHOLE]
     units = -(-size // unit_bytes)
     return _between([size * unit // units for unit in range(1, units)])
+
+
+def byte_ranges(path: str | os.PathLike[str], spans: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
+    """Return the bytes that ``Reader`` hashes for each of the spans that ``split_file`` cut a file into."""
+    if file_format(path) != "parquet":
+        return list(spans)
+    from .parquet_rows import group_bytes
+
+    starts = group_bytes(path)
+    return [(starts[start], None if stop is None else starts[stop]) for start, stop in spans]
 
 
 def _between(cuts: list[int]) -> list[Span]:

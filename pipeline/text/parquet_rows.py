@@ -24,6 +24,8 @@ def read_parquet(source: Source, fields: Fields, tally: Tally) -> Iterator[Recor
     try:
         yield from _read_groups(source, fields, tally)
     except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk's fault, not the file's
         raise Damage(f"not a whole parquet file ({str(error).splitlines()[0]})") from None
 
 
@@ -45,6 +47,17 @@ def group_cuts(path: str | os.PathLike[str], unit_bytes: int) -> list[int]:
     return cuts
 
 
+def group_bytes(path: str | os.PathLike[str]) -> list[int]:
+    """Return where the bytes that each row group stands for begin, and the size of the file."""
+    import pyarrow.parquet as pq
+
+    return _shares(os.path.getsize(path), pq.read_metadata(path).num_row_groups)
+
+
+def _shares(size: int, groups: int) -> list[int]:
+    return [size * group // groups for group in range(groups + 1)] if groups else [0, size]
+
+
 def _read_groups(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
     import pyarrow.parquet as pq
 
@@ -53,8 +66,7 @@ def _read_groups(source: Source, fields: Fields, tally: Tally) -> Iterator[Recor
     columns = [".".join(path) for path in (text_path, id_path) if path]
     groups = table.num_row_groups
     start, stop = source.start, groups if source.stop is None else source.stop
-    size = os.path.getsize(source.path)
-    share = [size * group // max(groups, 1) for group in range(groups + 1)] if groups else [0, size]
+    share = _shares(os.path.getsize(source.path), groups)
     source.start, source.stop = share[start], share[max(stop, 1)]
     raw = source.raw()
     for group in range(start, stop):
