@@ -107,7 +107,7 @@ def print_precision(
     edges = {
         edge
         for band in range(hasher.bands)
-        for leaders, members in verified_edges(signatures, unique, band, hasher.bands, threshold)
+        for leaders, members in verified_edges(signatures, unique, band, hasher.rows, threshold)
         for edge in zip(leaders.tolist(), members.tolist(), strict=True)
     }
     true = np.array([jaccard(texts[a], texts[b]) for a, b in sorted(edges)])

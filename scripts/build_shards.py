@@ -84,6 +84,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--bands", type=int, help="bands of the MinHash index (default: 14)")
     add("--rows", type=int, help="rows of each band (default: 8)")
+    add("--num-perm", type=int, help="values of a signature, all of which verify (default: bands x rows)")
     add("--ngram", type=int, help="words of a shingle (default: 5)")
     add(
         "--verify",

@@ -231,8 +231,24 @@ def test_a_second_build_against_the_first_adds_nothing(inputs: list[str], built:
     lines = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
     first = next(line for line in lines if line.get("id") == "doc-0")
     assert first["reason"] == f"exact duplicate of {built.name}:000000000000"
-    with pytest.raises(ConfigError, match="ngram"):
-        run(inputs, tmp_path / "other", against=[str(built)], ngram=6)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [({"ngram": 6}, "ngram 5, this build has 6"), ({"seed": 7}, "seed 0"), ({"num_perm": 128}, "num_perm 112")],
+)
+def test_signatures_of_another_scheme_are_refused(
+    inputs: list[str], built: Path, tmp_path: Path, changed: dict[str, int], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run(inputs, tmp_path / "out", against=[str(built)], **changed)
+
+
+def test_more_values_than_the_bands_use_stand_in_the_manifest(inputs: list[str], tmp_path: Path) -> None:
+    manifest = run(inputs, tmp_path / "out", num_perm=160)
+    assert manifest.recipe["settings"]["num_perm"] == 160
+    assert np.load(tmp_path / "out" / "signatures" / "signatures.npy").shape[1] == 160
+    assert run(inputs, tmp_path / "out", num_perm=160) == manifest
 
 
 def test_sources_keep_their_names(tmp_path: Path) -> None:

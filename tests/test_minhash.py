@@ -101,6 +101,15 @@ def test_equal_texts_and_no_others_have_equal_hashes() -> None:
     assert len({bytes(row) for row in hashes}) == 3
 
 
+def test_values_beyond_the_bands_do_not_change_those_of_the_bands() -> None:
+    texts = ["a rose is a rose is a rose", "another text"]
+    wide = MinHasher(num_perm=128)
+    assert wide.signatures(texts).shape == (2, 128)
+    assert (wide.signatures(texts) == MinHasher(bands=16, rows=8).signatures(texts)).all()
+    with pytest.raises(ConfigError, match="num_perm=64"):
+        MinHasher(num_perm=64)
+
+
 @pytest.mark.parametrize("option", ["ngram", "bands", "rows"])
 def test_sizes_below_one_are_refused(option: str) -> None:
     with pytest.raises(ConfigError, match=f"{option}=0"):

@@ -118,6 +118,7 @@ def test_a_dataset_that_moved_is_the_same(tmp_path: Path) -> None:
         ({"val_fraction": float("nan")}, "got nan"),
         ({"bands": 0}, "at least 1, got 0"),
         ({"bands": True}, "got True"),
+        ({"num_perm": 100}, "112 values, but a signature has num_perm=100; raise"),
         ({"on_error": "ignore"}, "stop, records, skip"),
         ({"keep": "frist"}, "did you mean 'first'"),
         ({"max_tokens": "web=many"}, "SOURCE=NUMBER"),

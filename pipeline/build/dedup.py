@@ -52,6 +52,7 @@ def find_duplicates(
     *,
     threshold: float = 0.8,
     bands: int = 14,
+    rows: int = 8,
     before: int = 0,
     keep: str = "first",
     lengths: NDArray[np.int64] | None = None,
@@ -59,10 +60,11 @@ def find_duplicates(
 ) -> Duplicates:
     """Find exact and near duplicates among documents in input order.
 
-    ``hashes``: uint8 ``[n, 16]`` of the texts; ``signatures``: uint32 ``[n, bands * rows]``, a memory map where there are
-    many. The first ``before`` documents belong to earlier builds: they always stay, and win. ``keep="longest"`` keeps the
-    longest of a cluster by ``lengths``, the first of several. ``confirm`` has the last word on pairs whose signatures come
-    near the threshold; without it the signatures decide. Memory: about 60 bytes a document.
+    ``hashes``: uint8 ``[n, 16]`` of the texts; ``signatures``: uint32 ``[n, num_perm]``, of which the first
+    ``bands * rows`` make the bands; a memory map where there are many. The first ``before`` documents belong to earlier
+    builds: they always stay, and win. ``keep="longest"`` keeps the longest of a cluster by ``lengths``, the first of several.
+    ``confirm`` has the last word on pairs whose signatures come near the threshold; without it the signatures decide.
+    Memory: about 60 bytes a document.
 
     >>> from pipeline.build.minhash import MinHasher, text_hashes
     >>> texts = ["one two three four five six", "another text", "one two three four five six"]
@@ -70,8 +72,10 @@ def find_duplicates(
     [0, 1, 0]
     """
     n = len(hashes)
-    if len(signatures) != n or (n and signatures.shape[1] % bands):
-        raise ConfigError(f"{n} hashes do not fit signatures of shape {signatures.shape} in {bands} bands")
+    if len(signatures) != n or (n and signatures.shape[1] < bands * rows):
+        raise ConfigError(
+            f"{n} hashes do not fit signatures of shape {signatures.shape} in {bands} bands of {rows} rows"
+        )
     if keep not in ("first", "longest"):
         raise ConfigError(f"keep={keep!r} is neither 'first' nor 'longest'")
     if keep == "longest" and lengths is None:
@@ -82,7 +86,7 @@ def find_duplicates(
     unique = np.flatnonzero(exact == np.arange(n))
     parents = np.arange(n, dtype=np.int64)
     for band in range(bands):
-        for leaders, members in verified_edges(signatures, unique, band, bands, threshold, confirm):
+        for leaders, members in verified_edges(signatures, unique, band, rows, threshold, confirm):
             unite(parents, leaders, members)
     roots = find_roots(parents)[exact]
     keeper = _choose(roots, before, lengths if keep == "longest" else None)
@@ -92,40 +96,39 @@ def find_duplicates(
     return Duplicates(keeper, kind, np.bincount(roots, minlength=n)[roots].astype(np.int32))
 
 
-def band_keys(signatures: NDArray[np.uint32], rows: NDArray[np.int64], band: int, bands: int) -> NDArray[np.uint64]:
+def band_keys(signatures: NDArray[np.uint32], documents: NDArray[np.int64], band: int, rows: int) -> NDArray[np.uint64]:
     """Return one 64-bit key a document for a band; those without shingles get the document's own number."""
-    width = signatures.shape[1] // bands
-    keys = np.empty(len(rows), np.uint64)
-    for begin in range(0, len(rows), _CHUNK):
-        part = np.asarray(signatures[rows[begin : begin + _CHUNK], band * width : (band + 1) * width])
+    keys = np.empty(len(documents), np.uint64)
+    for begin in range(0, len(documents), _CHUNK):
+        part = np.asarray(signatures[documents[begin : begin + _CHUNK], band * rows : (band + 1) * rows])
         key = np.zeros(len(part), np.uint64)
         for value in part.T:
             key = _mix(key * np.uint64(0x9E3779B97F4A7C15) + value.astype(np.uint64) + np.uint64(1))
         empty = (part == EMPTY).all(axis=1)
-        key[empty] = rows[begin : begin + _CHUNK][empty].astype(np.uint64)
+        key[empty] = documents[begin : begin + _CHUNK][empty].astype(np.uint64)
         keys[begin : begin + _CHUNK] = key
     return keys
 
 
 def verified_edges(
     signatures: NDArray[np.uint32],
-    rows: NDArray[np.int64],
+    documents: NDArray[np.int64],
     band: int,
-    bands: int,
+    rows: int,
     threshold: float,
     confirm: Confirm | None = None,
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield the edges of one band: which of ``rows`` (int64, increasing) stand for which others, int64 ``[edges]`` each.
+    """Yield the edges of one band: which of ``documents`` (int64, increasing) stand for which others, int64 ``[edges]`` each.
 
     At most ``REPRESENTATIVES`` pairs of arrays come, one for each place in its run that a representative has.
     """
-    keys = band_keys(signatures, rows, band, bands)
+    keys = band_keys(signatures, documents, band, rows)
     order = np.argsort(keys, kind="stable")  # within a run, input order
     keys = keys[order]
     new_run = np.concatenate([[True], keys[1:] != keys[:-1]]) if len(keys) else np.zeros(0, bool)
     run = np.cumsum(new_run) - 1
     alone = np.bincount(run, minlength=1)[run] == 1 if len(keys) else np.zeros(0, bool)
-    members, run = rows[order[~alone]], run[~alone]
+    members, run = documents[order[~alone]], run[~alone]
     for _ in range(REPRESENTATIVES):
         if len(members) == 0:
             return

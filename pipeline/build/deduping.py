@@ -36,11 +36,12 @@ def dedup(work: Path, recipe: Recipe) -> None:
     before, hashes = _joined(work, recipe, "hashes", 16, np.uint8)
     kind, keeper, size = np.zeros(n, np.uint8), np.arange(n), np.ones(n, np.int32)
     if recipe.dedup and n:
-        _, signatures = _joined(work, recipe, "signatures", recipe.bands * recipe.rows, np.uint32)
+        _, signatures = _joined(work, recipe, "signatures", recipe.permutations, np.uint32)
         found = find_duplicates(
             hashes,
             signatures,
             bands=recipe.bands,
+            rows=recipe.rows,
             threshold=recipe.threshold,
             before=before,
             keep=recipe.keep,

@@ -21,7 +21,8 @@ _CHUNK = 1 << 16  # documents copied at a time
 
 def scheme_of(recipe: Recipe) -> dict[str, Any]:
     """Return what makes signatures comparable."""
-    return {"ngram": recipe.ngram, "bands": recipe.bands, "rows": recipe.rows, "seed": recipe.seed, "version": 1}
+    fields = {name: getattr(recipe, name) for name in ("ngram", "bands", "rows", "seed")}
+    return fields | {"num_perm": recipe.permutations, "version": 1}
 
 
 def save_signatures(work: Path, output: Path, recipe: Recipe, before: int, stays: NDArray[np.bool_]) -> None:
@@ -32,7 +33,7 @@ def save_signatures(work: Path, output: Path, recipe: Recipe, before: int, stays
     """
     if (output / FOLDER).exists():
         return
-    width = recipe.bands * recipe.rows
+    width = recipe.permutations
     rows = np.flatnonzero(stays)
     with result_directory(output / FOLDER) as directory:
         np.save(directory / "hashes.npy", np.load(work / "dedup" / "hashes.npy", mmap_mode="r")[rows])
@@ -61,7 +62,10 @@ def earlier_folders(recipe: Recipe) -> list[Path]:
         scheme, ours = read_json(folder / "scheme.json"), scheme_of(recipe)
         for field, value in ours.items():
             if scheme.get(field) != value:
-                raise ConfigError(f"{path}: its signatures have {field} {scheme.get(field)}, this build has {value}")
+                raise ConfigError(
+                    f"{path}: its signatures have {field} {scheme.get(field)}, this build has {value}; give this build "
+                    f"the same {field}, or build that one again"
+                )
         folders.append(folder)
     return folders
 

@@ -49,7 +49,9 @@ class Filter:
         self.rules: RuleSet = load_rules([*recipe.rules, *(["dedup_lines"] if recipe.dedup_lines else [])])
         self.identifier = LanguageIdentifier(recipe.lid_model)
         self.wanted = parse_languages(recipe.language, recipe.language_threshold)
-        self.hasher = MinHasher(ngram=recipe.ngram, bands=recipe.bands, rows=recipe.rows, seed=recipe.seed + 1)
+        self.hasher = MinHasher(
+            ngram=recipe.ngram, bands=recipe.bands, rows=recipe.rows, seed=recipe.seed + 1, num_perm=recipe.num_perm
+        )
         self.decontaminator = load_decontaminator(recipe.decontaminate, recipe.text_key)
 
     def judge(self, texts: Sequence[str], counts: Counts) -> list[Judged]:

@@ -43,7 +43,9 @@ def shingles(text: str, ngram: int = 5) -> Iterator[str]:
 
 
 class MinHasher:
-    """Makes signatures of ``bands * rows`` values over word ``ngram``-grams.
+    """Makes signatures of ``num_perm`` values, by default ``bands * rows``, over word ``ngram``-grams.
+
+    The bands are the first ``bands * rows`` values; those beyond them serve verification alone.
 
     >>> hasher = MinHasher()
     >>> a, b = hasher.signatures(["a rose is a rose is a rose today", "a rose is a rose is a rose!"])
@@ -51,15 +53,18 @@ class MinHasher:
     ((112,), True)
     """
 
-    def __init__(self, ngram: int = 5, bands: int = 14, rows: int = 8, seed: int = 1) -> None:
+    def __init__(
+        self, ngram: int = 5, bands: int = 14, rows: int = 8, seed: int = 1, num_perm: int | None = None
+    ) -> None:
         if min(ngram, bands, rows) < 1:
             raise ConfigError(f"ngram={ngram}, bands={bands} and rows={rows} must each be at least 1")
         self.ngram, self.bands, self.rows, self.seed = ngram, bands, rows, seed
-        self._a, self._b = permutations(bands * rows, seed)
+        self.num_perm = signature_values(bands, rows, num_perm)
+        self._a, self._b = permutations(self.num_perm, seed)
 
     def signatures(self, texts: Sequence[str]) -> NDArray[np.uint32]:
-        """Return the signatures of ``texts``, uint32 ``[n, bands * rows]``."""
-        out = np.full((len(texts), self.bands * self.rows), EMPTY, np.uint32)
+        """Return the signatures of ``texts``, uint32 ``[n, num_perm]``."""
+        out = np.full((len(texts), self.num_perm), EMPTY, np.uint32)
         from .kernels import sign  # numba: only where texts are signed
 
         words = _word_table()
@@ -75,6 +80,19 @@ class MinHasher:
     def warm_up(self) -> None:
         """Compile, or load from the cache, before workers are forked."""
         self.signatures(["to compile"])
+
+
+def signature_values(bands: int, rows: int, num_perm: int | None) -> int:
+    """Return how many values a signature has: ``num_perm``, or as many as the bands use.
+
+    Raises ``ConfigError`` where the bands need more.
+    """
+    if num_perm is not None and bands * rows > num_perm:
+        raise ConfigError(
+            f"bands={bands} of rows={rows} use {bands * rows} values, but a signature has num_perm={num_perm}; raise "
+            "num_perm, or lower bands or rows"
+        )
+    return bands * rows if num_perm is None else num_perm
 
 
 def permutations(count: int, seed: int) -> NDArray[np.uint32]:

@@ -11,6 +11,7 @@ from typing import Any
 from filters.language import parse_languages
 
 from ..errors import ConfigError, did_you_mean
+from .minhash import signature_values
 
 ON_ERROR = ("stop", "records", "skip")
 KEEP = ("first", "longest")
@@ -50,6 +51,7 @@ class Recipe:
     threshold: float = 0.8
     bands: int = 14
     rows: int = 8
+    num_perm: int | None = None  # values of a signature; none: as many as the bands use
     ngram: int = 5
     keep: str = "first"
     verify: str = "signatures"
@@ -75,7 +77,7 @@ class Recipe:
         _between("threshold", self.threshold, 0, 1)
         _between("language_threshold", self.language_threshold, 0, 1)
         parse_languages(self.language, self.language_threshold)
-        for name in ("bands", "rows", "ngram", "limit", "tokens_per_shard"):
+        for name in ("bands", "rows", "num_perm", "ngram", "limit", "tokens_per_shard"):
             _whole(name, getattr(self, name), 1)
         for name in ("max_errors", "tokens_per_sample"):
             _whole(name, getattr(self, name), 0)
@@ -85,7 +87,7 @@ class Recipe:
         _one_of("verify", self.verify, VERIFY)
         _one_of("bos", self.bos, ("never", "always"))
         _one_of("eos", self.eos, ("never", "always"))
-        _ = self.quotas
+        _ = self.quotas, self.permutations
 
     @property
     def quotas(self) -> dict[str, int]:
@@ -100,6 +102,11 @@ class Recipe:
             _whole(f"max_tokens of {source or 'each source'}", found[source], 0)
         return found
 
+    @property
+    def permutations(self) -> int:
+        """The values of a signature."""
+        return signature_values(self.bands, self.rows, self.num_perm)
+
     def to_json(self) -> dict[str, Any]:
         """Return the settings as plain JSON, by field name."""
         return {name: list(item) if isinstance(item, tuple) else item for name, item in asdict(self).items()}
@@ -109,7 +116,11 @@ class Recipe:
         value = self.to_json()
         for name in ("rules", "against", "decontaminate"):
             value[name] = [_name_of(entry) for entry in value[name]]
-        return value | {"tokenizer": _name_of(self.tokenizer), "lid_model": self.lid_model and _name_of(self.lid_model)}
+        return value | {
+            "tokenizer": _name_of(self.tokenizer),
+            "lid_model": self.lid_model and _name_of(self.lid_model),
+            "num_perm": self.permutations,
+        }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Recipe:
