@@ -26,6 +26,7 @@ Nothing here imports the pipeline, but its errors; compiled code and models are 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from collections.abc import Callable
@@ -52,6 +53,7 @@ SCANNED = (
 """The measures that `filters.scan` takes of a document in one compiled pass, with default parameters, in its order."""
 
 
+@functools.cache
 def _functions(module_name: str, first: str) -> dict[str, Callable[..., Any]]:
     """Return the public functions of a module whose first parameter is `first` and that need no other."""
     module = importlib.import_module(f"filters.{module_name}")

@@ -167,9 +167,9 @@ def kind_table() -> np.ndarray:
     by_category = {"N": NUMBER, "M": EXTENDER, "L": LETTER}
     table = np.full(_LAST_ASSIGNED + 1, KINDS.index(MARK), np.uint8)
     for block in (range(_LAST_LETTER + 1), range(0xE0000, _LAST_ASSIGNED + 1)):  # none between is assigned
-        categories = [unicodedata.category(chr(code)) for code in block]
-        letters = "".join(EXTENDER if name == "Cf" else by_category.get(name[0], MARK) for name in categories)
-        table[block.start : block.stop] = _places(letters)
+        categories = list(map(unicodedata.category, map(chr, block)))
+        letter_of = {name: EXTENDER if name == "Cf" else by_category.get(name[0], MARK) for name in set(categories)}
+        table[block.start : block.stop] = _places("".join(map(letter_of.__getitem__, categories)))
     for ranges, letter in ((_IDEOGRAPHIC, IDEOGRAPH), (_SYLLABIC, SYLLABIC)):
         for first, last in ranges:
             span = table[first : last + 1]

@@ -24,6 +24,7 @@ from ..errors import ConfigError
 
 EMPTY = np.uint32(0xFFFFFFFF)  # every value of the signature of a text without shingles
 _BATCH_CHARACTERS = 1 << 20
+_LETTERS = 0x40000  # code points; in Unicode's planes beyond the third no character is a letter or a number
 
 
 def text_hashes(texts: Sequence[str]) -> NDArray[np.uint8]:
@@ -114,6 +115,7 @@ def code_points(texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.in
 @functools.cache
 def _word_table() -> NDArray[np.bool_]:
     """Return for every code point whether a word can hold it: what ``\\w`` matches."""
-    table = np.fromiter(map(str.isalnum, map(chr, range(sys.maxunicode + 1))), bool)
+    table = np.zeros(sys.maxunicode + 1, bool)
+    table[:_LETTERS] = np.fromiter(map(str.isalnum, map(chr, range(_LETTERS))), bool, _LETTERS)
     table[ord("_")] = True
     return table
