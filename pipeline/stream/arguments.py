@@ -28,3 +28,21 @@ def labels_are_inputs(labels: str) -> bool:
     if labels not in ("next", "same"):
         raise ConfigError(f"labels must be 'next' (shifted already) or 'same' (the model shifts), got {labels!r}")
     return labels == "same"
+
+
+def shift_given(shift: int | str, seq_len: int, same_labels: bool) -> int | None:
+    """Return how far ahead labels lie, None for ``"divisors"``, which are drawn for each step."""
+    if isinstance(shift, str):
+        if shift != "divisors":
+            raise ConfigError(f"shift must be an integer of at least 1 or 'divisors', got {shift!r}")
+        if seq_len < 2:
+            raise ConfigError(
+                f"shift='divisors' needs a seq_len that has a divisor below it, at least 2, got {seq_len}"
+            )
+        if same_labels:
+            raise ConfigError(
+                "shift='divisors' draws how far ahead labels lie; labels='same' has none ahead, remove it"
+            )
+        return None
+    check_integer("shift", shift, least=1)
+    return shift

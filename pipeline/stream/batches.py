@@ -171,8 +171,9 @@ class DocumentCollator:
 def stack(rows: list[Batch]) -> Batch:
     """Collate samples that a user's function changed: arrays of equal shape are stacked, numbers become arrays.
 
-    ``valid_tokens`` are summed, ``cu_seqlens`` joined, of ``max_seqlen`` the largest is kept. Samples of other shapes
-    or keys raise ``ConfigError`` naming the key; values that are neither arrays nor numbers stay a list.
+    ``valid_tokens`` are summed, ``cu_seqlens`` joined, of ``max_seqlen`` the largest is kept, of ``shift`` the one
+    that all share. Samples of other shapes or keys raise ``ConfigError`` naming the key; values that are neither arrays
+    nor numbers stay a list.
     """
     for row in rows:
         if not isinstance(row, dict):
@@ -189,6 +190,10 @@ def stack(rows: list[Batch]) -> Batch:
             batch[key] = int(sum(values))
         elif key == "max_seqlen":
             batch[key] = int(max(values))
+        elif key == "shift":
+            if len(set(values)) != 1:
+                raise ConfigError(f"samples of one batch need one shift, got {sorted(set(values))}")
+            batch[key] = values[0]
         elif key == "cu_seqlens":
             parts = [np.asarray(value, np.int64) for value in values]
             before = np.cumsum([0, *(part[-1] for part in parts)])
@@ -213,5 +218,5 @@ def _stack_arrays(key: str, values: list[NDArray[Any]]) -> NDArray[Any]:
 
 def row_of(batch: Batch) -> Batch:
     """Return the only row of a batch of one as a sample of 1-D arrays."""
-    flat = ("cu_seqlens", "max_seqlen", "valid_tokens", "ignored")
+    flat = ("cu_seqlens", "max_seqlen", "valid_tokens", "ignored", "shift")
     return {key: value if key in flat else value[0] for key, value in batch.items()}

@@ -73,10 +73,11 @@ def _assert_elastic(make_stream: Callable[[], Stream], state: dict[str, Any], ro
 
 
 def _rows(items: list[Any]) -> list[Any]:
-    """Return the rows of ``input_ids`` of samples or batches, in order."""
+    """Return the rows of ``input_ids`` of samples or batches, in order, flat where a shift was drawn for each step."""
     rows = []
     for item in items:
         ids = np.asarray(item["input_ids"])
+        ids = ids.reshape(*ids.shape[:-2], -1) if "shift" in item else ids
         rows += list(ids) if ids.ndim > 1 else [ids]
     return rows
 

@@ -20,6 +20,7 @@ from .device import place_on_device, read_ahead, to_torch
 from .place import Mark
 from .plan import Plan
 from .sequences import Core
+from .shifting import DrawnShifts
 
 Item = Any
 Marked = tuple[Mark, Item]
@@ -94,7 +95,7 @@ def run(plan: Plan, core: Core, mark: Mark, workers: int) -> Iterator[Marked]:
 
 def _from_core(plan: Plan, core: Core, mark: Mark, skip: int, every: int, by_sample: bool) -> Iterator[Marked]:
     """Yield batches, or the samples that make them one by one, passing over ``skip`` and then taking every n-th."""
-    collate: Any = plan.collator()
+    collator: Any = plan.collator()
     start, weights = mark.i, mark.weights
     rank, world_size = plan.topology()
     size = plan.batch_size or 1
@@ -112,6 +113,7 @@ def _from_core(plan: Plan, core: Core, mark: Mark, skip: int, every: int, by_sam
             stop = begin + step if end is None else max(begin, min(begin + step, end))
             numbers = range(begin, stop, world_size)
             after = start + number * step
+            collate = collator.of_step(after) if isinstance(collator, DrawnShifts) else collator
             if by_sample:
                 for row in range(size):
                     after += world_size

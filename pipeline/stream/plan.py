@@ -15,18 +15,26 @@ from .data import Data
 from .mixing import MixedData, MixedSequences, Mixture, Schedule
 from .order import ShardOrder, default_lanes, default_window
 from .sequences import DocumentSequences, PackedSequences
+from .shifting import DrawnShifts, divisors_below
 from .windows import ShardPool, TokenStream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackLayout:
-    """Sequences of ``seq_len`` tokens every ``stride``, labels ``shift`` ahead."""
+    """Sequences of ``seq_len`` tokens every ``stride``, labels ``shift`` ahead (None: drawn for each step)."""
 
     seq_len: int
     stride: int
-    shift: int
+    shift: int | None
     boundaries: bool
     same_labels: bool
+
+    @property
+    def extra(self) -> int:
+        """Tokens that labels need beyond the inputs."""
+        if self.same_labels:
+            return 0
+        return divisors_below(self.seq_len)[-1] if self.shift is None else self.shift
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +110,7 @@ class Plan:
             Mixture(list(streams), self.seed or 0, lanes, segments),
             seq_len=self.layout.seq_len,
             stride=self.layout.stride,
-            extra=0 if self.layout.same_labels else self.layout.shift,
+            extra=self.layout.extra,
             dense=dense,
             boundaries=self.layout.boundaries,
         )
@@ -132,7 +140,7 @@ class Plan:
                 stream,
                 seq_len=layout.seq_len,
                 stride=layout.stride,
-                extra=0 if layout.same_labels else layout.shift,
+                extra=layout.extra,
                 lanes=lanes,
                 epochs=self.epochs,
                 dense=dense and lanes % self.topology()[1] == 0,
@@ -147,19 +155,27 @@ class Plan:
             bounds.append(self.take_batches * (self.batch_size or 1) * self.topology()[1])
         return min((bound for bound in bounds if bound is not None), default=None)
 
-    def collator(self) -> PackCollator | DocumentCollator:
+    def collator(self) -> PackCollator | DrawnShifts | DocumentCollator:
         """Make the collator; for a device, packs stay in their stored width until they are there."""
         eos_id = self.data.eos_id
         narrow = self.stored or (self.device not in (None, "cpu") and not self.steps and not self.batch_steps)
         if isinstance(self.layout, PackLayout):
             layout = self.layout
-            return PackCollator(
-                seq_len=layout.seq_len,
-                shift=layout.shift,
-                eos_id=eos_id,
-                boundaries=layout.boundaries,
-                same_labels=layout.same_labels,
-                dtype=self.data.dtype if narrow and self.data.dtype.kind == "u" else np.dtype(np.int64),
+
+            def of_shift(shift: int) -> PackCollator:
+                return PackCollator(
+                    seq_len=layout.seq_len,
+                    shift=shift,
+                    eos_id=eos_id,
+                    boundaries=layout.boundaries,
+                    same_labels=layout.same_labels,
+                    dtype=self.data.dtype if narrow and self.data.dtype.kind == "u" else np.dtype(np.int64),
+                )
+
+            return (
+                DrawnShifts(layout.seq_len, self.seed or 0, of_shift)
+                if layout.shift is None
+                else of_shift(layout.shift)
             )
         documents = self.layout or DocumentLayout()
         return DocumentCollator(

@@ -22,7 +22,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from ..errors import ConfigError, StateError
-from .arguments import check_integer, group_topology, labels_are_inputs
+from .arguments import check_integer, group_topology, labels_are_inputs, shift_given
 from .loop import Map, Take, counts_items, resolved, run
 from .mixing import MixedData, exact_weights, weights_from_json, weights_to_json
 from .place import Mark, Place
@@ -64,25 +64,34 @@ class Stream(IterableDataset):
         return self._with(seed=seed, window=window, lanes=lanes)
 
     def pack(
-        self, seq_len: int, *, stride: int | None = None, shift: int = 1, boundaries: bool = False, labels: str = "next"
+        self,
+        seq_len: int,
+        *,
+        stride: int | None = None,
+        shift: int | str = 1,
+        boundaries: bool = False,
+        labels: str = "next",
     ) -> Stream:
         """Cut the token stream into sequences of ``seq_len`` tokens, ``stride`` (default: ``seq_len``) tokens apart.
 
         ``labels`` are the tokens ``shift`` ahead, or with ``labels="same"`` the inputs themselves, for models that
-        shift by themselves. ``boundaries=True`` adds ``position_ids``, ``cu_seqlens`` and ``max_seqlen`` and masks
-        labels that lie in another document.
+        shift by themselves. ``shift="divisors"`` draws a divisor of ``seq_len`` below it for each step (a batch on
+        every rank; before ``batch``, a sequence on every rank), equal on all ranks, gives ids, labels and
+        ``position_ids`` as ``[batch, seq_len // shift, shift]``, and the drawn one as ``batch["shift"]``; another
+        global batch size makes other steps, so it draws other shifts. ``boundaries=True`` adds ``position_ids``,
+        ``cu_seqlens`` and ``max_seqlen`` and masks labels that lie in another document.
         """
         self._before_layout("pack")
         check_integer("seq_len", seq_len, least=1)
-        check_integer("shift", shift, least=1)
+        same = labels_are_inputs(labels)
+        distance = shift_given(shift, seq_len, same)
         stride = seq_len if stride is None else stride
         check_integer("stride", stride, least=1)
         if stride > seq_len:
             raise ConfigError(
                 f"stride {stride} > seq_len {seq_len} would skip tokens; use a stride of at most {seq_len}"
             )
-        same = labels_are_inputs(labels)
-        layout = PackLayout(seq_len=seq_len, stride=stride, shift=shift, boundaries=boundaries, same_labels=same)
+        layout = PackLayout(seq_len=seq_len, stride=stride, shift=distance, boundaries=boundaries, same_labels=same)
         return self._with(layout=layout)
 
     def documents(self, max_length: int | None = None, *, pad_to_multiple_of: int = 1, labels: str = "next") -> Stream:
@@ -107,6 +116,15 @@ class Stream(IterableDataset):
         if self._plan.batch_size is not None:
             raise ConfigError("a stream is batched once; remove the second .batch()")
         check_integer("batch_size", batch_size, least=1)
+        if (
+            isinstance(self._plan.layout, PackLayout)
+            and self._plan.layout.shift is None
+            and not counts_items(self._plan)
+        ):
+            raise ConfigError(
+                "shift='divisors' draws one shift for a batch, and a stage given to .apply() may join samples of "
+                "several; put .batch() before .apply()"
+            )
         if last not in ("pad", "drop"):
             raise ConfigError(f"last must be 'pad' or 'drop', got {last!r}")
         if dtype not in ("int64", "stored"):

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+import pipeline
+from pipeline.errors import ConfigError
+from pipeline.stream.batches import stack
+from pipeline.stream.order import derive_key
+from pipeline.stream.shifting import divisors_below
+from tests.shard_samples import make_documents, write_dataset
+
+SEQ_LEN = 12
+SHIFTS = (1, 2, 3, 4, 6)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("shifting") / "data"
+    write_dataset(directory, [make_documents(n, seed=n) for n in (30, 1, 25, 40)])
+    return directory
+
+
+def packed(dataset: Path, shift: Any = "divisors", epochs: int | None = 1, **options: Any) -> pipeline.Stream:
+    return pipeline.ShardDataset(dataset, epochs=epochs).shuffle(seed=5, lanes=6).pack(SEQ_LEN, shift=shift, **options)
+
+
+def drawn(step: int, sequences: int) -> int:
+    """The shift of a step of so many sequences, in the words of the definition."""
+    return SHIFTS[derive_key("shift", 5, step * sequences) % len(SHIFTS)]
+
+
+@given(st.integers(1, 5000))
+def test_divisors_below_a_number_are_all_of_them(number: int) -> None:
+    assert divisors_below(number) == [d for d in range(1, number) if number % d == 0]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize("options", [{}, {"boundaries": True}, {"stride": 5}])
+def test_every_step_is_a_batch_of_its_drawn_shift_on_every_rank_to_the_padded_end(
+    dataset: Path, world_size: int, options: dict[str, Any]
+) -> None:
+    seen = set()
+    for rank in range(world_size):
+        plain = {s: list(packed(dataset, s, **options).batch(4).shard(rank, world_size)) for s in SHIFTS}
+        batches = list(packed(dataset, **options).batch(4).shard(rank, world_size))
+        assert len(batches) == len(plain[1])
+        for step, batch in enumerate(batches):
+            shift = drawn(step, 4 * world_size)
+            seen.add(shift)
+            expected = plain[shift][step]
+            assert batch.keys() == {*expected, "shift"}
+            assert type(batch["shift"]) is int
+            assert batch["shift"] == shift
+            for key in expected.keys() & {"input_ids", "labels", "position_ids"}:
+                assert batch[key].shape == (4, SEQ_LEN // shift, shift)
+                assert torch.equal(batch[key].reshape(4, SEQ_LEN), expected[key])
+            for key in expected.keys() - {"input_ids", "labels", "position_ids"}:
+                assert np.array_equal(np.asarray(batch[key]), np.asarray(expected[key]))
+    assert len(seen) > 2
+
+
+def test_the_label_of_a_place_is_the_token_a_shift_further() -> None:
+    stream = pipeline.ShardDataset.from_tokens(np.arange(1000)).pack(SEQ_LEN, shift="divisors").batch(2)
+    for batch in islice(stream, 20):
+        assert torch.equal(batch["labels"], batch["input_ids"] + batch["shift"])
+        assert batch["input_ids"].flatten(1).diff().unique().tolist() == [1]
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_before_batching_a_step_is_one_sequence_on_every_rank(dataset: Path, world_size: int) -> None:
+    for rank in range(world_size):
+        for step, sample in enumerate(islice(packed(dataset).shard(rank, world_size), 9)):
+            shift = drawn(step, world_size)
+            assert (sample["shift"], sample["input_ids"].shape) == (shift, (SEQ_LEN // shift, shift))
+
+
+def test_mapped_samples_share_the_shift_of_their_batch(dataset: Path) -> None:
+    for whole, joined in zip(packed(dataset).batch(4), packed(dataset).map(dict).batch(4), strict=True):
+        assert whole.keys() == joined.keys()
+        assert whole["shift"] == joined["shift"]
+        assert torch.equal(whole["labels"], joined["labels"])
+    with pytest.raises(ConfigError, match="one shift, got"):
+        stack([{"shift": 1}, {"shift": 2}])
+
+
+@pytest.mark.parametrize("device", [False, True])
+def test_stored_width_and_the_device_keep_shape_and_masks(dataset: Path, device: bool) -> None:
+    plain = packed(dataset, boundaries=True).batch(4)
+    other = plain.to("cpu") if device else packed(dataset, boundaries=True).batch(4, dtype="stored")
+    for a, b in zip(plain, other, strict=True):
+        assert a["input_ids"].shape == b["input_ids"].shape
+        labels = b["labels"].to(torch.int64)
+        if "ignored" in b:
+            labels.view(-1)[b["ignored"]] = -100
+        assert torch.equal(a["labels"], labels)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_drawn_shifts_resume_exactly_and_do_not_depend_on_workers(dataset: Path, workers: int) -> None:
+    for make in (lambda: packed(dataset, epochs=None), lambda: packed(dataset).batch(3)):
+        if workers == 0:
+            pipeline.assert_resumes(make)
+            continue
+        whole = list(islice(make(), 10))
+        stream = make()
+        stream.load_state_dict(make().state_dict(batches=2))
+        loaded = list(islice(DataLoader(stream, batch_size=None, num_workers=workers), 8))
+        for a, b in zip(whole[2:], loaded, strict=True):
+            assert a["shift"] == b["shift"]
+            assert torch.equal(a["labels"], b["labels"])
+
+
+def test_a_mix_draws_shifts_too(dataset: Path) -> None:
+    sources = {name: pipeline.ShardDataset(dataset) for name in ("a", "b")}
+    make = lambda: pipeline.mix(sources, weights={"a": 1, "b": 2}).pack(SEQ_LEN, shift="divisors").batch(2)  # noqa: E731
+    pipeline.assert_resumes(make)
+    assert len({batch["shift"] for batch in islice(make(), 20)}) > 2
+
+
+def test_what_drawn_shifts_cannot_do_is_refused_with_the_cure(dataset: Path) -> None:
+    data = pipeline.ShardDataset(dataset)
+    with pytest.raises(ConfigError, match="remove it"):
+        data.pack(12, shift="divisors", labels="same")
+    with pytest.raises(ConfigError, match="at least 2, got 1"):
+        data.pack(1, shift="divisors")
+    with pytest.raises(ConfigError, match="or 'divisors', got 'divisor'"):
+        data.pack(12, shift="divisor")
+    with pytest.raises(ConfigError, match=r"put \.batch\(\) before \.apply\(\)"):
+        data.pack(12, shift="divisors").apply(iter).batch(2)
