@@ -55,9 +55,10 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--on-error",
         choices=ON_ERROR,
-        help="bad records: stop; records: skip and count (default); skip: damaged files too",
+        help="bad records: stop; records: skip and count (default); skip: damaged files too, of which what can be read is "
+        "kept, and what no checksum confirms is counted in the report",
     )
-    add("--max-errors", type=int, help="give up when a unit holds more bad records than this (default: 1000)")
+    add("--max-errors", type=int, help="give up when more records than this are bad (default: 1000)")
 
     judging = parser.add_argument_group("filters")
     add = judging.add_argument

@@ -166,7 +166,7 @@ def _records(plan: Plan, unit: tuple[Span, ...], spans: list[dict[str, Any]]) ->
         bounds = (span.start, span.stop)
         keys = {"text_key": recipe.text_key, "id_key": recipe.id_key}
         reader = Reader(item.path, bounds, file=item.name, source=item.source, **keys)
-        digest = None
+        digest, damage = None, None
         try:
             for record in reader:
                 yield place, record
@@ -176,9 +176,10 @@ def _records(plan: Plan, unit: tuple[Span, ...], spans: list[dict[str, Any]]) ->
             if recipe.on_error != "skip":
                 cure = "mend it, or keep what can be read of it and count the fault with --on-error skip"
                 raise DamagedInputError(f"{error}; {cure}") from error
-            yield place, BadRecord(item.name, reader.lines + 1, None, UNREADABLE, str(error), item.source)
+            damage = {"line": reader.lines + 1, "fault": reader.fault, "unconfirmed": reader.unconfirmed}
+            yield place, BadRecord(item.name, reader.lines + 1, None, UNREADABLE, reader.fault, item.source)
         check_same(item)
-        spans.append({"lines": reader.lines, "sha256": digest})
+        spans.append({"lines": reader.lines, "sha256": digest, "damage": damage})
 
 
 def _batches(records: Iterator[tuple[int, Record]]) -> Iterator[list[tuple[int, Record]]]:

@@ -41,6 +41,7 @@ def gather_counts(work: Path) -> dict[str, Any]:
         counts["dropped"]["max_tokens"], counts["dropped_characters"]["max_tokens"] = outcomes["max_tokens"]
     kept = outcomes.get("kept", [0, 0])
     counts |= {
+        "damaged": listed(work)["damaged"],
         "duplicates": deduped["duplicates"],
         "duplicate_characters": {kind: outcomes.get(kind, [0, 0])[1] for kind in ("exact", "near")},
         "cluster_sizes": deduped["cluster_sizes"],

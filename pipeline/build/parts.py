@@ -115,9 +115,14 @@ def read_json(path: Path) -> Any:
 
 
 def list_parts(work: Path, plan: Plan) -> None:
-    """Write what the finished units hold: every part in input order, and for every span its first line and hash."""
+    """Write what the finished units hold: every part in input order, and for every span its first line and hash.
+
+    ``damaged`` tells of every file that could not be read to its end where, why, and how many ``unconfirmed`` documents
+    were read before that was known: no checksum vouches for them.
+    """
     found: list[tuple[int, int, int]] = []
     first_lines, digests = [], []
+    damaged = []
     lines: dict[int, int] = {}  # of each input, before the span at hand
     for number, unit in enumerate(plan.units):
         done = read_json(unit_path(work, number) / DONE)
@@ -129,10 +134,14 @@ def list_parts(work: Path, plan: Plan) -> None:
             if span.lane == span.lanes - 1:
                 lines[span.input] = befores[-1] + (read["lines"] if read else 0)
             hashes.append(read["sha256"] if read else None)
+            if read and read["damage"] and span.lane == 0:
+                line = read["damage"]["line"] + befores[-1]
+                damaged.append({"file": plan.inputs[span.input].name, **read["damage"], "line": line})
         first_lines.append(befores)
         digests.append(hashes)
     parts = [[number, part] for _, part, number in sorted(found)]
-    write_json(work / PARTS, {"parts": parts, "first_lines": first_lines, "sha256": digests})
+    read_over = {"first_lines": first_lines, "sha256": digests, "damaged": damaged}
+    write_json(work / PARTS, {"parts": parts, **read_over})
 
 
 @functools.lru_cache(maxsize=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -76,6 +76,7 @@ class Progress:
             return
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
 
         table = Table(box=None, show_header=False)
         table.add_column(justify="right")
@@ -87,12 +88,27 @@ class Progress:
             table.add_row(
                 "", "", f"{name}: {split.documents:,} documents, {split.tokens:,} tokens, {len(split.shards)} shards"
             )
+        if damaged := manifest.counts["damaged"]:
+            table.add_row("", "", Text(f"warning: {damage_said(damaged)}; report.html names them", "red"))
         rate = manifest.counts["read"] / max(1e-9, seconds["total"])
         size = manifest.counts["characters"] / 1e6 / max(1e-9, seconds["total"])
         spent = f"{seconds['total']:.1f} s, of them {seconds.get('start', 0):.1f} to start"
         table.add_row("", "", spent)
         table.add_row("", "", f"{rate:,.0f} documents/s, {size:.1f} M characters/s")
         Console(stderr=True, highlight=False).print(table)
+
+
+def damage_said(damaged: Sequence[Mapping[str, Any]]) -> str:
+    """Say how many files are damaged and how many documents came out of them before that was known.
+
+    >>> damage_said([{"unconfirmed": 1200}, {"unconfirmed": 0}])
+    '2 damaged files were not read to their end, and 1,200 documents read before that may be altered'
+    """
+    files, documents = len(damaged), sum(each["unconfirmed"] for each in damaged)
+    said = (
+        f"{files:,} damaged file{' was' if files == 1 else 's were'} not read to {'its' if files == 1 else 'their'} end"
+    )
+    return f"{said}, and {documents:,} document{'s' * (documents != 1)} read before that may be altered"
 
 
 def waterfall(counts: dict[str, Any]) -> list[tuple[int, float, str]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..atomic import atomic_file
 from ..shards.manifest import Manifest
+from .progress import damage_said
 from .report_page import FIGURE, PAGE
 
 REPORT_NAME = "report.html"
@@ -42,6 +43,8 @@ def render(manifest: Manifest) -> str:
         cards=_cards(manifest),
         waterfall=_waterfall(counts),
         bad=_descending(counts["bad"]),
+        damaged=counts["damaged"],
+        damage=damage_said(counts["damaged"]),
         splits=sorted(manifest.splits.items()),
         groups=groups,
         shapes=[

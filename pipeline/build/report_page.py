@@ -32,6 +32,7 @@ figure { margin: 0; padding: 10px 12px } figure h3 { font-size: 13px; margin: 0 
 figcaption { font-size: 12px; display: flex; justify-content: space-between }
 details { margin-top: 10px } summary { cursor: pointer; padding: 6px 0; font-weight: 600 }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; font: 12px/1.45 ui-monospace, monospace }
+.alarm { color: var(--limit); font-weight: 600 }
 .sample { border-top: 1px solid var(--line); padding: 8px 0 } .sample p { margin: 0 0 4px; font-size: 13px }
 </style></head><body><main>
 <h1>Build report</h1>
@@ -52,6 +53,11 @@ width="{{ row.left }}" height="8"/><rect class="gone" x="{{ row.left }}" y="0" w
 </td></tr>{% endfor %}</table></div>
 {% if bad %}<p class="soft" style="margin-top:10px">Unreadable records, not among these:
 {% for reason, number in bad %}{{ "{:,}".format(number) }} {{ reason }}{{ "; " if not loop.last }}{% endfor %}</p>{% endif %}
+{% if damaged %}<p class="alarm">{{ damage }}.</p>
+<div class="panel"><table><tr><th>damaged file</th><th class="n">line</th><th>fault</th><th class="n">documents that no
+checksum confirms</th></tr>{% for each in damaged %}<tr><td>{{ each.file }}</td>
+<td class="n">{{ "{:,}".format(each.line) }}</td><td>{{ each.fault }}</td>
+<td class="n">{{ "{:,}".format(each.unconfirmed) }}</td></tr>{% endfor %}</table></div>{% endif %}
 
 <h2>Splits</h2>
 <div class="panel"><table><tr><th>split</th><th class="n">documents</th><th class="n">tokens</th><th class="n">tokens a

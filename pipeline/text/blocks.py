@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Protocol
 
 BLOCK = 1 << 20
@@ -24,15 +24,24 @@ class Source:
     """Reads one file, or ``[start, stop)`` of it and on to the end of the line that crosses ``stop``.
 
     ``bytes_read`` counts the raw bytes inside the range as they come, ``sha256`` is their hash: of the whole file
-    if no range was given and all was read.
+    if no range was given and all was read. ``on_stream`` is called before each compressed stream of the file: what
+    came before it is confirmed by the checksums of the streams that held it, if they have any.
     """
 
-    def __init__(self, file: BinaryIO, start: int = 0, stop: int | None = None) -> None:
+    def __init__(
+        self,
+        file: BinaryIO,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        on_stream: Callable[[], object] = lambda: None,
+    ) -> None:
         self._file = file
         self.start = start
         self.stop = stop
         self.bytes_read = 0
         self.text_start = start
+        self._on_stream = on_stream
         self._digest = hashlib.sha256()
 
     @property
@@ -155,6 +164,7 @@ class Source:
                 if stream is None:
                     if kind == "gzip" and members and not piece.strip(b"\0"):
                         break  # zeros after the last member are padding, as tapes and some tools leave it
+                    self._on_stream()
                     stream, members = new(), members + 1
                 try:
                     data, piece = stream.feed(piece)

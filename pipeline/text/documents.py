@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -88,7 +89,9 @@ class Reader:
             made_ids=self.span.start == 0,
         )
         self._tally = Tally()
+        self._confirmed: Tally | None = None  # what lies before the compressed stream at hand
         self._source: Source | None = None
+        self.fault = ""  # why the file could not be read on, if so
 
     @property
     def lines(self) -> int:
@@ -97,6 +100,11 @@ class Reader:
     @property
     def documents(self) -> int:
         return self._tally.documents
+
+    @property
+    def unconfirmed(self) -> int:
+        """Documents of the compressed stream that was read last: in a damaged file, those no checksum confirms."""
+        return self._tally.documents - self._confirmed.documents if self._confirmed else 0
 
     @property
     def bytes_read(self) -> int:
@@ -111,16 +119,23 @@ class Reader:
     def __iter__(self) -> Iterator[Record]:
         try:
             with open(self.path, "rb") as file:
-                self._source = Source(file, *self.span)
+                self._source = Source(file, *self.span, on_stream=self._confirm)
                 yield from self._records(self._source)
         except Damage as damage:
-            raise DamagedInputError(f"{self.path}: {damage}; {self._read_so_far()}") from None
+            self.fault = f"{damage}; {self._read_so_far()}"
+            raise DamagedInputError(f"{self.path}: {self.fault}") from None
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read: {error.strerror or error}; {self._read_so_far()}") from None
 
     def _read_so_far(self) -> str:
         count = self._tally.documents
-        return f"{count:,} document{'' if count == 1 else 's'} of it had been read"
+        said = f"{count:,} document{'' if count == 1 else 's'} of it had been read"
+        if self._confirmed is None or not self.unconfirmed:
+            return said
+        return f"{said}, of which no checksum confirms those after line {self._confirmed.lines:,}"
+
+    def _confirm(self) -> None:
+        self._confirmed = replace(self._tally)
 
     def _records(self, source: Source) -> Iterator[Record]:
         fields, tally = self._fields, self._tally
