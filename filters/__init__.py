@@ -18,7 +18,8 @@ Limits stand in rule files: `gopher.toml` here, or ``exclamation_ratio = { max =
     code.py         how much of it is source code or markup
     profanity.py    how much of it is on a list of words
     cutting.py      cutters: what may be cut from a document before it is measured
-    language.py     which language it is in
+    language.py     which language it is in; by a fastText model (model_file.py), of the usual kind by compiled loops
+                    (fasttext.py)
     scan.py         the measures above of which builds need thousands a second, in one compiled pass
 
 Nothing here imports the pipeline, but its errors; compiled code and models are loaded when first used.

@@ -8,16 +8,20 @@ put in small letters: the model has seen little of either.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import math
 import re
-import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from filters.model_file import check_model
 from filters.page import Page
 from pipeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from filters.fasttext import FastText
 
 UNDETERMINED = "und"
 """ISO 639-2 for a text without a letter, or one of which the model says nothing."""
@@ -119,34 +123,86 @@ class LanguageIdentifier:
         self.path = bundled_model() if model is None else Path(model)
         check_model(self.path)
         self._predict: Any = None
+        self._compiled: FastText | Literal[False] | None = None  # False: not a model for it
 
     def __reduce__(self) -> tuple[type[LanguageIdentifier], tuple[Path]]:
         return LanguageIdentifier, (self.path,)
 
     def identify(self, text: str) -> Language:
-        """Return the language of a text; text without a letter is "und" with score 0."""
+        """Return the language of a text by the library; text without a letter is "und" with score 0."""
         look = _windows(text, *_FIRST_LOOK)
         found = self._read(look)
         if found.score < _SURE and len(text) > len(look):
             found = self._read(_windows(text, *_SECOND_LOOK))
         return found
 
+    def identify_all(self, texts: Sequence[str]) -> list[Language]:
+        """Return the language of each text as `identify` does, in a fifth of the time for models like lid.176.ftz.
+
+        >>> [found.code for found in LanguageIdentifier().identify_all(["Guten Tag, wie geht es?", "It is late.", "1"])]
+        ['de', 'en', 'und']
+        """
+        looks = [_windows(text, *_FIRST_LOOK) for text in texts]
+        found = self._read_all(looks)
+        doubtful = [k for k, each in enumerate(found) if each.score < _SURE and len(texts[k]) > len(looks[k])]
+        for k, each in zip(
+            doubtful, self._read_all([_windows(texts[k], *_SECOND_LOOK) for k in doubtful]), strict=True
+        ):
+            found[k] = each
+        return found
+
     def _read(self, sample: str) -> Language:
         if self._predict is None:
             self._predict = _load(self.path)
-        if not any(map(str.isalpha, sample)):
-            return Language(UNDETERMINED, 0.0, "")
-        if sample.isupper():
-            sample = sample.lower()
+        if not _has_letter(sample):
+            return _NONE
+        sample = _lowered(sample)
         try:
             best = self._predict(sample, 1, 0.0, "strict")
         except (TypeError, UnicodeError):  # a lone surrogate, which UTF-8 cannot spell
             best = self._predict(sample.encode("utf-8", "replace").decode("utf-8"), 1, 0.0, "strict")
-        if not best:
-            return Language(UNDETERMINED, 0.0, "")
-        score, label = best[0]
-        # fastText adds 1e-5 to each probability, which carries the best beyond 1.
-        return Language(language_code(label), min(score, 1.0), label.removeprefix(_LABEL))
+        return _language(best[0][1], best[0][0]) if best else _NONE
+
+    def _read_all(self, samples: list[str]) -> list[Language]:
+        from filters.fasttext import FastText, readable  # numba: only where documents are many
+
+        if self._compiled is None:
+            try:
+                self._compiled = FastText(self.path)
+            except ValueError:
+                self._compiled = False
+        if not self._compiled:
+            return [self._read(sample) for sample in samples]
+        found = [_NONE] * len(samples)
+        lettered = [k for k, sample in enumerate(samples) if _has_letter(sample)]
+        fit = [k for k in lettered if readable(samples[k])]
+        for k, best in zip(fit, self._compiled.predict([_lowered(samples[k]) for k in fit]), strict=True):
+            found[k] = _language(*best)
+        for k in set(lettered) - set(fit):
+            found[k] = self._read(samples[k])
+        return found
+
+
+_NONE = Language(UNDETERMINED, 0.0, "")
+
+
+def _has_letter(sample: str) -> bool:
+    return any(map(str.isalpha, sample))
+
+
+def _lowered(sample: str) -> str:
+    return sample.lower() if sample.isupper() else sample
+
+
+@functools.cache
+def _names(label: str) -> tuple[str, str]:
+    """Return the code and the bare name of a label: a model has a few hundred."""
+    return language_code(label), label.removeprefix(_LABEL)
+
+
+def _language(label: str, score: float) -> Language:
+    code, name = _names(label)
+    return Language(code, min(score, 1.0), name)  # fastText adds 1e-5 to each probability: the best exceeds 1
 
 
 def wanted_threshold(wanted: dict[str, float], found: Language) -> float | None:
@@ -193,71 +249,3 @@ def _load(path: Path) -> Any:
         return fasttext.load_model(str(path)).f.predict
     except (ValueError, MemoryError, RuntimeError) as error:
         raise ConfigError(f"language model {path} cannot be loaded: {error}") from error
-
-
-# fastText's own loader crashes on some files that were cut short and misreads others, so the file is measured first.
-
-_MAGIC, _VERSION = 793712314, 12
-_REMEDY = "copy it anew, or leave --lid-model out for the bundled lid.176"
-
-
-def check_model(path: Path) -> None:
-    """Raise ConfigError unless the file is a whole fastText model: it must be as long as its own parts say."""
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            if _take(file, "ii") != (_MAGIC, _VERSION):
-                raise ConfigError(f"language model {path} is not a fastText model of format {_VERSION}: {_REMEDY}")
-            needed = _model_size(file)
-    except OSError as error:
-        raise ConfigError(f"language model {path} cannot be read ({error.strerror}): name a file that can") from error
-    except (struct.error, OverflowError, EOFError):
-        needed = -1
-    if needed != size:
-        raise ConfigError(f"language model {path} is truncated or damaged at {size:,} bytes: {_REMEDY}")
-
-
-def _take(file: BinaryIO, layout: str) -> tuple[Any, ...]:
-    return struct.unpack("<" + layout, file.read(struct.calcsize("<" + layout)))
-
-
-def _model_size(file: BinaryIO) -> int:
-    """Return the length that a model file must have, read from just behind its magic number and version."""
-    _take(file, "12id")  # training arguments
-    entries, _, _, _, pruned = _take(file, "iiiqq")
-    _skip_dictionary(file, entries)
-    file.seek(8 * max(pruned, 0), 1)
-    for _ in ("input", "output"):
-        (quantized,) = _take(file, "?")
-        if quantized:
-            (norms,) = _take(file, "?")
-            rows, _, codes = _take(file, "qqi")
-            file.seek(codes, 1)
-            _skip_quantizer(file)
-            if norms:
-                file.seek(rows, 1)
-                _skip_quantizer(file)
-        else:
-            rows, columns = _take(file, "qq")
-            file.seek(4 * rows * columns, 1)
-    return file.tell()
-
-
-def _skip_dictionary(file: BinaryIO, entries: int) -> None:
-    """Step over `entries` words, each ended by a zero byte, with a count and a type of 9 bytes in all."""
-    start, block, at = file.tell(), b"", 0
-    for _ in range(entries):
-        end = block.find(b"\0", at)
-        while end < 0 or end + 10 > len(block):
-            more = file.read(1 << 20)
-            if not more:
-                raise EOFError
-            start, block, at = start + at, block[at:] + more, 0
-            end = block.find(b"\0")
-        at = end + 10
-    file.seek(start + at)
-
-
-def _skip_quantizer(file: BinaryIO) -> None:
-    dimensions, *_ = _take(file, "4i")
-    file.seek(4 * 256 * dimensions, 1)

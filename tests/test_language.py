@@ -16,13 +16,13 @@ from filters.language import (
     Language,
     LanguageIdentifier,
     bundled_model,
-    check_model,
     is_label,
     language_code,
     language_score,
     parse_languages,
     wanted_threshold,
 )
+from filters.model_file import check_model
 from pipeline.errors import ConfigError
 
 
