@@ -351,3 +351,13 @@ def test_verify_changes_nothing_on_disk(dataset: Path) -> None:
     shutil.copytree(dataset, copy)
     list(verify_dataset(dataset, workers=2))
     assert sorted(path.name for path in dataset.iterdir()) == sorted(path.name for path in copy.iterdir())
+
+
+def test_a_key_in_the_table_that_is_not_the_members_is_named(tmp_path: Path) -> None:
+    info = write_documents(tmp_path / "a.tar", make_documents(4))
+    raw = (tmp_path / "a.tar").read_bytes().replace(b'"000000000002"', b'"000000000007"')
+    (tmp_path / "a.tar").write_bytes(raw)
+    problems = verify_shard(tmp_path / "a.tar")
+    assert len(problems) == 1
+    assert "document 2 has the key '000000000007', but its member is 000000000002.npy" in str(problems[0])
+    assert info.bytes == len(raw)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.stream.data import MemoryShard
+from pipeline.stream.data import PlainShard
 from pipeline.stream.order import ShardOrder
 from pipeline.stream.windows import ShardPool, TokenStream
 from tests.oracle import Oracle
@@ -24,9 +24,9 @@ class Shelf:
         for documents in shards:
             lengths = np.array([len(d) for d in documents], dtype=np.int64)
             tokens = np.array([token for d in documents for token in d], dtype="<u2")
-            self.shards.append(MemoryShard(tokens, np.cumsum(lengths) - lengths, lengths))
+            self.shards.append(PlainShard(tokens, np.cumsum(lengths) - lengths, lengths))
 
-    def open(self, number: int) -> MemoryShard:
+    def open(self, number: int) -> PlainShard:
         self.opened.append(number)
         return self.shards[number]
 
@@ -132,7 +132,7 @@ def test_lanes_that_leave_their_windows_together_do_not_evict_each_others() -> N
 def test_an_error_while_building_ahead_is_raised_when_that_window_is_read() -> None:
     stream, shelf = stream_over(numbered([[50] * 4] * 6), window=2, seed=None)
 
-    def failing(number: int) -> MemoryShard:
+    def failing(number: int) -> PlainShard:
         if number == 2:
             raise OSError("shard 2 is gone")
         return Shelf.open(shelf, number)

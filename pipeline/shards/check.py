@@ -20,6 +20,7 @@ from .format import (
     END,
     FOOTER_NAME,
     INDEX_PREFIX,
+    KEY_COLUMN,
     LENGTHS_NAME,
     NPY_HEADER,
     STARTS_NAME,
@@ -331,6 +332,21 @@ def _check_index(members: list[Member], samples: list[_Sample], index: _Index, c
     for sample in begins.values():
         if sample.items:
             check.add(sample.name, sample.start, "a sample that the index does not name")
+    _check_keys(samples, index, check)
+
+
+def _check_keys(samples: list[_Sample], index: _Index, check: ShardCheck) -> None:
+    """Hold the keys of the table to the names of the samples that begin with their documents."""
+    keys = index.table.get(KEY_COLUMN)
+    if not isinstance(keys, list) or len(keys) != len(index.starts):
+        check.add(TABLE_NAME, None, "the table has no column key of the documents' keys")
+        return
+    names = {sample.start: sample.name for sample in samples}
+    for number, (start, key) in enumerate(zip(index.starts.tolist(), keys, strict=True)):
+        name = names.pop(start, None)
+        if name is not None and name != f"{key}.npy":
+            check.add(TABLE_NAME, None, f"document {number} has the key {key!r}, but its member is {name}; {CURE}")
+            return
 
 
 def _check_documents(

@@ -8,7 +8,7 @@ little-endian, every member starts at a multiple of 512 and is padded with zeros
     ...                     each document closed by the end-of-text id
     __index__/starts        npy <u8: byte offset of each document's first token
     __index__/lengths       npy <u4: tokens of each document
-    __index__/documents     JSON: one list per column of provenance, each as long as `lengths`
+    __index__/documents     JSON: one list per column of provenance, each as long as `lengths`; `key` is the first
     __index__/footer        JSON padded with spaces to 512 bytes (below)
     end                     two zero blocks, nothing after them
 
@@ -48,6 +48,7 @@ INDEX_PREFIX = "__index__/"
 STARTS_NAME = INDEX_PREFIX + "starts"
 LENGTHS_NAME = INDEX_PREFIX + "lengths"
 TABLE_NAME = INDEX_PREFIX + "documents"
+KEY_COLUMN = "key"
 FOOTER_NAME = INDEX_PREFIX + "footer"
 
 TOKEN_DTYPES = ("<u2", "<u4")

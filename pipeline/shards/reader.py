@@ -15,9 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CorruptShardError, ManifestError, TruncatedShardError
-from .format import BLOCK, END, FOOTER_NAME, FORMAT_NAME, FORMAT_VERSION, NPY_HEADER, TAIL, TOKEN_DTYPES, padding
+from .format import (
+    BLOCK,
+    END,
+    FOOTER_NAME,
+    FORMAT_NAME,
+    FORMAT_VERSION,
+    KEY_COLUMN,
+    NPY_HEADER,
+    TAIL,
+    TOKEN_DTYPES,
+    padding,
+)
 from .manifest import ShardInfo
 from .scan import map_file
+
+_KEYS_BEGIN = f'{{"{KEY_COLUMN}":['.encode()
+_USUAL_KEY = 16  # bytes of a key of twelve signs in the table, and one to spare
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +53,7 @@ class Shard:
 
     ``tokens`` is the whole file as a read-only 1-D array of the stored dtype, ``starts`` (int64, in elements of
     ``tokens``) and ``lengths`` (int64) say where each document lies in it. Memory is the page cache's, so an open shard
-    costs its index, 16 bytes a document.
+    costs its index, 16 bytes a document. ``footer`` holds the footer's fields, none for a tar without an index.
 
     ``expected`` is the manifest's entry: a file that disagrees with it raises ``ManifestError``, one that was cut
     ``TruncatedShardError``, one whose footer or index contradict themselves ``CorruptShardError``. ``verify=True`` also
@@ -91,7 +105,7 @@ class Shard:
         self.tokens: NDArray[Any] = np.frombuffer(data, dtype=np.uint8, count=whole).view(index.dtype)
         self.starts: NDArray[np.int64] = index.starts // index.dtype.itemsize
         self.lengths: NDArray[np.int64] = index.lengths
-        self._footer = index.footer
+        self.footer = index.footer
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -107,9 +121,9 @@ class Shard:
 
     def table(self) -> dict[str, list[Any]]:
         """Return the columns of provenance, one value per document; empty for a tar without an index."""
-        if not self._footer:
+        if not self.footer:
             return {}
-        offset, size = self._footer["table"]
+        offset, size = self.footer["table"]
         raw = self.tokens.view(np.uint8)[offset : offset + size].tobytes()
         try:
             return json.loads(raw)
@@ -198,6 +212,29 @@ def parse_index(footer: dict[str, Any], name: str, size: int, read: Callable[[in
     if count and (starts.min() < 0 or int((starts + lengths * dtype.itemsize).max()) > starts_at):
         raise CorruptShardError(f"{name}: byte {starts_at}: the index points outside the samples")
     return Index(starts, lengths, dtype, footer)
+
+
+def parse_keys(footer: dict[str, Any], name: str, read: Callable[[int, int], bytes]) -> list[str]:
+    """Return each document's key, the first column of the table; ``read(start, length)`` is called once or twice.
+
+    Raises ``CorruptShardError`` where there are not as many keys as documents.
+    """
+    (offset, size), count = footer["table"], footer["documents"]
+    # Of the whole table, keys are a tenth: as many bytes as those of our own builder take, and only else all.
+    for length in (min(size, 64 + _USUAL_KEY * count), size):
+        raw = read(offset, length)
+        end = raw.find(b'],"')  # signs that no JSON string can hold, and a column of checksums follows
+        if not raw.startswith(_KEYS_BEGIN) or end >= 0:
+            break
+    try:
+        keys = json.loads(raw[len(_KEYS_BEGIN) - 1 : end + 1]) if raw.startswith(_KEYS_BEGIN) and end >= 0 else []
+    except ValueError as error:
+        raise CorruptShardError(f"{name}: byte {offset}: keys of the documents: {error}; rebuild it") from error
+    if len(keys) != count:
+        raise CorruptShardError(
+            f"{name}: byte {offset}: the table begins with {len(keys)} keys for {count} documents; copy it again or rebuild it"
+        )
+    return keys
 
 
 def compare(name: str, index: Index, expected: ShardInfo) -> None:

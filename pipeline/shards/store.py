@@ -20,7 +20,7 @@ from ..errors import CorruptShardError, ShardwrightError, StorageError, Truncate
 from .cache import Cache, CacheFull, Entry, Lease, default_directory
 from .format import TAIL
 from .manifest import MANIFEST_NAME, Manifest, ShardInfo
-from .reader import Index, Shard, compare, parse_footer, parse_index, read_index
+from .reader import Index, Shard, compare, parse_footer, parse_index, parse_keys, read_index
 from .remote import (
     Access,
     ObjectInfo,
@@ -136,7 +136,25 @@ class Store:
                     f"{shown(url)}: byte {size - TAIL}: no index footer at the end; copy or rebuild it"
                 )
         with self.lease(url, expected) as lease:
-            return read_index(lease.path, self._index_dir)
+            index = read_index(lease.path, self._index_dir)
+        if expected is not None and index.footer:
+            compare(shown(url), index, expected)
+        return index
+
+    def keys(self, url: str, footer: dict[str, Any], expected: ShardInfo | None = None) -> list[str]:
+        """Return each document's key, given the footer of its shard's index: one or two small reads where it is remote.
+
+        Only a remote tar of another tool, whose footer is empty, is downloaded.
+        """
+        if footer and is_remote(url):
+            return parse_keys(footer, shown(url), lambda start, count: read_range(url, start, count, self.access))
+        with self.lease(url, expected) as lease:
+            if not footer:
+                from .foreign import foreign_keys
+
+                return foreign_keys(lease.path, self._index_dir)
+            data = map_file(lease.path)
+            return parse_keys(footer, str(lease.path), lambda start, count: data[start : start + count])
 
     def manifest(self, directory: str) -> Manifest:
         """Read ``manifest.json`` of a dataset directory; a remote one that has none raises ``MissingObjectError``."""

@@ -17,6 +17,7 @@ from ..errors import ConfigError
 from .format import (
     END,
     FOOTER_NAME,
+    KEY_COLUMN,
     LENGTHS_NAME,
     MAX_KEY,
     NPY_HEADER,
@@ -81,8 +82,8 @@ def write_shard(
 
     ``tokens`` is the 1-D array, uint16 or uint32, of all documents joined; ``lengths`` says how many
     belong to each, ``keys`` names each, and ``table`` holds columns of provenance with one JSON value per
-    document (a column ``crc32`` of each document's token bytes is added, so that damage can be pinned to a
-    document). With ``tokens_per_sample`` above 0, neighbours are grouped into one member, named by the first,
+    document (to which columns ``key`` and ``crc32``, of each document's token bytes, are added, so that damage can be
+    pinned to a document). With ``tokens_per_sample`` above 0, neighbours are grouped into one member, named by the first,
     until it holds that many tokens. Equal arguments give equal bytes.
 
     Raises ``ConfigError`` for columns of unequal length, keys that are empty, too long, dotted, or not ascending,
@@ -99,7 +100,10 @@ def write_shard(
     """
     path = Path(path)
     sizes = np.asarray(lengths, dtype=np.int64)
-    columns: dict[str, list[Any]] = {name: list(column) for name, column in (table or {}).items()}
+    # First, so that it can be read without the rest.
+    columns: dict[str, list[Any]] = {KEY_COLUMN: []}
+    columns |= {name: list(column) for name, column in (table or {}).items()}
+    columns[KEY_COLUMN] = list(keys)
     _check(tokens, sizes, keys, columns)
     tokens = np.ascontiguousarray(tokens)
     payload = tokens.data.cast("B") if len(tokens) else memoryview(b"")

@@ -6,7 +6,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, Protocol
 
@@ -16,11 +16,24 @@ from numpy.typing import NDArray
 from ..errors import ConfigError
 from ..shards.dataset import resolve
 from ..shards.manifest import MANIFEST_NAME, ShardInfo
+from ..shards.reader import Index
 from ..shards.remote import Access, is_remote
 from ..shards.store import Store
 from .windows import OpenShard, Tokens
 
+INDEX_THREADS = 16  # reading an index over the network is waiting
+
 Source = str | PathLike[str] | Sequence[str | PathLike[str]]
+
+
+class Indexed(Protocol):
+    """What an index tells of a shard's documents, by which their keys are found."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]: ...
+
+    @property
+    def footer(self) -> dict[str, Any]: ...
 
 
 class Data(Protocol):
@@ -42,13 +55,33 @@ class Data(Protocol):
         """Return the elements of a shard that was checked before."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteShard:
-    """The index of a remote shard, read without it: its elements come when they are asked for by ``reopen``."""
+class KeyedData(Data, Protocol):
+    """A source whose documents have keys, by which it can be split; ``index_threads`` read indexes fastest."""
 
+    index_threads: int
+
+    def open(self, number: int) -> KeyedShard:
+        """Open a shard, checked against what is known of it."""
+
+    def index(self, number: int) -> Indexed:
+        """Return the index of a shard without opening it, and without a download where it has one of its own."""
+
+    def keys(self, number: int, index: Indexed) -> Sequence[str]:
+        """Return the key of each document of a shard, given its index or the open shard."""
+
+
+class KeyedShard(OpenShard, Indexed, Protocol):
+    """An open shard whose documents have keys."""
+
+
+@dataclass(slots=True)
+class PlainShard:
+    """A shard in memory, or the index of a remote one: ``tokens`` is None until ``reopen`` brings them."""
+
+    tokens: NDArray[Any] | None
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
-    tokens: None = None
+    footer: dict[str, Any] = field(default_factory=dict)
 
 
 class ShardFiles:
@@ -107,15 +140,16 @@ class ShardFiles:
 
         self._remote = any(is_remote(url) for url in self._urls)
         largest = max((info.bytes for info in self._infos if info is not None), default=0)
+        self.index_threads = INDEX_THREADS if self._remote else 1
         self.max_open = self._store.shards_at_once(largest) if self._remote and largest else sys.maxsize
 
-    def open(self, number: int) -> OpenShard:
+    def open(self, number: int) -> KeyedShard:
         url, info = self._urls[number], self._infos[number]
         if is_remote(url):
             index = self._store.index(url, info)
             # Who builds a window will soon read from its shards.
             self._store.prefetch([(url, info)])
-            return RemoteShard(index.starts // index.dtype.itemsize, index.lengths)
+            return PlainShard(None, index.starts // index.dtype.itemsize, index.lengths, index.footer)
         shard = self._store.open(url, info, verify=number in self._unverified)
         self._unverified.discard(number)
         return shard
@@ -123,18 +157,17 @@ class ShardFiles:
     def reopen(self, number: int) -> Tokens:
         return self._store.map(self._urls[number], self._infos[number], self.dtype)
 
+    def index(self, number: int) -> Index:
+        return self._store.index(self._urls[number], self._infos[number])
 
-@dataclass(slots=True)
-class MemoryShard:
-    """One shard in memory: an array of tokens, and where its documents begin and how long they are."""
-
-    tokens: NDArray[Any]
-    starts: NDArray[np.int64]
-    lengths: NDArray[np.int64]
+    def keys(self, number: int, index: Indexed) -> list[str]:
+        return self._store.keys(self._urls[number], index.footer, self._infos[number])
 
 
 class MemoryData:
     """Tokens in memory, as one shard."""
+
+    index_threads = 1
 
     def __init__(self, tokens: NDArray[Any], lengths: NDArray[np.int64], eos_id: int, tokenizer: str | None) -> None:
         if len(lengths) and int(lengths.min()) < 0:
@@ -149,13 +182,21 @@ class MemoryData:
         self.tokens = [len(tokens)]
         self.tokenizer = tokenizer
         self.fingerprint = hashlib.sha256(tokens.tobytes() + lengths.tobytes()).hexdigest()
-        self._shard = MemoryShard(np.ascontiguousarray(tokens), np.cumsum(lengths) - lengths, lengths)
+        self._tokens = np.ascontiguousarray(tokens)
+        self._shard = PlainShard(self._tokens, np.cumsum(lengths) - lengths, lengths)
 
-    def open(self, number: int) -> OpenShard:
+    def open(self, number: int) -> KeyedShard:
         return self._shard
 
     def reopen(self, number: int) -> Tokens:
-        return self._shard.tokens
+        return self._tokens
+
+    def index(self, number: int) -> Indexed:
+        return self._shard
+
+    def keys(self, number: int, index: Indexed) -> list[str]:
+        """Return the numbers of the documents, which have no other key."""
+        return [str(document) for document in range(len(self._shard.lengths))]
 
 
 def _digest(value: Any) -> str:

@@ -11,13 +11,34 @@ import numpy as np
 
 from ..errors import ConfigError
 from .arguments import check_integer
-from .data import MemoryData, ShardFiles, Source
+from .data import KeyedData, MemoryData, ShardFiles, Source
 from .mixing import MixedData, exact_weights
 from .plan import Plan
+from .splitting import share_given, split_data
 from .stages import Stream
 
 
-class ShardDataset(Stream):
+class Documents(Stream):
+    """A stream at its beginning: documents with keys, by which they can be split."""
+
+    def __init__(self, data: KeyedData, *, epochs: int | None, max_open_shards: int = 512) -> None:
+        super().__init__(Plan(data=data, epochs=epochs, max_open_shards=max_open_shards))
+        self._data = data
+
+    def split(self, *, val: float) -> tuple[Stream, Stream]:
+        """Return two datasets, ``(rest, held_out)``: ``val`` is the share of documents held out, by a hash of their keys.
+
+        Every document is in exactly one, in the same one whatever the number of shards, and a larger share holds out
+        what a smaller one did, and more. A key is the name of a document's tar member, in memory its number. Calling it
+        reads the index and the keys of every shard, some 30 bytes a document, but no token.
+
+        Raises ``ConfigError`` for a share that is not above 0 and below 1.
+        """
+        rest, held_out = split_data(self._data, share_given(val))
+        return self._with(data=rest), self._with(data=held_out)
+
+
+class ShardDataset(Documents):
     """The tokens of a dataset directory, of shards by braces, glob, list or URL, or of plain webdataset tars.
 
     ``split`` names the split of a directory. ``epochs`` bounds the stream (None: endless). ``verify=True`` hashes
@@ -60,12 +81,12 @@ class ShardDataset(Stream):
             storage_options=storage_options,
             eos_id=eos_id,
         )
-        super().__init__(Plan(data=data, epochs=epochs, max_open_shards=min(max_open_shards, data.max_open)))
+        super().__init__(data, epochs=epochs, max_open_shards=min(max_open_shards, data.max_open))
 
     @classmethod
     def from_tokens(
         cls, tokens: Any, *, lengths: Any = None, eos_id: int | None = None, epochs: int | None = None
-    ) -> Stream:
+    ) -> Documents:
         """Stream a 1-D array of token ids in memory.
 
         ``lengths`` says how many tokens each document has; without it a document ends at every ``eos_id``, and without
@@ -78,10 +99,10 @@ class ShardDataset(Stream):
             ends = np.flatnonzero(array == eos_id) + 1 if eos_id is not None else np.zeros(0, np.int64)
             lengths = np.diff(np.unique(np.concatenate([[0], ends, [len(array)]])))
         data = MemoryData(array, np.asarray(lengths, dtype=np.int64), eos_id or 0, None)
-        return Stream(Plan(data=data, epochs=epochs))
+        return Documents(data, epochs=epochs)
 
     @classmethod
-    def from_texts(cls, texts: list[str], tokenizer: Any, *, epochs: int | None = None) -> Stream:
+    def from_texts(cls, texts: list[str], tokenizer: Any, *, epochs: int | None = None) -> Documents:
         """Tokenize ``texts`` now and stream them from memory; ``tokenizer`` is a name, path or loaded tokenizer."""
         from ..text.tokens import load_tokenizer
 
@@ -89,7 +110,7 @@ class ShardDataset(Stream):
         documents = [np.append(ids, loaded.eos_id).astype(loaded.dtype) for ids in loaded.encode_batch(list(texts))]
         lengths = np.asarray([len(document) for document in documents], dtype=np.int64)
         tokens = np.concatenate([np.zeros(0, loaded.dtype), *documents])
-        return Stream(Plan(data=MemoryData(tokens, lengths, loaded.eos_id, loaded.sha256), epochs=epochs))
+        return Documents(MemoryData(tokens, lengths, loaded.eos_id, loaded.sha256), epochs=epochs)
 
 
 def mix(
