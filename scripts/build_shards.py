@@ -66,7 +66,6 @@ def make_parser() -> argparse.ArgumentParser:
     add("--language", help="languages to keep, as in en,de=0.7 (default: all)")
     add("--language-threshold", type=float, help="lowest score that keeps a document (default: 0.65)")
     add("--lid-model", help="fastText model for language identification (default: lid.176.ftz, bundled)")
-    add("--dedup-lines", action="store_true", default=None, help="cut lines that a document repeats")
     add("--decontaminate", help="evaluation sets, joined by commas: documents that share 13 words with one are dropped")
     add(
         "--keep-rejected",
@@ -77,7 +76,16 @@ def make_parser() -> argparse.ArgumentParser:
 
     duplicates = parser.add_argument_group("duplicates")
     add = duplicates.add_argument
-    add("--no-dedup", dest="dedup", action="store_false", default=None, help="keep duplicates")
+    add(
+        "--dedup-lines",
+        action="store_true",
+        default=None,
+        help="cut every line that stood before, anywhere in the corpus: the first one in input order stays",
+    )
+    add("--dedup-paragraphs", action="store_true", default=None, help="the same for paragraphs, which blank lines part")
+    add("--shortest-passage", type=int, help="characters below which a line or paragraph is never cut (default: 30)")
+    add("--words-left", type=int, help="drop what was cut and has fewer words left than this (default: 50)")
+    add("--no-dedup", dest="dedup", action="store_false", default=None, help="keep duplicate documents")
     add(
         "--threshold",
         type=float,

@@ -86,8 +86,8 @@ def test_repeated_paragraphs_are_cut() -> None:
     assert duplicate_paragraphs("a\n\n\n\nb") == ("a\n\n\n\nb", {"duplicate": 0})
 
 
-def test_dedup_lines_is_a_rule_set() -> None:
-    rules = load_rules("dedup_lines")
+def test_repeated_lines_is_a_rule_set() -> None:
+    rules = load_rules("repeated_lines")
     assert rules
     assert rules.cut("x\ny\nx") == ("x\ny", {"duplicate_lines.duplicate": 1})
     assert rules.judge(rules.measure("x")) is None

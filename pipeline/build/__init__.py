@@ -6,6 +6,7 @@ plan.py         inputs + recipe -> units of work
 filtering.py    the filter unit: read, normalise, measure, judge, hash
 parts.py        what it leaves on disk, part by part
 rules.py rule_files.py measures.py      measures + limits -> verdicts
+passages.py repeats.py     lines and paragraphs that stood before -> cut
 minhash.py dedup.py deduping.py exactly.py earlier.py decontaminate.py    signatures -> verified duplicates
 tokenizing.py   the tokenize unit
 settling.py     training, validation, quotas

@@ -1,4 +1,4 @@
-"""The story of a build, stage by stage: plan -> filter -> dedup -> tokenizer -> tokenize -> settle -> write -> manifest.
+"""The story of a build: plan -> filter -> repeats -> dedup -> tokenizer -> tokenize -> settle -> write -> manifest.
 
 Every stage leaves files in ``OUTPUT/.build`` that appear by rename; what is there is done, so the same command goes on
 where a killed one stopped. The manifest comes last, and then the work directory goes.
@@ -24,10 +24,22 @@ from .engine import Engine, open_engine
 from .filtering import check_errors, filter_unit, prepare_filter
 from .finishing import gather_counts, keep_rejected, keep_signatures, make_manifest, result_files, write_run
 from .hashing import cut_inputs, hash_input, hash_path
-from .parts import DONE, PARTS, all_parts, list_parts, part_path, read_json, unit_path
+from .parts import (
+    DONE,
+    PARTS,
+    all_parts,
+    cut_path,
+    documents_bytes,
+    filtered_path,
+    list_parts,
+    part_path,
+    read_json,
+    unit_path,
+)
 from .plan import PLAN_NAME, Input, Plan, check_unchanged, make_plan
 from .progress import Progress
 from .recipe import Recipe
+from .repeats import bucket_path, count_buckets, cut_unit, find_unit, prepare_cut
 from .report import write_report
 from .settling import SPLITS, settle
 from .tokenizing import (
@@ -176,7 +188,7 @@ class _Stages:
         self.seconds: dict[str, float] = {}
 
     def run(self, facts: dict[str, Any]) -> Manifest:
-        for stage in (self.filter, self.dedup, self.tokenizer, self.tokenize, self.settle):
+        for stage in (self.filter, self.repeats, self.dedup, self.tokenizer, self.tokenize, self.settle):
             self.timed(stage.__name__, stage)
         splits = self.timed("write", self.write)
         manifest = make_manifest(self.work, self.plan, gather_counts(self.work), splits)
@@ -256,6 +268,21 @@ class _Stages:
                     yield index, result
                     bar(weight(units[index]))
 
+    def repeats(self) -> None:
+        """Cut lines and paragraphs that stood before, where that is asked for."""
+        if not self.recipe.passage_kinds:
+            return
+        work, buckets = self.work, count_buckets(self.work)
+        todo = [bucket for bucket in range(buckets) if not bucket_path(work, bucket).exists()]
+        for _ in self.each("find repeats", functools.partial(find_unit, work, buckets), todo, None):
+            pass
+        todo = [part for part in range(len(all_parts(work))) if not cut_path(work, part).exists()]
+        function, prepare = functools.partial(cut_unit, work, buckets), functools.partial(prepare_cut, work)
+        for _ in self.each(
+            "cut repeats", function, todo, prepare, lambda part: documents_bytes(filtered_path(work, part))
+        ):
+            pass
+
     def dedup(self) -> None:
         """Find duplicates over the whole input."""
         if not (self.work / "dedup").exists():
@@ -281,7 +308,7 @@ class _Stages:
             pass
 
     def part_bytes(self, part: int) -> int:
-        return (part_path(self.work, part) / "documents.arrow").stat().st_size
+        return documents_bytes(part_path(self.work, part))
 
     def settle(self) -> None:
         """Decide which split each document belongs to, and which sources have their fill."""

@@ -25,7 +25,7 @@ def definitions_of(recipe: Recipe) -> dict[str, Any]:
     model = LanguageIdentifier(recipe.lid_model).path
     evaluation = find_inputs(recipe.decontaminate) if recipe.decontaminate else []
     return {
-        "rules": load_rules([*recipe.rules, *(["dedup_lines"] if recipe.dedup_lines else [])]).describe(),
+        "rules": load_rules(recipe.rules).describe(),
         "language_model": {"name": model.name, "sha256": _sha256(model)},
         "against": {Path(path).resolve().name: Manifest.read(path).fingerprint for path in recipe.against},
         "decontaminate": {file.name: _sha256(file.path) for file in evaluation},

@@ -18,6 +18,7 @@ from ..text.normalize import normalize
 from .decontaminate import Decontaminator
 from .minhash import MinHasher
 from .parts import DONE, PartWriter, Row, part_folder, read_json, unit_path
+from .passages import passage_finder
 from .plan import Plan, Span, check_same, load_plan
 from .recipe import Recipe
 from .rules import RuleSet, load_rules
@@ -46,12 +47,11 @@ class Filter:
     def __init__(self, plan: Plan) -> None:
         recipe = plan.recipe
         self.plan = plan
-        self.rules: RuleSet = load_rules([*recipe.rules, *(["dedup_lines"] if recipe.dedup_lines else [])])
+        self.rules: RuleSet = load_rules(recipe.rules)
         self.identifier = LanguageIdentifier(recipe.lid_model)
         self.wanted = parse_languages(recipe.language, recipe.language_threshold)
-        self.hasher = MinHasher(
-            ngram=recipe.ngram, bands=recipe.bands, rows=recipe.rows, seed=recipe.seed + 1, num_perm=recipe.num_perm
-        )
+        self.hasher = make_hasher(recipe)
+        self.find_passages = passage_finder(recipe.passage_kinds, recipe.shortest_passage)
         self.decontaminator = load_decontaminator(recipe.decontaminate, recipe.text_key)
 
     def judge(self, texts: Sequence[str], counts: Counts) -> list[Judged]:
@@ -93,6 +93,13 @@ class Filter:
                 reason = f"contaminated by {name} ({overlap} shared n-grams)"
                 return Judged(text, language, "contaminated", reason, values)
         return Judged(text, language, PASSED, None, values)
+
+
+def make_hasher(recipe: Recipe) -> MinHasher:
+    """Return what signs texts for dedup."""
+    return MinHasher(
+        ngram=recipe.ngram, bands=recipe.bands, rows=recipe.rows, seed=recipe.seed + 1, num_perm=recipe.num_perm
+    )
 
 
 def load_decontaminator(files: tuple[str, ...], text_key: str) -> Decontaminator | None:
@@ -220,9 +227,11 @@ def _filter_part(
     """Judge the documents of a part."""
     recipe = loaded.plan.recipe
     counts = Counts(Histograms(loaded.rules.rules))
+    later = bool(recipe.passage_kinds)  # texts that are yet to be cut are signed when they are
+    hasher = loaded.hasher if recipe.dedup and not later else None
     with (
         open(directory / "rejected.jsonl", "wb") as rejected,
-        PartWriter(directory, loaded.hasher if recipe.dedup else None) as writer,
+        PartWriter(directory, hasher, loaded.find_passages) as writer,
     ):
         for batch in batches:
             counts.records += len(batch)

@@ -15,6 +15,7 @@ import orjson
 from ..atomic import atomic_file, write_json
 from ..errors import BuildError
 from ..shards.manifest import MANIFEST_NAME, Manifest, Split
+from ..text.records import made_id
 from .dedup import EXACT
 from .earlier import save_signatures
 from .filtering import write_line
@@ -134,6 +135,8 @@ def _copy_filtered(work: Path, part: int, out: IO[bytes]) -> None:
         for line in file:
             record = orjson.loads(line)
             record["line"] += first_lines[record.pop("span")]
+            if record.get("id") == "":
+                record["id"] = made_id(record["file"], record["line"])
             write_line(out, record)
 
 

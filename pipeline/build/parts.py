@@ -4,10 +4,12 @@
         documents.arrow     those that passed: text, id, span, line, language, score, characters
         hashes.bin          uint8 [passed, 16], the hash of each text
         signatures.bin      uint32 [passed, permutations], its MinHash signature
+        passages.bin        uint64, sorted: every hash of a line or paragraph, where repeated ones will be cut
         rejected.jsonl      what could not be read, and what was dropped (with --keep-rejected)
         counts.json         everything counted
     filter/000012/done.json the unit is done: its parts, and lines and hashes of its spans
     parts.json              all units are: every part in input order
+    repeats/parts/000034/   the 34th of all parts once more, without repeated passages (repeats.py): then this one counts
 
 A unit is what can be read by itself; a part is bounded by its text, so that a large compressed file, which can only be
 read from its start, neither needs memory for all of it nor loses all of it to a kill, and several units, its lanes, can
@@ -19,7 +21,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +31,7 @@ from numpy.typing import NDArray
 from ..atomic import write_json
 from ..text.records import made_id
 from .minhash import MinHasher, text_hashes
+from .passages import Passages
 from .plan import Plan, load_plan
 
 DONE = "done.json"
@@ -52,7 +55,10 @@ class Row(NamedTuple):
 class PartWriter:
     """Writes the documents of a part, a batch at a time."""
 
-    def __init__(self, directory: Path, hasher: MinHasher | None) -> None:
+    def __init__(
+        self, directory: Path, hasher: MinHasher | None, find: Callable[[Sequence[str]], Passages] | None = None
+    ) -> None:
+        """``hasher`` signs texts; ``find`` finds the passages whose hashes are noted."""
         import pyarrow as pa
 
         fields = {"text": pa.large_string(), "id": pa.string(), "span": pa.int32(), "line": pa.int64()}
@@ -60,6 +66,8 @@ class PartWriter:
         self._schema = pa.schema(fields | more)
         self._directory = directory
         self._hasher = hasher
+        self._find = find
+        self._passages: list[NDArray[np.uint64]] = []
         self._rows: list[Row] = []
         self._held = 0
 
@@ -88,6 +96,8 @@ class PartWriter:
         text_hashes(texts).tofile(self._hashes)
         if self._hasher is not None:
             self._hasher.signatures(texts).tofile(self._signatures)
+        if self._find is not None:
+            self._passages.append(np.unique(self._find(texts).hashes))
         arrays = [pa.array(column, type=kind) for column, kind in zip(columns, self._schema.types, strict=True)]
         self._arrow.write_batch(pa.record_batch(arrays, schema=self._schema))
         self._rows, self._held = [], 0
@@ -96,6 +106,9 @@ class PartWriter:
         try:
             if kind is None:
                 self._flush()
+                if self._find is not None:
+                    joined = np.concatenate([np.zeros(0, np.uint64), *self._passages])
+                    np.unique(joined).tofile(self._directory / "passages.bin")
         finally:
             self._arrow.close()
             self._hashes.close()
@@ -159,10 +172,25 @@ def all_parts(work: Path) -> list[list[int]]:
     return listed(work)["parts"]
 
 
-def part_path(work: Path, part: int) -> Path:
-    """Return the directory of a part, by its place among all parts."""
+def filtered_path(work: Path, part: int) -> Path:
+    """Return the directory of a part as the filters left it, by its place among all parts."""
     unit, number = all_parts(work)[part]
     return part_folder(unit_path(work, unit), number)
+
+
+def cut_path(work: Path, part: int) -> Path:
+    """Return the directory of a part without the passages that stood before."""
+    return work / "repeats" / "parts" / f"{part:06d}"
+
+
+def part_path(work: Path, part: int) -> Path:
+    """Return the directory of a part as dedup and all later stages read it."""
+    return cut_path(work, part) if load_plan(work).recipe.passage_kinds else filtered_path(work, part)
+
+
+def documents_bytes(path: Path) -> int:
+    """Return the size of the documents in a part's directory."""
+    return (path / "documents.arrow").stat().st_size
 
 
 def part_slice(work: Path, part: int) -> slice:
@@ -173,9 +201,14 @@ def part_slice(work: Path, part: int) -> slice:
 
 def read_columns(work: Path, part: int, *names: str) -> Iterator[Any]:
     """Yield the record batches of a part's documents, with only the columns named, in that order."""
+    return read_batches(part_path(work, part), *names)
+
+
+def read_batches(path: Path, *names: str) -> Iterator[Any]:
+    """Yield the record batches of the documents in a part's directory, with only the columns named, in that order."""
     import pyarrow as pa
 
-    with pa.memory_map(str(part_path(work, part) / "documents.arrow")) as source:
+    with pa.memory_map(str(path / "documents.arrow")) as source:
         schema = pa.ipc.open_file(source).schema
         options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in names])
         reader = pa.ipc.open_file(source, options=options)

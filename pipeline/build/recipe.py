@@ -12,6 +12,7 @@ from filters.language import parse_languages
 
 from ..errors import ConfigError, did_you_mean
 from .minhash import signature_values
+from .passages import KINDS, LINES, PARAGRAPHS
 
 ON_ERROR = ("stop", "records", "skip")
 KEEP = ("first", "longest")
@@ -44,9 +45,14 @@ class Recipe:
     language: tuple[str, ...] = ()  # "en" or "en=0.7"; none: identify, keep all
     language_threshold: float = 0.65  # datatrove's and DCLM's
     lid_model: str | None = None
-    dedup_lines: bool = False
     keep_rejected: bool = False
     # duplicates
+    dedup_lines: bool = False  # cut those that stood before anywhere in the corpus
+    dedup_paragraphs: bool = False
+    # What is shorter is not cut: 30 characters are FineWeb's short line, and about the five words below which BFF
+    # (https://github.com/allenai/bff) leaves paragraphs alone. CCNet spares nothing.
+    shortest_passage: int = 30
+    words_left: int = 50  # of a text that was cut, or it goes: datatrove's ``min_doc_words``
     dedup: bool = True
     threshold: float = 0.8
     bands: int = 14
@@ -77,9 +83,9 @@ class Recipe:
         _between("threshold", self.threshold, 0, 1)
         _between("language_threshold", self.language_threshold, 0, 1)
         parse_languages(self.language, self.language_threshold)
-        for name in ("bands", "rows", "num_perm", "ngram", "limit", "tokens_per_shard"):
+        for name in ("bands", "rows", "num_perm", "ngram", "limit", "tokens_per_shard", "shortest_passage"):
             _whole(name, getattr(self, name), 1)
-        for name in ("max_errors", "tokens_per_sample"):
+        for name in ("max_errors", "tokens_per_sample", "words_left"):
             _whole(name, getattr(self, name), 0)
         _whole("seed", self.seed, None)
         _one_of("on_error", self.on_error, ON_ERROR)
@@ -101,6 +107,12 @@ class Recipe:
                 raise ConfigError(f"max_tokens {entry!r}: write SOURCE=NUMBER, or NUMBER for every source") from None
             _whole(f"max_tokens of {source or 'each source'}", found[source], 0)
         return found
+
+    @property
+    def passage_kinds(self) -> tuple[str, ...]:
+        """What is cut where it stood before: lines, paragraphs, both or nothing."""
+        wanted = {LINES: self.dedup_lines, PARAGRAPHS: self.dedup_paragraphs}
+        return tuple(kind for kind in KINDS if wanted[kind])
 
     @property
     def permutations(self) -> int:

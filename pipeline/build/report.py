@@ -52,7 +52,7 @@ def render(manifest: Manifest) -> str:
             _sizes("documents a duplicate cluster", counts["cluster_sizes"]),
         ],
         plots=[_measure(name, histogram) for name, histogram in counts["histograms"].items()],
-        cut=_descending(counts["cut"]),
+        cut=_cut(counts),
         samples=sorted(counts["samples"].items(), key=lambda item: (item[0] != "kept", item[0])),
         recipe=sorted(recipe["settings"].items()),
         rules=recipe["definitions"]["rules"]["rules"],
@@ -73,6 +73,14 @@ def _cards(manifest: Manifest) -> list[tuple[str, str]]:
         (f"{duplicates:,}", f"duplicates, {_share(duplicates, counts['passed_filters']):.1%} of what passed"),
         (f"{sum(counts['bad'].values()):,}", "unreadable records"),
     ]
+
+
+def _cut(counts: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Return what was cut from documents: lines by rule, and what stood before in the corpus."""
+    repeats = counts.get("repeats", {})
+    named = [(f"{name} that stood before", repeats[name]) for name in ("lines", "paragraphs") if name in repeats]
+    named += [(f"{name} that this took", repeats[name]) for name in ("characters", "documents") if name in repeats]
+    return _descending(counts["cut"]) + named
 
 
 def _waterfall(counts: Mapping[str, Any]) -> list[dict[str, Any]]:

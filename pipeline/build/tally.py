@@ -86,6 +86,13 @@ class Histograms:
         }
 
 
+def add_sample(samples: dict[str, list[dict[str, Any]]], outcome: str, id: str, text: str, reason: str | None) -> None:
+    """Keep a document that is among the first few of its outcome, to be shown."""
+    held = samples.setdefault(outcome or "kept", [])
+    if len(held) < SAMPLES:
+        held.append({"id": id[:200], "text": text[:SAMPLE_CHARACTERS], "reason": reason})
+
+
 @dataclass(slots=True)
 class Counts:
     """What one part of a filter unit counted."""
@@ -102,9 +109,7 @@ class Counts:
 
     def sample(self, outcome: str, id: str, text: str, reason: str | None) -> None:
         """Keep the first few documents of each outcome, to be shown."""
-        samples = self.samples.setdefault(outcome or "kept", [])
-        if len(samples) < SAMPLES:
-            samples.append({"id": id[:200], "text": text[:SAMPLE_CHARACTERS], "reason": reason})
+        add_sample(self.samples, outcome, id, text, reason)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -124,10 +129,13 @@ def sum_filter_counts(parts: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any
     """Sum the counts of all filter parts.
 
     ``read`` documents were judged; ``bad`` records gave none; ``dropped`` counts by rule, ``cut`` counts lines,
-    ``histograms`` holds bins of each measure and ``samples`` the first few texts of each verdict.
+    ``histograms`` holds bins of each measure and ``samples`` the first few texts of each verdict. Where repeated lines
+    or paragraphs were cut, ``repeats`` holds how many characters were ``compared``, in how many ``passages``, and how many
+    ``lines`` or ``paragraphs`` of ``characters`` were cut from ``documents`` of which enough was left.
     """
     flow = Flow()
     counters: dict[str, Counter[str]] = {name: Counter() for name in ("bad", "bad_by_source", "cut")}
+    repeats: Counter[str] = Counter()
     histograms: dict[str, dict[str, Any]] = {}
     samples: dict[str, list[Any]] = {}
     characters = 0
@@ -136,6 +144,7 @@ def sum_filter_counts(parts: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any
         characters += part["read_characters"]
         for name, counter in counters.items():
             counter.update(part[name])
+        repeats.update(part.get("repeats", {}))
         for name, histogram in part["histograms"].items():
             held = histograms.setdefault(name, {**histogram, "counts": [0] * BINS})
             held["counts"] = [a + b for a, b in zip(held["counts"], histogram["counts"], strict=True)]
@@ -153,6 +162,7 @@ def sum_filter_counts(parts: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any
         "histograms": histograms,
         "samples": samples,
         **counters,
+        **({"repeats": repeats} if repeats else {}),
     }
     return counts, flow
 

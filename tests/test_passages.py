@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.build.passages import KINDS, LINES, PARAGRAPHS, is_blank, passages, split, taken, without
+
+M64 = (1 << 64) - 1
+TEXTS = st.text("aA ßΣσς雨\n\n\r\t\u2028\u3000\ufeffİ.\x00\U0001f600", max_size=40)
+
+
+def mixed(h: int) -> int:
+    h = (h ^ h >> 30) * 0xBF58476D1CE4E5B9 & M64
+    h = (h ^ h >> 27) * 0x94D049BB133111EB & M64
+    return h ^ h >> 31
+
+
+def hashed(text: str) -> int:
+    h = 0xCBF29CE484222325
+    for character in text:
+        h = (h ^ ord(character)) * 0x9E3779B97F4A7C15 & M64
+        h ^= h >> 32
+    return mixed(h)
+
+
+@settings(max_examples=300, deadline=None)
+@given(texts=st.lists(TEXTS, max_size=5), kinds=st.sets(st.sampled_from(KINDS)), shortest=st.integers(1, 6))
+def test_compiled_passages_are_those_of_the_definition(texts: list[str], kinds: set[str], shortest: int) -> None:
+    found = split(texts, kinds, shortest)
+    expected = [
+        (hashed(passage.text) ^ (kind == PARAGRAPHS) * 0xD6E8FEB86659FD93, number, passage.first, passage.last)
+        for kind in KINDS
+        if kind in kinds
+        for number, text in enumerate(texts)
+        for passage in passages(text, kind, shortest)
+    ]
+    assert found.lines == (sum(len(list(passages(text, LINES, shortest))) for text in texts) if LINES in kinds else 0)
+    assert [(h, *place) for h, place in zip(found.hashes.tolist(), found.places.tolist(), strict=True)] == expected
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("Read more about it", "  read\tMORE  about it \r"),
+        ("Straße", "STRASSE"),
+        ("ΟΔΟΣ", "οδος"),
+        ("これは\u3000雨です", "これは 雨です"),
+        ("one\u2028two", "one two"),
+    ],
+)
+def test_case_and_white_space_do_not_tell_lines_apart(a: str, b: str) -> None:
+    assert split([a], [LINES], 1).hashes.tolist() == split([b], [LINES], 1).hashes.tolist() != []
+
+
+@pytest.mark.parametrize(("a", "b"), [("Page 1", "Page 2"), ("a b", "ab"), ("résumé", "resume"), ("雨", "雪")])
+def test_digits_marks_and_the_place_of_spaces_do(a: str, b: str) -> None:
+    assert split([a], [LINES], 1).hashes.tolist() != split([b], [LINES], 1).hashes.tolist()
+
+
+def test_blank_lines_are_no_passages() -> None:
+    assert len(split(["\n\n \n\t\n\ufeff\n\u3000"], [LINES], 1).hashes) == 0
+    assert len(split(["\n\n \n\t\n", ""], [PARAGRAPHS], 1).hashes) == 0
+
+
+def test_a_paragraph_is_compared_whatever_its_line_breaks() -> None:
+    a, b = split(["one\ntwo\n \nthree", "zero\n\nOne two"], [PARAGRAPHS], 1).places, split(["one two"], [PARAGRAPHS], 1)
+    assert a.tolist() == [[0, 0, 2], [0, 3, 4], [1, 0, 1], [1, 2, 3]]
+    assert split(["one\ntwo"], [PARAGRAPHS], 1).hashes.tolist() == b.hashes.tolist()
+
+
+def test_the_minimum_counts_characters_as_they_are_compared() -> None:
+    lines = "12345\n  1   5  \n1  345\n雨雨雨雨"
+    assert split([lines], [LINES], 5).places[:, 1].tolist() == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "cut", "left"),
+    [
+        ("a\nb\nc", [(1, 2)], "a\nc"),
+        ("a\n\nb\n\nc", [(2, 3)], "a\n\nc"),
+        ("a\n\nb\nc\n\n\nd", [(2, 3)], "a\n\nc\n\n\nd"),
+        ("a\n\nb\nc\n\n\nd", [(2, 4)], "a\n\nd"),
+        ("menu\n\na\n\nfooter\n", [(0, 1), (4, 5)], "a"),
+        ("\n a\nb\n", [(2, 3)], "\n a"),
+        ("\r\na\r\nb\r\n", [(1, 2)], "\r\nb\r\n"),
+        ("a\n\nb\n\n\n", [], "a\n\nb\n\n\n"),
+        ("a", [(0, 1)], ""),
+    ],
+)
+def test_what_is_cut_takes_its_blank_lines_along_and_nothing_else(
+    text: str, cut: list[tuple[int, int]], left: str
+) -> None:
+    assert without(text, cut) == left
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=TEXTS, kind=st.sampled_from(KINDS), chosen=st.sets(st.integers(0, 12)))
+def test_what_is_not_cut_stays_in_order(text: str, kind: str, chosen: set[int]) -> None:
+    found = list(passages(text, kind, 1))
+    cut = [found[k][1:] for k in chosen if k < len(found)]
+    gone = {number for first, last in cut for number in range(first, last)}
+    stays = [line for n, line in enumerate(text.split("\n")) if n not in gone and not is_blank(line)]
+    left = without(text, cut)
+    assert [line for line in taken(text, cut).split("\n") if cut] == [
+        line for n, line in enumerate(text.split("\n")) if n in gone
+    ]
+    assert [line for line in left.split("\n") if not is_blank(line)] == stays
+    assert left == text or cut
+    assert left.count("\n") <= text.count("\n")

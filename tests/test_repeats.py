@@ -1,0 +1,263 @@
+"""Lines and paragraphs that stood before are cut over the whole corpus, as plain loops and sets would."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+import zstandard
+
+from pipeline.build import parts, repeats
+from pipeline.build.passages import KINDS, Passages, passages, without
+from pipeline.errors import ConfigError
+from pipeline.shards.manifest import Manifest
+from pipeline.shards.reader import Shard
+from pipeline.text.normalize import normalize
+from pipeline.text.tokens import load_tokenizer
+from tests.corpus import english
+from tests.test_builder import ROOT, digests, run
+
+MENU = "Read more about the cookies of this site and of others."
+PLAIN: dict[str, Any] = {"rules": (), "language": (), "tokenizer": "bytes", "val_fraction": 0, "dedup": False}
+
+
+def oracle(texts: Sequence[str], kinds: Sequence[str], shortest: int = 30, words_left: int = 50) -> list[str | None]:
+    """What is left of each text by the definition alone; None where too little is."""
+    seen: set[tuple[str, str]] = set()
+    found: list[str | None] = []
+    for text in texts:
+        cut = []
+        for kind in kinds:
+            for passage in passages(text, kind, shortest):
+                if (kind, passage.text) in seen:
+                    cut.append((passage.first, passage.last))
+                seen.add((kind, passage.text))
+        left = without(text, cut)
+        gone = cut and (not left.strip() or repeats.too_short(left, words_left) is not None)
+        found.append(None if gone else left)
+    return found
+
+
+def write(path: Path, texts: Sequence[str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(orjson.dumps({"text": text}) + b"\n" for text in texts))
+    return path
+
+
+def kept(output: Path) -> list[str]:
+    manifest, decode = Manifest.read(output), load_tokenizer(str(output)).decode
+    shards = [Shard(output / info.name, info) for split in manifest.splits.values() for info in split.shards]
+    return [decode(shard.document(j)[:-1].tolist()) for shard in shards for j in range(len(shard))]
+
+
+def corpus(count: int) -> list[str]:
+    """Documents with menus, repeated lines and paragraphs, near and far, in English and Japanese."""
+    found = []
+    for number in range(count):
+        lines = english(number, 12).split(". ")
+        if number % 3 == 0:
+            lines.insert(number % 5, MENU)
+        if number % 4 == 1:
+            lines.insert(2, english(number // 9, 12).split(". ")[1].upper())
+        if number % 7 == 2:
+            lines[3:3] = ["", *english(number - 2, 12).split(". ")[5:8], ""]
+        if number % 5 == 4:
+            lines += ["", "この文は何度も出てくるので、二度目からは切り取られるはずの長い行である。", "short"]
+        found.append("\n".join(lines))
+    found[17:17] = ["", "   ", found[3], found[4][: len(found[4]) // 2], MENU]
+    return found
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("many")
+    texts = corpus(240)
+    for k in range(6):
+        write(folder / f"{k}.jsonl", texts[k * 41 : (k + 1) * 41])
+    return folder
+
+
+@pytest.mark.parametrize("kinds", [("lines",), ("paragraphs",), KINDS])
+@pytest.mark.parametrize(("shortest", "words_left"), [(30, 50), (1, 0)])
+def test_a_build_keeps_what_the_definition_keeps(
+    many: Path, tmp_path: Path, kinds: tuple[str, ...], shortest: int, words_left: int
+) -> None:
+    flags = {f"dedup_{kind}": True for kind in kinds}
+    manifest = run(many, tmp_path / "out", **PLAIN, **flags, shortest_passage=shortest, words_left=words_left)
+    texts = [text for text in corpus(240) if text.strip()]
+    expected = oracle(texts, kinds, shortest, words_left)
+    assert kept(tmp_path / "out") == [text for text in expected if text is not None]
+    counts = manifest.counts
+    assert counts["dropped"].get("words_left", 0) == expected.count(None) > 0
+    cut = [(text, left) for text, left in zip(texts, expected, strict=True) if left is not None and left != text]
+    assert counts["repeats"]["documents"] == len(cut) > 20
+    assert counts["repeats"]["characters"] == sum(len(text) - len(left) for text, left in cut)
+    assert counts["repeats"]["compared"] == sum(map(len, texts))
+    assert set(KINDS) & counts["repeats"].keys() == set(kinds)
+    assert counts["read"] == sum(counts["dropped"].values()) + counts["kept"]
+
+
+def test_real_text_is_cut_as_by_the_definition(shared_data: Path, tmp_path: Path) -> None:
+    raw = zstandard.ZstdDecompressor().stream_reader((shared_data / "dev/part-02.jsonl.zst").open("rb")).read()
+    texts = [normalize(orjson.loads(line)["text"]) for line in raw.splitlines()[:3_000]]
+    write(tmp_path / "in.jsonl", texts)
+    run(tmp_path / "in.jsonl", tmp_path / "out", **PLAIN, dedup_lines=True, dedup_paragraphs=True)
+    left = oracle([text for text in texts if text.strip()], KINDS)
+    assert kept(tmp_path / "out") == [text for text in left if text is not None]
+    assert None in left
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_workers_parts_and_buckets_change_no_byte(
+    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    options = {"dedup_lines": True, "dedup_paragraphs": True, "keep_rejected": True, "rules": "gopher_quality"}
+    run(many, tmp_path / "one", **options)
+    monkeypatch.setattr(repeats, "BUCKET_HASHES", 150)
+    found = repeats.count_buckets
+    buckets = []
+    monkeypatch.setattr("pipeline.build.builder.count_buckets", lambda work: buckets.append(found(work)) or buckets[-1])
+    run(many, tmp_path / "many", **options, workers=workers)
+    assert buckets[0] > 5
+    assert digests(tmp_path / "many") == digests(tmp_path / "one")
+
+
+def test_a_build_killed_in_any_stage_goes_on_to_the_same_bytes(many: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "scripts/build_shards.py"), str(many), "--workers", "2", "--quiet"]
+    command += ["--rules", "none", "--tokenizer", "train:400", "--dedup-lines", "--keep-rejected", "--output"]
+    subprocess.run([*command, str(tmp_path / "whole")], check=True)
+    for begun in ("filter/*/done.json", "repeats/buckets/*", "repeats/parts/*", "dedup"):
+        process = subprocess.Popen([*command, str(tmp_path / "killed")], start_new_session=True)
+        while process.poll() is None and not list((tmp_path / "killed/.build").glob(begun)):
+            time.sleep(0.002)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    subprocess.run([*command, str(tmp_path / "killed")], check=True)
+    assert digests(tmp_path / "killed") == digests(tmp_path / "whole")
+
+
+def test_documents_are_deduplicated_as_they_are_once_cut(tmp_path: Path) -> None:
+    body = english(1, 30)
+    texts = [MENU, f"{MENU}\n{body}", f"{body.upper()}\n{MENU}\n{english(2, 30)}", f"{english(3, 30)}\n{MENU}"]
+    texts += [f"{MENU}\n{english(4, 30)}", english(4, 30) + " One more."]
+    options = PLAIN | {"dedup": True}
+    manifest = run(write(tmp_path / "in.jsonl", texts), tmp_path / "out", **options, dedup_lines=True)
+    assert kept(tmp_path / "out") == [MENU, body, english(2, 30), english(3, 30), english(4, 30)]
+    assert manifest.counts["duplicates"] == {"exact": 0, "near": 1}
+    hashes = np.load(tmp_path / "out/signatures/hashes.npy")
+    run(write(tmp_path / "cut.jsonl", kept(tmp_path / "out")), tmp_path / "plain", **options)
+    np.testing.assert_array_equal(hashes, np.load(tmp_path / "plain/signatures/hashes.npy"))
+
+
+def test_what_is_cut_and_what_goes_with_it_stand_in_rejected(tmp_path: Path) -> None:
+    first, second = english(1, 20), english(2, 20)
+    texts = [f"{MENU}\n{first}", f"{second}\n{MENU}\n\n{MENU}", f"{first}\nA few words."]
+    write(tmp_path / "in.jsonl", texts)
+    run(tmp_path / "in.jsonl", tmp_path / "out", **PLAIN, dedup_lines=True, keep_rejected=True)
+    found = [json.loads(line) for line in (tmp_path / "out/rejected.jsonl").read_text().splitlines()]
+    assert [(r["id"], r["line"], r["reason"], r["text"]) for r in found] == [
+        ("in.jsonl:2", 2, "cut: 2 lines that stood before", f"{MENU}\n{MENU}"),
+        ("in.jsonl:3", 3, "words_left 3 < 50 without 1 line that stood before", texts[2]),
+    ]
+    assert kept(tmp_path / "out") == [texts[0], second]
+
+
+def test_sources_and_languages_add_up_and_samples_show_the_cut_text(many: Path, tmp_path: Path) -> None:
+    specs = [f"a={many}/0.jsonl", f"b={many}/[1-5].jsonl"]
+    manifest = run(specs, tmp_path / "out", **PLAIN, dedup_lines=True)
+    counts = manifest.counts
+    for held in (*counts["by_source"].values(), *counts["by_language"].values()):
+        assert held["read"] == sum(held["dropped"].values()) + held["kept"]
+    assert counts["by_source"]["a"]["dropped"]["words_left"] > 0
+    assert [sample["text"] for sample in counts["samples"]["kept"]] == [
+        text[:600] for text in kept(tmp_path / "out")[:3]
+    ]
+    assert "without" in counts["samples"]["words_left"][0]["reason"]
+    page = (tmp_path / "out/report.html").read_text()
+    assert "lines that stood before" in page
+    assert f"{counts['repeats']['characters']:,}" in page
+
+
+def test_the_first_in_input_order_stays_though_a_later_lane_reads_it_sooner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [f"{english(k, 30)}\n{MENU} {k // 7}" for k in range(60)]
+    raw = write(tmp_path / "in.jsonl", texts).read_bytes()
+    (tmp_path / "in.jsonl.zst").write_bytes(zstandard.compress(raw))
+    monkeypatch.setattr("pipeline.build.filtering.PART_CHARACTERS", 8_000)
+    monkeypatch.setattr("pipeline.build.filtering.BATCH_RECORDS", 3)
+    monkeypatch.setattr("pipeline.build.plan.LANE_BYTES", 1_000)
+    run(tmp_path / "in.jsonl.zst", tmp_path / "out", **PLAIN, dedup_lines=True, workers=2)
+    assert kept(tmp_path / "out") == oracle(texts, ["lines"])
+
+
+def test_a_hundred_thousand_equal_lines_leave_one(tmp_path: Path) -> None:
+    texts = ["\n".join([MENU] * 50_000), *[MENU] * 50_000]
+    manifest = run(write(tmp_path / "in.jsonl", texts), tmp_path / "out", **PLAIN, dedup_lines=True, words_left=0)
+    assert kept(tmp_path / "out") == [MENU]
+    assert manifest.counts["repeats"]["lines"] == 49_999
+    assert manifest.counts["dropped"] == {"words_left": 50_000}
+
+
+def test_one_line_of_two_million_characters_is_cut_like_any_other(tmp_path: Path) -> None:
+    long = "雨" * 1_000_000 + "x y" * 300_000
+    texts = [long, f"{english(1, 30)}\n{long.upper()}"]
+    run(write(tmp_path / "in.jsonl", texts), tmp_path / "out", **PLAIN, dedup_lines=True)
+    assert kept(tmp_path / "out") == [long, english(1, 30)]
+
+
+def test_nothing_to_read_and_nothing_to_cut_are_no_trouble(tmp_path: Path) -> None:
+    for number, texts in enumerate(([], ["", " \n "], ["a", "a"])):
+        path = write(tmp_path / f"{number}.jsonl", texts)
+        manifest = run(path, tmp_path / str(number), **PLAIN, dedup_lines=True)
+        assert manifest.counts.get("repeats", {}).get("lines", 0) == 0
+        assert manifest.counts["kept"] == texts.count("a")
+
+
+def test_a_bucket_takes_a_hash_once_from_each_part_however_often_it_stands_there(tmp_path: Path) -> None:
+    from pipeline.build.passages import split
+
+    row = {"id": "", "span": 0, "line": 1, "language": "en", "score": 1.0, "characters": 1}
+    with parts.PartWriter(tmp_path, None, lambda texts: split(texts, KINDS, 1)) as writer:
+        for _ in range(2_000):
+            writer.add(parts.Row(text=MENU, **row))
+    hashes = np.fromfile(tmp_path / "passages.bin", np.uint64)
+    assert len(hashes) == 2  # a line and a paragraph
+    assert hashes[0] < hashes[1]
+
+
+def test_repeats_within_a_part_and_from_earlier_ones_are_told_apart() -> None:
+    known = np.array([2, 3, 5, 7], np.uint64)
+    held = repeats.Repeats(known, np.array([False, True, False, False]))
+
+    def among(*hashes: int) -> list[bool]:
+        places = np.zeros((len(hashes), 3), np.int64)
+        return held.among(Passages(np.array(hashes, np.uint64), places, 0)).tolist()
+
+    assert among(5, 3, 5) == [False, True, True]
+    assert among(7, 5, 2, 2) == [False, True, False, True]
+
+
+def test_settings_that_cannot_be_are_refused(many: Path, tmp_path: Path) -> None:
+    for setting in ({"shortest_passage": 0}, {"words_left": -1}):
+        with pytest.raises(ConfigError, match=next(iter(setting))):
+            run(many, tmp_path / "out", dedup_lines=True, **setting)
+
+
+def test_random_slices_hold_every_hash_once() -> None:
+    generator = random.Random(1)
+    hashes = np.array(sorted({0, (1 << 64) - 1, *(generator.getrandbits(64) for _ in range(1_000))}), np.uint64)
+    for buckets in (1, 2, 3, 7):
+        slices = [repeats._in_bucket(hashes, bucket, buckets) for bucket in range(buckets)]
+        np.testing.assert_array_equal(np.concatenate(slices), hashes)
