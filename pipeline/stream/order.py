@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 _WINDOW_DOCUMENTS = 120_000  # documents that a default window holds, where its bounds allow
 _WINDOW_SHARDS = (4, 64)
-_LIVE_DOCUMENTS = 32_000_000  # documents of all windows that the lanes keep open
+LIVE_DOCUMENTS = 32_000_000  # documents of all windows that the lanes keep open
 
 
 def derive_key(tag: str, *parts: int | str) -> int:
@@ -172,6 +172,6 @@ def default_lanes(shards: int, documents: int, window: int) -> int:
     lanes = 48
     while lanes < 384 and shards > 40 * lanes:
         lanes *= 2
-    while lanes > 1 and lanes * window * documents > _LIVE_DOCUMENTS * shards:
+    while lanes > 1 and lanes * window * documents > LIVE_DOCUMENTS * shards:
         lanes //= 2
     return lanes

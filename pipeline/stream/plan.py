@@ -10,10 +10,12 @@ import numpy as np
 import torch.distributed as dist
 
 from ..errors import ConfigError
+from .arguments import labels_are_inputs, shift_given
 from .batches import DocumentCollator, PackCollator
 from .data import Data
 from .mixing import MixedData, MixedSequences, Mixture, Schedule
-from .order import ShardOrder, default_lanes, default_window
+from .order import LIVE_DOCUMENTS, ShardOrder, default_lanes, default_window
+from .sampling import SampledSequences, ScatteredTokens
 from .sequences import DocumentSequences, PackedSequences
 from .shifting import DrawnShifts, divisors_below
 from .windows import ShardPool, TokenStream
@@ -21,10 +23,13 @@ from .windows import ShardPool, TokenStream
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackLayout:
-    """Sequences of ``seq_len`` tokens every ``stride``, labels ``shift`` ahead (None: drawn for each step)."""
+    """Sequences of ``seq_len`` tokens every ``stride`` (None: from random places), labels ``shift`` ahead.
+
+    ``shift`` None is drawn for each step.
+    """
 
     seq_len: int
-    stride: int
+    stride: int | None
     shift: int | None
     boundaries: bool
     same_labels: bool
@@ -35,6 +40,13 @@ class PackLayout:
         if self.same_labels:
             return 0
         return divisors_below(self.seq_len)[-1] if self.shift is None else self.shift
+
+
+def pack_layout(seq_len: int, stride: int | None, shift: int | str, boundaries: bool, labels: str) -> PackLayout:
+    """Return the layout that users' options mean; ``ConfigError`` names one that cannot be."""
+    same = labels_are_inputs(labels)
+    distance = shift_given(shift, seq_len, same)
+    return PackLayout(seq_len=seq_len, stride=stride, shift=distance, boundaries=boundaries, same_labels=same)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +112,7 @@ class Plan:
     def mixed_core(self, dense: bool, weights: Schedule) -> MixedSequences:
         """Make the core of a mix under the weights in force."""
         assert isinstance(self.data, MixedData)
-        if not isinstance(self.layout, PackLayout):
+        if not isinstance(self.layout, PackLayout) or self.layout.stride is None:
             raise ConfigError("a mix is packed; add .pack(seq_len)")
         _, lanes = self.order_shape()
         streams = {name: replace(self, data=data).token_stream(lanes, name) for name, data in self.data.sources.items()}
@@ -118,15 +130,21 @@ class Plan:
     def token_stream(self, lanes: int, name: str = "") -> TokenStream:
         """Make the endless token stream of one source; ``name`` keeps sources of one seed apart."""
         assert not isinstance(self.data, MixedData)
-        window, _ = self.order_shape()
-        order = ShardOrder(self.data.documents, self.data.tokens, window, self.seed, name)
+        documents, tokens = self.data.documents, self.data.tokens
         pool = ShardPool(self.data.open, self.data.reopen, self.max_open_shards)
-        stream = TokenStream(order, pool, self.data.dtype, lanes)
+        stream: TokenStream
+        if isinstance(self.layout, PackLayout) and self.layout.stride is None:
+            keep = max(1, LIVE_DOCUMENTS * len(documents) // max(1, sum(documents)))
+            stream = ScatteredTokens(documents, tokens, pool, self.data.dtype, keep)
+        else:
+            window, _ = self.order_shape()
+            order = ShardOrder(documents, tokens, window, self.seed, name)
+            stream = TokenStream(order, pool, self.data.dtype, lanes)
         what = "tokens" if isinstance(self.layout, PackLayout) else "documents"
         _refuse_empty(stream.tokens_per_epoch if what == "tokens" else stream.documents_per_epoch, what, self.data)
         return stream
 
-    def core(self, dense: bool) -> PackedSequences | DocumentSequences | MixedSequences:
+    def core(self, dense: bool) -> PackedSequences | SampledSequences | DocumentSequences | MixedSequences:
         """Make the random-access core; ``dense`` says that its caller draws all sequences of its lanes in order."""
         if self.layout is None:
             raise ConfigError("nothing says what a sample is; add .pack(seq_len) or .documents()")
@@ -136,6 +154,15 @@ class Plan:
         stream = self.token_stream(lanes)
         if isinstance(self.layout, PackLayout):
             layout = self.layout
+            if layout.stride is None:
+                return SampledSequences(
+                    stream,
+                    seq_len=layout.seq_len,
+                    extra=layout.extra,
+                    seed=self.seed or 0,
+                    epochs=self.epochs,
+                    boundaries=layout.boundaries,
+                )
             return PackedSequences(
                 stream,
                 seq_len=layout.seq_len,
@@ -187,12 +214,15 @@ class Plan:
 
     def shape(self) -> dict[str, Any]:
         """Return what the order depends on: a state made under one shape is refused under another."""
-        window, lanes = self.order_shape()
-        shape: dict[str, Any] = {"split": self.data.split, "seed": self.seed, "window": window, "lanes": lanes}
-        shape["epochs"] = self.epochs
-        shape["kind"] = "pack" if isinstance(self.layout, PackLayout) else "documents"
-        if isinstance(self.layout, PackLayout):
-            shape |= {"seq_len": self.layout.seq_len, "stride": self.layout.stride}
+        layout = self.layout if isinstance(self.layout, PackLayout) else None
+        kind = "documents" if layout is None else "sample" if layout.stride is None else "pack"
+        shape: dict[str, Any] = {"split": self.data.split, "kind": kind, "seed": self.seed, "epochs": self.epochs}
+        if kind != "sample":
+            shape["window"], shape["lanes"] = self.order_shape()
+        if layout is not None:
+            shape["seq_len"] = layout.seq_len
+        if kind == "pack" and layout is not None:
+            shape["stride"] = layout.stride
         if isinstance(self.data, MixedData):
             return {**shape, "data": {name: data.fingerprint for name, data in self.data.sources.items()}}
         return {**shape, "data": {self.data.name: self.data.fingerprint}}

@@ -22,11 +22,11 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from ..errors import ConfigError, StateError
-from .arguments import check_integer, group_topology, labels_are_inputs, shift_given
+from .arguments import check_integer, group_topology, labels_are_inputs
 from .loop import Map, Take, counts_items, resolved, run
 from .mixing import MixedData, exact_weights, weights_from_json, weights_to_json
 from .place import Mark, Place
-from .plan import DocumentLayout, PackLayout, Plan
+from .plan import DocumentLayout, PackLayout, Plan, pack_layout
 from .progress import Progress, StreamIterator
 from .state import from_state, to_state
 
@@ -83,16 +83,26 @@ class Stream(IterableDataset):
         """
         self._before_layout("pack")
         check_integer("seq_len", seq_len, least=1)
-        same = labels_are_inputs(labels)
-        distance = shift_given(shift, seq_len, same)
         stride = seq_len if stride is None else stride
         check_integer("stride", stride, least=1)
         if stride > seq_len:
             raise ConfigError(
                 f"stride {stride} > seq_len {seq_len} would skip tokens; use a stride of at most {seq_len}"
             )
-        layout = PackLayout(seq_len=seq_len, stride=stride, shift=distance, boundaries=boundaries, same_labels=same)
-        return self._with(layout=layout)
+        return self._with(layout=pack_layout(seq_len, stride, shift, boundaries, labels))
+
+    def sample(self, seq_len: int, *, shift: int | str = 1, boundaries: bool = False, labels: str = "next") -> Stream:
+        """Draw sequences of ``seq_len`` tokens from random places of the whole split, with replacement.
+
+        Where a sequence begins is a hash of the seed given to ``shuffle`` (else 0) and its number, any token alike. An
+        epoch is as many sequences as there are ``seq_len`` tokens. Options are those of ``pack``. Raises ``ConfigError``
+        where ``shuffle`` was given a window or lanes, which would change nothing.
+        """
+        self._before_layout("sample")
+        check_integer("seq_len", seq_len, least=1)
+        if self._plan.window is not None or self._plan.lanes is not None:
+            raise ConfigError(".sample() draws from the whole split at once; remove window= and lanes= from .shuffle()")
+        return self._with(layout=pack_layout(seq_len, None, shift, boundaries, labels))
 
     def documents(self, max_length: int | None = None, *, pad_to_multiple_of: int = 1, labels: str = "next") -> Stream:
         """Yield whole documents, cut at ``max_length`` tokens; batches are padded, with an ``attention_mask``."""

@@ -1,0 +1,87 @@
+"""Sequences from random places, with replacement: sequence ``i`` begins at a token drawn by a hash of the seed and ``i``.
+
+The corpus is taken as one ring of tokens in the order of its files, so every token is as likely to be a sequence's first.
+Nothing but ``i`` is needed to draw, so a place resumes on any number of ranks and workers as other streams do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .order import Sequences, ShardOrder, derive_key, mix64
+from .sequences import Rows
+from .windows import ShardPool, TokenStream
+
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def draw(numbers: range, tokens: int, seed: int) -> list[int]:
+    """Return the tokens, below ``tokens``, at which global sequences ``numbers`` begin.
+
+    >>> draw(range(3), 1000, seed=0) == [draw(range(i, i + 1), 1000, seed=0)[0] for i in range(3)]
+    True
+    """
+    places = np.arange(numbers.start, numbers.stop, numbers.step, dtype=np.uint64) * _SPREAD
+    hashes = mix64(mix64(places) ^ np.uint64(derive_key("sample", seed)))
+    return [value * tokens >> 64 for value in hashes.tolist()]
+
+
+class ScatteredTokens(TokenStream):
+    """The tokens of all files in their order, read at places that tell nothing about the next."""
+
+    def __init__(
+        self, documents: list[int], tokens: list[int], pool: ShardPool, dtype: np.dtype[Any], keep: int
+    ) -> None:
+        """Keep the indexes of up to ``keep`` shards."""
+        super().__init__(ShardOrder(documents, tokens, 1, None), pool, dtype, keep)
+
+    def _build_ahead(self, epoch: int, number: int) -> None:
+        """Build nothing: who read here reads elsewhere next."""
+
+
+class SampledSequences:
+    """Sequences of ``seq_len`` tokens, with ``extra`` more for the labels, from random places of ``stream``.
+
+    An epoch is as many sequences as hold its tokens once: ceil(epoch * tokens / seq_len) come before it.
+    """
+
+    total: int | None = None
+
+    def __init__(
+        self, stream: TokenStream, *, seq_len: int, extra: int, seed: int, epochs: int | None, boundaries: bool
+    ) -> None:
+        self.stream = stream
+        self.width = seq_len + extra
+        self.order = Sequences(stream.tokens_per_epoch, seq_len, 1)
+        self.length = None if epochs is None else self.order.first(epochs)
+        self._seed = seed
+        self._boundaries = boundaries
+
+    def first(self, epoch: int) -> int:
+        return self.order.first(epoch)
+
+    def epoch(self, i: int) -> int:
+        return self.order.epoch(i)
+
+    @property
+    def bytes_read(self) -> int:
+        return self.stream.bytes_read
+
+    def rows(self, numbers: range) -> Iterator[Rows]:
+        """Yield the tokens of global sequences ``numbers``, a range with a positive step."""
+        if not numbers:
+            return
+        tokens = np.empty((len(numbers), self.width), self.stream.dtype)
+        ends: list[NDArray[np.int64]] = []
+        for row, start in zip(tokens, draw(numbers, self.stream.tokens_per_epoch, self._seed), strict=True):
+            found: list[NDArray[np.int64]] | None = [] if self._boundaries else None
+            self.stream.read(start, row, found)
+            ends += [np.concatenate(found)] if found else []
+        yield Rows(slice(0, len(numbers)), tokens, ends, 0, None)
+
+    def close(self) -> None:
+        self.stream.close()

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+import pipeline
+from pipeline.errors import ConfigError, StateError
+from pipeline.stream.order import derive_key, mix64
+from pipeline.stream.sampling import draw
+from tests.shard_samples import make_documents, write_dataset
+
+SEQ_LEN = 16
+
+
+@pytest.fixture(scope="module")
+def shards() -> list[list[Any]]:
+    return [make_documents(n, seed=n) for n in (30, 1, 0, 25, 40)]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory, shards: list[list[Any]]) -> Path:
+    directory = tmp_path_factory.mktemp("sampling") / "data"
+    write_dataset(directory, shards)
+    return directory
+
+
+def sampled(dataset: Path, seed: int = 3, epochs: int | None = None, **options: Any) -> pipeline.Stream:
+    return pipeline.ShardDataset(dataset, epochs=epochs).shuffle(seed=seed).sample(SEQ_LEN, **options)
+
+
+@given(st.integers(0, 2**40), st.integers(1, 60), st.integers(1, 9), st.integers(1, 2**45))
+def test_a_draw_depends_on_its_number_alone_and_lies_inside(first: int, count: int, step: int, tokens: int) -> None:
+    numbers = range(first, first + count * step, step)
+    together = draw(numbers, tokens, 5)
+    assert together == [draw(range(i, i + 1), tokens, 5)[0] for i in numbers]
+    assert all(0 <= place < tokens for place in together)
+    one = mix64(mix64(np.array([first * 0x9E3779B97F4A7C15 % 2**64], np.uint64)) ^ np.uint64(derive_key("sample", 5)))
+    assert together[0] == int(one[0]) * tokens >> 64
+
+
+def test_draws_fall_alike_everywhere_and_apart_by_seed() -> None:
+    first, other = (np.array(draw(range(200_000), 1000, seed)) for seed in (0, 1))
+    for places in (first, other):
+        expected = len(places) / 1000
+        chi_squared = float(((np.bincount(places, minlength=1000) - expected) ** 2 / expected).sum())
+        assert abs(chi_squared - 999) < 5 * (2 * 999) ** 0.5
+    assert abs(float(np.mean(first == other)) - 0.001) < 0.0005
+    assert abs(float(np.corrcoef(first[:-1], first[1:])[0, 1])) < 0.02
+
+
+@pytest.mark.parametrize("shift", [1, 3])
+def test_a_sequence_is_what_stands_at_its_place_in_the_ring_of_files(
+    dataset: Path, shards: list[list[Any]], shift: int
+) -> None:
+    ring = np.concatenate([document for shard in shards for document in shard])
+    places = draw(range(60), len(ring), 3)
+    for place, sample in zip(places, sampled(dataset, shift=shift), strict=False):
+        taken = ring.take(np.arange(place, place + SEQ_LEN + shift), mode="wrap")
+        assert sample["input_ids"].tolist() == taken[:SEQ_LEN].tolist()
+        assert sample["labels"].tolist() == taken[shift:].tolist()
+    assert max(places) + SEQ_LEN > len(ring) - 300
+
+
+def test_boundaries_are_those_of_the_documents(dataset: Path, shards: list[list[Any]]) -> None:
+    ends = np.cumsum([len(document) for shard in shards for document in shard])
+    batches = list(sampled(dataset, boundaries=True).batch(1).take(40))
+    for place, batch in zip(draw(range(40), int(ends[-1]), 3), batches, strict=True):
+        inside = ends[(ends > place) & (ends < place + SEQ_LEN)] - place
+        if place + SEQ_LEN > ends[-1]:
+            continue
+        assert batch["cu_seqlens"].tolist() == [0, *inside.tolist(), SEQ_LEN]
+        assert all(batch["labels"][0, at - 1] == -100 for at in inside.tolist())
+
+
+@pytest.mark.parametrize("options", [{}, {"boundaries": True}, {"shift": "divisors"}])
+def test_sampling_resumes_exactly_on_any_number_of_ranks(dataset: Path, options: dict[str, Any]) -> None:
+    pipeline.assert_resumes(lambda: sampled(dataset, **options).batch(2))
+    pipeline.assert_resumes(lambda: sampled(dataset, epochs=1))
+
+
+def test_workers_and_epochs_do_not_change_what_is_drawn(dataset: Path) -> None:
+    stream = sampled(dataset).batch(2)
+    loaded = islice(DataLoader(stream, batch_size=None, num_workers=2), 8)
+    for a, b in zip(islice(sampled(dataset).batch(2), 8), loaded, strict=True):
+        assert torch.equal(a["input_ids"], b["input_ids"])
+    bounded = [row["input_ids"].tolist() for row in sampled(dataset, epochs=2)]
+    endless = [row["input_ids"].tolist() for row in islice(sampled(dataset), len(bounded))]
+    assert bounded == endless
+    assert bounded[: len(bounded) // 2] != bounded[len(bounded) // 2 :]
+
+
+def test_an_epoch_is_as_many_sequences_as_hold_all_tokens(dataset: Path, shards: list[list[Any]]) -> None:
+    tokens = sum(len(document) for shard in shards for document in shard)
+    stream = sampled(dataset, epochs=1)
+    assert len(list(stream)) == -(-tokens // SEQ_LEN)
+    stream = sampled(dataset)
+    stream.set_epoch(3)
+    assert stream.state_dict()["i"] == -(-3 * tokens // SEQ_LEN)
+    assert stream.stats()["epoch"] == 3
+
+
+def test_the_state_tells_samples_from_packs_and_other_lengths_and_seeds(dataset: Path) -> None:
+    state = sampled(dataset).state_dict()
+    whole = pipeline.ShardDataset(dataset)
+    for stream, field in (
+        (whole.shuffle(seed=3).pack(SEQ_LEN), "kind was 'sample'"),
+        (whole.shuffle(seed=3).sample(8), "seq_len was 16"),
+        (whole.shuffle(seed=4).sample(SEQ_LEN), "seed was 3"),
+        (whole.sample(SEQ_LEN), "seed was 3"),
+    ):
+        with pytest.raises(StateError, match=field):
+            stream.load_state_dict(state)
+
+
+def test_a_split_smaller_than_a_sequence_goes_round_and_round() -> None:
+    data = pipeline.ShardDataset.from_tokens(np.arange(1, 6))
+    for sample in islice(data.sample(12), 10):
+        taken = sample["input_ids"]
+        assert torch.equal(taken.roll(-1)[:-1], taken[:-1] % 5 + 1)
+
+
+def test_no_shard_is_opened_that_no_sequence_lies_in(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    write_dataset(directory, [make_documents(50, seed=n) for n in range(40)])
+    stream = pipeline.ShardDataset(directory).sample(4)
+    data, opened = stream._plan.data, []
+    real = data.open
+    data.open = lambda number: (opened.append(number), real(number))[1]  # type: ignore[method-assign,union-attr]
+    list(stream.take(5))
+    assert len(opened) <= 6
+
+
+def test_what_sampling_cannot_do_is_refused_with_the_cure(dataset: Path) -> None:
+    data = pipeline.ShardDataset(dataset)
+    with pytest.raises(ConfigError, match="remove window= and lanes="):
+        data.shuffle(lanes=4).sample(8)
+    with pytest.raises(ConfigError, match=r"a mix is packed; add \.pack"):
+        iter(pipeline.mix({"a": data}, weights={"a": 1}).sample(8))
+    with pytest.raises(ConfigError, match="seq_len must be"):
+        data.sample(0)
