@@ -132,9 +132,13 @@ def _descend(hidden, output, tree, pending, chances, label, score):  # type: ign
 )  # fmt: skip
 def predict(text, shape, letters, ends, slots, buckets, rows, output, tree, labels, scores):  # type: ignore[no-untyped-def]
     """Write the label and score of each line of ``text``."""
-    word = np.empty(len(text) + 2, np.uint8)
+    longest, begin = 0, 0
+    for at in range(len(text)):
+        if text[at] == _LINE_FEED:
+            longest, begin = max(longest, at - begin), at + 1
+    word = np.empty(longest + 2, np.uint8)
     word[0] = _BEGIN
-    found = np.empty((len(text) + 2) * shape[2], np.int32)
+    found = np.empty((longest + 2) * shape[2], np.int32)
     hidden = np.zeros(WIDTH, np.float32)
     pending, chances = np.empty((len(tree), 1), np.int64), np.empty(len(tree), np.float32)
     at = 0

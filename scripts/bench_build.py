@@ -1,10 +1,12 @@
-"""Time a build against what it cannot do without: reading, identifying languages and encoding the kept text.
+"""Time a build against what it cannot do without, and against datatrove under the same rules.
 
-    python scripts/bench_build.py corpus/*.jsonl.zst --workers 2
+    python scripts/bench_build.py corpus/*.jsonl.zst --workers 2 --datatrove ~/datatrove/bin/python
 
-Prints the ratio of the build's CPU seconds to those of the bare ingredients, then documents/s, MB/s, and each stage.
-With ``--datatrove PYTHON`` (an interpreter of an environment that has ``datatrove[processing]``) the same rules run in
-datatrove's local executor on a sample, and their rate is set against ours.
+What it cannot do without is reading, identifying languages with fastText's own library, and encoding the kept text, one
+after the other in one process. ``--datatrove`` names an interpreter that has ``datatrove[processing]`` and spaCy: there the same
+language filter and Gopher's rules run in its local executor, which then only writes what is left, on a sample. All take
+turns, round by round, and the median round counts: ratios are what holds on a shared machine. Start-up (imports, models,
+compiled code, worker processes) is timed by a build of one document, and shown apart.
 """
 
 from __future__ import annotations
@@ -12,15 +14,27 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+from filters.language import LanguageIdentifier, bundled_model  # noqa: E402
+from pipeline.shards.manifest import Manifest  # noqa: E402
+from pipeline.shards.reader import Shard  # noqa: E402
+from pipeline.text.documents import Document, find_inputs, read_documents  # noqa: E402
+from pipeline.text.tokens import Tokenizer, load_tokenizer  # noqa: E402
+
+LANGUAGE = "en"
+ENGLISH = "What the language filter keeps reaches the other rules, and so loads all that they need to start. "
 
 PEER = """
 import json, sys, time
@@ -29,18 +43,33 @@ from datatrove.pipeline.filters import GopherQualityFilter, GopherRepetitionFilt
 from datatrove.pipeline.readers import JsonlReader
 from datatrove.pipeline.writers import JsonlWriter
 if __name__ == "__main__":
-    source, out, tasks = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    steps = [JsonlReader(source), GopherRepetitionFilter(), GopherQualityFilter(), JsonlWriter(out)]
+    source, out, tasks, language, model = *sys.argv[1:3], int(sys.argv[3]), *sys.argv[4:]
+    languages = LanguageFilter(language)
+    languages.model.MODEL_URL = model
+    steps = [JsonlReader(source), languages, GopherRepetitionFilter(), GopherQualityFilter(), JsonlWriter(out)]
     started = time.perf_counter()
     LocalPipelineExecutor(pipeline=steps, tasks=tasks, workers=tasks, logging_dir=out + "/logs").run()
     print(json.dumps({"seconds": time.perf_counter() - started}))
 """
 
 
+class Round(NamedTuple):
+    """What one round took: seconds of CPU and of the clock, whole process; ``peer`` in characters a second."""
+
+    cpu: float
+    wall: float
+    start_cpu: float
+    start_wall: float
+    alone: dict[str, float]
+    stages: dict[str, float]
+    peer: float
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("inputs", nargs="+", help="raw text, as for build_shards.py")
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default: 2)")
+    parser.add_argument("--rounds", type=int, default=5, help="the median of so many counts (default: 5)")
     parser.add_argument("--vocab-size", type=int, default=32_000, help="of the tokenizer that is trained first")
     parser.add_argument("--datatrove", metavar="PYTHON", help="interpreter that has datatrove, to compare with")
     parser.add_argument(
@@ -48,110 +77,147 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        return bench(options, Path(folder))
-
-
-def bench(options: argparse.Namespace, folder: Path) -> int:
-    script = [sys.executable, str(ROOT / "scripts/build_shards.py"), *options.inputs, "--language", "en", "--quiet"]
-    script += ["--workers", str(options.workers)]
-    subprocess.run(
-        [*script, "--output", str(folder / "first"), "--tokenizer", f"train:{options.vocab_size}"], check=True
-    )
-    tokenizer = str(folder / "first" / "tokenizer.json")
-    before, started = children_seconds(), time.perf_counter()
-    subprocess.run([*script, "--output", str(folder / "timed"), "--tokenizer", tokenizer], check=True)
-    wall, cpu = time.perf_counter() - started, children_seconds() - before
-    manifest = json.loads((folder / "timed" / "manifest.json").read_text(encoding="utf-8"))
-    run = json.loads((folder / "timed" / "run.json").read_text(encoding="utf-8"))
-    parts = ingredients(options.inputs, folder / "timed", tokenizer)
-    least = sum(parts.values())
-    read, characters = manifest["counts"]["read"], manifest["counts"]["characters"]
-    print(f"{cpu / least:6.2f}  x the CPU of reading + language identification + encoding alone")
-    if options.datatrove:
-        peer = datatrove_rate(options, folder)
-        print(f"{read / wall / peer:6.1f}  x datatrove, whole build against its Gopher filters alone")
-    print(f"{read / wall:10,.0f}  documents/s, whole process, {options.workers} workers")
-    print(f"{characters / wall / 1e6:10.2f}  M characters/s")
-    print(f"{cpu:10.2f}  CPU seconds, {wall:.2f} s in all, peak {peak_megabytes():,.0f} MB in one process")
-    for name, seconds in parts.items():
-        print(f"{seconds:10.2f}  CPU seconds: {name} alone")
-    for name, seconds in run["seconds"].items():
-        print(f"{seconds:10.2f}  seconds: stage {name}")
+        lines = bench(options, Path(folder))
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads these lines may have seen enough
+    print("\n".join(lines))
     return 0
 
 
-def children_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def bench(options: argparse.Namespace, folder: Path) -> list[str]:
+    script = [sys.executable, str(ROOT / "scripts/build_shards.py"), "--language", LANGUAGE, "--quiet"]
+    script += ["--workers", str(options.workers)]
+    first, timed, one = folder / "first", folder / "timed", folder / "one.jsonl"
+    run([*script, *options.inputs, "--output", str(first), "--tokenizer", f"train:{options.vocab_size}"])
+    script += ["--tokenizer", str(first / "tokenizer.json"), "--overwrite", "--output", str(timed)]
+    one.write_text(json.dumps({"id": "1", "text": ENGLISH}), encoding="utf-8")
+    run([*script, *options.inputs])
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    alone = Ingredients(options.inputs, timed)
+    peer = Datatrove(options, folder, alone.texts) if options.datatrove else None
+    rounds = []
+    for number in range(options.rounds):
+        print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
+        start_wall, start_cpu = run([*script, str(one)])
+        wall, cpu = run([*script, *options.inputs])
+        stages = json.loads((timed / "run.json").read_text(encoding="utf-8"))["seconds"]
+        rounds.append(Round(cpu, wall, start_cpu, start_wall, alone.measure(), stages, peer.rate() if peer else 0.0))
+    return report(rounds, options, Manifest.read(timed).counts, peak)
 
 
-def peak_megabytes() -> float:
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+def run(command: Sequence[str]) -> tuple[float, float]:
+    """Run a command; return the seconds it took, and the CPU seconds of it and its children."""
+
+    def used() -> float:
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return children.ru_utime + children.ru_stime
+
+    before, started = used(), time.perf_counter()
+    subprocess.run(command, check=True)
+    return time.perf_counter() - started, used() - before
 
 
-def ingredients(inputs: list[str], dataset: Path, tokenizer: str) -> dict[str, float]:
-    """Return the CPU seconds of the steps that no build can leave out, one process."""
-    from filters.language import LanguageIdentifier
-    from pipeline.text.documents import Document, find_inputs, read_documents
-    from pipeline.text.tokens import load_tokenizer
+def report(rounds: list[Round], options: argparse.Namespace, counts: Any, peak: float) -> list[str]:
+    documents, characters = counts["read"], counts["characters"]
 
-    def texts() -> Iterator[str]:
-        for file in find_inputs(inputs):
+    def line(what: str, unit: str, value: Callable[[Round], float]) -> str:
+        values = [value(each) for each in rounds]
+        spread = f"{min(values):,.{unit.count('0')}f} to {max(values):,.{unit.count('0')}f}"
+        return f"{statistics.median(values):12,.{unit.count('0')}f}  {what}  ({spread})"
+
+    least = {id(each): sum(each.alone.values()) for each in rounds}
+    alone = "the CPU of reading + language identification + encoding alone"
+    lines = [
+        line(f"x {alone}, start-up left out", "00", lambda r: (r.cpu - r.start_cpu) / least[id(r)]),
+        line("x the same, with start-up", "00", lambda r: r.cpu / least[id(r)]),
+    ]
+    if options.datatrove:
+        lines += [
+            line("x datatrove's same rules alone", "0", lambda r: characters / (r.wall - r.start_wall) / r.peer),
+            line("x the same, our start-up counted", "0", lambda r: characters / r.wall / r.peer),
+            line("datatrove's M characters/s", "000", lambda r: r.peer / 1e6),
+        ]
+    lines += [
+        line(f"documents/s, whole process, {options.workers} workers", "", lambda r: documents / r.wall),
+        line("M characters/s", "00", lambda r: characters / r.wall / 1e6),
+        line("CPU seconds", "00", lambda r: r.cpu),
+        line("CPU seconds of these to start", "00", lambda r: r.start_cpu),
+        line("seconds", "00", lambda r: r.wall),
+        line("seconds of these to start", "00", lambda r: r.start_wall),
+        f"{peak:12,.0f}  MB at most in one process",
+    ]
+    for name in rounds[0].alone:
+        lines.append(line(f"CPU seconds: {name} alone", "00", lambda r, name=name: r.alone[name]))  # type: ignore[misc]
+    for name in rounds[0].stages:
+        lines.append(line(f"seconds: stage {name}", "00", lambda r, name=name: r.stages[name]))  # type: ignore[misc]
+    return lines
+
+
+class Ingredients:
+    """The steps that no build can leave out."""
+
+    def __init__(self, inputs: list[str], dataset: Path) -> None:
+        self._inputs = inputs
+        self._identifier, self._encoder = LanguageIdentifier(), load_tokenizer(str(dataset / "tokenizer.json"))
+        self._kept = list(kept_texts(dataset, self._encoder))
+        self.texts = list(self._read())
+        self._identifier.identify("to load the model")
+
+    def _read(self) -> Iterator[str]:
+        for file in find_inputs(self._inputs):
             yield from (record.text for record in read_documents(file) if isinstance(record, Document))
 
-    identifier, encoder = LanguageIdentifier(), load_tokenizer(tokenizer)
-    identifier.identify("to load the model")
-    started = time.process_time()
-    held = list(texts())
-    read = time.process_time()
-    for text in held:
-        identifier.identify(text)
-    identified = time.process_time()
-    kept = kept_texts(dataset, encoder)
-    begun = time.process_time()
-    for k in range(0, len(kept), 512):
-        encoder.encode_batch(kept[k : k + 512])
-    return {"reading": read - started, "languages": identified - read, "encoding": time.process_time() - begun}
+    def measure(self) -> dict[str, float]:
+        """Return the CPU seconds of each, one process."""
+        marks = [time.process_time()]
+        held = list(self._read())
+        marks.append(time.process_time())
+        for text in held:
+            self._identifier.identify(text)
+        marks.append(time.process_time())
+        for k in range(0, len(self._kept), 512):
+            self._encoder.encode_batch(self._kept[k : k + 512])
+        marks.append(time.process_time())
+        names = ("reading", "languages", "encoding")
+        return {name: marks[k + 1] - marks[k] for k, name in enumerate(names)}
 
 
-def kept_texts(dataset: Path, encoder: object) -> list[str]:
-    from pipeline.shards.manifest import Manifest
-    from pipeline.shards.reader import Shard
-    from pipeline.text.tokens import Tokenizer
-
-    assert isinstance(encoder, Tokenizer)
-    found = []
+def kept_texts(dataset: Path, encoder: Tokenizer) -> Iterator[str]:
     for split in Manifest.read(dataset).splits.values():
         for info in split.shards:
             shard = Shard(dataset / info.name, info)
-            found += [encoder.decode(shard.document(j)[:-1].tolist()) for j in range(len(shard))]
-    return found
+            yield from (encoder.decode(shard.document(j)[:-1].tolist()) for j in range(len(shard)))
 
 
-def datatrove_rate(options: argparse.Namespace, folder: Path) -> float:
-    """Return the documents/s of datatrove's Gopher filters on a sample, with as many workers."""
-    import orjson
+class Datatrove:
+    """Its local executor on every n-th document, and on next to nothing: the difference is its rate without start-up."""
 
-    from pipeline.text.documents import Document, find_inputs, read_documents
+    def __init__(self, options: argparse.Namespace, folder: Path, texts: list[str]) -> None:
+        self._options, self._folder, self._runs = options, folder, 0
+        sample = texts[:: max(1, len(texts) // options.sample)]
+        self._characters = sum(map(len, sample))
+        for name, held in (("sample", sample), ("start", [ENGLISH] * options.workers)):
+            (folder / name).mkdir()
+            for k in range(options.workers):
+                lines = [json.dumps({"id": str(i), "text": text}) for i, text in enumerate(held[k :: options.workers])]
+                (folder / name / f"{k}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+        (folder / "peer.py").write_text(PEER, encoding="utf-8")
+        self._seconds("start")  # it copies its model to its cache
 
-    sample: list[bytes] = []
-    for file in find_inputs(options.inputs):
-        for record in read_documents(file):
-            if isinstance(record, Document) and len(sample) < options.sample:
-                sample.append(orjson.dumps({"id": record.id, "text": record.text}))
-    (folder / "peer").mkdir()
-    for k in range(options.workers):
-        (folder / "peer" / f"{k}.jsonl").write_bytes(b"\n".join(sample[k :: options.workers]))
-    (folder / "peer.py").write_text(PEER)
-    command = [
-        options.datatrove,
-        str(folder / "peer.py"),
-        str(folder / "peer"),
-        str(folder / "out"),
-        str(options.workers),
-    ]
-    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
-    return len(sample) / json.loads(answer.splitlines()[-1])["seconds"]
+    def rate(self) -> float:
+        """Return characters a second."""
+        start = self._seconds("start")
+        return self._characters / (self._seconds("sample") - start)
+
+    def _seconds(self, name: str) -> float:
+        self._runs += 1
+        out = str(self._folder / f"out{self._runs}")
+        command = [self._options.datatrove, self._folder / "peer.py", self._folder / name, out]
+        command += [str(self._options.workers), LANGUAGE, f"file://{bundled_model()}"]
+        environment = {"HF_HOME": str(self._folder / "cache"), "PATH": "/usr/bin:/bin"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        if done.returncode:
+            sys.exit(f"{self._options.datatrove}: datatrove failed:\n{done.stderr[-2000:]}")
+        return float(json.loads(done.stdout.splitlines()[-1])["seconds"])
 
 
 if __name__ == "__main__":
