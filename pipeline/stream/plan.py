@@ -12,6 +12,7 @@ import torch.distributed as dist
 from ..errors import ConfigError
 from .arguments import labels_are_inputs, shift_given
 from .batches import DocumentCollator, PackCollator
+from .bucketing import BucketedDocuments
 from .data import Data
 from .mixing import MixedData, MixedSequences, Mixture, Schedule
 from .order import LIVE_DOCUMENTS, ShardOrder, default_lanes, default_window
@@ -51,11 +52,12 @@ def pack_layout(seq_len: int, stride: int | None, shift: int | str, boundaries: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentLayout:
-    """Documents, one a sequence, cut and padded."""
+    """Documents, one a sequence, cut and padded, ``bucket`` neighbours of similar length."""
 
     max_length: int | None = None
     pad_to_multiple_of: int = 1
     same_labels: bool = False
+    bucket: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +175,8 @@ class Plan:
                 dense=dense and lanes % self.topology()[1] == 0,
                 boundaries=layout.boundaries,
             )
+        if self.layout.bucket is not None:
+            return BucketedDocuments(stream, lanes=lanes, epochs=self.epochs, bucket=self.layout.bucket, seed=self.seed)
         return DocumentSequences(stream, lanes=lanes, epochs=self.epochs)
 
     def end(self, length: int | None) -> int | None:
@@ -223,6 +227,8 @@ class Plan:
             shape["seq_len"] = layout.seq_len
         if kind == "pack" and layout is not None:
             shape["stride"] = layout.stride
+        if isinstance(self.layout, DocumentLayout) and self.layout.bucket is not None:
+            shape["bucket"] = self.layout.bucket
         if isinstance(self.data, MixedData):
             return {**shape, "data": {name: data.fingerprint for name, data in self.data.sources.items()}}
         return {**shape, "data": {self.data.name: self.data.fingerprint}}

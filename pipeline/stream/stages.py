@@ -104,14 +104,29 @@ class Stream(IterableDataset):
             raise ConfigError(".sample() draws from the whole split at once; remove window= and lanes= from .shuffle()")
         return self._with(layout=pack_layout(seq_len, None, shift, boundaries, labels))
 
-    def documents(self, max_length: int | None = None, *, pad_to_multiple_of: int = 1, labels: str = "next") -> Stream:
-        """Yield whole documents, cut at ``max_length`` tokens; batches are padded, with an ``attention_mask``."""
+    def documents(
+        self,
+        max_length: int | None = None,
+        *,
+        pad_to_multiple_of: int = 1,
+        labels: str = "next",
+        bucket: int | None = None,
+    ) -> Stream:
+        """Yield whole documents, cut at ``max_length`` tokens; batches are padded, with an ``attention_mask``.
+
+        ``bucket`` brings that many documents of similar length together, of every 64 buckets in the global order, for
+        less padding: give it the batch size times the ranks, or a multiple.
+        """
         self._before_layout("documents")
         if max_length is not None:
             check_integer("max_length", max_length, least=1)
         check_integer("pad_to_multiple_of", pad_to_multiple_of, least=1)
         same = labels_are_inputs(labels)
-        layout = DocumentLayout(max_length=max_length, pad_to_multiple_of=pad_to_multiple_of, same_labels=same)
+        if bucket is not None:
+            check_integer("bucket", bucket, least=1)
+        layout = DocumentLayout(
+            max_length=max_length, pad_to_multiple_of=pad_to_multiple_of, same_labels=same, bucket=bucket
+        )
         return self._with(layout=layout)
 
     def batch(self, batch_size: int, *, last: str = "pad", dtype: str = "int64") -> Stream:

@@ -174,6 +174,17 @@ class TokenStream:
         self.bytes_read += sum(document.nbytes for document in found)
         return found
 
+    def lengths(self, epoch: int, documents: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many tokens documents of an epoch have, given by their places in its shuffled order."""
+        starts = self.order.epoch(epoch).document_starts
+        windows = np.searchsorted(starts, documents, side="right") - 1
+        found = np.empty(len(documents), np.int64)
+        for number in np.unique(windows).tolist():
+            mine = windows == number
+            inside, ends = documents[mine] - starts[number], self._window(epoch, number).ends
+            found[mine] = ends[inside + 1] - ends[inside]
+        return found
+
     def _place(self, epoch: int, token: int, count: int) -> tuple[tuple[int, int], int, int]:
         """Return the window that holds a token of an epoch, the token's place in it, and the window's size."""
         order = self.order.epoch(epoch)
