@@ -180,10 +180,10 @@ def test_sources_and_languages_add_up_and_samples_show_the_cut_text(many: Path, 
     for held in (*counts["by_source"].values(), *counts["by_language"].values()):
         assert held["read"] == sum(held["dropped"].values()) + held["kept"]
     assert counts["by_source"]["a"]["dropped"]["words_left"] > 0
-    assert [sample["text"] for sample in counts["samples"]["kept"]] == [
-        text[:600] for text in kept(tmp_path / "out")[:3]
-    ]
-    assert "without" in counts["samples"]["words_left"][0]["reason"]
+    samples = counts["samples"]
+    assert {sample["text"] for sample in samples["kept"]} <= {text[:600] for text in kept(tmp_path / "out")}
+    assert "without" in samples["words_left"][0]["reason"]
+    assert samples["cut as repeated"][0]["reason"].endswith("that stood before")
     page = (tmp_path / "out/report.html").read_text()
     assert "lines that stood before" in page
     assert f"{counts['repeats']['characters']:,}" in page

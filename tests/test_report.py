@@ -15,17 +15,17 @@ from pipeline.build.report import REPORT_NAME, render
 from pipeline.shards.manifest import Manifest
 from tests.corpus import english, write_inputs
 
-HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)> {{ 7*7 }} \x00 " + english(3)
+HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)> {{ 7*7 }} \x00 " + english(3) + " # #" * 200
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     inputs = write_inputs(folder / "in", 120)
-    lines = [{"text": HOSTILE, "id": "<b>id</b>"}, {"text": "<i>short</i>", "id": "x"}]
-    (folder / "in" / "g.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    odd = folder / "in" / "<u>g.jsonl"
+    odd.write_text(json.dumps({"text": HOSTILE, "id": "<b>id</b>"}) + "\n")
     settings: dict[str, Any] = {"tokenizer": "bytes", "rules": "gopher_quality", "language": "en=0.2"}
-    specs = [f"odd={folder}/in/g.jsonl", *inputs]
+    specs = [f"odd={odd}", *inputs]
     build(specs, folder / "out", progress=Progress(quiet=True), **settings)
     return folder / "out"
 
@@ -54,7 +54,7 @@ def parse(dataset: Path) -> _Page:
 def test_the_page_needs_nothing_from_elsewhere_and_runs_nothing(dataset: Path) -> None:
     page = parse(dataset)
     assert page.links == []
-    assert not {"script", "img", "link", "iframe", "i"} & set(page.tags)
+    assert not {"script", "img", "link", "iframe", "i", "u"} & set(page.tags)
     assert "http" not in (dataset / REPORT_NAME).read_text(encoding="utf-8").replace("http-equiv", "")
 
 
@@ -63,7 +63,8 @@ def test_hostile_text_is_shown_as_text(dataset: Path) -> None:
     text = "".join(page.text)
     assert "<script>alert(1)</script>" in text
     assert "{{ 7*7 }}" in text
-    assert "<b>id</b>" in text
+    for each in ("<b>id</b>", "<u>g.jsonl"):
+        assert each in text
 
 
 def test_the_page_tells_the_counts_of_the_manifest(dataset: Path) -> None:

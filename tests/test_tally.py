@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pipeline.build.rules import load_rules
-from pipeline.build.tally import BINS, PASSED, SAMPLES, Counts, Flow, Histograms, by_group, sum_filter_counts
+from pipeline.build.tally import BINS, PASSED, Counts, Flow, Histograms, by_group, sum_filter_counts
 
 
 def counted(*rows: tuple[str, str, str, int]) -> Flow:
@@ -41,13 +41,6 @@ def test_histograms_pass_over_nan_and_count_what_lies_beyond_in_the_outer_bins()
     histograms.add([{"words": value} for value in (float("nan"), -1.0, 0.0, 1e9, float("inf"))] + [{}])
     counts = histograms.to_json()["words"]["counts"]
     assert (len(counts), sum(counts), counts[0], counts[-1]) == (BINS, 4, 2, 2)
-
-
-def test_only_the_first_samples_of_an_outcome_are_kept() -> None:
-    counts = Counts(Histograms(()))
-    for number in range(10):
-        counts.sample("words", str(number), "text", "words 4 < 50")
-    assert [sample["id"] for sample in counts.samples["words"]] == ["0", "1", "2"][:SAMPLES]
 
 
 @pytest.mark.parametrize("name", ["source", "language"])

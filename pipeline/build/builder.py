@@ -22,7 +22,7 @@ from .deduping import dedup
 from .definitions import definitions_of
 from .engine import Engine, open_engine
 from .filtering import check_errors, filter_unit, prepare_filter
-from .finishing import gather_counts, keep_rejected, keep_signatures, make_manifest, result_files, write_run
+from .finishing import gather_counts, keep_signatures, make_manifest, result_files, write_run
 from .hashing import cut_inputs, hash_input, hash_path
 from .parts import (
     DONE,
@@ -39,6 +39,7 @@ from .parts import (
 from .plan import PLAN_NAME, Input, Plan, check_unchanged, make_plan
 from .progress import Progress
 from .recipe import Recipe
+from .rejected import keep_rejected
 from .repeats import bucket_path, count_buckets, cut_unit, find_unit, prepare_cut
 from .report import write_report
 from .settling import SPLITS, settle
@@ -191,7 +192,7 @@ class _Stages:
         for stage in (self.filter, self.repeats, self.dedup, self.tokenizer, self.tokenize, self.settle):
             self.timed(stage.__name__, stage)
         splits = self.timed("write", self.write)
-        manifest = make_manifest(self.work, self.plan, gather_counts(self.work), splits)
+        manifest = make_manifest(self.work, self.plan, gather_counts(self.work, self.plan), splits)
         self.timed("finish", lambda: self.finish(manifest))
         self.seconds["total"] = sum(self.seconds.values())
         write_run(self.work, self.output, manifest, self.seconds, facts)

@@ -260,13 +260,14 @@ def _settle(
     characters = len(text)
     counts.read_characters += len(record.text)
     counts.flow.add(record.source, language.code, rule, characters)
-    counts.sample(rule, record.id, text, reason)
     if reason is None:
         counts.kept += 1
         writer.add(Row(text, record.id, place, record.line, language.code, language.score, characters))
-    elif recipe.keep_rejected:
-        line = {"id": record.id, "file": record.file, "line": record.line, "reason": reason, "text": text}
-        write_line(rejected, {**line, "span": place})
+        return
+    line = {"id": record.id, "file": record.file, "line": record.line, "reason": reason, "text": text, "span": place}
+    counts.samples.offer(rule, line)
+    if recipe.keep_rejected:
+        write_line(rejected, line)
 
 
 def _reject_bad(

@@ -7,31 +7,26 @@ import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-import orjson
 
-from ..atomic import atomic_file, write_json
+from ..atomic import write_json
 from ..errors import BuildError
 from ..shards.manifest import MANIFEST_NAME, Manifest, Split
-from ..text.records import made_id
-from .dedup import EXACT
 from .earlier import save_signatures
-from .filtering import write_line
 from .hashing import whole_hashes
-from .parts import Origins, all_parts, column_values, listed, part_path, part_slice, read_json
+from .parts import all_parts, listed, part_path, read_json
 from .plan import Plan
-from .settling import OVER
+from .rejected import REJECTED_NAME, take_samples
 from .tally import Flow, by_group, sum_filter_counts
 from .tokenizing import load_build_tokenizer
 
 RUN_NAME = "run.json"
-REJECTED_NAME = "rejected.jsonl"
 _PACKAGES = ("numpy", "tokenizers", "pyarrow", "numba", "orjson")
 
 
-def gather_counts(work: Path) -> dict[str, Any]:
+def gather_counts(work: Path, plan: Plan) -> dict[str, Any]:
     """Return the counts of all stages; ``BuildError`` unless they add up: nothing may disappear."""
     parts = range(len(all_parts(work)))
     counts, filtered = sum_filter_counts(read_json(part_path(work, part) / "counts.json") for part in parts)
@@ -52,6 +47,7 @@ def gather_counts(work: Path) -> dict[str, Any]:
         "token_lengths": settled["token_lengths"],
         "by_source": by_group("source", filtered, final, settled["tokens_by_source"]),
         "by_language": by_group("language", filtered, final, settled["tokens_by_language"]),
+        "samples": take_samples(work, plan).shown(),
     }
     _check_sums(counts)
     return counts
@@ -107,84 +103,8 @@ def _inputs(work: Path, plan: Plan) -> list[dict[str, Any]]:
 
 def keep_signatures(work: Path, output: Path, plan: Plan) -> None:
     """Carry over signatures for later builds."""
-    kind, split = np.load(work / "dedup" / "kind.npy"), np.load(work / "settled" / "split.npy")
-    stays = np.zeros(len(kind), bool)
-    stays[np.flatnonzero(kind == 0)[split != OVER]] = True
+    stays = np.load(work / "settled" / "outcome.npy") == 0
     save_signatures(work, output, plan.recipe, read_json(work / "dedup" / "counts.json")["before"], stays)
-
-
-def keep_rejected(work: Path, output: Path, plan: Plan) -> None:
-    """Write ``rejected.jsonl``: records that could not be read and, where asked for, every document that was dropped.
-
-    Each line says file, line and reason; a duplicate's reason names the document that stands for it.
-    """
-    (output / REJECTED_NAME).unlink(missing_ok=True)
-    with atomic_file(output / REJECTED_NAME) as out:
-        for part in range(len(all_parts(work))):
-            _copy_filtered(work, part, out)
-        if plan.recipe.keep_rejected:
-            _write_dropped_later(work, plan, out)
-    if (output / REJECTED_NAME).stat().st_size == 0:
-        (output / REJECTED_NAME).unlink()
-
-
-def _copy_filtered(work: Path, part: int, out: IO[bytes]) -> None:
-    """Copy a part's rejected records, their lines counted from the start of the file."""
-    first_lines = listed(work)["first_lines"][all_parts(work)[part][0]]
-    with open(part_path(work, part) / REJECTED_NAME, "rb") as file:
-        for line in file:
-            record = orjson.loads(line)
-            record["line"] += first_lines[record.pop("span")]
-            if record.get("id") == "":
-                record["id"] = made_id(record["file"], record["line"])
-            write_line(out, record)
-
-
-def _write_dropped_later(work: Path, plan: Plan, out: IO[bytes]) -> None:
-    """Write the documents that passed the filters and were dropped by dedup or a quota."""
-    kind, keeper = np.load(work / "dedup" / "kind.npy"), np.load(work / "dedup" / "keeper.npy")
-    split = np.load(work / "settled" / "split.npy")
-    over = np.zeros(len(kind), bool)
-    over[np.flatnonzero(kind == 0)[split == OVER]] = True
-    names = _names(work, np.unique(keeper[(kind != 0) & (keeper >= 0)]))
-    before = read_json(work / "dedup" / "counts.json")["before"]
-    for part in range(len(all_parts(work))):
-        place, origins = part_slice(work, part), Origins(work, part)
-        texts = column_values(work, part, ["text"])["text"]
-        for row in np.flatnonzero((kind[place] != 0) | over[place]).tolist():
-            at = place.start + row
-            reason = "max_tokens of its source reached"
-            if kind[at]:
-                stands = int(keeper[at])
-                name = names[stands] if stands >= 0 else _earlier_name(plan, stands + before)
-                reason = f"{'exact' if kind[at] == EXACT else 'near'} duplicate of {name}"
-            origin = origins[row]
-            line = {"id": origin.id, "file": origin.file, "line": origin.line, "reason": reason, "text": texts[row]}
-            write_line(out, line)
-
-
-def _names(work: Path, wanted: np.ndarray) -> dict[int, str]:
-    """Return how documents, given by their places among all parts, are called."""
-    names = {}
-    for part in range(len(all_parts(work))):
-        place = part_slice(work, part)
-        mine = wanted[np.searchsorted(wanted, place.start) : np.searchsorted(wanted, place.stop)]
-        origins = Origins(work, part) if len(mine) else None
-        for at in mine.tolist():
-            assert origins is not None
-            origin = origins[at - place.start]
-            names[at] = f"{origin.id} ({origin.file}, line {origin.line})"
-    return names
-
-
-def _earlier_name(plan: Plan, number: int) -> str:
-    """Name a document of an earlier build by its dataset and its key there."""
-    for path in plan.recipe.against:
-        count = len(np.load(Path(path) / "signatures" / "hashes.npy", mmap_mode="r"))
-        if number < count:
-            return f"{Path(path).resolve().name}:{number:012d}"
-        number -= count
-    raise BuildError(f"no earlier document {number}: a fault of the builder")
 
 
 def write_run(work: Path, output: Path, manifest: Manifest, seconds: dict[str, float], facts: dict[str, Any]) -> None:

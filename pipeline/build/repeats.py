@@ -29,11 +29,13 @@ from .passages import LINES, PARAGRAPHS, Passages, split, taken, without
 from .plan import Plan, load_plan
 from .rule_files import Rule, Verdict
 from .rules import RuleSet
-from .tally import PASSED, Flow, add_sample
+from .samples import Samples
+from .tally import PASSED, Flow
 from .work import result_directory
 
 BUCKET_HASHES = 1 << 22  # about 130 MB of memory while a bucket is sorted
 WORDS_LEFT = "words_left"
+CUT = "cut as repeated"  # what samples of it are called
 
 
 def count_buckets(work: Path) -> int:
@@ -115,7 +117,7 @@ class Cutter:
         self._writer = writer
         self._rejected = rejected
         self._flow = Flow()
-        self._samples: dict[str, list[dict[str, Any]]] = {}
+        self._samples = Samples()
         self._cut = Counter(dict.fromkeys(("compared", "passages", "documents", "characters"), 0))
         self._cut.update(dict.fromkeys(self._recipe.passage_kinds, 0))
 
@@ -144,31 +146,33 @@ class Cutter:
         if verdict is None:
             self._cut.update({**cut.kinds, "documents": 1, "characters": row.characters - len(text)})
             self._keep(row._replace(text=text, characters=len(text)))
-            self._reject(row, f"cut: {what} that stood before", taken(row.text, cut.places))
+            self._reject(row, CUT, f"cut: {what} that stood before", taken(row.text, cut.places))
         else:
             reason = f"{verdict.reason} without {what} that stood before"
-            self._count(row, WORDS_LEFT, reason)
-            self._reject(row, reason, row.text)
+            self._count(row, WORDS_LEFT)
+            self._reject(row, WORDS_LEFT, reason, row.text)
 
     def _keep(self, row: Row) -> None:
         self._writer.add(row)
-        self._count(row, PASSED, None)
+        self._count(row, PASSED)
 
-    def _count(self, row: Row, outcome: str, reason: str | None) -> None:
+    def _count(self, row: Row, outcome: str) -> None:
         self._flow.add(self._inputs[row.span].source, row.language, outcome, row.characters)
-        add_sample(self._samples, outcome, row.id, row.text, reason)
 
-    def _reject(self, row: Row, reason: str, text: str) -> None:
+    def _reject(self, row: Row, outcome: str, reason: str, text: str) -> None:
+        file = self._inputs[row.span].name
+        line = {"id": row.id, "file": file, "line": row.line, "reason": reason, "text": text, "span": row.span}
+        self._samples.offer(outcome, line)
         if self._recipe.keep_rejected:
-            line = {"id": row.id, "file": self._inputs[row.span].name, "line": row.line, "reason": reason, "text": text}
-            write_line(self._rejected, {**line, "span": row.span})
+            write_line(self._rejected, line)
 
     def recounted(self, counts: Mapping[str, Any]) -> dict[str, Any]:
         """Return what the filter counted of the part, with what became of those that it had passed."""
         flow = Flow(row for row in counts["flow"] if row[Flow.FIELDS.index("outcome")] != PASSED)
         kept = self._flow.by("outcome").get(PASSED, [0, 0])[0]
         flow.update(self._flow)
-        samples = {name: found for name, found in counts["samples"].items() if name != "kept"} | self._samples
+        self._samples.update(counts["samples"])
+        samples = self._samples.to_json()
         return {**counts, "flow": flow.to_json(), "samples": samples, "kept": kept, "repeats": dict(self._cut)}
 
 

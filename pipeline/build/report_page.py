@@ -86,10 +86,12 @@ are the limits.</p><div class="grid">{% for plot in plots %}{{ figure(plot) }}{%
 {% if cut %}<h2>Cut from documents</h2><div class="panel"><table>{% for reason, number in cut %}<tr><td>{{ reason }}</td>
 <td class="n">{{ "{:,}".format(number) }}</td></tr>{% endfor %}</table></div>{% endif %}
 
-<h2>Samples</h2><p class="soft">The first few of each kind, up to 600 characters.</p>
+<h2>Samples</h2><p class="soft">A few of each kind, chosen by the hash of the text among all of them, up to
+600 characters.</p>
 {% for verdict, rows in samples %}<details{{ " open" if verdict == "kept" }}><summary>{{ verdict }}</summary>
-<div class="panel">{% for row in rows %}<div class="sample"><p><code>{{ row.id }}</code>
-<span class="soft">{{ row.reason or "" }}</span></p><pre>{{ row.text }}</pre></div>{% endfor %}</div></details>{% endfor %}
+<div class="panel">{% for row in rows %}<div class="sample"><p><code>{{ row.id }}</code> {{ row.file }}, line
+{{ "{:,}".format(row.line) }} <span class="soft">{{ row.reason or "" }}</span></p><pre>{{ row.text }}</pre></div>
+{% endfor %}</div></details>{% endfor %}
 
 <h2>Recipe</h2>
 <details><summary>Settings</summary><div class="panel"><table>{% for name, value in recipe %}<tr><td>{{ name }}</td>

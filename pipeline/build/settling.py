@@ -1,7 +1,10 @@
 """Where every document ends: training, validation, or dropped because its source has its fill.
 
-The result is one directory: ``split.npy`` (uint8, an entry for each survivor of dedup in input order) and
-``counts.json``.
+The result is one directory, with entries in input order:
+
+    split.npy       uint8, for each survivor of dedup: 0 training, 1 validation, 2 its source had its fill
+    outcome.npy     uint8, for each document that passed the filters: 0 kept, or why not
+    counts.json
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from .work import result_directory
 
 TRAIN, VAL, OVER = 0, 1, 2
 SPLITS = ("train", "val")
+OVER_QUOTA = NEAR + 1  # an outcome, beside 0, EXACT and NEAR
 
 
 def settle(work: Path, plan: Plan) -> None:
@@ -37,11 +41,12 @@ def settle(work: Path, plan: Plan) -> None:
         sources = np.concatenate([_sources(work, plan, part) for part in parts])[rows]
         place[~within_quotas(sources, _numbered(plan), quotas, halves[:, 1], lengths)] = OVER
     outcome = kind.copy()
-    outcome[rows] = np.where(place == OVER, NEAR + 1, 0)
+    outcome[rows] = np.where(place == OVER, OVER_QUOTA, 0)
     tokens = np.zeros(len(kind), np.int64)
     tokens[rows[place != OVER]] = lengths[place != OVER]
     with result_directory(work / "settled") as directory:
         np.save(directory / "split.npy", place)
+        np.save(directory / "outcome.npy", outcome)
         write_json(directory / "counts.json", _count(work, plan, outcome, tokens, lengths[place != OVER]))
 
 
@@ -97,7 +102,7 @@ def _count(
     kept_lengths: NDArray[np.int64],
 ) -> dict[str, object]:
     """Sum documents and characters by (source, language, outcome), and tokens by source and by language."""
-    names = {0: "kept", EXACT: "exact", NEAR: "near", NEAR + 1: "max_tokens"}
+    names = {0: "kept", EXACT: "exact", NEAR: "near", OVER_QUOTA: "max_tokens"}
     sources = sorted({item.source for item in plan.inputs})
     flow = Flow()
     by_source: dict[str, int] = {}

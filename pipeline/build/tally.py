@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from .rule_files import Rule
+from .samples import Samples
 
 BINS = 40
-SAMPLES = 3  # documents shown in the report for each outcome
-SAMPLE_CHARACTERS = 600
 PASSED = ""  # the outcome of a document that no filter dropped
 
 
@@ -86,13 +85,6 @@ class Histograms:
         }
 
 
-def add_sample(samples: dict[str, list[dict[str, Any]]], outcome: str, id: str, text: str, reason: str | None) -> None:
-    """Keep a document that is among the first few of its outcome, to be shown."""
-    held = samples.setdefault(outcome or "kept", [])
-    if len(held) < SAMPLES:
-        held.append({"id": id[:200], "text": text[:SAMPLE_CHARACTERS], "reason": reason})
-
-
 @dataclass(slots=True)
 class Counts:
     """What one part of a filter unit counted."""
@@ -102,14 +94,10 @@ class Counts:
     bad: Counter[str] = field(default_factory=Counter)
     bad_by_source: Counter[str] = field(default_factory=Counter)
     cut: Counter[str] = field(default_factory=Counter)
-    samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    samples: Samples = field(default_factory=Samples)
     read_characters: int = 0  # as read, before normalising and cutting
     records: int = 0  # consumed, bad ones included
     kept: int = 0
-
-    def sample(self, outcome: str, id: str, text: str, reason: str | None) -> None:
-        """Keep the first few documents of each outcome, to be shown."""
-        add_sample(self.samples, outcome, id, text, reason)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -118,7 +106,7 @@ class Counts:
             "bad": dict(self.bad),
             "bad_by_source": dict(self.bad_by_source),
             "cut": dict(self.cut),
-            "samples": self.samples,
+            "samples": self.samples.to_json(),
             "read_characters": self.read_characters,
             "records": self.records,
             "kept": self.kept,
@@ -128,16 +116,15 @@ class Counts:
 def sum_filter_counts(parts: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], Flow]:
     """Sum the counts of all filter parts.
 
-    ``read`` documents were judged; ``bad`` records gave none; ``dropped`` counts by rule, ``cut`` counts lines,
-    ``histograms`` holds bins of each measure and ``samples`` the first few texts of each verdict. Where repeated lines
-    or paragraphs were cut, ``repeats`` holds how many characters were ``compared``, in how many ``passages``, and how many
-    ``lines`` or ``paragraphs`` of ``characters`` were cut from ``documents`` of which enough was left.
+    ``read`` documents were judged; ``bad`` records gave none; ``dropped`` counts by rule, ``cut`` counts lines and
+    ``histograms`` holds bins of each measure. Where repeated lines or paragraphs were cut, ``repeats`` holds how many
+    characters were ``compared``, in how many ``passages``, and how many ``lines`` or ``paragraphs`` of ``characters`` were
+    cut from ``documents`` of which enough was left.
     """
     flow = Flow()
     counters: dict[str, Counter[str]] = {name: Counter() for name in ("bad", "bad_by_source", "cut")}
     repeats: Counter[str] = Counter()
     histograms: dict[str, dict[str, Any]] = {}
-    samples: dict[str, list[Any]] = {}
     characters = 0
     for part in parts:
         flow.update(Flow(part["flow"]))
@@ -148,8 +135,6 @@ def sum_filter_counts(parts: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any
         for name, histogram in part["histograms"].items():
             held = histograms.setdefault(name, {**histogram, "counts": [0] * BINS})
             held["counts"] = [a + b for a, b in zip(held["counts"], histogram["counts"], strict=True)]
-        for name, found in part["samples"].items():
-            samples[name] = (samples.get(name, []) + found)[:SAMPLES]
     outcomes = flow.by("outcome")
     passed = outcomes.pop(PASSED, [0, 0])
     counts = {
@@ -160,7 +145,6 @@ def sum_filter_counts(parts: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any
         "dropped": {name: documents for name, (documents, _) in outcomes.items()},
         "dropped_characters": {name: size for name, (_, size) in outcomes.items()},
         "histograms": histograms,
-        "samples": samples,
         **counters,
         **({"repeats": repeats} if repeats else {}),
     }

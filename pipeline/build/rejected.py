@@ -1,0 +1,151 @@
+"""What was dropped, by name: ``rejected.jsonl``, and the samples of every outcome that the report shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+
+from ..atomic import atomic_file
+from ..errors import BuildError
+from ..text.records import made_id
+from .dedup import EXACT, NEAR
+from .filtering import write_line
+from .parts import Origin, Origins, all_parts, column_values, listed, part_path, part_slice, read_json
+from .plan import Plan
+from .samples import SAMPLES, Samples
+from .settling import OVER_QUOTA
+
+REJECTED_NAME = "rejected.jsonl"
+_SHOWN_AS = {0: "kept", EXACT: "exact duplicates", NEAR: "near duplicates", OVER_QUOTA: "max_tokens"}
+
+
+def keep_rejected(work: Path, output: Path, plan: Plan) -> None:
+    """Write ``rejected.jsonl``: records that could not be read and, where asked for, every document that was dropped.
+
+    Each line says file, line and reason; a duplicate's reason names the document that stands for it.
+    """
+    (output / REJECTED_NAME).unlink(missing_ok=True)
+    with atomic_file(output / REJECTED_NAME) as out:
+        for part in range(len(all_parts(work))):
+            with open(part_path(work, part) / REJECTED_NAME, "rb") as file:
+                for line in file:
+                    write_line(out, placed(work, part, orjson.loads(line)))
+        if plan.recipe.keep_rejected:
+            later = _Later(work, plan)
+            dropped = np.flatnonzero(later.outcome)
+            later.name(dropped)
+            for document in _documents(work, dropped):
+                write_line(out, _line(document, later.reason(document.at)))
+    if (output / REJECTED_NAME).stat().st_size == 0:
+        (output / REJECTED_NAME).unlink()
+
+
+def placed(work: Path, part: int, record: dict[str, Any]) -> dict[str, Any]:
+    """Return what the filter stage wrote of a record with its line counted from the start of the file."""
+    record["line"] += listed(work)["first_lines"][all_parts(work)[part][0]][record.pop("span")]
+    if record.get("id") == "":
+        record["id"] = made_id(record["file"], record["line"])
+    return record
+
+
+def take_samples(work: Path, plan: Plan) -> Samples:
+    """Choose the samples of every outcome: of what the filters dropped, each part did; of the rest, it is done here."""
+    samples = Samples()
+    for part in range(len(all_parts(work))):
+        for outcome, held in read_json(part_path(work, part) / "counts.json")["samples"].items():
+            for key, sample in held:
+                if samples.wants(outcome, key):
+                    samples.add(outcome, key, placed(work, part, sample))
+    later = _Later(work, plan)
+    keys = _smallest(work, later.outcome)
+    chosen = np.array(sorted(keys), np.int64)
+    later.name(chosen)
+    for document in _documents(work, chosen):
+        sample = _line(document, later.reason(document.at))
+        samples.add(_SHOWN_AS[int(later.outcome[document.at])], keys[document.at], sample)
+    return samples
+
+
+def _smallest(work: Path, outcome: np.ndarray) -> dict[int, int]:
+    """Return the places of the texts with the smallest keys of each outcome, and their keys."""
+    hashes = np.load(work / "dedup" / "hashes.npy", mmap_mode="r")
+    found: dict[int, dict[int, int]] = {}
+    for part in range(len(all_parts(work))):
+        mine = part_slice(work, part)
+        keys = np.ascontiguousarray(hashes[mine]).view("<u8").reshape(-1, 2)[:, 1]
+        for what in np.unique(outcome[mine]).tolist():
+            rows = np.flatnonzero(outcome[mine] == what)
+            distinct, first = np.unique(keys[rows], return_index=True)
+            held = found.setdefault(what, {})
+            for key, row in zip(distinct[:SAMPLES].tolist(), rows[first[:SAMPLES]].tolist(), strict=True):
+                held.setdefault(key, mine.start + row)
+            found[what] = dict(sorted(held.items())[:SAMPLES])
+    return {at: key for held in found.values() for key, at in held.items()}
+
+
+class _Document(NamedTuple):
+    at: int  # its place among the documents of all parts
+    origin: Origin
+    text: str
+
+
+def _documents(work: Path, places: np.ndarray, *, texts: bool = True) -> Iterator[_Document]:
+    """Yield the documents at places in ascending order; without ``texts``, which are most of the work, these are ''."""
+    for part in range(len(all_parts(work))):
+        whole = part_slice(work, part)
+        mine = places[np.searchsorted(places, whole.start) : np.searchsorted(places, whole.stop)].tolist()
+        if mine:
+            origins = Origins(work, part)
+            held: Sequence[str] = column_values(work, part, ["text"])["text"] if texts else ()
+            for at in mine:
+                row = at - whole.start
+                yield _Document(at, origins[row], held[row] if texts else "")
+
+
+def _line(document: _Document, reason: str | None) -> dict[str, Any]:
+    origin = document.origin
+    return {"id": origin.id, "file": origin.file, "line": origin.line, "reason": reason, "text": document.text}
+
+
+class _Later:
+    """What became of the documents that passed the filters."""
+
+    def __init__(self, work: Path, plan: Plan) -> None:
+        self._work, self._plan = work, plan
+        self._keeper = np.load(work / "dedup" / "keeper.npy", mmap_mode="r")
+        self._before = read_json(work / "dedup" / "counts.json")["before"]
+        self._names: dict[int, str] = {}
+        self.outcome = np.load(work / "settled" / "outcome.npy", mmap_mode="r")
+
+    def name(self, places: np.ndarray) -> None:
+        """Learn what the documents are called that stand for those at the places."""
+        copies = places[np.isin(self.outcome[places], (EXACT, NEAR))]
+        stand = np.unique(self._keeper[copies])
+        self._names = {
+            at: f"{origin.id} ({origin.file}, line {origin.line})"
+            for at, origin, _ in _documents(self._work, stand[stand >= 0], texts=False)
+        }
+
+    def reason(self, at: int) -> str | None:
+        """Say why a document was dropped; None: it was not."""
+        what, stands = int(self.outcome[at]), int(self._keeper[at])
+        if what == 0:
+            return None
+        if what == OVER_QUOTA:
+            return "max_tokens of its source reached"
+        name = self._names[stands] if stands >= 0 else _earlier_name(self._plan, stands + self._before)
+        return f"{'exact' if what == EXACT else 'near'} duplicate of {name}"
+
+
+def _earlier_name(plan: Plan, number: int) -> str:
+    """Name a document of an earlier build by its dataset and its key there."""
+    for path in plan.recipe.against:
+        count = len(np.load(Path(path) / "signatures" / "hashes.npy", mmap_mode="r"))
+        if number < count:
+            return f"{Path(path).resolve().name}:{number:012d}"
+        number -= count
+    raise BuildError(f"no earlier document {number}: a fault of the builder")
