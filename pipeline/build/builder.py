@@ -24,6 +24,7 @@ from .engine import Engine, open_engine
 from .filtering import check_errors, filter_unit, prepare_filter
 from .finishing import gather_counts, keep_signatures, make_manifest, result_files, write_run
 from .hashing import cut_inputs, hash_input, hash_path
+from .interrupts import heed_interrupts
 from .parts import (
     DONE,
     PARTS,
@@ -202,7 +203,8 @@ class _Stages:
 
     def timed(self, name: str, action: Callable[[], Any]) -> Any:
         started, before = time.perf_counter(), self.seconds.get("start", 0.0)
-        result = action()
+        with heed_interrupts():
+            result = action()
         self.seconds[name] = time.perf_counter() - started - (self.seconds.get("start", 0.0) - before)
         return result
 

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from ..errors import BuildError, ConfigError, did_you_mean
+from .interrupts import heed_interrupts
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -87,7 +88,8 @@ class SerialEngine:
 
     def __init__(self, prepare: Callable[[], object] | None = None) -> None:
         if prepare is not None:
-            prepare()
+            with heed_interrupts():
+                prepare()
 
     def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
         for index, unit in enumerate(units):
@@ -118,7 +120,8 @@ class ProcessEngine:
         self._context: context.BaseContext = get_context(start_method)
         self._prepare = prepare
         if start_method == "fork" and prepare is not None:
-            prepare()  # workers find it done in their copy of this process
+            with heed_interrupts():
+                prepare()  # workers find it done in their copy of this process
         self._workers = [self._start() for _ in range(workers)]
 
     def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:

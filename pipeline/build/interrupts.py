@@ -1,0 +1,44 @@
+"""An interrupt that a library swallows is raised again: Ctrl-C ends a build, whenever it comes."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def heed_interrupts() -> Iterator[None]:
+    """Raise at the end of the block what a signal's handler raised inside, had it no effect there.
+
+    Compiled modules pass over every exception in parts of their start-up (``numpy.random`` does), and then a build
+    would go on as if nobody had asked it to stop.
+    """
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    raised: list[BaseException] = []
+
+    def heed(number: int, frame: FrameType | None) -> None:
+        handler = handlers[signal.Signals(number)]
+        assert callable(handler)
+        try:
+            handler(number, frame)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    mine = [number for number, handler in handlers.items() if callable(handler)]
+    if threading.current_thread() is not threading.main_thread():
+        mine = []  # no other may set handlers, and none is interrupted
+    for number in mine:
+        signal.signal(number, heed)
+    try:
+        yield
+    finally:
+        for number in mine:
+            signal.signal(number, handlers[number])
+    if raised:
+        raise raised[0]

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+
+import pytest
+
+from pipeline.build.interrupts import heed_interrupts
+
+
+def test_an_interrupt_that_the_block_swallowed_is_raised_at_its_end() -> None:
+    reached = []
+
+    def swallow() -> None:
+        with heed_interrupts():
+            with suppress(BaseException):
+                signal.raise_signal(signal.SIGINT)
+            reached.append("the end")
+
+    with pytest.raises(KeyboardInterrupt):
+        swallow()
+    assert reached
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_ends_the_block_at_once_and_blocks_may_be_nested() -> None:
+    def work() -> None:
+        with heed_interrupts():
+            with heed_interrupts():
+                signal.raise_signal(signal.SIGINT)
+            pytest.fail("it went on")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+
+
+def test_a_handler_that_only_takes_note_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+
+    before: Callable[..., object] | int | None = signal.signal(signal.SIGTERM, note)
+    try:
+        with heed_interrupts():
+            signal.raise_signal(signal.SIGTERM)
+        assert noted == [signal.SIGTERM]
+        assert signal.getsignal(signal.SIGTERM) is note
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_another_thread_may_build() -> None:
+    done = []
+
+    def work() -> None:
+        with heed_interrupts():
+            done.append(True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done
