@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import resource
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,8 +21,9 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from pipeline.build.dedup import Duplicates, find_duplicates, verified_edges  # noqa: E402
+from pipeline.build.deduping import Job, find_duplicates  # noqa: E402
 from pipeline.build.minhash import MinHasher, permutations, shingles, text_hashes  # noqa: E402
+from pipeline.build.rows import Piece  # noqa: E402
 from pipeline.text.documents import Document, find_inputs, read_documents  # noqa: E402
 
 
@@ -43,7 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
     hashed = time.process_time()
     signatures = hasher.signatures(texts)
     signed = time.process_time()
-    duplicates = find_duplicates(hashes, signatures, threshold=options.threshold)
+    folder = tempfile.TemporaryDirectory()
+    roots, exact = find(Path(folder.name), hashes, signatures, options.threshold)
     ended = time.process_time()
 
     count, megabytes = len(texts), sum(len(text.encode("utf-8", "surrogatepass")) for text in texts) / 1e6
@@ -55,14 +58,25 @@ def main(arguments: list[str] | None = None) -> int:
     print(
         f"{peak_megabytes() - before:10,.0f}  MB more at the peak than before, signatures {signatures.nbytes / 1e6:,.0f}"
     )
-    kinds = np.bincount(duplicates.kind, minlength=3)
-    print(f"{kinds[0]:10,d}  documents stay; {kinds[1]:,d} exact and {kinds[2]:,d} near duplicates go")
+    stay, equal = np.count_nonzero(roots == np.arange(count)), np.count_nonzero(exact == roots)
+    print(f"{stay:10,d}  documents stay; {equal - stay:,d} exact and {count - equal:,d} near duplicates go")
     print_peer(texts[: options.sample], hasher)
     if options.truth:
         ids = [document.id for document in found]
-        print_recall(options.truth, ids, duplicates)
-        print_precision(texts, signatures, hashes, hasher, options.threshold)
+        print_recall(options.truth, ids, roots)
+        print_precision(texts, Path(folder.name))
+    folder.cleanup()
     return 0
+
+
+def find(folder: Path, hashes: np.ndarray, signatures: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    """Run the stage on arrays in this process; return each document's cluster and the first document equal to it."""
+    hashes.tofile(folder / "hashes")
+    signatures.tofile(folder / "signatures")
+    count, width = signatures.shape
+    first, second = (Piece(str(folder / name), 0, count) for name in ("hashes", "signatures"))
+    Job((first,), (second,), num_perm=width, bands=width // 8, rows=8, threshold=threshold).write(folder)
+    return find_duplicates(folder, lambda name, function, units: map(function, units))
 
 
 def print_peer(texts: Sequence[str], hasher: MinHasher) -> None:
@@ -70,7 +84,8 @@ def print_peer(texts: Sequence[str], hasher: MinHasher) -> None:
     from datasketch import MinHash, MinHashLSH
 
     started = time.process_time()
-    find_duplicates(text_hashes(texts), hasher.signatures(texts))
+    with tempfile.TemporaryDirectory() as folder:
+        find(Path(folder), text_hashes(texts), hasher.signatures(texts), 0.8)
     ours = time.process_time() - started
     started = time.process_time()
     drawn = permutations(
@@ -86,7 +101,7 @@ def print_peer(texts: Sequence[str], hasher: MinHasher) -> None:
     print(f"{theirs / ours:10.1f}  x datasketch's MinHash and MinHashLSH on {len(texts):,d} documents")
 
 
-def print_recall(path: Path, ids: Sequence[str], duplicates: Duplicates) -> None:
+def print_recall(path: Path, ids: Sequence[str], roots: np.ndarray) -> None:
     import orjson
     import zstandard
 
@@ -96,20 +111,14 @@ def print_recall(path: Path, ids: Sequence[str], duplicates: Duplicates) -> None
     for least in (0.8, 0.85, 0.9):
         true = [(places[p["a"]], places[p["b"]]) for p in pairs if p["jaccard"] >= least]
         a, b = np.array(true, np.int64).reshape(-1, 2).T
-        together = np.count_nonzero(duplicates.keeper[a] == duplicates.keeper[b])
+        together = np.count_nonzero(roots[a] == roots[b])
         print(f"{together / max(1, len(a)):10.2%}  of {len(a):,d} pairs with a similarity >= {least} in one cluster")
 
 
-def print_precision(
-    texts: Sequence[str], signatures: np.ndarray, hashes: np.ndarray, hasher: MinHasher, threshold: float
-) -> None:
-    unique = np.sort(np.unique(hashes, axis=0, return_index=True)[1]).astype(np.int64)
-    edges = {
-        edge
-        for band in range(hasher.bands)
-        for leaders, members in verified_edges(signatures, unique, band, hasher.rows, threshold)
-        for edge in zip(leaders.tolist(), members.tolist(), strict=True)
-    }
+def print_precision(texts: Sequence[str], folder: Path) -> None:
+    """Print how similar the pairs of the verified edges are, each counted once; list 0 are the exact duplicates."""
+    lists = [np.load(path) for path in sorted((folder / "edges").iterdir()) if not path.name.startswith("00-")]
+    edges = set(map(tuple, np.concatenate(lists).tolist()))
     true = np.array([jaccard(texts[a], texts[b]) for a, b in sorted(edges)])
     if len(true):
         print(f"{np.mean(true >= 0.8):10.2%}  of {len(true):,d} verified edges have a similarity >= 0.8")

@@ -11,7 +11,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.build.minhash import EMPTY, MinHasher, _word_table, permutations, text_hashes
+from pipeline.build.kernels import count_shared
+from pipeline.build.minhash import EMPTY, MinHasher, _word_table, permutations, shingle_sets, text_hashes
 from pipeline.errors import ConfigError
 
 MASK = (1 << 64) - 1
@@ -23,7 +24,7 @@ def mix64(x: int) -> int:
     return x ^ (x >> 31)
 
 
-def shingle_hashes(text: str, ngram: int) -> list[int]:
+def long_hashes(text: str, ngram: int) -> list[int]:
     """The definition, word by word."""
     words = re.findall(r"\w+", text.lower())
     hashes = []
@@ -37,8 +38,12 @@ def shingle_hashes(text: str, ngram: int) -> list[int]:
         s = 0
         for h in hashes[k : k + ngram]:
             s = mix64((s * 0x9E3779B97F4A7C15 + h) & MASK)
-        found.append(s >> 32)
+        found.append(s)
     return found
+
+
+def shingle_hashes(text: str, ngram: int) -> list[int]:
+    return [value >> 32 for value in long_hashes(text, ngram)]
 
 
 def reference(text: str, ngram: int = 5, values: int = 112, seed: int = 1) -> list[int]:
@@ -88,6 +93,16 @@ def test_permutations_are_datasketchs() -> None:
     from datasketch import MinHash
 
     assert (permutations(112, 7) == MinHash(num_perm=112, seed=7).permutations).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(texts=st.lists(st.text(st.sampled_from("ab .ß"), max_size=60), max_size=5), ngram=st.integers(1, 6))
+def test_sets_of_shingles_equal_the_definition_and_are_intersected(texts: list[str], ngram: int) -> None:
+    found = list(shingle_sets(texts, ngram))
+    sets = [set(long_hashes(text, ngram)) for text in texts]
+    assert [values.tolist() for values in found] == [sorted(values) for values in sets]
+    for one, a in zip(found, sets, strict=True):
+        assert [count_shared(one, other) for other in found] == [len(a & b) for b in sets]
 
 
 def test_texts_without_words_have_empty_signatures() -> None:

@@ -7,7 +7,8 @@ filtering.py    the filter unit: read, normalise, measure, judge, hash
 parts.py        what it leaves on disk, part by part
 rules.py rule_files.py measures.py      measures + limits -> verdicts
 passages.py repeats.py     lines and paragraphs that stood before -> cut
-minhash.py dedup.py deduping.py exactly.py earlier.py decontaminate.py    signatures -> verified duplicates
+minhash.py bands.py dedup.py exactly.py clusters.py    signatures -> keys -> verified edges -> clusters
+deduping.py earlier.py rows.py    the stage that runs these on files; decontaminate.py, n-grams of evaluation sets
 tokenizing.py   the tokenize unit
 settling.py     training, validation, quotas
 writing.py      token counts -> layout -> shards

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import BuildError
 from ..shards.manifest import MANIFEST_NAME, Manifest, ShardInfo, Split
-from .deduping import dedup
+from .deduping import dedup, prepare_dedup
 from .definitions import definitions_of
 from .engine import Engine, open_engine
 from .filtering import check_errors, filter_unit, prepare_filter
@@ -289,8 +289,10 @@ class _Stages:
     def dedup(self) -> None:
         """Find duplicates over the whole input."""
         if not (self.work / "dedup").exists():
-            with self.progress.bar("dedup", 1):
-                dedup(self.work, self.recipe)
+            dedup(self.work, self.recipe, self._dedup_units)
+
+    def _dedup_units(self, name: str, function: Callable[[Any], Any], units: Sequence[Any]) -> Iterable[Any]:
+        return self.each(name, function, units, prepare_dedup)
 
     def tokenizer(self) -> None:
         """Train the tokenizer where one is to be trained."""

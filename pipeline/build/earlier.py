@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from ..atomic import write_json
 from ..errors import ConfigError
-from .parts import read_json
+from .parts import part_rows, read_json
 from .recipe import Recipe
+from .rows import write_npy
 from .work import result_directory
 
 FOLDER = "signatures"
-_CHUNK = 1 << 16  # documents copied at a time
 
 
 def scheme_of(recipe: Recipe) -> dict[str, Any]:
@@ -25,25 +25,22 @@ def scheme_of(recipe: Recipe) -> dict[str, Any]:
     return fields | {"num_perm": recipe.permutations, "version": 1}
 
 
-def save_signatures(work: Path, output: Path, recipe: Recipe, before: int, stays: NDArray[np.bool_]) -> None:
+def save_signatures(work: Path, output: Path, recipe: Recipe, stays: NDArray[np.bool_]) -> None:
     """Keep hash and signature of every document that stays, about 460 bytes each, in ``OUTPUT/signatures``.
 
-    ``before``: documents of earlier builds, which come first in the work directory's arrays; ``stays``: bool, of ours.
-    Document k of these files has the key k in the shards.
+    ``stays``: bool, of the documents that passed the filters. Document k of these files has the key k in the shards.
     """
     if (output / FOLDER).exists():
         return
-    width = recipe.permutations
-    rows = np.flatnonzero(stays)
+    count = int(np.count_nonzero(stays))
+    kinds: list[tuple[str, int, DTypeLike]] = [("hashes", 16, np.uint8), ("signatures", recipe.permutations, np.uint32)]
     with result_directory(output / FOLDER) as directory:
-        np.save(directory / "hashes.npy", np.load(work / "dedup" / "hashes.npy", mmap_mode="r")[rows])
-        shape = (len(rows), width)
-        kept = np.lib.format.open_memmap(directory / "signatures.npy", mode="w+", dtype=np.uint32, shape=shape)
-        if len(rows):
-            every = np.memmap(work / "signatures.bin", np.uint32, "r").reshape(-1, width)
-            for begin in range(0, len(rows), _CHUNK):
-                kept[begin : begin + _CHUNK] = every[before + rows[begin : begin + _CHUNK]]
-        kept.flush()
+        for name, width, dtype in kinds:
+            rows = part_rows(work, name, width, dtype)
+            bounds = itertools.pairwise(rows.starts.tolist())
+            chosen = (rows.read(part)[stays[first:last]] for part, (first, last) in enumerate(bounds))
+            with open(directory / f"{name}.npy", "wb") as file:
+                write_npy(file, (count, width), dtype, chosen)
         write_json(directory / "scheme.json", scheme_of(recipe))
 
 
@@ -68,14 +65,3 @@ def earlier_folders(recipe: Recipe) -> list[Path]:
                 )
         folders.append(folder)
     return folders
-
-
-def copy_rows(sources: Sequence[Path], target: Any) -> int:
-    """Append the rows of npy files to an open binary file, some at a time; return how many there were."""
-    rows = 0
-    for source in sources:
-        array = np.load(source, mmap_mode="r")
-        for begin in range(0, len(array), _CHUNK):
-            np.ascontiguousarray(array[begin : begin + _CHUNK]).tofile(target)
-        rows += len(array)
-    return rows

@@ -104,7 +104,7 @@ def _inputs(work: Path, plan: Plan) -> list[dict[str, Any]]:
 def keep_signatures(work: Path, output: Path, plan: Plan) -> None:
     """Carry over signatures for later builds."""
     stays = np.load(work / "settled" / "outcome.npy") == 0
-    save_signatures(work, output, plan.recipe, read_json(work / "dedup" / "counts.json")["before"], stays)
+    save_signatures(work, output, plan.recipe, stays)
 
 
 def write_run(work: Path, output: Path, manifest: Manifest, seconds: dict[str, float], facts: dict[str, Any]) -> None:

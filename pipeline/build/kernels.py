@@ -1,5 +1,5 @@
-"""The compiled loops of dedup: shingles -> signatures, union-find, passages. The plain definitions stand in minhash.py,
-dedup.py and passages.py.
+"""The compiled loops of dedup: shingles -> signatures -> keys, passages, union-find. The plain definitions stand in
+minhash.py, dedup.py and passages.py.
 
 Importing this module compiles nothing where numba's cache can be written; import it before forking.
 """
@@ -37,14 +37,22 @@ def _add(shingle: Any, a: Any, b: Any, signature: Any) -> None:
         signature[k] = min(signature[k], np.uint32(a[k] * h + b[k]))
 
 
+@compiled("uint64(uint64[::1], int64, int64)")
+def _joined(recent: Any, first: Any, count: Any) -> Any:
+    """Return the shingle of ``count`` words, whose hashes lie in a ring from ``first`` on."""
+    s = np.uint64(0)
+    for k in range(count):
+        s = _mix64(s * np.uint64(0x9E3779B97F4A7C15) + recent[(first + k) % len(recent)])
+    return s
+
+
 @compiled(
-    "void(Array(uint32, 1, 'C', readonly=True), int64[::1], Array(bool_, 1, 'C'), int64, uint32[::1], uint32[::1],"
-    " uint32[:, ::1])"
+    "void(Array(uint32, 1, 'C', readonly=True), int64[::1], Array(bool_, 1, 'C'), int64, uint64[::1], int64[::1])"
 )
-def sign(points: Any, ends: Any, words: Any, ngram: Any, a: Any, b: Any, out: Any) -> None:
-    """Write the signature of each text, whose code points end at ``ends``, to its row of ``out``."""
+def shingle(points: Any, ends: Any, words: Any, ngram: Any, out: Any, stops: Any) -> None:
+    """Write the 64-bit shingles of all texts to ``out``, one after the other, and where those of each text end."""
     recent = np.zeros(ngram, np.uint64)
-    begin = 0
+    begin = written = 0
     for text in range(len(ends)):
         end = ends[text]
         count = 0
@@ -60,16 +68,29 @@ def sign(points: Any, ends: Any, words: Any, ngram: Any, a: Any, b: Any, out: An
             recent[count % ngram] = _mix64(h)
             count += 1
             if count >= ngram:
-                s = np.uint64(0)
-                for k in range(ngram):
-                    s = _mix64(s * np.uint64(0x9E3779B97F4A7C15) + recent[(count + k) % ngram])
-                _add(s, a, b, out[text])
+                out[written] = _joined(recent, count, ngram)
+                written += 1
         if 0 < count < ngram:
-            s = np.uint64(0)
-            for k in range(count):
-                s = _mix64(s * np.uint64(0x9E3779B97F4A7C15) + recent[k])
-            _add(s, a, b, out[text])
+            out[written] = _joined(recent, 0, count)
+            written += 1
+        stops[text] = written
         begin = end
+
+
+@compiled(
+    "void(Array(uint32, 1, 'C', readonly=True), int64[::1], Array(bool_, 1, 'C'), int64, uint32[::1], uint32[::1],"
+    " uint32[:, ::1])"
+)
+def sign(points: Any, ends: Any, words: Any, ngram: Any, a: Any, b: Any, out: Any) -> None:
+    """Write the signature of each text, whose code points end at ``ends``, to its row of ``out``."""
+    shingles = np.empty(len(points) // 2 + len(ends), np.uint64)  # a word takes two places but for a text's last
+    stops = np.empty(len(ends), np.int64)
+    shingle(points, ends, words, ngram, shingles, stops)
+    begin = 0
+    for text in range(len(ends)):
+        for k in range(begin, stops[text]):
+            _add(shingles[k], a, b, out[text])
+        begin = stops[text]
 
 
 @compiled(
@@ -112,11 +133,48 @@ def split(points: Any, ends: Any, spaces: Any, paragraphs: Any, shortest: Any, h
     return found
 
 
-@compiled("void(int64[::1], int64[::1], int64[::1])")
-def unite(parents: Any, a: Any, b: Any) -> None:
-    """Join the trees of each pair in a forest; the smaller root stays root."""
+@compiled("int64(Array(uint64, 1, 'C', readonly=True), Array(uint64, 1, 'C', readonly=True))")
+def count_shared(a: Any, b: Any) -> Any:
+    """Return how many values two increasing arrays share."""
+    i = j = shared = 0
+    while i < len(a) and j < len(b):
+        shared += a[i] == b[j]
+        step = a[i] <= b[j]
+        j += a[i] >= b[j]
+        i += step
+    return shared
+
+
+@compiled("void(Array(uint32, 2, 'C', readonly=True), int64, uint64[:, ::1], bool_[:, ::1])")
+def band_keys(signatures: Any, rows: Any, keys: Any, without: Any) -> None:
+    """Write the key of each band of each signature, and whether the band is one of no shingles, ``[bands, n]``."""
+    for document in range(len(signatures)):
+        for band in range(len(keys)):
+            key = np.uint64(0)
+            empty = True
+            for k in range(band * rows, (band + 1) * rows):
+                value = signatures[document, k]
+                key = _mix64(key * np.uint64(0x9E3779B97F4A7C15) + np.uint64(value) + np.uint64(1))
+                empty = empty and value == np.uint32(0xFFFFFFFF)
+            keys[band, document] = key
+            without[band, document] = empty
+
+
+@compiled("void(Array(uint32, 2, 'C', readonly=True), int64[::1], int64[::1], int64[::1])")
+def agreeing(signatures: Any, a: Any, b: Any, counts: Any) -> None:
+    """Count the equal values of each pair of signatures."""
     for k in range(len(a)):
-        x, y = a[k], b[k]
+        count = 0
+        for j in range(signatures.shape[1]):
+            count += signatures[a[k], j] == signatures[b[k], j]
+        counts[k] = count
+
+
+@compiled("void(uint32[::1], Array(uint32, 2, 'C', readonly=True))")
+def unite(parents: Any, edges: Any) -> None:
+    """Join the trees of each pair in a forest; the smaller root stays root."""
+    for k in range(len(edges)):
+        x, y = edges[k, 0], edges[k, 1]
         while parents[x] != x:
             parents[x] = parents[parents[x]]
             x = parents[x]
@@ -129,10 +187,26 @@ def unite(parents: Any, a: Any, b: Any) -> None:
             parents[x] = y
 
 
-@compiled("int64[::1](int64[::1])")
-def find_roots(parents: Any) -> Any:
-    """Return the root of every node. A parent is never larger than its child, so one pass in order meets roots first."""
-    roots = np.empty_like(parents)
+@compiled("void(uint32[::1])")
+def flatten(parents: Any) -> None:
+    """Make every parent a root. None is larger than its child, so that one pass in order meets roots first."""
     for k in range(len(parents)):
-        roots[k] = k if parents[k] == k else roots[parents[k]]
-    return roots
+        parents[k] = parents[parents[k]]
+
+
+@compiled("void(uint32[::1], uint32[::1])")
+def count_members(roots: Any, counts: Any) -> None:
+    """Count the members of each root."""
+    for k in range(len(roots)):
+        counts[roots[k]] += np.uint32(1)
+
+
+@compiled("void(uint32[::1], int64, int64[::1], uint32[::1], uint32[::1])")
+def longest_members(roots: Any, begin: Any, lengths: Any, best: Any, best_lengths: Any) -> None:
+    """Note at each root its longest member so far, the first of several: ``lengths`` are those of members from ``begin``."""
+    for k in range(len(lengths)):
+        root = roots[begin + k]
+        length = np.uint32(min(lengths[k], 0xFFFFFFFF))
+        if root == begin + k or length > best_lengths[root]:
+            best[root] = begin + k
+            best_lengths[root] = length

@@ -5,7 +5,7 @@ has one shingle, all of them, and one without words has none. A shingle's hash i
 datasketch 2's scheme ``affine32``: a bijective mix (MurmurHash3's finaliser), then ``a * h + b`` modulo 2**32 with odd a.
 
     word        h = 0xCBF29CE484222325; for each code point c: h = (h ^ c) * 0x100000001B3 (FNV-1a); h = mix64(h)
-    shingle     s = 0; for each word: s = mix64(s * 0x9E3779B97F4A7C15 + h); its hash is s >> 32
+    shingle     s = 0; for each word: s = mix64(s * 0x9E3779B97F4A7C15 + h); its hash here is s >> 32
     mix64       the finaliser of SplitMix64
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -81,6 +82,21 @@ class MinHasher:
     def warm_up(self) -> None:
         """Compile, or load from the cache, before workers are forked."""
         self.signatures(["to compile"])
+
+
+def shingle_sets(texts: Sequence[str], ngram: int = 5) -> Iterator[NDArray[np.uint64]]:
+    """Yield the distinct shingles of each text, as increasing hashes of 64 bits.
+
+    >>> [len(found) for found in shingle_sets(["a rose is a rose is a rose", "", "one"], ngram=3)]
+    [3, 0, 1]
+    """
+    from .kernels import shingle
+
+    points, ends = code_points([text.lower() for text in texts])
+    found, stops = np.empty(len(points) // 2 + len(texts), np.uint64), np.empty(len(texts), np.int64)
+    shingle(points, ends, _word_table(), ngram, found, stops)
+    for begin, end in itertools.pairwise([0, *stops.tolist()]):
+        yield np.unique(found[begin:end])
 
 
 def signature_values(bands: int, rows: int, num_perm: int | None) -> int:

@@ -26,13 +26,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from ..atomic import write_json
 from ..text.records import made_id
 from .minhash import MinHasher, text_hashes
 from .passages import Passages
 from .plan import Plan, load_plan
+from .rows import Piece, Rows
 
 DONE = "done.json"
 PARTS = "parts.json"
@@ -197,6 +198,14 @@ def part_slice(work: Path, part: int) -> slice:
     """Return where a part's documents stand among those of all parts."""
     starts = np.load(work / "dedup" / "starts.npy", mmap_mode="r")
     return slice(int(starts[part]), int(starts[part + 1]))
+
+
+def part_rows(work: Path, name: str, width: int, dtype: DTypeLike) -> Rows:
+    """Return the rows of one kind (hashes, signatures) of all documents that passed the filters, a piece for each part."""
+    folders = [part_path(work, part) for part in range(len(all_parts(work)))]
+    counts = [(folder / "hashes.bin").stat().st_size // 16 for folder in folders]
+    pieces = [Piece(str(folder / f"{name}.bin"), 0, count) for folder, count in zip(folders, counts, strict=True)]
+    return Rows(pieces, width, dtype)
 
 
 def read_columns(work: Path, part: int, *names: str) -> Iterator[Any]:
