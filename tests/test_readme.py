@@ -49,6 +49,8 @@ def test_every_other_block_runs_as_it_stands(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     python = "import os\n"
     for kind, block in BLOCKS[1:]:
+        if "import jax" in block:  # tests/test_jax.py
+            continue
         if kind == "sh":
             block = block.replace("scripts/", f"{ROOT}/scripts/")
             done = subprocess.run(["bash", "-ec", block], cwd=tmp_path, env=environment, capture_output=True, text=True)
