@@ -8,7 +8,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from filters.compiling import compiled
+from pipeline.compiling import compiled
 
 WIDTH = 16  # of a row, zeros behind a shorter one; a constant, so that a row is added by one or two instructions
 

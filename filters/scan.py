@@ -19,9 +19,9 @@ import numpy as np
 
 from filters import SCANNED
 from filters.characters import KINDS, TERMINAL_BIT, kind_table
-from filters.compiling import compiled
 from filters.lines import SHORT_LINE
 from filters.wording import stop_word_spellings
+from pipeline.compiling import compiled
 
 _SPACE, _LETTER, _NUMBER, _EXTENDER, _POINT, _JOINER, _APOSTROPHE, _COMMA = range(8)  # places in KINDS
 _IDEOGRAPH, _SYLLABIC, _LEADING, _STACKER, _KILLER, _MARK = range(8, len(KINDS))

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.errors import CorruptShardError
 from pipeline.stream.data import PlainShard
 from pipeline.stream.order import ShardOrder
-from pipeline.stream.windows import ShardPool, TokenStream
+from pipeline.stream.pool import ShardPool
+from pipeline.stream.windows import TokenStream
 from tests.oracle import Oracle
 
 
@@ -77,6 +79,72 @@ def test_any_range_reads_the_defined_tokens_and_document_ends(
     some = stream.documents(start, min(count, 20))
     later = [d for e in range((start + 20) // stream.documents_per_epoch + 1) for d in oracle.documents(e)]
     assert [d.tolist() for d in some] == later[start : start + min(count, 20)]
+    stream.close()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    sizes=st.lists(st.lists(st.integers(0, 9), max_size=30), min_size=1, max_size=7).filter(
+        lambda s: sum(map(sum, s)) > 0
+    ),
+    window=st.integers(1, 8),
+    seed=st.none() | st.integers(0, 9),
+    limit=st.integers(1, 8),
+    width=st.integers(1, 25),
+    batches=st.lists(st.lists(st.integers(0, 10**6), min_size=1, max_size=6), min_size=1, max_size=4),
+    epoch=st.integers(0, 2),
+)
+def test_rows_filled_at_once_are_those_read_one_by_one(
+    sizes: list[list[int]],
+    window: int,
+    seed: int | None,
+    limit: int,
+    width: int,
+    batches: list[list[int]],
+    epoch: int,
+) -> None:
+    shards = numbered(sizes)
+    stream, _ = stream_over(shards, window, seed, limit=limit, lanes=2)
+    plain, _ = stream_over(shards, window, seed, limit=limit)
+    hints = np.array([0, 10**9])  # whatever a hint says, it is only where to look first
+    for places in batches * 2:
+        tokens = np.array(places) % stream.tokens_per_epoch
+        out = np.zeros((len(tokens), width), "<u2")
+        ends = stream.rows(epoch, tokens, np.arange(len(tokens)) % 2, hints, out, with_ends=True)
+        for row, token, found in zip(out, tokens.tolist(), ends, strict=True):
+            expected, expected_ends = np.zeros(width, "<u2"), []
+            plain.read(epoch * plain.tokens_per_epoch + token, expected, expected_ends)
+            assert row.tolist() == expected.tolist()
+            assert found.tolist() == np.concatenate(expected_ends).tolist()
+    stream.close()
+    plain.close()
+
+
+def test_rows_of_loaded_windows_need_no_reading_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, _ = stream_over(numbered([[7] * 50] * 8), window=4, seed=1, lanes=3)
+    tokens, lanes, hints = np.array([0, 100, 1500]), np.arange(3), np.zeros(3, np.int64)
+    out = np.zeros((3, 40), "<u2")
+    stream.rows(0, tokens, lanes, hints, out)
+    monkeypatch.setattr(TokenStream, "read", None)
+    for step in range(1, 25):
+        stream.rows(0, tokens + 40 * step, lanes, hints, out)
+    assert stream.bytes_read == 25 * out.nbytes
+    stream.close()
+
+
+def test_a_shard_that_shrinks_while_it_is_open_is_an_error_not_a_read_past_its_end() -> None:
+    stream, shelf = stream_over(numbered([[5] * 4, [5] * 4]), window=1, seed=None, limit=1)
+
+    def read(token: int) -> None:
+        stream.rows(0, np.array([token]), np.array([0]), np.zeros(1, np.int64), np.zeros((1, 5), "<u2"))
+
+    read(0)
+    read(20)  # closes the first shard
+    shelf.shards[0].tokens = shelf.shards[0].tokens[:13]
+    read(0)
+    read(5)
+    with pytest.raises(CorruptShardError, match=r"\[0\] hold 3 of 5 tokens"):
+        read(10)
     stream.close()
 
 

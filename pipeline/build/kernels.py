@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from filters.compiling import compiled
+from ..compiling import compiled
 
 
 @compiled("uint64(uint64)")

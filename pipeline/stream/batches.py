@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
+from .kernels import widen
 from .sequences import DocumentSequences, PackedSequences
 
 IGNORE = -100  # what torch's cross_entropy ignores by default
 Batch = dict[str, Any]
+_WIDENED = (np.dtype("<u2"), np.dtype("<u4"))
 _NOWHERE = np.zeros(0, np.int64)
 
 
@@ -46,8 +48,7 @@ class PackCollator:
         at: list[NDArray[np.int64]] = []
         short = [(row, 0) for row in range(len(numbers), size)]
         for rows in core.rows(numbers):
-            ids[rows.at] = rows.tokens[:, :length]
-            labels[rows.at] = rows.tokens[:, lag : lag + length]
+            spread(rows.tokens, lag, ids[rows.at], labels[rows.at])
             ends += rows.ends
             if rows.ends:
                 at.append(np.concatenate(rows.ends) - rows.offset)
@@ -83,6 +84,16 @@ class PackCollator:
         places = at[:, None] - back
         flat = rows[:, None] * self.seq_len + places
         return flat[(places >= 0) & (places < self.seq_len)]
+
+
+def spread(tokens: NDArray[Any], lag: int, ids: NDArray[Any], labels: NDArray[Any]) -> None:
+    """Copy rows of tokens to rows of ids, and from token ``lag`` on to labels, in the width that those have."""
+    if tokens.dtype in _WIDENED and ids.dtype == np.int64 and tokens.strides[1] == tokens.itemsize:
+        widen(tokens, lag, ids, labels)
+        return
+    length = ids.shape[1]
+    ids[...] = tokens[:, :length]
+    labels[...] = tokens[:, lag : lag + length]
 
 
 def _begun(

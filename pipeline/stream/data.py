@@ -19,7 +19,7 @@ from ..shards.manifest import MANIFEST_NAME, ShardInfo
 from ..shards.reader import Index
 from ..shards.remote import Access, is_remote
 from ..shards.store import Store
-from .windows import OpenShard, Tokens
+from .window_index import OpenShard, Tokens
 
 INDEX_THREADS = 16  # reading an index over the network is waiting
 

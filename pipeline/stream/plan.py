@@ -16,10 +16,11 @@ from .bucketing import BucketedDocuments
 from .data import Data
 from .mixing import MixedData, MixedSequences, Mixture, Schedule
 from .order import LIVE_DOCUMENTS, ShardOrder, default_lanes, default_window
+from .pool import ShardPool
 from .sampling import SampledSequences, ScatteredTokens
 from .sequences import DocumentSequences, PackedSequences
 from .shifting import DrawnShifts, divisors_below
-from .windows import ShardPool, TokenStream
+from .windows import TokenStream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .order import Sequences, ShardOrder, derive_key, mix64
+from .pool import ShardPool
 from .sequences import Rows
-from .windows import ShardPool, TokenStream
+from .windows import TokenStream
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 

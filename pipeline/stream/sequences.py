@@ -8,7 +8,7 @@ matters: what it caches can be made again from the number alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from .order import Sequences
 from .windows import TokenStream
 
-# Rows that a lane reads at once: enough to amortise the cost of a read, few enough for all lanes to fit the cache.
-READ_AHEAD = 32
-READ_AHEAD_TOKENS = 1 << 17
+READ_AHEAD = 32  # rows that a lane of a mix reads at once
+_PLACES_AHEAD = 2048  # sequences whose places are found in one array operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,16 @@ class Rows:
     ends: list[NDArray[np.int64]]
     offset: int
     available: list[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where global sequences ``numbers`` begin: ``tokens`` of their ``epoch``, and the lanes that read them (int64)."""
+
+    epoch: int
+    numbers: range
+    tokens: NDArray[np.int64]
+    lanes: NDArray[np.int64]
 
 
 class Core(Protocol):
@@ -83,8 +92,9 @@ class PackedSequences:
         self.total = None if epochs is None else epochs * stream.tokens_per_epoch
         self.length = None if epochs is None else self.order.first(epochs)
         self._boundaries = boundaries
-        self._rows_ahead = 1 if dense else 0
-        self._block = _Block(np.empty((0, 0), stream.dtype), -1, 0, 0, 0, 1, np.empty((2, 0)))
+        self._tokens = np.empty((0, self.width), stream.dtype)
+        self._hints = np.zeros(lanes, np.int64)  # the document where each lane was last
+        self._places = _Places(0, range(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
     def first(self, epoch: int) -> int:
         return self.order.first(epoch)
@@ -98,110 +108,42 @@ class PackedSequences:
 
     def rows(self, numbers: range) -> Iterator[Rows]:
         """Yield the tokens of global sequences ``numbers``, a range with a positive step."""
-        if numbers:
-            yield from self._ahead_rows(numbers) if self._rows_ahead else self._single_rows(numbers)
-
-    def _single_rows(self, numbers: range) -> Iterator[Rows]:
-        tokens = np.empty((len(numbers), self.width), self.stream.dtype)
-        places = [self.order.locate(i)[1] for i in numbers]
-        ends = []
-        for row, n in zip(tokens, places, strict=True):
-            found: list[NDArray[np.int64]] | None = [] if self._boundaries else None
-            self.stream.read(n * self.stride, row, found)
-            ends += _joined(found)
-        yield Rows(slice(0, len(numbers)), tokens, ends, 0, self._available(places))
-
-    def _ahead_rows(self, numbers: range) -> Iterator[Rows]:
-        done, lanes, step = 0, self.order.lanes, numbers.step
+        done = 0
         while done < len(numbers):
-            epoch = self.order.epoch(numbers[done])
-            first = self.order.first(epoch)
-            row, lane = divmod(numbers[done] - first, lanes)
-            block = self._block
-            if not block.serves(epoch, row, lane % step, step):
-                block = self._next_block(epoch, row, lane % step, step)
-            index = lane // step
-            with_row = min(self.order.first(epoch + 1) - first - row * lanes, lanes)
-            count = min(len(numbers) - done, len(range(lane, with_row, step)))
-            for j in range(index, index + count):
-                if block.starts[j] is None:
-                    self._fill(block, j, row)
-            offset = (row - block.row) * self.stride
-            view = block.tokens[index : index + count, offset : offset + self.width]
-            ends = [block.ends[j][row - block.row] for j in range(index, index + count)] if self._boundaries else []
-            available = None
-            if self.total is not None:
-                available = self._available([block.starts[j] + row for j in range(index, index + count)])
-            yield Rows(slice(done, done + count), view, ends, offset, available)
+            places = self._places
+            at = places.numbers.index(numbers[done]) if numbers[done] in places.numbers else -1
+            if at < 0 or places.numbers.step != numbers.step:
+                places, at = self._locate(numbers[done:]), 0
+            count = min(len(numbers) - done, len(places.numbers) - at)
+            tokens, lanes = places.tokens[at : at + count], places.lanes[at : at + count]
+            if len(self._tokens) < count:
+                self._tokens = np.empty((count, self.width), self.stream.dtype)
+            out = self._tokens[:count]
+            ends = self.stream.rows(places.epoch, tokens, lanes, self._hints, out, with_ends=self._boundaries)
+            yield Rows(slice(done, done + count), out, ends, 0, self._available(places.epoch, tokens))
             done += count
 
-    def _next_block(self, epoch: int, row: int, lane: int, step: int) -> _Block:
-        """Begin a block of rows, twice as many as the last one had, up to a bound; lanes fill when they are asked for."""
-        share = -(-(self.order.first(epoch + 1) - self.order.first(epoch)) // self.order.lanes)
-        rows = max(1, min(self._rows_ahead, share - row))
-        self._rows_ahead = min(READ_AHEAD, max(1, READ_AHEAD_TOKENS // self.stride), 2 * self._rows_ahead)
-        shape = (len(range(lane, self.order.lanes, step)), (rows - 1) * self.stride + self.width)
-        old = self._block.tokens
-        tokens = old if old.shape == shape else np.empty(shape, old.dtype)
-        offsets = np.arange(rows) * self.stride
-        # Among integers, what is above x is what is not below x + 1.
-        self._block = _Block(tokens, epoch, row, rows, lane, step, np.stack([offsets, offsets + self.width]) + 1)
-        return self._block
+    def _locate(self, numbers: range) -> _Places:
+        """Find the places of global sequences ``numbers`` and of more behind them, as far as their epoch goes."""
+        epoch = self.order.epoch(numbers.start)
+        first, begin = self.order.first(epoch), epoch * self.stream.tokens_per_epoch
+        count = max(len(numbers), _PLACES_AHEAD)
+        inside = range(
+            numbers.start, min(numbers.start + count * numbers.step, self.order.first(epoch + 1)), numbers.step
+        )
+        rows, lanes = np.divmod(np.arange(inside.start - first, inside.stop - first, inside.step), self.order.lanes)
+        starts = [self.order.lane_start(epoch, lane) * self.stride - begin for lane in range(self.order.lanes)]
+        self._places = _Places(epoch, inside, np.array(starts)[lanes] + rows * self.stride, lanes)
+        return self._places
 
-    def _fill(self, block: _Block, j: int, row: int) -> None:
-        """Read the block's rows from ``row`` on of its lane ``j``."""
-        start = self.order.lane_start(block.epoch, block.lane + j * block.step)
-        skipped = (row - block.row) * self.stride
-        out = block.tokens[j, skipped:]
-        found: list[NDArray[np.int64]] | None = [] if self._boundaries else None
-        self.stream.read((start + row) * self.stride, out, found)
-        block.starts[j] = start
-        for ends in _joined(found):
-            ends = ends + skipped if skipped else ends
-            begins, stops = ends.searchsorted(block.cuts).tolist()
-            block.ends[j] = [ends[begin:stop] for begin, stop in zip(begins, stops, strict=True)]
-
-    def _available(self, places: list[int]) -> list[int] | None:
-        if self.total is None or max(places) * self.stride + self.width <= self.total:
+    def _available(self, epoch: int, tokens: NDArray[np.int64]) -> list[int] | None:
+        if self.total is None:
             return None
-        return [max(0, min(self.width, self.total - n * self.stride)) for n in places]
+        left = np.minimum(self.total - epoch * self.stream.tokens_per_epoch - tokens, self.width)
+        return left.clip(0).tolist() if int(left.min()) < self.width else None
 
     def close(self) -> None:
         self.stream.close()
-
-
-def _joined(found: list[NDArray[np.int64]] | None) -> list[NDArray[np.int64]]:
-    """Return the one list of document ends of a read, or none where nobody asked."""
-    if found is None:
-        return []
-    return found if len(found) == 1 else [np.concatenate(found)]
-
-
-@dataclass(slots=True)
-class _Block:
-    """Rows ``row`` to ``row + rows`` of every ``step``-th lane from ``lane``, cut at ``cuts`` (``[2, rows]``).
-
-    ``starts`` holds each lane's row 0 once it is filled, ``ends`` where documents end in each of its rows, counted from
-    the block's first token.
-    """
-
-    tokens: NDArray[Any]
-    epoch: int
-    row: int
-    rows: int
-    lane: int
-    step: int
-    cuts: NDArray[Any]
-    starts: list[Any] = field(init=False)
-    ends: list[list[NDArray[np.int64]]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.starts = [None] * len(self.tokens)
-        self.ends = [[]] * len(self.tokens)
-
-    def serves(self, epoch: int, row: int, lane: int, step: int) -> bool:
-        same = (self.epoch, self.lane, self.step) == (epoch, lane, step)
-        return same and self.row <= row < self.row + self.rows
 
 
 class DocumentSequences:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, CorruptShardError
 from .data import KeyedData, KeyedShard, PlainShard
 from .order import derive_key, mix64
-from .windows import Tokens
+from .window_index import Tokens
 
 
 def held_out(keys: Sequence[str], share: Fraction) -> NDArray[np.bool_]:

@@ -1,133 +1,35 @@
 """The endless shuffled token stream of one source, with random access.
 
-``TokenStream.read(start, out)`` copies any range of tokens, across document, window and epoch borders. What makes it
-fast: a window's documents are found by binary search in one array and copied as slices of memory maps by a single
-``bytes.join`` (slices of memoryviews are cheaper than slices of arrays: 2.5 times as fast on documents of 60 tokens,
-1.4 times on 900, than ``np.concatenate``, itself twice as fast as ``take``); windows are kept, and built ahead in a
-thread.
+``TokenStream.read(start, out)`` copies any range of tokens, across document, window and epoch borders: documents are
+found by binary search in one array and copied as slices of memory maps by a single ``bytes.join``.
+``TokenStream.rows`` fills all rows of a batch in one compiled call, where each lies in a window that is loaded, and
+leaves the others to ``read``. Windows are kept, and built ahead in a thread.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import pairwise
+from typing import Any
 from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import CorruptShardError
+from . import kernels
 from .order import ShardOrder
-
-Tokens = NDArray[Any]
-_NEAR = 128  # documents
-_BUILD_AHEAD = 1 << 19  # tokens of a lane before the end of its window from which on the next window is built
+from .pool import ShardPool
+from .window_index import Tokens, WindowIndex
 
 
-class OpenShard(Protocol):
-    """What a shard offers: all its elements, and where its documents begin (in elements) and how long they are.
+@dataclass(frozen=True, slots=True)
+class _Epoch:
+    """What `kernels.gather` needs of an epoch: tokens before each of its windows, and its table of windows."""
 
-    ``tokens`` is None where they are not on this machine yet: ``reopen`` brings them.
-    """
-
-    @property
-    def tokens(self) -> Tokens | None: ...
-
-    @property
-    def starts(self) -> NDArray[np.int64]: ...
-
-    @property
-    def lengths(self) -> NDArray[np.int64]: ...
-
-
-class ShardPool:
-    """The elements of open shards by number, at most ``limit`` open at a time; the least recently used close first.
-
-    ``open_shard(number)`` opens and checks a shard; ``reopen(number)`` maps the elements of one that was checked.
-    """
-
-    def __init__(self, open_shard: Callable[[int], OpenShard], reopen: Callable[[int], Tokens], limit: int) -> None:
-        self._open_shard = open_shard
-        self._reopen = reopen
-        self._limit = limit
-        self._checked: set[int] = set()
-        self._used: dict[int, int] = {}
-        self._tick = 0
-        self._lock = threading.Lock()
-        self.views: dict[int, memoryview] = {}
-
-    def open(self, number: int) -> OpenShard:
-        """Open a shard with its index, and keep its elements open where they are at hand."""
-        shard = self._open_shard(number)
-        self._checked.add(number)
-        if shard.tokens is not None:
-            self._keep({number: shard.tokens})
-        return shard
-
-    def slices(self, shards: list[int], begins: list[int], ends: list[int]) -> list[memoryview]:
-        """Return elements ``begin`` to ``end`` of each shard; hold them only while a read lasts."""
-        views = self.views
-        try:
-            parts = [views[shard][begin:end] for shard, begin, end in zip(shards, begins, ends, strict=True)]
-        except KeyError:  # some are not open, or were closed for others
-            # What is open is held on to first: opening the others may close it.
-            needed = set(shards)
-            held = {number: view for number in needed if (view := views.get(number)) is not None}
-            missing = {number: self._tokens(number) for number in needed - set(held)}
-            views = held | {number: tokens.data for number, tokens in missing.items()}
-            self._keep(missing)
-            parts = [views[shard][begin:end] for shard, begin, end in zip(shards, begins, ends, strict=True)]
-        if len(self.views) > self._limit // 2:  # nothing closes long after that, so nobody asks who was used when
-            self._tick += 1
-            self._used.update(dict.fromkeys(shards, self._tick))
-        return parts
-
-    def _tokens(self, number: int) -> Tokens:
-        tokens = None if number in self._checked else self.open(number).tokens
-        return self._reopen(number) if tokens is None else tokens
-
-    def _keep(self, opened: dict[int, Tokens]) -> None:
-        with self._lock:
-            self._tick += 1
-            for number, tokens in opened.items():
-                self.views.setdefault(number, tokens.data)  # pages of the older map are known to the process already
-                self._used[number] = self._tick
-            if len(self.views) > self._limit:
-                # Some more than must go, so that the next few find room without a search for the oldest.
-                closing = len(self.views) - self._limit + self._limit // 8
-                for number in sorted(self.views, key=lambda number: self._used.get(number, 0))[:closing]:
-                    del self.views[number]
-
-
-@dataclass(slots=True)
-class WindowIndex:
-    """The documents of a window in their shuffled order.
-
-    ``ends[j]`` tokens come before document ``j`` (int64, one more entry than documents); it is elements ``begins[j]``
-    to ``stops[j]`` (uint32 or int64) of shard ``shards[j]`` (int32). ``empty`` says that some hold no token.
-    """
-
-    ends: NDArray[np.int64]
-    begins: NDArray[Any]
-    stops: NDArray[Any]
-    shards: NDArray[np.int32]
-    empty: bool
-
-    def slices(self, first: int, last: int) -> tuple[list[int], list[int], list[int]]:
-        """Return shard, begin and stop of documents ``first`` to ``last`` as Python integers."""
-        return self.shards[first:last].tolist(), self.begins[first:last].tolist(), self.stops[first:last].tolist()
-
-    def cut(self, start: int, stop: int) -> tuple[int, int]:
-        """Return the documents, first and after the last, that hold tokens ``start`` to ``stop``."""
-        # "right" skips documents of no tokens that end where the first one begins.
-        first = int(self.ends.searchsorted(start, side="right")) - 1
-        near = self.ends[first : first + _NEAR]  # most often enough, and in the cache
-        if int(near[-1]) < stop:
-            near = self.ends[first:]
-        return first, first + int(near.searchsorted(stop, side="left"))
+    starts: NDArray[np.int64]
+    windows: NDArray[np.int64]
 
 
 class TokenStream:
@@ -144,7 +46,10 @@ class TokenStream:
         self.bytes_read = 0
         self._pool = pool
         self._keep = min(lanes, order.windows) + 2
-        self._windows: OrderedDict[tuple[int, int], WindowIndex] = OrderedDict()
+        self._windows: dict[tuple[int, int], WindowIndex] = {}
+        self._epochs: dict[int, _Epoch] = {}
+        self._cuts = self._near = np.zeros(1, np.int64)
+        self._ends = np.zeros(0, np.int64)
         self._ahead: dict[tuple[int, int], Future[WindowIndex]] = {}
         self._builder: ThreadPoolExecutor | None = None
         self._stop_building: finalize[Any, Any] | None = None
@@ -154,11 +59,57 @@ class TokenStream:
 
         ``ends``, if given, is extended by arrays of where documents end in it, ascending, from 1 to its length.
         """
+        self.bytes_read += out.nbytes
         filled = 0
         while filled < len(out):
             epoch, token = divmod(start + filled, self.tokens_per_epoch)
             filled += self._copy(epoch, token, out, filled, ends)
+
+    def rows(
+        self,
+        epoch: int,
+        tokens: NDArray[np.int64],
+        lanes: NDArray[np.int64],
+        hints: NDArray[np.int64],
+        out: Tokens,
+        *,
+        with_ends: bool = False,
+    ) -> list[NDArray[np.int64]]:
+        """Fill each row of ``out`` (``[rows, width]``, stored dtype, contiguous) from its token of ``epoch``.
+
+        ``hints[lanes]`` is where to look first for the rows' documents; what was found is left there. Return, where
+        asked, for each row where documents end in it, ascending, from 1 to its width, valid until the next call.
+        """
+        count = len(out)
+        if len(self._near) <= count:
+            self._cuts, self._near = np.zeros((2, count + 1), np.int64)
+        if with_ends and len(self._ends) < out.size:
+            self._ends = np.empty(out.size, np.int64)
+        ends = self._ends if with_ends else self._ends[:0]
+        done, cuts, near = 0, self._cuts, self._near
+        out_bytes, item = out.view(np.uint8), self.dtype.itemsize
+        while True:
+            found = self._epoch(epoch)
+            pool = self._pool
+            with pool.lock:
+                done = kernels.gather(
+                    done, tokens, lanes, hints, found.starts, found.windows, pool.table, pool.tick(), item, out_bytes,
+                    cuts, ends, near,
+                )  # fmt: skip
+            if near[0]:
+                for row in near[1 : 1 + near[0]].tolist():
+                    self._build_ahead(epoch, self.order.epoch(epoch).window_of_token(int(tokens[row])) + 1)
+            if done == count:
+                break
+            inside: list[NDArray[np.int64]] | None = [] if with_ends else None
+            self.read(epoch * self.tokens_per_epoch + int(tokens[done]), out[done], inside)
+            self.bytes_read -= out[done].nbytes
+            joined = np.concatenate([ends[:0], *(inside or ())])
+            cuts[done + 1] = cuts[done] + len(joined)
+            ends[cuts[done] : cuts[done + 1]] = joined
+            done += 1
         self.bytes_read += out.nbytes
+        return [ends[begin:stop] for begin, stop in pairwise(cuts[: count + 1].tolist())] if with_ends else []
 
     def documents(self, start: int, count: int) -> list[Tokens]:
         """Return documents ``start`` to ``start + count`` of the endless stream as read-only views."""
@@ -190,7 +141,7 @@ class TokenStream:
         order = self.order.epoch(epoch)
         number = order.window_of_token(token)
         begin, end = int(order.starts[number]), int(order.starts[number + 1])
-        if end - token < _BUILD_AHEAD + count:
+        if end - token < kernels.BUILD_AHEAD + count:
             self._build_ahead(epoch, number + 1)
         return (epoch, number), token - begin, end - begin
 
@@ -205,16 +156,28 @@ class TokenStream:
         begins[0] -= int(before[0])
         stops[-1] -= int(before[-1]) + inside - stop
         count = stop - inside
-        joined = b"".join(self._pool.slices(shards, begins, stops))
-        out[at : at + count] = np.frombuffer(joined, self.dtype)
+        joined = np.frombuffer(b"".join(self._pool.slices(shards, begins, stops)), self.dtype)
+        if len(joined) < count:
+            raise CorruptShardError(
+                f"shards {sorted(set(shards))} hold {len(joined)} of {count} tokens that their indexes promise: one was "
+                "changed or cut while it was read; copy it again or rebuild it"
+            )
+        out[at : at + count] = joined
         if found is not None:
             complete = before[1:] if before[-1] == count else before[1:-1]
             if window.empty:  # a document of no tokens ends where another one does
                 complete = np.unique(complete)
             found.append(complete + at if at else complete)
-        if stop == size:  # this lane is through with it: the first to go
-            self._windows.move_to_end(key, last=False)
+        # Through with it, it is the first to go.
+        self._epoch(epoch).windows[key[1], kernels.USED] = 0 if stop == size else self._pool.tick()
         return count
+
+    def _epoch(self, number: int) -> _Epoch:
+        epoch = self._epochs.get(number)
+        if epoch is None:
+            windows = np.zeros((self.order.windows, kernels.WINDOW_COLUMNS), np.int64)
+            epoch = self._epochs[number] = _Epoch(np.array(self.order.epoch(number).starts), windows)
+        return epoch
 
     def _window(self, epoch: int, number: int) -> WindowIndex:
         """Return a window's index, from memory, from the builder thread, or made now."""
@@ -224,27 +187,20 @@ class TokenStream:
             ahead = self._ahead.pop(key, None)
             window = self._build(epoch, number) if ahead is None or ahead.cancel() else ahead.result()
             while len(self._windows) >= self._keep:
-                self._windows.popitem(last=False)
+                oldest = min(self._windows, key=lambda key: int(self._epochs[key[0]].windows[key[1], kernels.USED]))
+                self._epochs[oldest[0]].windows[oldest[1]] = 0
+                del self._windows[oldest]
             self._windows[key] = window
-        else:
-            self._windows.move_to_end(key)
+            self._epoch(epoch).windows[number] = *window.addresses, self._pool.tick()
+            for unused in {*self._epochs} - {epoch for epoch, _ in self._windows}:
+                del self._epochs[unused]
         return window
 
     def _build(self, epoch: int, number: int) -> WindowIndex:
         numbers = self.order.epoch(epoch).window_shards(number)
         opened = [self._pool.open(shard) for shard in numbers]
-        lengths = np.concatenate([shard.lengths for shard in opened])
-        starts = np.concatenate([shard.starts for shard in opened])
-        shards = np.repeat(np.asarray(numbers, dtype=np.int32), [len(shard.lengths) for shard in opened])
-        order = self.order.document_order(epoch, number, len(lengths))
-        if order is not None:
-            lengths, starts, shards = lengths[order], starts[order], shards[order]
-        ends = np.zeros(len(lengths) + 1, dtype=np.int64)
-        np.cumsum(lengths, out=ends[1:])
-        stops = starts + lengths
-        if len(stops) and int(stops.max()) < 1 << 32:
-            starts, stops = starts.astype(np.uint32), stops.astype(np.uint32)
-        return WindowIndex(ends, starts, stops, shards, empty=bool(len(lengths)) and int(lengths.min()) == 0)
+        documents = sum(len(shard.lengths) for shard in opened)
+        return WindowIndex.of(numbers, opened, self.order.document_order(epoch, number, documents))
 
     def _build_ahead(self, epoch: int, number: int) -> None:
         if number == self.order.windows:
@@ -258,7 +214,14 @@ class TokenStream:
             self._stop_building = finalize(self, self._builder.shutdown, wait=False, cancel_futures=True)
         for old in list(self._ahead)[: max(0, len(self._ahead) - self._keep)]:
             self._ahead.pop(old).cancel()
+            self._mark(old, being_built=False)
+        self._mark(key, being_built=True)
         self._ahead[key] = self._builder.submit(self._build, epoch, number)
+
+    def _mark(self, key: tuple[int, int], being_built: bool) -> None:
+        """Tell the compiled loop not to ask for a window again; one of an epoch that nobody reads yet it never sees."""
+        if key[0] in self._epochs:
+            self._epochs[key[0]].windows[key[1], 0] = -1 if being_built else 0
 
     def close(self) -> None:
         """Stop building ahead."""

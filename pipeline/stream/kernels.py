@@ -1,0 +1,185 @@
+"""The compiled loops of the packed stream: tokens out of mapped shards into rows, and rows into ids and labels.
+
+Each has its plain definition elsewhere: ``TokenStream.read`` for `gather`, the last lines of ``batches.spread`` for
+`widen`. They run without the interpreter's lock. Addresses are those of arrays that their caller keeps alive.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba import int64, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from ..compiling import compiled
+
+# Columns of the table of shards: address of the first token (0: not open), tokens, when it was used last.
+SHARD_COLUMNS = 3
+# Columns of the table of windows: addresses of ends (0: not loaded, -1: being built), begins and shards, documents, when
+# it was used last.
+WINDOW_COLUMNS = 5
+USED = 4
+
+BUILD_AHEAD = 1 << 19  # tokens of a lane before the end of its window from which on the next window is built
+_SEARCH_AFTER = 16  # documents that are passed over one by one before the place is searched for
+_FETCH_AHEAD = 4  # documents whose first lines are asked of the memory early
+_LINE = 64  # bytes
+
+
+def _typed_pointer(typing: Any, address: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.int64), generate
+
+
+def _typed_copy(typing: Any, target: Any, source: Any, size: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to, origin = (builder.inttoptr(address, cgutils.voidptr_t) for address in arguments[:2])
+        cgutils.raw_memcpy(builder, to, origin, arguments[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+def _typed_fetch(typing: Any, address: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        # To read, to keep in all caches, data.
+        builder.call(prefetch, [builder.inttoptr(arguments[0], cgutils.voidptr_t), number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+_array: Any = numba.carray
+_pointer: Any = intrinsic(_typed_pointer)  # address -> pointer
+_copy: Any = intrinsic(_typed_copy)  # target, source, bytes
+_fetch: Any = intrinsic(_typed_fetch)  # asks the memory for the line at an address, which need not be there
+
+
+@compiled(int64(int64[::1], int64, int64))
+def _last_at_most(ascending: Any, count: Any, value: Any) -> Any:
+    """Return the last of the first ``count`` places whose number is at most ``value``."""
+    low, high = 0, count
+    while high - low > 1:
+        middle = (low + high) // 2
+        if ascending[middle] <= value:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@compiled(
+    int64(
+        int64,
+        int64[::1],
+        int64[::1],
+        int64[::1],
+        int64[::1],
+        int64[:, ::1],
+        int64[:, ::1],
+        int64,
+        int64,
+        numba.uint8[:, ::1],
+        int64[::1],
+        int64[::1],
+        int64[::1],
+    )
+)
+def gather(
+    row: Any,
+    tokens: Any,
+    lanes: Any,
+    hints: Any,
+    starts: Any,
+    windows: Any,
+    shards: Any,
+    tick: Any,
+    item: Any,
+    out: Any,
+    cuts: Any,
+    ends: Any,
+    near: Any,
+) -> Any:
+    """Fill rows of ``out`` (bytes) from ``row`` on, each from its token of the epoch; return the first that it could not.
+
+    That is one whose window is not loaded or ends within it, or that needs a shard that is not open or holds less than
+    its index says. ``hints[lane]`` is the document where the lane was last, whatever window that was in. Where
+    documents end in row ``r`` goes to ``ends[cuts[r] : cuts[r + 1]]``, unless ``ends`` is empty. ``near[1:]`` becomes the
+    rows less than ``BUILD_AHEAD`` tokens before a window that nobody builds, ``near[0]`` their count.
+    """
+    base, width = int64(out.ctypes.data), out.shape[1] // item
+    epoch_windows = len(starts) - 1
+    near[0] = 0
+    for r in range(row, len(tokens)):
+        token = tokens[r]
+        w = _last_at_most(starts, epoch_windows, token)
+        inside = token - starts[w]
+        if windows[w, 0] <= 0 or token + width > starts[w + 1]:
+            return r
+        if starts[w + 1] - token < BUILD_AHEAD + width and (w + 1 == epoch_windows or windows[w + 1, 0] == 0):
+            near[0] += 1
+            near[near[0]] = r
+        windows[w, USED] = tick
+        documents = windows[w, 3]
+        stops = _array(_pointer(windows[w, 0]), documents + 1, numba.int64)
+        begins = _array(_pointer(windows[w, 1]), documents, numba.int64)
+        places = _array(_pointer(windows[w, 2]), documents, numba.int32)
+        j = hints[lanes[r]]
+        if j >= documents or stops[j] > inside or stops[min(j + _SEARCH_AFTER, documents)] <= inside:
+            j = _last_at_most(stops, documents, inside)
+        while stops[j + 1] <= inside:
+            j += 1
+        found = cuts[r]
+        at = int64(0)
+        while True:
+            if j + _FETCH_AHEAD < documents:
+                early = j + _FETCH_AHEAD
+                first = shards[places[early], 0] + begins[early] * item
+                _fetch(first)
+                _fetch(first + _LINE)
+                _fetch(first + 2 * _LINE)
+                _fetch(first + 3 * _LINE)
+            end = stops[j + 1] - inside
+            count = min(end, width) - at
+            if count > 0:
+                begin = begins[j] + max(inside - stops[j], 0)
+                shard = places[j]
+                if shards[shard, 0] == 0 or begin + count > shards[shard, 1]:
+                    return r
+                shards[shard, 2] = tick
+                _copy(base + (r * width + at) * item, shards[shard, 0] + begin * item, count * item)
+                at += count
+                if len(ends) and end <= width:
+                    ends[found] = end
+                    found += 1
+            if at == width:
+                break
+            j += 1
+        hints[lanes[r]] = j
+        cuts[r + 1] = found
+    return len(tokens)
+
+
+def _widening(kind: Any) -> Any:
+    ids = int64[:, ::1]
+    return types.void(types.Array(kind, 2, "A", readonly=True), int64, ids, ids)
+
+
+@compiled([_widening(types.uint16), _widening(types.uint32)])
+def widen(tokens: Any, lag: Any, ids: Any, labels: Any) -> None:
+    """Write rows of tokens, contiguous each, to ``ids``, and those from token ``lag`` on to ``labels``."""
+    for r in range(len(ids)):
+        row = _array(_pointer(tokens.ctypes.data + r * tokens.strides[0]), tokens.shape[1], tokens.dtype)
+        later, to_ids, to_labels = row[lag:], ids[r], labels[r]
+        for k in range(len(to_ids)):
+            to_ids[k] = row[k]
+        for k in range(len(to_labels)):
+            to_labels[k] = later[k]
