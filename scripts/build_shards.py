@@ -83,8 +83,8 @@ def make_parser() -> argparse.ArgumentParser:
         help="cut every line that stood before, anywhere in the corpus: the first one in input order stays",
     )
     add("--dedup-paragraphs", action="store_true", default=None, help="the same for paragraphs, which blank lines part")
-    add("--shortest-passage", type=int, help="characters below which a line or paragraph is never cut (default: 30)")
-    add("--words-left", type=int, help="drop what was cut and has fewer words left than this (default: 50)")
+    add("--shortest-passage", type=int, help="lines and paragraphs of fewer characters are never cut (default: 30)")
+    add("--words-left", type=int, help="documents that were cut to fewer words are dropped (default: 50)")
     add("--no-dedup", dest="dedup", action="store_false", default=None, help="keep duplicate documents")
     add(
         "--threshold",

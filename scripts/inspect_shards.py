@@ -64,6 +64,9 @@ def glance(directory: Path, manifest: Manifest) -> None:
     for name in ("bad", "dropped", "duplicates"):
         for reason, number in sorted(counts.get(name, {}).items(), key=lambda item: -item[1]):
             console.print(f"{number:>12,}  {name}: {reason}", markup=False)
+    for kind in ("lines", "paragraphs"):
+        if number := counts.get("repeats", {}).get(kind):
+            console.print(f"{number:>12,}  cut: {kind} that stood before", markup=False)
     console.print(
         f"{len(manifest.inputs):,} input files, {sum(item['bytes'] for item in manifest.inputs) / 1e6:,.1f} MB"
     )

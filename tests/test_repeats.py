@@ -20,11 +20,13 @@ import zstandard
 
 from pipeline.build import parts, repeats
 from pipeline.build.passages import KINDS, Passages, passages, without
+from pipeline.build.progress import waterfall
 from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
 from pipeline.text.normalize import normalize
 from pipeline.text.tokens import load_tokenizer
+from scripts.inspect_shards import main as inspect_main
 from tests.corpus import english
 from tests.test_builder import ROOT, digests, run
 
@@ -173,7 +175,9 @@ def test_what_is_cut_and_what_goes_with_it_stand_in_rejected(tmp_path: Path) -> 
     assert kept(tmp_path / "out") == [texts[0], second]
 
 
-def test_sources_and_languages_add_up_and_samples_show_the_cut_text(many: Path, tmp_path: Path) -> None:
+def test_sources_and_languages_add_up_and_every_report_tells_what_was_cut(
+    many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     specs = [f"a={many}/0.jsonl", f"b={many}/[1-5].jsonl"]
     manifest = run(specs, tmp_path / "out", **PLAIN, dedup_lines=True)
     counts = manifest.counts
@@ -187,6 +191,10 @@ def test_sources_and_languages_add_up_and_samples_show_the_cut_text(many: Path, 
     page = (tmp_path / "out/report.html").read_text()
     assert "lines that stood before" in page
     assert f"{counts['repeats']['characters']:,}" in page
+    said = next(what for number, _, what in waterfall(counts) if number == counts["repeats"]["documents"])
+    assert said.startswith(f"were cut: {counts['repeats']['lines']:,} lines that stood before")
+    assert inspect_main([str(tmp_path / "out")]) == 0
+    assert f"{counts['repeats']['lines']:,}  cut: lines that stood before" in capsys.readouterr().out
 
 
 def test_the_first_in_input_order_stays_though_a_later_lane_reads_it_sooner(
@@ -261,3 +269,27 @@ def test_random_slices_hold_every_hash_once() -> None:
     for buckets in (1, 2, 3, 7):
         slices = [repeats._in_bucket(hashes, bucket, buckets) for bucket in range(buckets)]
         np.testing.assert_array_equal(np.concatenate(slices), hashes)
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
+    def peak(count: int) -> int:
+        """Megabytes that sorting all buckets of ``count`` parts takes, a megabyte of hashes each."""
+        work = tmp_path / str(count)
+        for number in range(count):
+            folder = work / "filter" / f"{number:06d}" / "0000"
+            folder.mkdir(parents=True)
+            drawn = np.frombuffer(np.random.RandomState(number).bytes(1 << 20), np.uint64)
+            np.unique(drawn).tofile(folder / "passages.bin")
+        (work / "parts.json").write_text(json.dumps({"parts": [[number, 0] for number in range(count)]}))
+        code = (
+            "import resource, sys; from pathlib import Path; from pipeline.build import repeats\n"
+            "repeats.BUCKET_HASHES = 1 << 18; work = Path(sys.argv[1])\n"
+            "count = repeats.count_buckets(work)\n"
+            "for bucket in range(count): repeats.find_unit(work, count, bucket)\n"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)"
+        )
+        ran = subprocess.run([sys.executable, "-c", code, str(work)], cwd=ROOT, capture_output=True, check=True)
+        return int(ran.stdout)
+
+    small, large = peak(12), peak(96)
+    assert large < small + 10

@@ -70,7 +70,8 @@ def _in_bucket(hashes: NDArray[np.uint64], bucket: int, buckets: int) -> NDArray
     """Return those of sorted hashes that fall in one of ``buckets`` equal ranges."""
     first, last = (bucket << 64) // buckets, ((bucket + 1) << 64) // buckets - 1
     begin = np.searchsorted(hashes, np.uint64(first), side="left")
-    return np.asarray(hashes[begin : np.searchsorted(hashes, np.uint64(last), side="right")])
+    # A copy: as long as a view lives, so does the map of all that was touched to find it.
+    return np.array(hashes[begin : np.searchsorted(hashes, np.uint64(last), side="right")])
 
 
 class Repeats:
@@ -78,7 +79,7 @@ class Repeats:
 
     def __init__(self, known: NDArray[np.uint64], seen: NDArray[np.bool_]) -> None:
         self._known = known  # hashes of the part, sorted
-        self._seen = seen.copy()  # those of earlier parts, and of texts already given
+        self._seen = seen  # those of earlier parts, and of texts already given
 
     def among(self, found: Passages) -> NDArray[np.bool_]:
         """Return which passages of the next texts stood before."""
@@ -96,8 +97,8 @@ def load_repeats(work: Path, buckets: int, part: int) -> Repeats:
     for bucket in range(buckets):
         path = bucket_path(work, bucket)
         starts = np.load(path / "starts.npy", mmap_mode="r")
-        seen.append(np.load(path / "seen.npy", mmap_mode="r")[starts[part] : starts[part + 1]])
-    return Repeats(np.asarray(_hashes(work, part)), np.concatenate(seen))
+        seen.append(np.array(np.load(path / "seen.npy", mmap_mode="r")[starts[part] : starts[part + 1]]))
+    return Repeats(np.array(_hashes(work, part)), np.concatenate(seen))
 
 
 class _Cut(NamedTuple):
