@@ -13,9 +13,11 @@ only at the places where the one before found a repeat.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from filters import SCANNED
 from filters.characters import KINDS, TERMINAL_BIT, kind_table
@@ -306,26 +308,36 @@ def _scan_lines(codes, kinds, table, pieces, values):  # type: ignore[no-untyped
 
 
 @compiled(
-    numba.void(_CODES, numba.uint8[::1], numba.uint64[::1], numba.int16[::1], numba.bool_[::1], numba.float64[::1])
-)
-def _scan(codes, table, stop_hashes, stop_places, stops, values):  # type: ignore[no-untyped-def]
-    """Fill `values` (zeros) with the measures of `SCANNED`; `stops` (false) says which stop words occur."""
-    total = len(codes)
-    if total == 0:
-        return
-    kinds = np.empty(total, np.uint8)
-    for at in range(total):
-        kinds[at] = table[codes[at]] & _KIND if codes[at] < len(table) else _MARK
+    numba.void(
+        _CODES, numba.int64[::1], numba.uint8[::1], numba.uint64[::1], numba.int16[::1], numba.int64,
+        numba.float64[:, ::1],
+    )
+)  # fmt: skip
+def _scan(codes, ends, table, stop_hashes, stop_places, stop_words, values):  # type: ignore[no-untyped-def]
+    """Fill `values` (zeros) with the measures of `SCANNED` of each text; texts end at `ends`."""
+    longest = begin = 0
+    for text in range(len(ends)):
+        longest, begin = max(longest, ends[text] - begin), ends[text]
     # As long as there can be pieces at most: what is not written costs no memory.
-    hashes, reach = np.empty(total, np.uint64), np.empty(total + 1, np.int64)
-    pieces = _scan_pieces(codes, kinds, hashes, reach, stop_hashes, stop_places, stops, values)
-    _scan_lines(codes, kinds, table, pieces, values)
-    values[0] = total
-    _ngrams(hashes, reach, pieces, float(total), values[19:])
+    kinds, hashes, reach = np.empty(longest, np.uint8), np.empty(longest, np.uint64), np.empty(longest + 1, np.int64)
+    stops = np.empty(stop_words, np.bool_)
+    begin = 0
+    for text in range(len(ends)):
+        here, total = codes[begin : ends[text]], ends[text] - begin
+        begin = ends[text]
+        if total == 0:
+            continue
+        for at in range(total):
+            kinds[at] = table[here[at]] & _KIND if here[at] < len(table) else _MARK
+        stops[:] = False
+        pieces = _scan_pieces(here, kinds[:total], hashes, reach, stop_hashes, stop_places, stops, values[text])
+        _scan_lines(here, kinds[:total], table, pieces, values[text])
+        values[text, 0] = total
+        _ngrams(hashes, reach, pieces, float(total), values[text, 19:])
 
 
 @functools.lru_cache(maxsize=4096)
-def _stop_table(words: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+def _stop_table(words: tuple[str, ...]) -> tuple[NDArray[np.uint64], NDArray[np.int16]]:
     """Return an open-addressing table of the spellings' hashes and of the stop words that they spell (-1: none)."""
     spellings = stop_word_spellings(words)
     size = int(_table_size(len(spellings)))
@@ -342,14 +354,15 @@ def _stop_table(words: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
     return hashes, places
 
 
-def scan(text: str, stop_words: tuple[str, ...] = ()) -> list[float]:
-    """Return the measures of `SCANNED` of a text, `stop_words` counted by `wording.stop_words`.
+def scan(texts: Sequence[str], stop_words: tuple[str, ...] = ()) -> NDArray[np.float64]:
+    """Return the measures of `SCANNED` of each text, ``[texts, measures]``; `wording.stop_words` counts `stop_words`.
 
-    >>> dict(zip(SCANNED, scan("To be, or not to be!"), strict=True))["words"]
+    >>> dict(zip(SCANNED, scan(["To be, or not to be!"])[0].tolist(), strict=True))["words"]
     6.0
     """
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-    values = np.zeros(len(SCANNED), np.float64)
+    codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
+    ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+    values = np.zeros((len(texts), len(SCANNED)), np.float64)
     hashes, places = _stop_table(stop_words)
-    _scan(codes, kind_table(), hashes, places, np.zeros(len(stop_words), np.bool_), values)
-    return values.tolist()
+    _scan(codes, ends, kind_table(), hashes, places, len(stop_words), values)
+    return values

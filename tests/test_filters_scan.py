@@ -30,7 +30,7 @@ TIGHT = st.text(st.sampled_from("ab1'’._,:-… \n\u0301#汉ขเ์្្က�
 
 def assert_same(text: str) -> None:
     page = Page(text)
-    for name, value in zip(SCANNED, scan(text, STOP_WORDS), strict=True):
+    for name, value in zip(SCANNED, scan([text], STOP_WORDS)[0].tolist(), strict=True):
         plain = PLAIN[name](page, words=STOP_WORDS) if name == "stop_words" else PLAIN[name](page)
         assert value == pytest.approx(plain, abs=1e-12), (name, text)
 
@@ -45,6 +45,12 @@ def test_scan_equals_the_plain_definitions(text: str) -> None:
     assert_same(text)
 
 
+@given(st.lists(st.one_of(REPETITIVE, TIGHT), max_size=6))
+def test_texts_are_scanned_apart_whatever_stands_beside_them(texts: list[str]) -> None:
+    apart = [scan([text], STOP_WORDS)[0].tolist() for text in texts]
+    assert scan(texts, STOP_WORDS).tolist() == apart
+
+
 def test_scan_equals_the_plain_definitions_on_real_text(shared_data: Path) -> None:
     zstandard = pytest.importorskip("zstandard")
     orjson = pytest.importorskip("orjson")
@@ -56,7 +62,7 @@ def test_scan_equals_the_plain_definitions_on_real_text(shared_data: Path) -> No
 
 @pytest.mark.parametrize("text", ["a" * 2_000_000, "汉" * 500_000, "a " * 500_000, "\n" * 1_000_000, "-x" * 500_000])
 def test_scan_of_a_huge_text_is_linear(text: str) -> None:
-    assert len(scan(text)) == len(SCANNED)
+    assert scan([text]).shape == (1, len(SCANNED))
 
 
 def test_every_scanned_measure_has_a_plain_definition() -> None:
@@ -69,7 +75,7 @@ def test_scan_works_where_its_cache_cannot_be_written(tmp_path: Path) -> None:
     nowhere.write_text("a file, so that no folder can be made here or below")
     places = {"HOME": str(nowhere), "XDG_CACHE_HOME": str(nowhere / "cache")}
     environment = {**os.environ, **places, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(__file__).parents[1]}"}
-    code = "from filters.scan import scan; print(scan('one two')[1])"
+    code = "from filters.scan import scan; print(scan(['one two'])[0, 1])"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "2.0", done.stderr

@@ -117,6 +117,33 @@ def test_a_value_that_is_missing_is_an_error_not_a_pass() -> None:
         load_rules("gopher").judge({"words": 100})
 
 
+def test_documents_are_measured_and_judged_together_as_alone(tmp_path: Path) -> None:
+    (tmp_path / "deu_Latn.yml").write_text("dup_line_frac: 0.2\nmax_avg_word_length: 14\n")
+    rules = load_rules(["gopher,c4,profanity", tmp_path / "deu_Latn.yml"])
+    texts = ["", "short", PROSE, PROSE + "\n" + PROSE, "# # # { shit }\n" * 60, "汉字" * 80, PROSE]
+    contexts = [{"language": "de" if k % 2 else "en", "language_score": 0.9} for k in range(len(texts))]
+    measured = rules.measure_all(texts, contexts)
+    verdicts = rules.judge_all(measured)
+    assert len({verdict and verdict.measure for verdict in verdicts}) > 3
+    for row, (text, context) in enumerate(zip(texts, contexts, strict=True)):
+        alone = rules.measure(text, context)
+        held = [name for name, holds in zip(rules.measures, measured.holds[row], strict=True) if holds]
+        assert list(alone) == held
+        assert list(alone.values()) == measured.values[row][measured.holds[row]].tolist()
+        assert rules.judge(alone) == verdicts[row]
+    assert rules.judge_all(rules.measure_all([])) == []
+
+
+def test_a_nan_is_judged_broken_and_no_rules_break_nothing() -> None:
+    rules = load_rules("gopher_quality")
+    measured = rules.measure_all([PROSE])
+    measured.values[0, 3] = math.nan
+    [verdict] = rules.judge_all(measured)
+    assert verdict is not None
+    assert verdict.measure == rules.measures[3]
+    assert load_rules("none").judge_all(load_rules("none").measure_all([PROSE])) == [None]
+
+
 def test_other_limits_need_no_measuring() -> None:
     rules = load_rules("gopher")
     values = rules.measure("one of the few words")

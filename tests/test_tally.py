@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import math
 
+import numpy as np
 import pytest
 
 from pipeline.build.rules import load_rules
@@ -18,9 +20,9 @@ def counted(*rows: tuple[str, str, str, int]) -> Flow:
 def test_sums_do_not_depend_on_the_order_of_parts() -> None:
     parts = []
     for number in range(4):
-        counts = Counts(Histograms(load_rules("gopher_quality").rules))
+        counts = Counts(Histograms(load_rules("gopher_quality").rules[:1]))
         counts.flow.add("web", "en", "words" if number % 2 else PASSED, 10 * number)
-        counts.histograms.add([{"words": 10.0 * number}])
+        counts.histograms.add(np.array([[10.0 * number]]), np.ones((1, 1), bool))
         counts.bad["invalid JSON"] += number
         parts.append(json.loads(json.dumps(counts.to_json())))
     whole, _ = sum_filter_counts(parts)
@@ -37,10 +39,12 @@ def test_a_flow_survives_json() -> None:
 
 
 def test_histograms_pass_over_nan_and_count_what_lies_beyond_in_the_outer_bins() -> None:
-    histograms = Histograms(load_rules("gopher_quality").rules)
-    histograms.add([{"words": value} for value in (float("nan"), -1.0, 0.0, 1e9, float("inf"))] + [{}])
+    histograms = Histograms(load_rules("gopher_quality").rules[:2])
+    words = [math.nan, -1.0, 0.0, 1e9, math.inf, 3.0]
+    histograms.add(np.array([words, [5.0] * 6]).T, np.array([[True] * 5 + [False], [True] * 6]).T)
     counts = histograms.to_json()["words"]["counts"]
     assert (len(counts), sum(counts), counts[0], counts[-1]) == (BINS, 4, 2, 2)
+    assert sorted(histograms.to_json()["mean_word_length"]["counts"])[-2:] == [0, 6]
 
 
 @pytest.mark.parametrize("name", ["source", "language"])

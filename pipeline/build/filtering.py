@@ -38,7 +38,6 @@ class Judged(NamedTuple):
     language: Language
     rule: str
     reason: str | None
-    values: Mapping[str, float]
 
 
 class Filter:
@@ -65,34 +64,37 @@ class Filter:
         if self.rules.cutters:
             texts = [self._cut(text, counts) for text in texts]
         languages = self.identifier.identify_all(texts)
-        return [self._judge(text, language) for text, language in zip(texts, languages, strict=True)]
+        judged = [Judged(*pair, *self._judge(*pair)) for pair in zip(texts, languages, strict=True)]
+        left = [k for k, each in enumerate(judged) if each.reason is None]
+        known = [{"language": languages[k].code, "language_score": languages[k].score} for k in left]
+        measured = self.rules.measure_all([texts[k] for k in left], known)
+        counts.histograms.add(*measured)
+        for k, verdict in zip(left, self.rules.judge_all(measured), strict=True):
+            if verdict is not None:
+                judged[k] = Judged(texts[k], languages[k], verdict.measure, verdict.reason)
+            elif self.decontaminator is not None:
+                overlap, name = self.decontaminator.overlaps([texts[k]])[0]
+                if overlap:
+                    reason = f"contaminated by {name} ({overlap} shared n-grams)"
+                    judged[k] = Judged(texts[k], languages[k], "contaminated", reason)
+        return judged
 
     def _cut(self, text: str, counts: Counts) -> str:
         text, cut = self.rules.cut(text)
         counts.cut.update(cut)
         return text
 
-    def _judge(self, text: str, language: Language) -> Judged:
-        if not text.strip():
-            return Judged(text, language, "empty text", "empty text", {})
+    def _judge(self, text: str, language: Language) -> tuple[str, str | None]:
+        """Return rule and reason for a document that is dropped before it is measured."""
+        if not text or text.isspace():
+            return "empty text", "empty text"
         if self.wanted:
             threshold = wanted_threshold(self.wanted, language)
             if threshold is None:
-                reason = f"language {language.code} is none of {','.join(self.wanted)}"
-                return Judged(text, language, "language", reason, {})
+                return "language", f"language {language.code} is none of {','.join(self.wanted)}"
             if language.score < threshold:
-                reason = f"language_score {language.score:.4g} < {threshold:.4g}"
-                return Judged(text, language, "language_score", reason, {})
-        values = self.rules.measure(text, {"language": language.code, "language_score": language.score})
-        verdict = self.rules.judge(values)
-        if verdict is not None:
-            return Judged(text, language, verdict.measure, verdict.reason, values)
-        if self.decontaminator is not None:
-            overlap, name = self.decontaminator.overlaps([text])[0]
-            if overlap:
-                reason = f"contaminated by {name} ({overlap} shared n-grams)"
-                return Judged(text, language, "contaminated", reason, values)
-        return Judged(text, language, PASSED, None, values)
+                return "language_score", f"language_score {language.score:.4g} < {threshold:.4g}"
+        return PASSED, None
 
 
 def make_hasher(recipe: Recipe) -> MinHasher:
@@ -242,7 +244,6 @@ def _filter_part(
             judged = loaded.judge([record.text for _, record in documents], counts)
             for (place, record), each in zip(documents, judged, strict=True):
                 _settle(each, place, record, recipe, counts, writer, rejected)
-            counts.histograms.add([each.values for each in judged])
     return counts
 
 
@@ -256,7 +257,7 @@ def _settle(
     rejected: IO[bytes],
 ) -> None:
     """Count one document, and keep or reject it."""
-    text, language, rule, reason, _ = judged
+    text, language, rule, reason = judged
     characters = len(text)
     counts.read_characters += len(record.text)
     counts.flow.add(record.source, language.code, rule, characters)

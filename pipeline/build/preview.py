@@ -21,7 +21,7 @@ def preview(specs: Sequence[str], recipe: Recipe) -> None:
     size = sum(item.size for item in plan.inputs)
     print(f"{len(plan.inputs)} input files, {size / 1e6:,.1f} MB, {len(plan.units)} units of work")
     loaded = Filter(plan)
-    counts = Counts(Histograms(()))
+    counts = Counts(Histograms(loaded.rules.rules))
     reasons: Counter[str] = Counter()
     each = -(-SAMPLE_DOCUMENTS // len(plan.inputs))
     for item in plan.inputs:

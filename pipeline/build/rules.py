@@ -26,11 +26,13 @@ Of several rule sets the later one wins, limit by limit. Rules are judged in ord
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 import filters
 from filters.lines import SHORT_LINE
@@ -39,7 +41,7 @@ from pipeline.build.measures import describe_parameters, full_name
 from pipeline.build.rule_files import NO_RULES, Cutter, Rule, Verdict, read_rules
 from pipeline.errors import ConfigError, did_you_mean
 
-__all__ = ["Cutter", "Rule", "RuleSet", "Verdict", "load_rules"]
+__all__ = ["Cutter", "Measured", "Rule", "RuleSet", "Verdict", "load_rules"]
 
 
 def load_rules(specs: str | Path | Sequence[str | Path] | None) -> RuleSet:
@@ -89,7 +91,7 @@ class RuleSet:
 
     def prepare(self) -> None:
         """Load compiled code now: call it once in the parent before worker processes are forked."""
-        self.measure("")
+        self.measure_all([""])
 
     def cut(self, text: str) -> tuple[str, dict[str, int]]:
         """Return what the cutters leave of `text`, and how much each cut, as ``cutter.reason -> lines``."""
@@ -105,25 +107,36 @@ class RuleSet:
         `context` is what is known beside the text: "language" and "language_score" of the identifier, "tokens",
         and whatever else the measures of a rule file ask for. Cut first: what is given here is what is measured.
         """
-        known: Mapping[str, Any] = {} if context is None else context
-        plan = self._plan(known.get("language"))
-        scanned: Sequence[float] = ()
-        if plan.scans:
-            from filters.scan import scan  # numba: only where a document is measured
+        values, holds = self.measure_all([text], [{} if context is None else context])
+        return {name: values[0, k].item() for k, name in enumerate(self.measures) if holds[0, k]}
 
-            scanned = scan(text, plan.stop_words)
-            if plan.in_scan is not None:
-                return dict(zip(plan.names, plan.in_scan(scanned), strict=True))
-        page = Page(text, known)
-        return {
-            name: scanned[place] if function is None else float(function(page)) for name, place, function in plan.steps
-        }
+    def measure_all(self, texts: Sequence[str], contexts: Sequence[Mapping[str, Any]] | None = None) -> Measured:
+        """Return the values of every rule's measure for many documents, as `measure` does for one."""
+        known = [{}] * len(texts) if contexts is None else contexts
+        values = np.zeros((len(texts), len(self.rules)), np.float64)
+        holds = np.zeros(values.shape, bool)
+        groups: dict[str, list[int]] = {}
+        for row, context in enumerate(known):
+            language = context.get("language")
+            groups.setdefault(language if language in self._special else "", []).append(row)
+        for language, rows in groups.items():
+            plan = self._plan(language)
+            holds[np.ix_(rows, plan.rules)] = True
+            if plan.scanned:
+                from filters.scan import scan  # numba: only where documents are measured
 
-    def _plan(self, language: object) -> _Plan:
-        key = language if isinstance(language, str) and language in self._special else ""
-        plan = self._plans.get(key)
+                found = scan([texts[row] for row in rows], plan.stop_words)
+                values[np.ix_(rows, list(plan.scanned))] = found[:, list(plan.scanned.values())]
+            for row in rows if plan.functions else ():
+                page = Page(texts[row], known[row])
+                for place, function in plan.functions.items():
+                    values[row, place] = function(page)
+        return Measured(values, holds)
+
+    def _plan(self, language: str) -> _Plan:
+        plan = self._plans.get(language)
         if plan is None:
-            plan = self._plans[key] = _Plan.of(rule for rule in self.rules if rule.language in ("", key))
+            plan = self._plans[language] = _Plan(self.rules, language)
         return plan
 
     def judge(self, values: Mapping[str, float]) -> Verdict | None:
@@ -139,6 +152,17 @@ class RuleSet:
             if not rule.min <= value <= rule.max:
                 return rule.judge(value)
         return None
+
+    def judge_all(self, measured: Measured) -> list[Verdict | None]:
+        """Return the verdict on each document, as `judge` does for one."""
+        values, holds = measured
+        low, high = (np.array([getattr(rule, kind) for rule in self.rules]) for kind in ("min", "max"))
+        broken = holds & ~((low <= values) & (values <= high))
+        verdicts: list[Verdict | None] = [None] * len(values)
+        for row in np.flatnonzero(broken.any(axis=1)).tolist():
+            place = int(broken[row].argmax())
+            verdicts[row] = self.rules[place].judge(values[row, place].item())
+        return verdicts
 
     def with_limit(self, name: str, kind: str, value: float) -> RuleSet:
         """Return these rules with the "min" or "max" of one of them replaced: values measured before still hold."""
@@ -179,32 +203,29 @@ class RuleSet:
         }
 
 
-@dataclass(frozen=True, slots=True)
+class Measured(NamedTuple):
+    """What was measured of documents: ``values``, float64 ``[documents, rules]``, where the rule ``holds`` for them."""
+
+    values: NDArray[np.float64]
+    holds: NDArray[np.bool_]
+
+
 class _Plan:
-    """How to measure documents in one language: for each rule its place in the scan, or its function."""
+    """How to measure documents in one language: which rules hold, and their places in the scan or their functions."""
 
-    steps: tuple[tuple[str, int, Callable[[Page], float] | None], ...]
-    stop_words: tuple[str, ...]
-    scans: bool
-    names: tuple[str, ...]
-    in_scan: Callable[[Sequence[float]], tuple[float, ...]] | None  # takes all values, where the scan has them all
-
-    @classmethod
-    def of(cls, rules: Iterable[Rule]) -> _Plan:
-        steps: list[tuple[str, int, Callable[[Page], float] | None]] = []
+    def __init__(self, rules: Sequence[Rule], language: str) -> None:
+        self.rules = [place for place, rule in enumerate(rules) if rule.language in ("", language)]
+        self.scanned: dict[int, int] = {}
+        self.functions: dict[int, Callable[[Page], float]] = {}
         stop_words: tuple[str, ...] | None = None
-        for rule in rules:
-            parameters = dict(rule.parameters)
+        for place in self.rules:
+            rule, parameters = rules[place], dict(rules[place].parameters)
             if rule.measure == "stop_words" and stop_words in (None, tuple(parameters["words"])):
                 stop_words = tuple(parameters.pop("words"))
             if rule.measure == "short_line_ratio" and parameters.get("longest") == SHORT_LINE:
                 del parameters["longest"]
             if rule.measure in filters.SCANNED and not parameters:
-                steps.append((rule.name, filters.SCANNED.index(rule.measure), None))
+                self.scanned[place] = filters.SCANNED.index(rule.measure)
             else:
-                steps.append((rule.name, -1, rule.bound()))
-        places = [place for _, place, _ in steps]
-        # Of a single place the getter would return a bare number.
-        in_scan = operator.itemgetter(*places) if len(places) > 1 and min(places) >= 0 else None
-        names = tuple(name for name, _, _ in steps)
-        return cls(tuple(steps), stop_words or (), max(places, default=-1) >= 0, names, in_scan)
+                self.functions[place] = rule.bound()
+        self.stop_words = stop_words or ()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .rule_files import Rule
 from .samples import Samples
@@ -60,29 +61,33 @@ class Histograms:
     """Documents by the value of each measure, in fixed bins around its limits, so that they can be summed."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
-        self._tops: dict[str, float] = {}
-        self._limits: dict[str, list[float]] = {}
-        self._counts: dict[str, np.ndarray] = {}
-        for rule in rules:
-            limits = [limit for limit in (rule.min, rule.max) if np.isfinite(limit)]
-            self._limits[rule.name] = limits
-            top = max([2 * limit for limit in limits if limit > 0], default=1.0)
-            self._tops[rule.name] = 1.0 if "ratio" in rule.name or "score" in rule.name else top
-            self._counts[rule.name] = np.zeros(BINS, np.int64)
+        self._rules = tuple(rules)
+        self._limits = [[limit for limit in (rule.min, rule.max) if np.isfinite(limit)] for rule in self._rules]
+        self._tops = [_top(rule.name, limits) for rule, limits in zip(self._rules, self._limits, strict=True)]
+        self._counts = np.zeros((len(self._rules), BINS), np.int64)
 
-    def add(self, measured: Sequence[Mapping[str, float]]) -> None:
-        """Count a batch of documents by what was measured of each; NaN is in no bin, what lies beyond in the last."""
-        for name, top in self._tops.items():
-            values = np.array([row[name] for row in measured if name in row])
-            values = values[~np.isnan(values)]
-            bins = np.clip(values * (BINS / top), 0, BINS - 1).astype(np.int64)
-            self._counts[name] += np.bincount(bins, minlength=BINS)
+    def add(self, values: NDArray[np.float64], holds: NDArray[np.bool_]) -> None:
+        """Count what was measured of documents, ``[documents, rules]`` each.
+
+        NaN and what does not hold is in no bin, what lies beyond in the outer ones.
+        """
+        counted = holds & ~np.isnan(values)
+        scaled = np.where(counted, values, 0) * (BINS / np.array(self._tops))
+        bins = np.clip(scaled, 0, BINS - 1).astype(np.int64) + BINS * np.arange(len(self._rules))
+        self._counts += np.bincount(bins[counted], minlength=self._counts.size).reshape(self._counts.shape)
 
     def to_json(self) -> dict[str, dict[str, Any]]:
         return {
-            name: {"top": top, "limits": self._limits[name], "counts": self._counts[name].tolist()}
-            for name, top in self._tops.items()
+            rule.name: {"top": top, "limits": limits, "counts": counts}
+            for rule, top, limits, counts in zip(
+                self._rules, self._tops, self._limits, self._counts.tolist(), strict=True
+            )
         }
+
+
+def _top(name: str, limits: Sequence[float]) -> float:
+    """Return where the last bin ends."""
+    return 1.0 if "ratio" in name or "score" in name else max([2 * limit for limit in limits if limit > 0], default=1.0)
 
 
 @dataclass(slots=True)
