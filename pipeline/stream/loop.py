@@ -17,6 +17,7 @@ from typing import Any
 from ..errors import ConfigError
 from .batches import row_of, stack
 from .device import place_on_device, read_ahead, to_torch
+from .even import EvenSteps
 from .place import Mark
 from .plan import Plan
 from .sequences import Core
@@ -75,11 +76,13 @@ def run(plan: Plan, core: Core, mark: Mark, workers: int) -> Iterator[Marked]:
     items = _from_core(plan, core, mark, skip, every, by_sample)
     if not plan.numpy:
         items = ((after, to_torch(item)) for after, item in items)
+    takes = [n for n, step in enumerate((*plan.steps, *plan.batch_steps)) if isinstance(step, Take)]
+    even = EvenSteps(plan, takes)
     if by_sample:
-        items = _stages(plan.steps, 0, items, mark)
+        items = _stages(plan.steps, 0, items, mark, even)
     if plan.batch_size is not None:
         items = _stacked(items, plan.batch_size, plan.numpy) if by_sample else items
-        items = _stages(plan.batch_steps, len(plan.steps), items, mark)
+        items = _stages(plan.batch_steps, len(plan.steps), items, mark, even)
     if not arithmetic:
         items = islice(items, mark.skip, None, workers)
     ahead = plan.prefetch
@@ -134,10 +137,11 @@ def _batches(plan: Plan, left: int, ours: int, step: int) -> int:
     return left // step if plan.drop_last else -(-left // step)
 
 
-def _stages(steps: tuple[Any, ...], number: int, items: Iterator[Marked], start: Mark) -> Iterator[Marked]:
+def _stages(
+    steps: tuple[Any, ...], number: int, items: Iterator[Marked], start: Mark, even: EvenSteps
+) -> Iterator[Marked]:
     for n, step in enumerate(steps, number):
-        name = f"{n}.{type(step).__name__}"
-        items = _mapped(step.function, items) if isinstance(step, Map) else _applied(step, name, items, start)
+        items = _mapped(step.function, items) if isinstance(step, Map) else _applied(step, n, items, start, even)
     return items
 
 
@@ -146,24 +150,26 @@ def _mapped(function: Callable[[Any], Any], items: Iterator[Marked]) -> Iterator
         yield mark, function(item)
 
 
-def _applied(step: Any, name: str, items: Iterator[Marked], start: Mark) -> Iterator[Marked]:
+def _applied(step: Any, number: int, items: Iterator[Marked], start: Mark, even: EvenSteps) -> Iterator[Marked]:
     """Run a stage of the user's, marking what it gives with the place after what it took last.
 
     One that remembers is copied, so that iterators do not share what it knows.
     """
+    name = f"{number}.{type(step).__name__}"
     fields = getattr(step, "remembers", ())
     bound = name if start.bound_to == name or (fields and getattr(step, "per_rank", True)) else None
     if fields:
         step = copy.deepcopy(step)
         for field, value in start.stages.get(name, {}).items():
             setattr(step, field, copy.deepcopy(value))
-    mark, taken = start, 0
+    mark, taken, exhausted = start, 0, False
 
     def feed() -> Iterator[Item]:
-        nonlocal mark, taken
+        nonlocal mark, taken, exhausted
         for marked in items:
             mark, taken = marked[0], taken + 1
             yield marked[1]
+        exhausted = True
 
     for item in step(feed()):
         if not fields and taken == 0:
@@ -173,11 +179,17 @@ def _applied(step: Any, name: str, items: Iterator[Marked], start: Mark) -> Iter
             )
         if not fields and taken > 1:
             bound = name  # it drops items, so ranks that gave equally many have taken differently many
+        if taken != 1:
+            even.upset(name, number)
         taken = 0
         stages = {**mark.stages}
         if fields:
             stages[name] = {field: copy.deepcopy(getattr(step, field)) for field in fields}
         yield Mark(mark.i, 0, stages, bound or mark.bound_to, mark.weights), item
+    if taken and exhausted:  # one that ends by itself may well end alike on all ranks
+        even.upset(name, number)
+    if isinstance(step, Take):
+        even.ended(number, step.taken, step.count)
 
 
 def _stacked(samples: Iterator[Marked], size: int, as_numpy: bool) -> Iterator[Marked]:

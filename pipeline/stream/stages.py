@@ -167,7 +167,9 @@ class Stream(IterableDataset):
 
         One that must remember is an object whose ``remembers`` names the attributes (plain JSON values) to keep in the
         state. Its state, and that of a stage that drops items, belongs to one rank: another world size refuses it.
-        Every worker of a loader runs such a stage over all items of its rank, so the order stays the same.
+        Every worker of a loader runs such a stage over all items of its rank, so the order stays the same. On several
+        ranks one that drops or adds items needs an endless stream and a ``take`` after it, else it raises
+        ``ConfigError``: ranks would take unequally many steps.
 
         >>> def every_other(items):
         ...     for number, item in enumerate(items):
