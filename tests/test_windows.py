@@ -12,6 +12,7 @@ from pipeline.errors import CorruptShardError
 from pipeline.stream.data import PlainShard
 from pipeline.stream.order import ShardOrder
 from pipeline.stream.pool import ShardPool
+from pipeline.stream.rows import RowBuffer
 from pipeline.stream.windows import TokenStream
 from tests.oracle import Oracle
 
@@ -106,16 +107,18 @@ def test_rows_filled_at_once_are_those_read_one_by_one(
     shards = numbered(sizes)
     stream, _ = stream_over(shards, window, seed, limit=limit, lanes=2)
     plain, _ = stream_over(shards, window, seed, limit=limit)
+    buffer = RowBuffer(width, np.dtype("<u2"), with_ends=True)
     hints = np.array([0, 10**9])  # whatever a hint says, it is only where to look first
     for places in batches * 2:
         tokens = np.array(places) % stream.tokens_per_epoch
-        out = np.zeros((len(tokens), width), "<u2")
-        ends = stream.rows(epoch, tokens, np.arange(len(tokens)) % 2, hints, out, with_ends=True)
-        for row, token, found in zip(out, tokens.tolist(), ends, strict=True):
+        buffer.clear(len(tokens))
+        backwards = np.arange(len(tokens))[::-1].copy()
+        stream.fill(buffer, backwards, epoch, tokens, np.arange(len(tokens)) % 2, hints)
+        for row, token in zip(backwards.tolist(), tokens.tolist(), strict=True):
             expected, expected_ends = np.zeros(width, "<u2"), []
             plain.read(epoch * plain.tokens_per_epoch + token, expected, expected_ends)
-            assert row.tolist() == expected.tolist()
-            assert found.tolist() == np.concatenate(expected_ends).tolist()
+            assert buffer.tokens[row].tolist() == expected.tolist()
+            assert buffer.places[slice(*buffer.spans[row])].tolist() == np.concatenate(expected_ends).tolist()
     stream.close()
     plain.close()
 
@@ -123,20 +126,24 @@ def test_rows_filled_at_once_are_those_read_one_by_one(
 def test_rows_of_loaded_windows_need_no_reading_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     stream, _ = stream_over(numbered([[7] * 50] * 8), window=4, seed=1, lanes=3)
     tokens, lanes, hints = np.array([0, 100, 1500]), np.arange(3), np.zeros(3, np.int64)
-    out = np.zeros((3, 40), "<u2")
-    stream.rows(0, tokens, lanes, hints, out)
-    monkeypatch.setattr(TokenStream, "read", None)
+    buffer = RowBuffer(40, np.dtype("<u2"), with_ends=False)
+    buffer.clear(3)
+    stream.fill(buffer, lanes, 0, tokens, lanes, hints)
+    monkeypatch.setattr(TokenStream, "_read", None)
     for step in range(1, 25):
-        stream.rows(0, tokens + 40 * step, lanes, hints, out)
-    assert stream.bytes_read == 25 * out.nbytes
+        stream.fill(buffer, lanes, 0, tokens + 40 * step, lanes, hints)
+    assert stream.bytes_read == 25 * buffer.tokens.nbytes
     stream.close()
 
 
 def test_a_shard_that_shrinks_while_it_is_open_is_an_error_not_a_read_past_its_end() -> None:
     stream, shelf = stream_over(numbered([[5] * 4, [5] * 4]), window=1, seed=None, limit=1)
 
+    buffer, alone = RowBuffer(5, np.dtype("<u2"), with_ends=False), np.zeros(1, np.int64)
+    buffer.clear(1)
+
     def read(token: int) -> None:
-        stream.rows(0, np.array([token]), np.array([0]), np.zeros(1, np.int64), np.zeros((1, 5), "<u2"))
+        stream.fill(buffer, alone, 0, np.array([token]), alone, np.zeros(1, np.int64))
 
     read(0)
     read(20)  # closes the first shard

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
-from .kernels import widen
+from .kernels import bound, widen
+from .rows import Ends
 from .sequences import DocumentSequences, PackedSequences
 
 IGNORE = -100  # what torch's cross_entropy ignores by default
 Batch = dict[str, Any]
 _WIDENED = (np.dtype("<u2"), np.dtype("<u4"))
+_NONE = Ends(np.zeros(0, np.int64), np.zeros((0, 2), np.int64))
 _NOWHERE = np.zeros(0, np.int64)
 
 
@@ -44,26 +45,23 @@ class PackCollator:
         ids = np.empty((size, length), self.dtype)
         labels = np.empty((size, length), self.dtype)
         lag = 0 if self.same_labels else self.shift
-        ends: list[NDArray[np.int64]] = []
-        at: list[NDArray[np.int64]] = []
+        bounds = _Bounds(self, size) if self.boundaries else None
         short = [(row, 0) for row in range(len(numbers), size)]
         for rows in core.rows(numbers):
             spread(rows.tokens, lag, ids[rows.at], labels[rows.at])
-            ends += rows.ends
-            if rows.ends:
-                at.append(np.concatenate(rows.ends) - rows.offset)
-            short += enumerate(rows.available or [], rows.at.start)
+            if rows.available is not None:
+                short += enumerate(rows.available, rows.at.start)
+            if bounds is not None and rows.ends is not None:
+                bounds.add(rows.at, rows.ends, rows.available)
         batch: Batch = {"input_ids": ids, "labels": labels}
-        masked = []
         for row, available in short:
             ids[row, available:] = self.eos_id
-            labelled = max(0, min(available - lag, length))
-            masked.append(np.arange(row * length + labelled, (row + 1) * length))
-        if self.boundaries:
-            begun = _begun([len(each) for each in ends], at, dict(short), self.width)
-            masked.append(self._across(*begun))
-            batch |= _boundaries(*begun, size, length)
-        ignored = _union(masked, apart=self.shift == 1 and not short)
+        if bounds is not None:
+            bounds.add(slice(len(numbers), size), _NONE, [0] * (size - len(numbers)))
+            ignored = bounds.finish(batch)
+        else:
+            behind = [np.arange(max(0, min(have - lag, length)), length) + row * length for row, have in short]
+            ignored = np.sort(np.concatenate([_NOWHERE, *behind])) if short else _NOWHERE
         batch["valid_tokens"] = labels.size - len(ignored)
         if self.same_labels:
             batch["valid_tokens"] -= size - int(np.count_nonzero(ignored % length == 0))
@@ -76,14 +74,36 @@ class PackCollator:
         """Tokens that a sequence needs, labels included."""
         return self.seq_len if self.same_labels else self.seq_len + self.shift
 
-    def _across(self, rows: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the flat places of labels that lie in another document, given where documents begin inside rows."""
-        # A label lies `shift` ahead, so the last `shift` tokens of a document look into the next one; a model that
-        # shifts by itself predicts the first token of a document from the one before.
-        back = np.arange(1, self.shift + 1) if not self.same_labels else np.zeros(1, np.int64)
-        places = at[:, None] - back
-        flat = rows[:, None] * self.seq_len + places
-        return flat[(places >= 0) & (places < self.seq_len)]
+
+class _Bounds:
+    """What boundaries tell of a batch, gathered as its rows come."""
+
+    def __init__(self, collator: PackCollator, size: int) -> None:
+        length, self._width = collator.seq_len, collator.width
+        # The last `shift` tokens of a document look into the next one; a model that shifts by itself predicts the first
+        # token of a document from the one before.
+        self._lag = self._shift = 0 if collator.same_labels else collator.shift
+        self._positions = np.empty((size, length), np.int64)
+        self._begins = np.empty(size * length + 1, np.int32)
+        self._ignored = np.empty(size * length, np.int64)
+        self._counts = np.zeros(3, np.int64)
+
+    def add(self, at: slice, ends: Ends, available: list[int] | None) -> None:
+        """Add the rows ``at`` of the batch."""
+        have = np.full(at.stop - at.start, self._width) if available is None else np.array(available, np.int64)
+        bound(
+            *ends, have, self._width, self._lag, self._shift, at.start,
+            self._positions[at], self._begins, self._ignored, self._counts,
+        )  # fmt: skip
+
+    def finish(self, batch: Batch) -> NDArray[np.int64]:
+        """Add to the batch what was found; return the flat places of labels to mask, ascending."""
+        begun, masked, longest = self._counts.tolist()
+        self._begins[begun] = self._positions.size
+        batch["position_ids"] = self._positions
+        batch["cu_seqlens"] = self._begins[: begun + 1].copy()
+        batch["max_seqlen"] = longest
+        return self._ignored[:masked].copy()
 
 
 def spread(tokens: NDArray[Any], lag: int, ids: NDArray[Any], labels: NDArray[Any]) -> None:
@@ -94,49 +114,6 @@ def spread(tokens: NDArray[Any], lag: int, ids: NDArray[Any], labels: NDArray[An
     length = ids.shape[1]
     ids[...] = tokens[:, :length]
     labels[...] = tokens[:, lag : lag + length]
-
-
-def _begun(
-    counts: list[int], places: list[NDArray[np.int64]], short: dict[int, int], width: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return row and place of every document that begins inside a row, after its first token.
-
-    ``places`` are where documents end, row by row, ``counts`` how many of them each row has; a short row has no more
-    than its tokens.
-    """
-    rows, at = np.arange(len(counts)).repeat(counts), np.concatenate([_NOWHERE, *places])
-    inside = at < width
-    if short:
-        available = np.array([short.get(row, width) for row in range(len(counts))], np.int64)
-        inside &= at <= available[rows]
-    return rows[inside], at[inside]
-
-
-def _union(places: list[NDArray[np.int64]], apart: bool) -> NDArray[np.int64]:
-    """Return every place once; ``apart`` says that no two are the same."""
-    joined = np.concatenate([_NOWHERE, *places])
-    return joined if apart or not len(joined) else np.unique(joined)
-
-
-@lru_cache(maxsize=4)
-def _count_up(size: int) -> NDArray[np.int64]:
-    numbers = np.arange(size)
-    numbers.flags.writeable = False
-    return numbers
-
-
-def _boundaries(rows: NDArray[np.int64], at: NDArray[np.int64], size: int, length: int) -> Batch:
-    """Derive everything about boundaries from where documents begin in the rows."""
-    cuts = np.concatenate([(rows * length + at)[at < length], np.arange(0, size * length + 1, length)])
-    cuts.sort()
-    lengths = cuts[1:] - cuts[:-1]
-    positions = cuts[:-1].repeat(lengths)
-    np.subtract(_count_up(size * length), positions, out=positions)
-    return {
-        "position_ids": positions.reshape(size, length),
-        "cu_seqlens": cuts.astype(np.int32),
-        "max_seqlen": int(lengths.max()),
-    }
 
 
 def _ignore(batch: Batch, ignored: NDArray[np.int64]) -> None:

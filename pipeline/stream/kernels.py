@@ -87,14 +87,15 @@ def _last_at_most(ascending: Any, count: Any, value: Any) -> Any:
         int64[:, ::1],
         int64,
         int64,
+        int64[::1],
         numba.uint8[:, ::1],
         int64[::1],
-        int64[::1],
+        int64[:, ::1],
         int64[::1],
     )
 )
 def gather(
-    row: Any,
+    number: Any,
     tokens: Any,
     lanes: Any,
     hints: Any,
@@ -103,41 +104,42 @@ def gather(
     shards: Any,
     tick: Any,
     item: Any,
+    rows: Any,
     out: Any,
-    cuts: Any,
     ends: Any,
-    near: Any,
+    spans: Any,
+    notes: Any,
 ) -> Any:
-    """Fill rows of ``out`` (bytes) from ``row`` on, each from its token of the epoch; return the first that it could not.
+    """Fill ``rows`` of ``out`` (bytes) from the ``number``-th on, each from its token; return the first that it could not.
 
     That is one whose window is not loaded or ends within it, or that needs a shard that is not open or holds less than
-    its index says. ``hints[lane]`` is the document where the lane was last, whatever window that was in. Where
-    documents end in row ``r`` goes to ``ends[cuts[r] : cuts[r + 1]]``, unless ``ends`` is empty. ``near[1:]`` becomes the
-    rows less than ``BUILD_AHEAD`` tokens before a window that nobody builds, ``near[0]`` their count.
+    its index says. ``hints[lane]`` is the document where the lane was last, whatever window that was in. ``ends``,
+    ``spans`` and ``notes`` are a `RowBuffer`'s; no ends are told where there is no room for any. The rows noted are
+    those less than ``BUILD_AHEAD`` tokens before a window that nobody builds.
     """
     base, width = int64(out.ctypes.data), out.shape[1] // item
     epoch_windows = len(starts) - 1
-    near[0] = 0
-    for r in range(row, len(tokens)):
-        token = tokens[r]
+    notes[1] = 0
+    for k in range(number, len(tokens)):
+        token, row = tokens[k], rows[k]
         w = _last_at_most(starts, epoch_windows, token)
         inside = token - starts[w]
         if windows[w, 0] <= 0 or token + width > starts[w + 1]:
-            return r
+            return k
         if starts[w + 1] - token < BUILD_AHEAD + width and (w + 1 == epoch_windows or windows[w + 1, 0] == 0):
-            near[0] += 1
-            near[near[0]] = r
+            notes[1] += 1
+            notes[1 + notes[1]] = k
         windows[w, USED] = tick
         documents = windows[w, 3]
         stops = _array(_pointer(windows[w, 0]), documents + 1, numba.int64)
         begins = _array(_pointer(windows[w, 1]), documents, numba.int64)
         places = _array(_pointer(windows[w, 2]), documents, numba.int32)
-        j = hints[lanes[r]]
+        j = hints[lanes[k]]
         if j >= documents or stops[j] > inside or stops[min(j + _SEARCH_AFTER, documents)] <= inside:
             j = _last_at_most(stops, documents, inside)
         while stops[j + 1] <= inside:
             j += 1
-        found = cuts[r]
+        found = notes[0]
         at = int64(0)
         while True:
             if j + _FETCH_AHEAD < documents:
@@ -153,9 +155,9 @@ def gather(
                 begin = begins[j] + max(inside - stops[j], 0)
                 shard = places[j]
                 if shards[shard, 0] == 0 or begin + count > shards[shard, 1]:
-                    return r
+                    return k
                 shards[shard, 2] = tick
-                _copy(base + (r * width + at) * item, shards[shard, 0] + begin * item, count * item)
+                _copy(base + (row * width + at) * item, shards[shard, 0] + begin * item, count * item)
                 at += count
                 if len(ends) and end <= width:
                     ends[found] = end
@@ -163,8 +165,9 @@ def gather(
             if at == width:
                 break
             j += 1
-        hints[lanes[r]] = j
-        cuts[r + 1] = found
+        hints[lanes[k]] = j
+        spans[row, 0], spans[row, 1] = notes[0], found
+        notes[0] = found
     return len(tokens)
 
 
@@ -183,3 +186,73 @@ def widen(tokens: Any, lag: Any, ids: Any, labels: Any) -> None:
             to_ids[k] = row[k]
         for k in range(len(to_labels)):
             to_labels[k] = later[k]
+
+
+@compiled(types.void(int64[::1]))
+def _count_up(places: Any) -> None:
+    for k in range(len(places)):
+        places[k] = k
+
+
+@compiled(
+    types.void(
+        int64[::1],
+        int64[:, ::1],
+        int64[::1],
+        int64,
+        int64,
+        int64,
+        int64,
+        int64[:, ::1],
+        types.int32[::1],
+        int64[::1],
+        int64[::1],
+    )
+)
+def bound(
+    ends: Any,
+    spans: Any,
+    available: Any,
+    width: Any,
+    lag: Any,
+    shift: Any,
+    first: Any,
+    positions: Any,
+    begins: Any,
+    ignored: Any,
+    counts: Any,
+) -> None:
+    """Derive everything about boundaries from where documents end in the rows that follow ``first`` rows of a batch.
+
+    Row ``r`` has ``width`` tokens, its labels' included, of which ``available[r]`` exist; labels lie ``lag`` ahead.
+    ``positions`` become the tokens since the last begin in the row. ``begins`` are the flat places where documents begin,
+    as each row does, ``ignored`` those of labels behind what exists, and of the ``shift`` labels before each begin, or for
+    a shift of 0 of the label at it: ``counts`` says how many there are of both, and the longest document.
+    """
+    begun, masked, longest = counts
+    rows, length = positions.shape
+    for r in range(rows):
+        flat, row = (first + r) * length, positions[r]
+        labelled = min(max(available[r] - lag, 0), length)
+        begin = free = int64(0)
+        begins[begun] = flat
+        begun += 1
+        for end in ends[spans[r, 0] : spans[r, 1]]:
+            if end >= width or end > available[r]:
+                break
+            for place in range(max(free, end - shift), min(end + (shift == 0), labelled)):
+                ignored[masked] = flat + place
+                masked += 1
+            free = end
+            if end < length:
+                _count_up(row[begin:end])
+                longest = max(longest, end - begin)
+                begin = end
+                begins[begun] = flat + end
+                begun += 1
+        _count_up(row[begin:])
+        longest = max(longest, length - begin)
+        for place in range(labelled, length):
+            ignored[masked] = flat + place
+            masked += 1
+    counts[0], counts[1], counts[2] = begun, masked, longest

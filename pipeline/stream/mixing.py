@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, did_you_mean
 from .data import Data
 from .order import Sequences, derive_key, permutation
-from .sequences import READ_AHEAD, Rows
+from .rows import Ends, Rows
+from .sequences import READ_AHEAD
 from .windows import TokenStream
 
 BLOCK = 4096
@@ -236,7 +237,7 @@ class MixedSequences:
             if self._boundaries:
                 begin, stop = held.ends.searchsorted([offset, offset + self.width], side="right")
                 ends.append(held.ends[begin:stop] - offset)
-        yield Rows(slice(0, len(numbers)), tokens, ends, 0, None)
+        yield Rows(slice(0, len(numbers)), tokens, Ends.of(ends) if self._boundaries else None, None)
 
     def _held(self, source: int, draw: int, lane: int) -> tuple[_Lane, int]:
         """Return the rows held of a source in a lane, and the stream sequence that a draw is."""

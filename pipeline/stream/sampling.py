@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .order import Sequences, ShardOrder, derive_key, mix64
 from .pool import ShardPool
-from .sequences import Rows
+from .rows import RowBuffer, Rows
 from .windows import TokenStream
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -60,7 +59,7 @@ class SampledSequences:
         self.order = Sequences(stream.tokens_per_epoch, seq_len, 1)
         self.length = None if epochs is None else self.order.first(epochs)
         self._seed = seed
-        self._boundaries = boundaries
+        self._buffer = RowBuffer(self.width, stream.dtype, boundaries)
 
     def first(self, epoch: int) -> int:
         return self.order.first(epoch)
@@ -76,13 +75,12 @@ class SampledSequences:
         """Yield the tokens of global sequences ``numbers``, a range with a positive step."""
         if not numbers:
             return
-        tokens = np.empty((len(numbers), self.width), self.stream.dtype)
-        ends: list[NDArray[np.int64]] = []
-        for row, start in zip(tokens, draw(numbers, self.stream.tokens_per_epoch, self._seed), strict=True):
-            found: list[NDArray[np.int64]] | None = [] if self._boundaries else None
-            self.stream.read(start, row, found)
-            ends += [np.concatenate(found)] if found else []
-        yield Rows(slice(0, len(numbers)), tokens, ends, 0, None)
+        count, starts = len(numbers), draw(numbers, self.stream.tokens_per_epoch, self._seed)
+        self._buffer.clear(count)
+        # No place is near another, so all share one hint, which helps none.
+        lanes, hints = np.zeros(count, np.int64), np.zeros(1, np.int64)
+        self.stream.fill(self._buffer, np.arange(count), 0, np.array(starts), lanes, hints)
+        yield self._buffer.rows(slice(0, count))
 
     def close(self) -> None:
         self.stream.close()

@@ -9,32 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .order import Sequences
+from .rows import RowBuffer, Rows
 from .windows import TokenStream
 
 READ_AHEAD = 32  # rows that a lane of a mix reads at once
 _PLACES_AHEAD = 2048  # sequences whose places are found in one array operation
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Neighbouring rows of a batch, as a view of the stored tokens.
-
-    ``at``: their place in the batch; ``tokens``: ``[rows, width]``, valid until the next call; ``ends``: for each row
-    where documents end in it, ascending, ``offset`` more than their place from 1 to ``width`` (an empty list unless
-    boundaries were asked for); ``available``: tokens before the end of a bounded stream, or None where none is short.
-    """
-
-    at: slice
-    tokens: NDArray[Any]
-    ends: list[NDArray[np.int64]]
-    offset: int
-    available: list[int] | None
+@lru_cache(maxsize=4)
+def _count_up(count: int) -> NDArray[np.int64]:
+    return np.arange(count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +82,7 @@ class PackedSequences:
         self.order = Sequences(stream.tokens_per_epoch, stride, lanes)
         self.total = None if epochs is None else epochs * stream.tokens_per_epoch
         self.length = None if epochs is None else self.order.first(epochs)
-        self._boundaries = boundaries
-        self._tokens = np.empty((0, self.width), stream.dtype)
+        self._buffer = RowBuffer(self.width, stream.dtype, boundaries)
         self._hints = np.zeros(lanes, np.int64)  # the document where each lane was last
         self._places = _Places(0, range(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
@@ -116,11 +106,10 @@ class PackedSequences:
                 places, at = self._locate(numbers[done:]), 0
             count = min(len(numbers) - done, len(places.numbers) - at)
             tokens, lanes = places.tokens[at : at + count], places.lanes[at : at + count]
-            if len(self._tokens) < count:
-                self._tokens = np.empty((count, self.width), self.stream.dtype)
-            out = self._tokens[:count]
-            ends = self.stream.rows(places.epoch, tokens, lanes, self._hints, out, with_ends=self._boundaries)
-            yield Rows(slice(done, done + count), out, ends, 0, self._available(places.epoch, tokens))
+            buffer = self._buffer
+            buffer.clear(count)
+            self.stream.fill(buffer, _count_up(count), places.epoch, tokens, lanes, self._hints)
+            yield buffer.rows(slice(done, done + count), self._available(places.epoch, tokens))
             done += count
 
     def _locate(self, numbers: range) -> _Places:

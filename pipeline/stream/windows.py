@@ -2,7 +2,7 @@
 
 ``TokenStream.read(start, out)`` copies any range of tokens, across document, window and epoch borders: documents are
 found by binary search in one array and copied as slices of memory maps by a single ``bytes.join``.
-``TokenStream.rows`` fills all rows of a batch in one compiled call, where each lies in a window that is loaded, and
+``TokenStream.fill`` fills all rows of a batch in one compiled call, where each lies in a window that is loaded, and
 leaves the others to ``read``. Windows are kept, and built ahead in a thread.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 from weakref import finalize
 
@@ -21,6 +20,7 @@ from ..errors import CorruptShardError
 from . import kernels
 from .order import ShardOrder
 from .pool import ShardPool
+from .rows import RowBuffer
 from .window_index import Tokens, WindowIndex
 
 
@@ -48,8 +48,6 @@ class TokenStream:
         self._keep = min(lanes, order.windows) + 2
         self._windows: dict[tuple[int, int], WindowIndex] = {}
         self._epochs: dict[int, _Epoch] = {}
-        self._cuts = self._near = np.zeros(1, np.int64)
-        self._ends = np.zeros(0, np.int64)
         self._ahead: dict[tuple[int, int], Future[WindowIndex]] = {}
         self._builder: ThreadPoolExecutor | None = None
         self._stop_building: finalize[Any, Any] | None = None
@@ -60,56 +58,46 @@ class TokenStream:
         ``ends``, if given, is extended by arrays of where documents end in it, ascending, from 1 to its length.
         """
         self.bytes_read += out.nbytes
+        self._read(start, out, ends)
+
+    def _read(self, start: int, out: Tokens, ends: list[NDArray[np.int64]] | None) -> None:
         filled = 0
         while filled < len(out):
             epoch, token = divmod(start + filled, self.tokens_per_epoch)
             filled += self._copy(epoch, token, out, filled, ends)
 
-    def rows(
+    def fill(
         self,
+        buffer: RowBuffer,
+        rows: NDArray[np.int64],
         epoch: int,
         tokens: NDArray[np.int64],
         lanes: NDArray[np.int64],
         hints: NDArray[np.int64],
-        out: Tokens,
-        *,
-        with_ends: bool = False,
-    ) -> list[NDArray[np.int64]]:
-        """Fill each row of ``out`` (``[rows, width]``, stored dtype, contiguous) from its token of ``epoch``.
+    ) -> None:
+        """Fill ``rows`` of a buffer, each from its token of ``epoch`` on.
 
-        ``hints[lanes]`` is where to look first for the rows' documents; what was found is left there. Return, where
-        asked, for each row where documents end in it, ascending, from 1 to its width, valid until the next call.
+        ``hints[lanes]`` is where to look first for their documents; what was found is left there.
         """
-        count = len(out)
-        if len(self._near) <= count:
-            self._cuts, self._near = np.zeros((2, count + 1), np.int64)
-        if with_ends and len(self._ends) < out.size:
-            self._ends = np.empty(out.size, np.int64)
-        ends = self._ends if with_ends else self._ends[:0]
-        done, cuts, near = 0, self._cuts, self._near
-        out_bytes, item = out.view(np.uint8), self.dtype.itemsize
+        self.bytes_read += len(rows) * buffer.bytes.shape[1]
+        done, pool = 0, self._pool
         while True:
             found = self._epoch(epoch)
-            pool = self._pool
             with pool.lock:
                 done = kernels.gather(
-                    done, tokens, lanes, hints, found.starts, found.windows, pool.table, pool.tick(), item, out_bytes,
-                    cuts, ends, near,
+                    done, tokens, lanes, hints, found.starts, found.windows, pool.table, pool.tick(),
+                    self.dtype.itemsize, rows, buffer.bytes, buffer.places, buffer.spans, buffer.notes,
                 )  # fmt: skip
-            if near[0]:
-                for row in near[1 : 1 + near[0]].tolist():
-                    self._build_ahead(epoch, self.order.epoch(epoch).window_of_token(int(tokens[row])) + 1)
-            if done == count:
-                break
-            inside: list[NDArray[np.int64]] | None = [] if with_ends else None
-            self.read(epoch * self.tokens_per_epoch + int(tokens[done]), out[done], inside)
-            self.bytes_read -= out[done].nbytes
-            joined = np.concatenate([ends[:0], *(inside or ())])
-            cuts[done + 1] = cuts[done] + len(joined)
-            ends[cuts[done] : cuts[done + 1]] = joined
+            if near := int(buffer.notes[1]):
+                for token in tokens[buffer.notes[2 : 2 + near]].tolist():
+                    self._build_ahead(epoch, self.order.epoch(epoch).window_of_token(token) + 1)
+            if done == len(rows):
+                return
+            row = int(rows[done])
+            ends: list[NDArray[np.int64]] | None = [] if len(buffer.places) else None
+            self._read(epoch * self.tokens_per_epoch + int(tokens[done]), buffer.tokens[row], ends)
+            buffer.add_ends(row, ends or [])
             done += 1
-        self.bytes_read += out.nbytes
-        return [ends[begin:stop] for begin, stop in pairwise(cuts[: count + 1].tolist())] if with_ends else []
 
     def documents(self, start: int, count: int) -> list[Tokens]:
         """Return documents ``start`` to ``start + count`` of the endless stream as read-only views."""
