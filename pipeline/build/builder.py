@@ -30,7 +30,7 @@ from .parts import (
     PARTS,
     all_parts,
     cut_path,
-    documents_bytes,
+    documents_path,
     filtered_path,
     list_parts,
     part_path,
@@ -281,10 +281,10 @@ class _Stages:
             pass
         todo = [part for part in range(len(all_parts(work))) if not cut_path(work, part).exists()]
         function, prepare = functools.partial(cut_unit, work, buckets), functools.partial(prepare_cut, work)
-        for _ in self.each(
-            "cut repeats", function, todo, prepare, lambda part: documents_bytes(filtered_path(work, part))
-        ):
-            pass
+        uncut = {part: documents_path(filtered_path(work, part)) for part in todo}
+        sizes = {part: path.stat().st_size for part, path in uncut.items()}
+        for index, _ in self.each("cut repeats", function, todo, prepare, sizes.__getitem__):
+            uncut[todo[index]].unlink()  # not by the worker: one that outlives a killed build must take nothing away
 
     def dedup(self) -> None:
         """Find duplicates over the whole input."""
@@ -313,7 +313,7 @@ class _Stages:
             pass
 
     def part_bytes(self, part: int) -> int:
-        return documents_bytes(part_path(self.work, part))
+        return documents_path(part_path(self.work, part)).stat().st_size
 
     def settle(self) -> None:
         """Decide which split each document belongs to, and which sources have their fill."""

@@ -76,7 +76,7 @@ class PartWriter:
         import pyarrow as pa
 
         options = pa.ipc.IpcWriteOptions(compression="lz4")
-        self._arrow = pa.ipc.new_file(str(self._directory / "documents.arrow"), self._schema, options=options)
+        self._arrow = pa.ipc.new_file(str(documents_path(self._directory)), self._schema, options=options)
         self._hashes = open(self._directory / "hashes.bin", "wb")
         self._signatures = open(self._directory / "signatures.bin", "wb")
         return self
@@ -189,9 +189,9 @@ def part_path(work: Path, part: int) -> Path:
     return cut_path(work, part) if load_plan(work).recipe.passage_kinds else filtered_path(work, part)
 
 
-def documents_bytes(path: Path) -> int:
-    """Return the size of the documents in a part's directory."""
-    return (path / "documents.arrow").stat().st_size
+def documents_path(part: Path) -> Path:
+    """Return the file of the documents in a part's directory."""
+    return part / "documents.arrow"
 
 
 def part_slice(work: Path, part: int) -> slice:
@@ -217,7 +217,7 @@ def read_batches(path: Path, *names: str) -> Iterator[Any]:
     """Yield the record batches of the documents in a part's directory, with only the columns named, in that order."""
     import pyarrow as pa
 
-    with pa.memory_map(str(path / "documents.arrow")) as source:
+    with pa.memory_map(str(documents_path(path))) as source:
         schema = pa.ipc.open_file(source).schema
         options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in names])
         reader = pa.ipc.open_file(source, options=options)

@@ -201,15 +201,14 @@ def prepare_cut(work: Path) -> None:
 
 def cut_unit(work: Path, buckets: int, part: int) -> None:
     """Write one part again, without the passages that stood before."""
+    if cut_path(work, part).exists():  # what it was made of may be gone
+        return
     plan, source = load_plan(work), filtered_path(work, part)
     unit = all_parts(work)[part][0]
     hasher = make_hasher(plan.recipe) if plan.recipe.dedup else None
     with result_directory(cut_path(work, part)) as directory:
         shutil.copyfile(source / "rejected.jsonl", directory / "rejected.jsonl")
-        with (
-            open(directory / "rejected.jsonl", "ab") as rejected,
-            PartWriter(directory, hasher) as writer,
-        ):
+        with open(directory / "rejected.jsonl", "ab") as rejected, PartWriter(directory, hasher) as writer:
             cutter = Cutter(plan, unit, load_repeats(work, buckets, part), writer, rejected)
             for batch in read_batches(source, *Row._fields):
                 columns = [column.to_pylist() for column in batch.columns]
