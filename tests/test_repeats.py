@@ -17,7 +17,11 @@ import numpy as np
 import orjson
 import pytest
 import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from filters.length import words
+from filters.page import Page
 from pipeline.build import parts, repeats
 from pipeline.build.passages import KINDS, Passages, passages, without
 from pipeline.build.progress import waterfall
@@ -46,7 +50,7 @@ def oracle(texts: Sequence[str], kinds: Sequence[str], shortest: int = 30, words
                     cut.append((passage.first, passage.last))
                 seen.add((kind, passage.text))
         left = without(text, cut)
-        gone = cut and (not left.strip() or repeats.too_short(left, words_left) is not None)
+        gone = cut and (not left.strip() or words(Page(left)) < words_left)
         found.append(None if gone else left)
     return found
 
@@ -255,6 +259,16 @@ def test_repeats_within_a_part_and_from_earlier_ones_are_told_apart() -> None:
 
     assert among(5, 3, 5) == [False, True, True]
     assert among(7, 5, 2, 2) == [False, True, False, True]
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text(alphabet="aß雨ฟเ ์က္ा0'._-,\u200bあ\n ", max_size=40), words_left=st.integers(0, 8))
+def test_too_few_words_are_as_many_as_the_measure_counts(text: str, words_left: int) -> None:
+    verdict = repeats.too_short(text, words_left)
+    counted = words(Page(text))
+    assert (verdict is not None) == (counted < words_left or not text.strip())
+    if verdict is not None and text.strip():
+        assert verdict.reason == f"words_left {counted} < {words_left}"
 
 
 def test_settings_that_cannot_be_are_refused(many: Path, tmp_path: Path) -> None:

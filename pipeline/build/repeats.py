@@ -181,6 +181,9 @@ def too_short(text: str, words_left: int) -> Verdict | None:
     """Return why nothing is to be kept of a text that was cut."""
     if not text.strip():
         return Verdict("dedup", WORDS_LEFT, 0, max(1, words_left), "min")
+    first = text.split(None, 4 * words_left)[: 4 * words_left]
+    if sum(map(str.isalpha, first)) >= words_left:
+        return None  # each of these holds at least a word; most texts need no counting beyond them
     rules = _limit(words_left)
     return rules.judge(rules.measure(text))
 
