@@ -22,6 +22,7 @@ from .passages import passage_finder
 from .plan import Plan, Span, check_same, load_plan
 from .recipe import Recipe
 from .rules import RuleSet, load_rules
+from .samples import sample_keys
 from .tally import PASSED, Counts, Histograms
 from .work import result_directory
 
@@ -242,31 +243,29 @@ def _filter_part(
                     _reject_bad(record, place, spans[place].start, recipe, counts, bad_before, rejected)
             documents = [(place, record) for place, record in batch if isinstance(record, Document)]
             judged = loaded.judge([record.text for _, record in documents], counts)
+            keys = iter(sample_keys([each.text for each in judged if each.reason is not None]))
             for (place, record), each in zip(documents, judged, strict=True):
-                _settle(each, place, record, recipe, counts, writer, rejected)
+                characters = len(each.text)
+                counts.read_characters += len(record.text)
+                counts.flow.add(record.source, each.language.code, each.rule, characters)
+                if each.reason is None:
+                    counts.kept += 1
+                    code, score, _ = each.language
+                    writer.add(Row(each.text, record.id, place, record.line, code, score, characters))
+                else:
+                    _reject(each, place, record, next(keys), recipe, counts, rejected)
     return counts
 
 
-def _settle(
-    judged: Judged,
-    place: int,
-    record: Document,
-    recipe: Recipe,
-    counts: Counts,
-    writer: PartWriter,
-    rejected: IO[bytes],
+def _reject(
+    judged: Judged, place: int, record: Document, key: int, recipe: Recipe, counts: Counts, rejected: IO[bytes]
 ) -> None:
-    """Count one document, and keep or reject it."""
-    text, language, rule, reason = judged
-    characters = len(text)
-    counts.read_characters += len(record.text)
-    counts.flow.add(record.source, language.code, rule, characters)
-    if reason is None:
-        counts.kept += 1
-        writer.add(Row(text, record.id, place, record.line, language.code, language.score, characters))
+    """Write down a document that is dropped, where it is wanted."""
+    if not (recipe.keep_rejected or counts.samples.wants(judged.rule, key)):
         return
-    line = {"id": record.id, "file": record.file, "line": record.line, "reason": reason, "text": text, "span": place}
-    counts.samples.offer(rule, line)
+    line = {"id": record.id, "file": record.file, "line": record.line, "reason": judged.reason, "text": judged.text}
+    line["span"] = place
+    counts.samples.add(judged.rule, key, line)
     if recipe.keep_rejected:
         write_line(rejected, line)
 

@@ -62,8 +62,8 @@ class PartWriter:
         """``hasher`` signs texts; ``find`` finds the passages whose hashes are noted."""
         import pyarrow as pa
 
-        fields = {"text": pa.large_string(), "id": pa.string(), "span": pa.int32(), "line": pa.int64()}
-        more = {"language": pa.string(), "score": pa.float32(), "characters": pa.int64()}
+        fields = {"text": pa.large_string(), "id": pa.large_string(), "span": pa.int32(), "line": pa.int64()}
+        more = {"language": pa.large_string(), "score": pa.float32(), "characters": pa.int64()}
         self._schema = pa.schema(fields | more)
         self._directory = directory
         self._hasher = hasher
@@ -99,7 +99,7 @@ class PartWriter:
             self._hasher.signatures(texts).tofile(self._signatures)
         if self._find is not None:
             self._passages.append(np.unique(self._find(texts).hashes))
-        arrays = [pa.array(column, type=kind) for column, kind in zip(columns, self._schema.types, strict=True)]
+        arrays = [_column(column, kind) for column, kind in zip(columns, self._schema.types, strict=True)]
         self._arrow.write_batch(pa.record_batch(arrays, schema=self._schema))
         self._rows, self._held = [], 0
 
@@ -114,6 +114,18 @@ class PartWriter:
             self._arrow.close()
             self._hashes.close()
             self._signatures.close()
+
+
+def _column(values: Sequence[Any], kind: Any) -> Any:
+    """Return values as an arrow array. ``pa.array`` would import pandas where that is installed, for 0.3 s a worker."""
+    import pyarrow as pa
+
+    if kind != pa.large_string():
+        numbers = np.array(values, kind.to_pandas_dtype())
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(numbers)])
+    encoded = [value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
 
 
 def unit_path(work: Path, number: int) -> Path:

@@ -5,7 +5,7 @@ Neither its place in the corpus nor the order of the work decides what is shown,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .minhash import text_hashes
@@ -43,7 +43,7 @@ class Samples:
 
     def offer(self, outcome: str, sample: Sample) -> None:
         """Add a text under its own key."""
-        self.add(outcome, sample_key(sample["text"]), sample)
+        self.add(outcome, sample_keys([sample["text"]])[0], sample)
 
     def update(self, held: Mapping[str, Iterable[tuple[int, Sample]]]) -> None:
         """Add what ``to_json`` gave."""
@@ -59,6 +59,7 @@ class Samples:
         return {outcome: [sample for _, sample in samples] for outcome, samples in self.to_json().items()}
 
 
-def sample_key(text: str) -> int:
-    """Return the key of a text: the second half of its hash."""
-    return int(text_hashes([text]).view("<u8")[0, 1])
+def sample_keys(texts: Sequence[str]) -> list[int]:
+    """Return the key of each text: the second half of its hash."""
+    keys: list[int] = text_hashes(texts).view("<u8")[:, 1].tolist()
+    return keys
