@@ -1,6 +1,6 @@
 """Look into a dataset: at a glance, or at one document and where it came from.
 
-python scripts/inspect_shards.py shards
+python scripts/inspect_shards.py shards                     # or a url: s3://bucket/shards
 python scripts/inspect_shards.py shards --document 12       # the 13th of the split
 python scripts/inspect_shards.py shards --key 000000000040  # by its key in the tar
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from rich.console import Console
@@ -19,16 +20,16 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from pipeline.errors import ConfigError, ShardwrightError  # noqa: E402
-from pipeline.shards.manifest import Manifest  # noqa: E402
-from pipeline.shards.reader import Shard  # noqa: E402
-from pipeline.shards.scan import scan_tar  # noqa: E402
+from pipeline.shards.folder import Folder  # noqa: E402
+from pipeline.shards.manifest import Manifest, ShardInfo  # noqa: E402
+from pipeline.shards.store import Store  # noqa: E402
 
 console = Console(highlight=False, soft_wrap=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("dataset", type=Path, help="directory of a dataset")
+    parser.add_argument("dataset", help="directory or url of a dataset; shards of a url come through the cache")
     parser.add_argument("--split", default="train", help="split to look into (default: train)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--document", type=int, help="number of a document in the split, from 0")
@@ -36,18 +37,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tokens", action="store_true", help="show token ids beside the text")
     options = parser.parse_args(arguments)
     try:
-        manifest = Manifest.read(options.dataset)
+        folder = Folder(options.dataset)
+        manifest = folder.manifest()
         if options.document is None and options.key is None:
-            glance(options.dataset, manifest)
+            glance(folder.base, manifest)
         else:
-            show(options, manifest)
+            show(folder, manifest, options)
     except ShardwrightError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def glance(directory: Path, manifest: Manifest) -> None:
+def glance(directory: str, manifest: Manifest) -> None:
     """Print splits, tokenizer, inputs, and what was dropped."""
     console.print(f"[bold]{directory}[/]  fingerprint {manifest.fingerprint[:16]}")
     tokenizer = manifest.tokenizer
@@ -72,36 +74,44 @@ def glance(directory: Path, manifest: Manifest) -> None:
     )
 
 
-def show(options: argparse.Namespace, manifest: Manifest) -> None:
+def show(folder: Folder, manifest: Manifest, options: argparse.Namespace) -> None:
     """Print one document: its provenance, then its text."""
-    from pipeline.text.tokens import load_tokenizer
-
-    path, shard, number = find(options, manifest)
-    table: dict[str, list[Any]] = shard.table()
+    store = Store()
+    info, number = find(folder, store, manifest, options)
+    shard = store.open(folder.path(info.name), info)
     tokens = shard.document(number)
-    console.print(f"{path.name}, document {number} of {len(shard)}, {len(tokens):,} tokens", style="bold")
+    console.print(f"{info.name}, document {number} of {len(shard)}, {len(tokens):,} tokens", style="bold")
+    table: dict[str, list[Any]] = shard.table()
     for name, column in table.items():
         console.print(f"{name:>14}: {column[number]}", markup=False)
     if options.tokens:
         console.print(tokens.tolist())
-    tokenizer = load_tokenizer(str(options.dataset))
-    console.print(tokenizer.decode(tokens.tolist()), markup=False)
+    console.print(decode(folder, tokens.tolist()), markup=False)
 
 
-def find(options: argparse.Namespace, manifest: Manifest) -> tuple[Path, Shard, int]:
+def decode(folder: Folder, ids: list[int]) -> str:
+    """Return the text of ids, by the tokenizer that lies in the dataset."""
+    from pipeline.text.tokens import load_tokenizer
+
+    with TemporaryDirectory() as directory:
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            if (data := folder.read(name)) is not None:
+                Path(directory, name).write_bytes(data)
+        return load_tokenizer(directory if any(Path(directory).iterdir()) else folder.base).decode(ids)
+
+
+def find(folder: Folder, store: Store, manifest: Manifest, options: argparse.Namespace) -> tuple[ShardInfo, int]:
     """Return the shard that holds the document asked for, and its number there."""
     split = manifest.split(options.split)
     before = 0
     for info in split.shards:
-        path = options.dataset / info.name
         if options.key is not None:
-            starts = [m.data for m in scan_tar(path) if m.name == f"{options.key}.npy"]
-            if starts:
-                shard = Shard(path, info)
-                begins = shard.starts * shard.dtype.itemsize
-                return path, shard, int((begins < starts[0]).sum())
+            url = folder.path(info.name)
+            keys = store.keys(url, store.index(url, info).footer, info)
+            if options.key in keys:
+                return info, keys.index(options.key)
         elif before <= options.document < before + info.documents:
-            return path, Shard(path, info), options.document - before
+            return info, options.document - before
         before += info.documents
     asked = f"key {options.key!r}" if options.key is not None else f"document {options.document}"
     raise ConfigError(f"no {asked} in split {options.split!r} of {before:,} documents; keys look like 000000000040")

@@ -1,9 +1,11 @@
 """Recompute every hash, count and index of a dataset, or of single shards, and name what is wrong.
 
-    python scripts/verify_shards.py DIRECTORY|SHARD... [--workers N] [--quick] [--json]
+    python scripts/verify_shards.py DIRECTORY|SHARD|URL... [--workers N] [--quick] [--json]
 
-A directory is held to its manifest, a shard to the manifest beside it (or, without one, to itself). One line for each
-problem: shard, member, byte offset, what is wrong and what to do. Exit code: 0 sound, 1 problems, 2 wrong usage.
+A directory is held to its manifest, a shard to the manifest beside it (or, without one, to itself). Urls (s3://, gs://,
+https:// and others) are read in full, one shard for each worker at a time through a temporary file ($TMPDIR); with
+--quick, footers and indexes alone. One line for each problem: shard, member, byte offset, what is wrong and what to do.
+Exit code: 0 sound, 1 problems, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipeline.errors import ConfigError, ManifestError, ShardwrightError
+from pipeline.errors import ManifestError, ShardwrightError
 from pipeline.shards.check import Contents
-from pipeline.shards.manifest import MANIFEST_NAME, Manifest
-from pipeline.shards.remote import is_remote
+from pipeline.shards.dataset import may_be_directory
+from pipeline.shards.folder import Folder, size_of
+from pipeline.shards.manifest import MANIFEST_NAME
+from pipeline.shards.remote import shown
 from pipeline.shards.storage import expand
 from pipeline.shards.verify import Problem, verify_dataset, verify_shard
 
@@ -31,7 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("paths", nargs="+", metavar="DIRECTORY|SHARD", help="datasets, shards, globs or brace patterns")
+    parser.add_argument(
+        "paths", nargs="+", metavar="DIRECTORY|SHARD|URL", help="datasets, shards, globs or brace patterns"
+    )
     parser.add_argument(
         "--workers", type=int, default=min(8, os.cpu_count() or 1), help="processes (default: cores, to 8)"
     )
@@ -51,6 +57,15 @@ def main(arguments: list[str] | None = None) -> int:
         bar.clear()
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        bar.clear()
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"{parser.prog}: {where}{error.strerror or error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        bar.clear()
+        print(f"{parser.prog}: interrupted, {count} problems so far", file=sys.stderr)
+        return 130
     bar.clear()
     if not options.json:
         seconds = time.monotonic() - began
@@ -61,30 +76,35 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _problems(paths: list[str], workers: int, quick: bool, bar: _Bar) -> Iterator[Problem]:
     for path in paths:
-        if is_remote(path):
-            raise ConfigError(f"{path}: every byte is read here, so copy the dataset to this machine first")
-        if os.path.isdir(path):
+        if may_be_directory(path):
             yield from verify_dataset(path, workers=workers, quick=quick, progress=bar.show)
             bar.begin()
             continue
-        for name in expand(path):
-            shard = Path(name)
-            expected, contents = None, None
-            if (shard.parent / MANIFEST_NAME).is_file():
-                try:
-                    manifest = Manifest.read(shard.parent)
-                except ManifestError as error:
-                    yield Problem(str(shard.parent / MANIFEST_NAME), None, None, str(error))
-                else:
-                    known = {info.name: info for split in manifest.splits.values() for info in split.shards}
-                    expected = known.get(shard.name)
-                    if expected is None:
-                        yield Problem(name, None, None, f"{MANIFEST_NAME} beside it does not name this shard")
-                    tokenizer = manifest.tokenizer
-                    contents = Contents(manifest.dtype, tokenizer.get("vocab_size"), tokenizer.get("eos_id"))
-            yield from verify_shard(shard, expected, contents, quick=quick)
-            bar.show(shard.stat().st_size, shard.stat().st_size)
+        for shard in expand(path):
+            yield from _of_shard(shard, quick)
+            size = size_of(shard) or 0
+            bar.show(size, size)
             bar.begin()
+
+
+def _of_shard(shard: str, quick: bool) -> Iterator[Problem]:
+    """Hold a single shard to the manifest beside it."""
+    expected, contents = None, None
+    base, _, name = shown(shard).rpartition("/")
+    folder = Folder(base or ".")
+    if "?" not in shard and folder.size(MANIFEST_NAME) is not None:  # a signature is for one object alone
+        try:
+            manifest = folder.manifest()
+        except ManifestError as error:
+            yield Problem(folder.path(MANIFEST_NAME), None, None, str(error))
+        else:
+            known = {info.name: info for split in manifest.splits.values() for info in split.shards}
+            expected = known.get(name)
+            if expected is None:
+                yield Problem(shown(shard), None, None, f"{MANIFEST_NAME} beside it does not name this shard")
+            tokenizer = manifest.tokenizer
+            contents = Contents(manifest.dtype, tokenizer.get("vocab_size"), tokenizer.get("eos_id"))
+    yield from verify_shard(shard, expected, contents, quick=quick)
 
 
 class _Bar:

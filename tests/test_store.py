@@ -287,18 +287,6 @@ def test_kill_in_mid_download_leaves_nothing_usable_and_is_taken_up(
 # S3
 
 
-@pytest.fixture(scope="module")
-def s3() -> Iterator[dict[str, Any]]:
-    pytest.importorskip("s3fs")
-    moto = pytest.importorskip("moto.server")
-    server = moto.ThreadedMotoServer("127.0.0.1", 0)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {"key": "test", "secret": "test", "client_kwargs": {"endpoint_url": f"http://{host}:{port}"}}
-    yield options
-    server.stop()
-
-
 def test_a_dataset_on_s3_is_listed_indexed_and_leased(tmp_path: Path, s3: dict[str, Any]) -> None:
     import s3fs
 

@@ -31,7 +31,7 @@ def resolve(source: Spec, split: str, store: Store) -> Resolved:
     """
     if isinstance(source, str | PathLike):
         directory = os.fspath(source)
-        manifest = _manifest_of(directory, store) if _may_be_directory(directory) else None
+        manifest = _manifest_of(directory, store) if may_be_directory(directory) else None
         if manifest is not None:
             infos = list(manifest.split(split).shards)
             base = directory if is_remote(directory) else local_name(directory)
@@ -60,7 +60,8 @@ def resolve(source: Spec, split: str, store: Store) -> Resolved:
     return Resolved(urls, manifest, [known[name] for name in names])
 
 
-def _may_be_directory(spec: str) -> bool:
+def may_be_directory(spec: str) -> bool:
+    """Whether a spec names a directory: a local one that is there, or a url that is neither pattern nor shard."""
     if not is_remote(spec):
         return os.path.isdir(local_name(spec))
     return not any(sign in spec for sign in "*?[{") and not spec.endswith(ENDING)

@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import ConfigError, MissingObjectError, ShardwrightError, StorageError, did_you_mean
@@ -151,6 +152,18 @@ def read_from(url: str, start: int, stop: int, access: Access | None = None) -> 
     if start < stop:
         reader = _http_read if _is_http(url) else _fsspec_read
         yield from reader(url, start, stop, access or Access())
+
+
+def download(url: str, part: Path, size: int, access: Access | None = None) -> None:
+    """Complete the file ``part`` with an object's ``size`` bytes, from where an earlier try left it; one try."""
+    with open(part, "ab") as file:
+        if file.tell() > size:
+            file.truncate(0)
+        with closing(read_from(url, file.tell(), size, access)) as source:
+            for piece in source:
+                file.write(piece)
+        if file.tell() != size:
+            raise Transient(f"{file.tell()} bytes came of {size}")
 
 
 def retrying(action: Callable[[], T], url: str, doing: str, access: Access | None = None) -> T:

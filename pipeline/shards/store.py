@@ -9,7 +9,6 @@ import threading
 import urllib.parse
 import weakref
 from collections.abc import Iterable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,9 @@ from .remote import (
     ObjectInfo,
     Transient,
     describe,
+    download,
     is_remote,
     local_name,
-    read_from,
     read_range,
     retrying,
     shown,
@@ -120,21 +119,9 @@ class Store:
 
         Only a remote tar of another tool, which has none, is downloaded.
         """
-        if is_remote(url):
-            size = expected.bytes if expected is not None else describe(url, self.access).size
-            tail = read_range(url, max(0, size - TAIL), min(size, TAIL), self.access)
-            footer = parse_footer(tail, shown(url), size)
-            if footer is not None:
-                index = parse_index(
-                    footer, shown(url), size, lambda start, count: read_range(url, start, count, self.access)
-                )
-                if expected is not None:
-                    compare(shown(url), index, expected)
-                return index
-            if expected is not None:
-                raise CorruptShardError(
-                    f"{shown(url)}: byte {size - TAIL}: no index footer at the end; copy or rebuild it"
-                )
+        index = remote_index(url, expected, self.access) if is_remote(url) else None
+        if index is not None:
+            return index
         with self.lease(url, expected) as lease:
             index = read_index(lease.path, self._index_dir)
         if expected is not None and index.footer:
@@ -178,14 +165,7 @@ class Store:
         wrong: list[str] = []
 
         def attempt() -> None:
-            with open(part, "ab") as file:
-                if file.tell() > info.size:
-                    file.truncate(0)
-                with closing(read_from(url, file.tell(), info.size, self.access)) as source:
-                    for piece in source:
-                        file.write(piece)
-                if file.tell() != info.size:
-                    raise Transient(f"{file.tell()} bytes came of {info.size}")
+            download(url, part, info.size, self.access)
             problem = self._wrong(url, part, info, expected)
             if problem:
                 part.unlink()
@@ -204,6 +184,21 @@ class Store:
         with open(part, "rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         return "" if sha256 == expected.sha256 else f"sha256 {sha256}, but the manifest says {expected.sha256}"
+
+
+def remote_index(url: str, expected: ShardInfo | None = None, access: Access | None = None) -> Index | None:
+    """Return a remote shard's index by two range reads, checked as at its opening; None for a tar of another tool."""
+    size = expected.bytes if expected is not None else describe(url, access).size
+    tail = read_range(url, max(0, size - TAIL), min(size, TAIL), access)
+    footer = parse_footer(tail, shown(url), size)
+    if footer is not None:
+        index = parse_index(footer, shown(url), size, lambda start, count: read_range(url, start, count, access))
+        if expected is not None:
+            compare(shown(url), index, expected)
+        return index
+    if expected is not None:
+        raise CorruptShardError(f"{shown(url)}: byte {size - TAIL}: no index footer at the end; copy or rebuild it")
+    return None
 
 
 class _ReadAhead:

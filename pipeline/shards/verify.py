@@ -5,37 +5,49 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import ConfigError, ManifestError, ShardwrightError
+from ..errors import ConfigError, ManifestError, MissingObjectError, ShardwrightError
 from .check import Contents, Problem, ShardCheck, check_shard
+from .folder import Folder, local_copy, size_of
 from .foreign import scan_index
 from .format import FOOTER_NAME, INDEX_PREFIX, TAIL
 from .manifest import MANIFEST_NAME, Manifest, ShardInfo
+from .remote import Access, is_remote, shown
 from .scan import CURE, Damage, Member, map_file, walk
+from .store import remote_index
 
 __all__ = ["Problem", "verify_dataset", "verify_shard"]
 
 WORK_NAME = ".build"  # where a build that has not finished keeps its results
 TOKENIZER_NAME = "tokenizer.json"
 
+MISSING = "the manifest names this shard, but it is not there; copy or rebuild it"
 WORTH_A_PROCESS = 64 << 20  # bytes of shards: read in the time that a process takes to start
 
 Progress = Callable[[int, int], None]
 
 
 def verify_shard(
-    path: str | Path, expected: ShardInfo | None = None, contents: Contents | None = None, *, quick: bool = False
+    path: str | Path,
+    expected: ShardInfo | None = None,
+    contents: Contents | None = None,
+    *,
+    quick: bool = False,
+    access: Access | None = None,
 ) -> list[Problem]:
     """Return what is wrong with one shard, by shard, member and byte offset; an empty list means sound.
 
     Every tar and npy header, the padding, keys and their order, token ids, index, footer, end blocks and
     checksums are recomputed from the bytes; ``expected``, its entry in the manifest, adds size, counts and sha256, and
     ``contents`` what must hold for all tokens. A tar of another tool, without ``expected``, is held to the rules of
-    `scan_index`. ``quick`` looks at headers, index and footer alone.
+    `scan_index`. ``quick`` looks at headers, index and footer alone. ``path`` may be a url: the shard is read through
+    a temporary file then, and ``quick`` fetches its footer and index alone.
 
     >>> import tempfile, numpy as np
     >>> from pipeline.shards.writer import write_shard
@@ -50,13 +62,18 @@ def verify_shard(
     >>> [problem.member for problem in verify_shard(path)]
     ['k.npy']
     """
-    return _check(_Task(Path(path), expected, contents or Contents(), quick)).problems
+    return _check(_Task(os.fspath(path), expected, contents or Contents(), quick, access)).problems
 
 
 def verify_dataset(
-    directory: str | Path, *, workers: int = 1, quick: bool = False, progress: Progress | None = None
+    directory: str | Path,
+    *,
+    workers: int = 1,
+    quick: bool = False,
+    progress: Progress | None = None,
+    access: Access | None = None,
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a dataset directory: the manifest, each shard, and how they fit together.
+    """Yield what is wrong with a dataset directory or url: the manifest, each shard, and how they fit together.
 
     Found, besides what `verify_shard` finds: a manifest that is missing, damaged or contradicts itself, shards that are
     missing, extra or swapped, keys that two shards share, another tokenizer than the manifest's, and what an
@@ -65,13 +82,15 @@ def verify_dataset(
     """
     if workers < 1:
         raise ConfigError(f"workers must be 1 or more, got {workers}")
-    folder = Path(directory)
-    yield from _leftovers(folder)
+    folder = Folder(directory, access)
+    if not folder.remote:
+        yield from _leftovers(Path(folder.base))
     try:
-        manifest = Manifest.read(folder)
-    except ManifestError as error:
-        yield Problem(str(folder / MANIFEST_NAME), None, None, str(error).removeprefix(f"{folder / MANIFEST_NAME}: "))
-        tasks = [_Task(path, None, Contents(), quick) for path in sorted(folder.glob("*.tar"))]
+        manifest = folder.manifest()
+    except (ManifestError, MissingObjectError) as error:
+        name = folder.path(MANIFEST_NAME)
+        yield Problem(name, None, None, str(error).removeprefix(f"{name}: "))
+        tasks = [_Task(folder.path(tar), None, Contents(), quick, access) for tar in folder.tars()]
         for check in _run(tasks, workers, progress):
             yield from check.problems
         return
@@ -81,15 +100,13 @@ def verify_dataset(
     contents = Contents(manifest.dtype, tokenizer.get("vocab_size"), tokenizer.get("eos_id"))
     tasks = []
     for info in infos:
-        path = folder / info.name
-        if path.is_file():
-            tasks.append(_Task(path, info, contents, quick))
+        path = folder.path(info.name)
+        if folder.remote or os.path.isfile(path):  # of a remote one that is known when it is read
+            tasks.append(_Task(path, info, contents, quick, access))
         else:
-            yield Problem(
-                str(path), None, None, "the manifest names this shard, but it is not there; copy or rebuild it"
-            )
-    for path in sorted({*folder.glob("*.tar")} - {folder / info.name for info in infos}):
-        yield Problem(str(path), None, None, "the manifest does not name this shard; remove it, or rebuild")
+            yield Problem(path, None, None, MISSING)
+    for name in sorted({*folder.tars()} - {info.name for info in infos}):
+        yield Problem(folder.path(name), None, None, "the manifest does not name this shard; remove it, or rebuild")
     owner = {info.sha256: info.name for info in infos}
     checks = []
     for check in _run(tasks, workers, progress):
@@ -98,20 +115,56 @@ def verify_dataset(
         if name != Path(check.name).name:
             yield Problem(check.name, None, None, f"it holds what the manifest calls {name}: shards were swapped")
         checks.append(check)
-    yield from _shared_keys(checks)
+    yield from _shared_keys(checks, {shown(task.path): task for task in tasks})
 
 
 class _Task(NamedTuple):
-    path: Path
+    path: str
     expected: ShardInfo | None
     contents: Contents
     quick: bool
+    access: Access | None
 
 
 def _check(task: _Task) -> ShardCheck:
-    if task.expected is None and not _is_own(task.path):
-        return _check_foreign(task.path)
-    return check_shard(task.path, task.expected, task.contents, quick=task.quick)
+    if is_remote(task.path):
+        return _check_remote(task)
+    path = Path(task.path)
+    if task.expected is None and not _is_own(path):
+        return _check_foreign(path)
+    return check_shard(path, task.expected, task.contents, quick=task.quick)
+
+
+def _check_remote(task: _Task) -> ShardCheck:
+    """Check a copy of a remote shard, which is gone afterwards; or, quickly, what two small reads tell."""
+    check = ShardCheck(shown(task.path))
+    try:
+        if task.quick and _is_whole(task, check):
+            return check
+        with local_copy(task.path, task.access) as path:
+            found = _check(task._replace(path=str(path)))
+        problems = [
+            replace(problem, shard=check.name, message=problem.message.replace(str(path), check.name))
+            for problem in found.problems
+        ]
+        return replace(found, name=check.name, problems=problems)
+    except MissingObjectError as error:
+        check.add(None, None, MISSING if task.expected else str(error).removeprefix(f"{check.name}: "))
+    except ShardwrightError as error:
+        check.add(None, None, str(error).removeprefix(f"{check.name}: "))
+    return check
+
+
+def _is_whole(task: _Task, check: ShardCheck) -> bool:
+    """Look at size, footer and index of a remote shard alone; whether it has these."""
+    size = size_of(task.path, task.access)
+    if size is None:
+        raise MissingObjectError(f"{check.name}: no such object; check the url")
+    check.bytes = size
+    if task.expected is not None and size != task.expected.bytes:
+        check.add(None, None, f"{size} bytes, but the manifest says {task.expected.bytes}; copy it again or rebuild it")
+        return True
+    return remote_index(task.path, task.expected, task.access) is not None
 
 
 def _check_foreign(path: Path) -> ShardCheck:
@@ -140,7 +193,7 @@ def _is_own(path: Path) -> bool:
 
 def _run(tasks: Sequence[_Task], workers: int, progress: Progress | None) -> Iterator[ShardCheck]:
     """Check shards, in processes where that helps, and yield the findings in the order of ``tasks``."""
-    sizes = [task.path.stat().st_size for task in tasks]
+    sizes = [_size(task) for task in tasks]
     done, total = 0, sum(sizes)
     workers = min(workers, len(tasks), 1 + total // WORTH_A_PROCESS)
     if workers <= 1:
@@ -160,6 +213,12 @@ def _run(tasks: Sequence[_Task], workers: int, progress: Progress | None) -> Ite
             pool.shutdown(cancel_futures=True)
 
 
+def _size(task: _Task) -> int:
+    if is_remote(task.path):
+        return task.expected.bytes if task.expected else size_of(task.path, task.access) or 0
+    return os.path.getsize(task.path)
+
+
 def _leftovers(folder: Path) -> Iterator[Problem]:
     for path in sorted(folder.glob(".*.tmp")):
         yield Problem(str(path), None, None, "left by a process that was killed while writing; remove it")
@@ -168,9 +227,9 @@ def _leftovers(folder: Path) -> Iterator[Problem]:
         yield Problem(str(folder / WORK_NAME), None, None, f"left by a build that did not finish; {state}")
 
 
-def _check_manifest(folder: Path, manifest: Manifest) -> Iterator[Problem]:
+def _check_manifest(folder: Folder, manifest: Manifest) -> Iterator[Problem]:
     """What `Manifest.read`, which holds sums and fingerprint to the contents, does not look at."""
-    name = str(folder / MANIFEST_NAME)
+    name = folder.path(MANIFEST_NAME)
     seen: dict[str, str] = {}
     for split, entry in manifest.splits.items():
         for info in entry.shards:
@@ -183,13 +242,13 @@ def _check_manifest(folder: Path, manifest: Manifest) -> Iterator[Problem]:
         value = manifest.tokenizer.get(role)
         if value is not None and vocab_size is not None and not 0 <= value < vocab_size:
             yield Problem(name, None, None, f"tokenizer {role} {value} lies outside its vocabulary of {vocab_size}")
-    tokenizer = folder / TOKENIZER_NAME
     wanted = manifest.tokenizer.get("sha256")
-    if tokenizer.is_file() and wanted:
-        found = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
+    tokenizer = folder.read(TOKENIZER_NAME) if wanted else None
+    if tokenizer is not None:
+        found = hashlib.sha256(tokenizer).hexdigest()
         if found != wanted:
             reason = f"sha256 {found}, but the manifest says {wanted}; copy it again: ids would decode to other text"
-            yield Problem(str(tokenizer), None, None, reason)
+            yield Problem(folder.path(TOKENIZER_NAME), None, None, reason)
 
 
 def _check_counts(name: str, manifest: Manifest) -> Iterator[Problem]:
@@ -209,7 +268,7 @@ def _check_counts(name: str, manifest: Manifest) -> Iterator[Problem]:
             yield Problem(name, None, None, f"counts say {counts['read']} documents were read, but {reason}")
 
 
-def _shared_keys(checks: Sequence[ShardCheck]) -> Iterator[Problem]:
+def _shared_keys(checks: Sequence[ShardCheck], tasks: Mapping[str, _Task]) -> Iterator[Problem]:
     """Find keys that two shards hold; only shards whose ranges of keys overlap are read again and compared."""
     ranges = sorted((check.first_key, check.last_key, check.name) for check in checks if check.last_key)
     suspects: set[str] = set()
@@ -221,7 +280,7 @@ def _shared_keys(checks: Sequence[ShardCheck]) -> Iterator[Problem]:
             reach, holder = last, name
     seen: dict[str, str] = {}
     for name in (check.name for check in checks if check.name in suspects):
-        keys = _keys(Path(name))
+        keys = _keys(tasks[name])
         twice = [key for key in keys if key in seen]
         if twice:
             more = f", and {len(twice) - 1} more keys" if len(twice) > 1 else ""
@@ -230,6 +289,10 @@ def _shared_keys(checks: Sequence[ShardCheck]) -> Iterator[Problem]:
         seen.update(dict.fromkeys(keys, name))
 
 
-def _keys(path: Path) -> list[str]:
+def _keys(task: _Task) -> list[str]:
+    if is_remote(task.path):
+        with local_copy(task.path, task.access) as path:
+            return _keys(task._replace(path=str(path)))
+    path = Path(task.path)
     names = (item.name for item in walk(map_file(path)) if isinstance(item, Member))
     return [name.removesuffix(".npy") for name in names if name.endswith(".npy")]

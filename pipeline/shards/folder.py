@@ -1,0 +1,84 @@
+"""A dataset's directory, on this machine or at a url, seen alike: what lies in it, and its files on this machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import ConfigError, MissingObjectError
+from .manifest import MANIFEST_NAME, Manifest
+from .remote import Access, describe, download, is_remote, list_remote, local_name, read_range, retrying
+from .storage import ENDING, join
+
+
+class Folder:
+    """A directory of files by name. ``base`` is a path or url; objects of a url are read anew each time.
+
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     _ = Path(directory, "a.tar").write_bytes(b"1234")
+    ...     folder = Folder(directory)
+    ...     folder.size("a.tar"), folder.size("b.tar"), folder.read("a.tar"), folder.tars()
+    (4, None, b'1234', ['a.tar'])
+    """
+
+    def __init__(self, base: str | Path, access: Access | None = None) -> None:
+        self.remote = is_remote(os.fspath(base))
+        self.base = os.fspath(base) if self.remote else local_name(os.fspath(base))
+        self.access = access or Access()
+
+    def path(self, name: str) -> str:
+        """Return the path or url of a file."""
+        return join(self.base, name)
+
+    def size(self, name: str) -> int | None:
+        """Return the bytes of a file, None where it is not there."""
+        return size_of(self.path(name), self.access)
+
+    def read(self, name: str) -> bytes | None:
+        """Return what a small file holds, None where it is not there."""
+        size = self.size(name)
+        if size is None:
+            return None
+        return read_range(self.path(name), 0, size, self.access) if self.remote else Path(self.path(name)).read_bytes()
+
+    def tars(self) -> list[str]:
+        """Return the names of the tar files; none where a server lists nothing, as http servers do."""
+        if not self.remote:
+            return sorted(path.name for path in Path(self.base).glob(f"*{ENDING}"))
+        try:
+            urls = list_remote(f"{self.base.rstrip('/')}/*{ENDING}", self.access)
+        except ConfigError:
+            return []
+        return sorted(url.rsplit("/", 1)[1] for url in urls)
+
+    def manifest(self) -> Manifest:
+        """Read ``manifest.json``; raises ``ManifestError`` as `Manifest.read` does."""
+        if not self.remote:
+            return Manifest.read(self.base)
+        text = self.read(MANIFEST_NAME)
+        if text is None:
+            raise MissingObjectError(f"{self.path(MANIFEST_NAME)}: no such object; give the url of a complete dataset")
+        return Manifest.parse(text, self.path(MANIFEST_NAME))
+
+
+def size_of(path: str, access: Access | None = None) -> int | None:
+    """Return the bytes of a file or remote object, None where it is not there."""
+    if not is_remote(path):
+        return os.path.getsize(path) if os.path.isfile(path) else None
+    try:
+        return describe(path, access).size
+    except MissingObjectError:
+        return None
+
+
+@contextmanager
+def local_copy(url: str, access: Access | None = None) -> Iterator[Path]:
+    """Give a remote object as a temporary file, as it is: nothing of it is checked but that all bytes came."""
+    size = describe(url, access).size
+    with tempfile.TemporaryDirectory(prefix="shardwright-") as directory:
+        path = Path(directory, "copy")
+        retrying(lambda: download(url, path, size, access), url, "download it", access)
+        yield path
