@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import CorruptShardError, ManifestError, ShardError, TruncatedShardError
@@ -68,6 +69,15 @@ def test_a_shard_that_disagrees_with_the_manifest_raises_and_is_named(dataset: P
     stream = pipeline.ShardDataset(dataset, epochs=1).shuffle().pack(8).batch(2)
     with pytest.raises(ShardError, match=r"train-000002\.tar"):
         list(stream)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_damaged_shard_raises_on_every_rank_and_none_goes_on_without_it(dataset: Path, workers: int) -> None:
+    DAMAGES["with a zeroed index"](dataset / "train-000002.tar")
+    for rank in range(3):
+        stream = pipeline.ShardDataset(dataset, epochs=1).shuffle(lanes=6).pack(4).shard(rank, 3).batch(1)
+        with pytest.raises(ShardError, match=r"train-000002\.tar: byte \d+: "):
+            list(DataLoader(stream, batch_size=None, num_workers=workers))
 
 
 def test_the_kind_of_error_tells_a_cut_from_a_stranger(dataset: Path) -> None:

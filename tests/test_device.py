@@ -116,6 +116,30 @@ def test_a_batch_travels_in_one_buffer_in_stored_width(dataset: Path) -> None:
     assert slot.buffer.data_ptr() == first
 
 
+def test_a_buffer_is_refilled_only_after_the_event_of_its_last_copy(dataset: Path) -> None:
+    class Event:
+        """What a CUDA event tells, and what the buffer held when it was waited for."""
+
+        def __init__(self) -> None:
+            self.recorded = 0
+            self.held: list[Any] = []
+
+        def synchronize(self) -> None:
+            self.held.append((self.recorded, slot.buffer.tolist()))
+
+        def record(self) -> None:
+            self.recorded += 1
+
+    slot = _Slot(torch.device("cpu"))
+    slot.copied = Event()  # type: ignore[assignment]
+    sent = []
+    for batch in pipeline.ShardDataset(dataset).shuffle().pack(8).batch(2, dtype="stored").take(4):
+        slot.send(batch)
+        sent.append(slot.buffer.tolist())
+    assert slot.copied.held == [(0, []), (1, sent[0]), (2, sent[1]), (3, sent[2])]  # type: ignore[union-attr]
+    assert len({str(buffer) for buffer in sent}) == 4
+
+
 def test_items_that_are_no_tensors_pass_as_they_are() -> None:
     items = [(k, {"x": torch.arange(k + 1), "name": f"item {k}", "count": k}) for k in range(5)]
     moved = list(place_on_device(iter(items), "cpu"))

@@ -105,6 +105,30 @@ def test_a_take_that_a_bounded_stream_cannot_fill_after_drops_is_refused(dataset
             list(stream.take(1000))
 
 
+class KeepsFew:
+    """Lets every hundredth item through on rank 0, and all on the others."""
+
+    remembers = ("seen",)
+
+    def __init__(self, rank: int) -> None:
+        self.seen = 0
+        self.every = 1 if rank else 100
+
+    def __call__(self, items: Iterator[Any]) -> Iterator[Any]:
+        for item in items:
+            self.seen += 1
+            if self.seen % self.every == 0:
+                yield item
+
+
+def test_dropping_99_of_100_on_one_rank_alone_leaves_steps_equal(dataset: Path) -> None:
+    for rank in range(3):
+        stream = packed(dataset, None).shard(rank, 3).apply(KeepsFew(rank)).batch(4).take(6)
+        batches = list(stream)
+        assert [batch["input_ids"].shape for batch in batches] == [(4, 16)] * 6
+        assert stream.state_dict()["i"] == 6 * 4 * 3 * (1 if rank else 100)
+
+
 def test_stages_that_give_one_for_one_or_end_by_themselves_are_left_alone(dataset: Path) -> None:
     def first_five(items: Iterator[Any]) -> Iterator[Any]:
         for number, item in enumerate(items):

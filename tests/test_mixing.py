@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,16 @@ def test_a_block_serves_the_shares_asked_exactly(folder: Path) -> None:
     }
     assert sources["web"]["asked"] == sources["web"]["served"] == 0.5
     assert sources["books"]["epoch"] > sources["web"]["epoch"]
+
+
+def test_every_run_of_a_thousand_sequences_has_the_shares_asked_within_a_tenth_of_all(folder: Path) -> None:
+    stream = mixed(folder).shuffle(seed=1, lanes=2).pack(4)
+    asked = {"books": 0.2, "code": 0.3, "web": 0.5}
+    marks = np.array([int(sample["input_ids"].max()) // 1000 for sample in islice(stream, 12_000)])
+    for mark, (name, share) in enumerate(asked.items(), 1):
+        mine = np.concatenate([[0], np.cumsum(marks == mark)])
+        shares = (mine[1000:] - mine[:-1000]) / 1000
+        assert np.abs(shares - share).max() < 0.1, name
 
 
 @pytest.mark.parametrize("boundaries", [False, True])

@@ -3,8 +3,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
+from pipeline.shards.manifest import Manifest, Split
 from tests.oracle import Oracle
 from tests.shard_samples import make_documents, write_dataset
 
@@ -270,6 +273,45 @@ def test_a_state_is_detached_small_plain_and_loads_weights_only(dataset: Path, t
     assert len(json.dumps(stream.state_dict())) < 2048
     torch.save(state, tmp_path / "state.pt")
     assert torch.load(tmp_path / "state.pt", weights_only=True) == state
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [lambda s: s.pack(8), lambda s: s.documents(bucket=4), lambda s: s.sample(8), lambda s: s.pack(8, stride=3)],
+)
+def test_a_state_grows_by_the_digits_of_its_number_alone(dataset: Path, layout: Any) -> None:
+    stream = layout(pipeline.ShardDataset(dataset).shuffle()).batch(2)
+    early = stream.state_dict()
+    stream.set_epoch(10**9)
+    late = stream.state_dict()
+    assert {**late, "i": 0} == early
+    assert len(json.dumps(late)) < 1024
+
+
+def test_the_same_shards_in_another_order_are_other_data(dataset: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(dataset, tmp_path / "other")
+    manifest = Manifest.read(other)
+    replace(manifest, splits={"train": Split(manifest.split("train").shards[::-1])}).write(other)
+    saved = pipeline.ShardDataset(dataset).shuffle().pack(8).state_dict()
+    with pytest.raises(StateError, match="data was"):
+        pipeline.ShardDataset(other).shuffle().pack(8).load_state_dict(saved)
+
+
+def test_a_document_of_many_sequences_and_the_rest_of_one_go_on_after_a_resume_inside_them() -> None:
+    def make(boundaries: bool = False) -> pipeline.Stream:
+        data = pipeline.ShardDataset.from_tokens(np.arange(1, 301), lengths=[3, 200, 0, 90, 7], epochs=2)
+        return data.pack(16, boundaries=boundaries).batch(1)
+
+    for boundaries in (False, True):
+        whole = list(make(boundaries))
+        assert [t for b in whole for t in b["input_ids"][0].tolist() if t] == [*range(1, 301)] * 2
+        for stop in range(len(whole)):
+            stream = make(boundaries)
+            list(islice(stream, stop))
+            resumed = make(boundaries)
+            resumed.load_state_dict(json.loads(json.dumps(stream.state_dict())))
+            for a, b in zip(whole[stop:], resumed, strict=True):
+                assert all(torch.equal(torch.as_tensor(a[key]), torch.as_tensor(b[key])) for key in a)
 
 
 def test_epochs_differ_and_a_late_epoch_starts_as_fast(dataset: Path) -> None:

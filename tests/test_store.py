@@ -312,7 +312,7 @@ def test_a_dataset_on_s3_is_listed_indexed_and_leased(tmp_path: Path, s3: dict[s
         store.lease(f"{directory}/none.tar")
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_s3_works_in_child_processes_after_use_in_the_parent(tmp_path: Path, s3: dict[str, Any], method: str) -> None:
     import s3fs
 

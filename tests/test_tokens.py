@@ -382,7 +382,7 @@ def ids_in_worker(tokenizer: Tokenizer, queue: Any) -> None:
     queue.put(tokenizer.encode_flat(CORPUS, eos=True)[0].tolist())
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_workers_give_the_same_ids_however_they_are_started(trained: Tokenizer, method: str) -> None:
     expected = trained.encode_flat(CORPUS, eos=True)[0].tolist()  # used here before the fork
