@@ -193,7 +193,7 @@ def test_sources_and_languages_add_up_and_every_report_tells_what_was_cut(
     assert "without" in samples["words_left"][0]["reason"]
     assert samples["cut as repeated"][0]["reason"].endswith("that stood before")
     page = (tmp_path / "out/report.html").read_text()
-    assert "lines that stood before" in page
+    assert f"cut from {counts['repeats']['documents']:,} documents, for it stood before" in page
     assert f"{counts['repeats']['characters']:,}" in page
     said = next(what for number, _, what in waterfall(counts) if number == counts["repeats"]["documents"])
     assert said.startswith(f"were cut: {counts['repeats']['lines']:,} lines that stood before")

@@ -120,7 +120,7 @@ def waterfall(counts: dict[str, Any]) -> list[tuple[int, float, str]]:
     if repeats := counts.get("repeats"):
         what = " and ".join(f"{repeats[kind]:,} {kind}" for kind in ("lines", "paragraphs") if kind in repeats)
         share = repeats["characters"] / max(1, repeats["compared"])
-        rows += [(repeats["documents"], f"were cut: {what} that stood before, {share:.1%} of what was compared")]
+        rows += [(repeats["documents"], f"were cut: {what} that stood before, {share:.1%} of the text")]
     rows += [(-number, f"{kind} duplicates") for kind, number in counts["duplicates"].items()]
     rows += [(counts["kept"], "documents kept")]
     return [(number, abs(number) / read, what) for number, what in rows]

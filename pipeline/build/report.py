@@ -79,7 +79,11 @@ def _cut(counts: Mapping[str, Any]) -> list[tuple[str, int]]:
     """Return what was cut from documents: lines by rule, and what stood before in the corpus."""
     repeats = counts.get("repeats", {})
     named = [(f"{name} that stood before", repeats[name]) for name in ("lines", "paragraphs") if name in repeats]
-    named += [(f"{name} that this took", repeats[name]) for name in ("characters", "documents") if name in repeats]
+    if named:
+        named += [
+            ("characters of these", repeats["characters"]),
+            ("documents they were cut from", repeats["documents"]),
+        ]
     return _descending(counts["cut"]) + named
 
 
@@ -92,6 +96,8 @@ def _waterfall(counts: Mapping[str, Any]) -> list[dict[str, Any]]:
         (f"dropped by {name}", number, counts["dropped_characters"].get(name, 0))
         for name, number in _descending(counts["dropped"])
     ]
+    if repeats := counts.get("repeats"):
+        losses.append((f"cut from {repeats['documents']:,} documents, for it stood before", 0, repeats["characters"]))
     losses += [
         (f"{kind} duplicates", counts["duplicates"][kind], counts["duplicate_characters"][kind])
         for kind in ("exact", "near")
