@@ -21,7 +21,9 @@ from typing import Any
 
 _HOME = {
     "ShardDataset": "pipeline.stream.datasets",
+    "TextDataset": "pipeline.stream.datasets",
     "mix": "pipeline.stream.datasets",
+    "merge_states": "pipeline.stream.state",
     "assert_resumes": "pipeline.stream.checks",
     "Stream": "pipeline.stream.stages",
     "Manifest": "pipeline.shards.manifest",

@@ -63,7 +63,7 @@ def imports_of(path: Path) -> set[str]:
     ("room", "forbidden"),
     [
         ("pipeline/shards", ("pipeline.stream", "pipeline.build", "pipeline.text", "filters", "torch", "scripts")),
-        ("pipeline/text", ("pipeline.stream", "pipeline.build", "pipeline.shards", "torch", "scripts")),
+        ("pipeline/text", ("pipeline.stream", "pipeline.build", "torch", "scripts")),
         ("pipeline/build", ("pipeline.stream", "torch", "scripts")),
         ("pipeline/stream", ("pipeline.build", "scripts")),
         ("filters", ("pipeline.stream", "pipeline.build", "torch", "scripts")),

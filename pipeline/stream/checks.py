@@ -12,6 +12,7 @@ import torch
 
 from ..errors import ConfigError
 from .stages import Stream
+from .state import merge_states
 
 
 def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, world_sizes: Sequence[int] = (2, 3)) -> None:
@@ -19,7 +20,8 @@ def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, world_size
 
     ``make_stream`` makes the same new stream at each call. Every state goes through JSON, is loaded into a new stream,
     saved again without a step, and everything that follows is compared, byte for byte, with the uninterrupted run;
-    likewise on each of ``world_sizes`` ranks, by rows of ``input_ids``, unless a stage binds the state to its rank.
+    likewise on each of ``world_sizes`` ranks, by rows of ``input_ids``, unless a stage binds the state to its rank. A
+    cursor stream is compared by batches, on those ``world_sizes`` that divide its lanes, whose states are merged again.
 
     Raises ``AssertionError`` naming the place and what differs, ``ConfigError`` for a stream that gives no item.
 
@@ -28,9 +30,11 @@ def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, world_size
     >>> tokens = np.arange(1000, dtype=np.uint16)
     >>> assert_resumes(lambda: pipeline.ShardDataset.from_tokens(tokens).shuffle(lanes=3).pack(16).batch(2))
     """
-    whole = list(islice(make_stream(), items))
+    stream = make_stream()
+    whole = list(islice(stream, items))
     if not whole:
         raise ConfigError("the stream gives no item, so nothing can be shown of it; give it data")
+    elastic = "bound_to" not in stream.state_dict()
     for stop in range(len(whole) + 1):
         state = _state_after(make_stream(), stop)
         resumed = make_stream()
@@ -46,7 +50,12 @@ def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, world_size
             third.load_state_dict(json.loads(json.dumps(again.state_dict())))
             rest = list(islice(third, len(whole) - stop - middle))
             _equal(f"items after {stop}, resumed, and {middle} more, resumed again", rest, whole[stop + middle :])
-        if "bound_to" not in state and all(isinstance(item, dict) and "input_ids" in item for item in whole):
+        if "lanes" in state:
+            if elastic and state["shape"]["epochs"] is None:
+                for world_size in world_sizes:
+                    if state["shape"]["lanes"] % world_size == 0:
+                        _assert_elastic_lanes(make_stream, state, whole[stop:], world_size)
+        elif elastic and all(isinstance(item, dict) and "input_ids" in item for item in whole):
             for world_size in world_sizes:
                 _assert_elastic(make_stream, state, _rows(whole[stop:]), world_size)
 
@@ -70,6 +79,30 @@ def _assert_elastic(make_stream: Callable[[], Stream], state: dict[str, Any], ro
         if turn >= len(ranks[rank]):
             raise AssertionError(f"{where} is missing")
         _equal(where, ranks[rank][turn], row)
+
+
+def _assert_elastic_lanes(
+    make_stream: Callable[[], Stream], state: dict[str, Any], items: list[Any], world_size: int
+) -> None:
+    """Assert that ranks go on from ``state`` in turn, and one rank from the states of all after one item each."""
+    start = state["i"] // state["shape"]["batch_size"]
+    states = []
+    for rank in range(world_size):
+        stream = make_stream().shard(rank, world_size)
+        stream.load_state_dict(state)
+        where = f"after global sequence {state['i']}, on rank {rank} of {world_size}"
+        ours = items[(rank - start) % world_size :: world_size]
+        found = []
+        for item in islice(stream, max(1, len(ours))):
+            found.append(item)
+            if len(found) == 1:
+                states.append(json.loads(json.dumps(stream.state_dict())))
+        _equal(f"items {where}", found[: len(ours)], ours)
+    if len(states) == world_size:
+        stream = make_stream()
+        stream.load_state_dict(merge_states(states))
+        rest = items[world_size:]
+        _equal(f"items after the merged states of {world_size} ranks", list(islice(stream, len(rest))), rest)
 
 
 def _rows(items: list[Any]) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from .mixing import MixedData, exact_weights
 from .plan import Plan
 from .splitting import share_given, split_data
 from .stages import Stream
+from .text_data import TextData
 
 
 class Documents(Stream):
@@ -113,6 +115,54 @@ class ShardDataset(Documents):
         return Documents(MemoryData(tokens, lengths, loaded.eos_id, loaded.sha256), epochs=epochs)
 
 
+class TextDataset(Stream):
+    """Raw text, filtered and tokenized while it is streamed: training starts seconds after the call.
+
+    ``files`` are what the builder takes: jsonl, csv, txt (each also .gz or .zst), parquet and webdataset tars of ``.txt``
+    or ``.json`` members, by path, directory, braces or glob. ``tokenizer`` is a name, path or loaded tokenizer; ids are
+    those of Hugging Face's definition, by the fastest encoder that gives the same. ``text_key`` and ``id_key`` name the
+    fields of a record. ``eos`` ends each document with the end-of-text id. ``on_error="skip"`` passes over records that
+    cannot be used, and the rest of files that cannot be read on, and counts them in ``stats()``; ``"stop"`` raises
+    ``InputError`` naming file and line. ``epochs`` bounds the stream (None: endless), for one rank.
+
+    Nobody knows ahead how many tokens there are, so this is a cursor stream: each of its lanes (48, for small input
+    fewer; one without ``.shuffle()``, in the order of the files) keeps a cursor; ranks and workers share lanes out, so
+    their product must divide them. ``.batch`` gives neighbouring sequences of one lane.
+
+    Raises ``InputError`` for files that are not there or of no known kind.
+
+    >>> import pathlib, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "texts.jsonl")
+    >>> _ = file.write_text('{"text": "to be"}\\n{"text": "or not"}\\n')
+    >>> stream = TextDataset(file, tokenizer="bytes").pack(4).batch(2)
+    >>> next(iter(stream))["input_ids"].shape
+    torch.Size([2, 4])
+    """
+
+    def __init__(
+        self,
+        files: str | PathLike[str] | Sequence[str | PathLike[str]],
+        tokenizer: Any,
+        *,
+        text_key: str = "text",
+        id_key: str = "id",
+        epochs: int | None = None,
+        on_error: str = "stop",
+        eos: bool = True,
+    ) -> None:
+        from ..text.inputs import find_inputs
+        from ..text.tokens import load_tokenizer
+
+        if epochs is not None:
+            check_integer("epochs", epochs, least=1)
+        if on_error not in ("stop", "skip"):
+            raise ConfigError(f"on_error must be 'stop' or 'skip', got {on_error!r}")
+        loaded = load_tokenizer(tokenizer) if isinstance(tokenizer, str | PathLike) else tokenizer
+        found = find_inputs(files)
+        data = TextData(found, loaded, text_key=text_key, id_key=id_key, skip=on_error == "skip", eos=eos)
+        super().__init__(Plan(data=data, epochs=epochs))
+
+
 def mix(
     sources: Mapping[str, Stream],
     weights: Mapping[str, float] | Sequence[tuple[int, Mapping[str, float]]] | None = None,
@@ -128,6 +178,8 @@ def mix(
     data: dict[str, Any] = {}
     for name, source in sources.items():
         plan = source._plan
+        if isinstance(plan.data, TextData):
+            raise ConfigError(f"source {name!r} is text, whose tokens nobody counted; build shards of it and mix those")
         if replace(plan, data=None, max_open_shards=512) != Plan(data=None):  # type: ignore[arg-type]
             raise ConfigError(
                 f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix"

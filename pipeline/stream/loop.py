@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from .batches import row_of, stack
+from .cursors import Lanes
 from .device import place_on_device, read_ahead, to_torch
 from .even import EvenSteps
 from .place import Mark
@@ -67,13 +68,24 @@ def counts_items(plan: Plan) -> bool:
     return all(isinstance(step, Map) for step in (*plan.steps, *plan.batch_steps))
 
 
-def run(plan: Plan, core: Core, mark: Mark, workers: int) -> Iterator[Marked]:
+def can_divide(plan: Plan) -> bool:
+    """Say whether each worker of a loader can make its own items alone.
+
+    A stage that may drop or add must see all of its rank's items, in every worker; so must who does not know ahead which
+    lanes end first.
+    """
+    return counts_items(plan) and not (plan.by_cursors and plan.epochs is not None)
+
+
+def run(plan: Plan, core: Core | Lanes, mark: Mark, workers: int) -> Iterator[Marked]:
     """Yield items from ``mark`` on, every ``workers``-th; ``plan`` states its rank and world size."""
     by_sample = plan.batch_size is None or bool(plan.steps)
-    arithmetic = counts_items(plan)
-    # A stage that may drop or add must see all of its rank's items, in every worker.
-    skip, every = (mark.skip, workers) if arithmetic else (0, 1)
-    items = _from_core(plan, core, mark, skip, every, by_sample)
+    divided = can_divide(plan)
+    skip, every = (mark.skip, workers) if divided else (0, 1)
+    if isinstance(core, Lanes):
+        items = _from_lanes(plan, core, mark, skip, every, by_sample)
+    else:
+        items = _from_core(plan, core, mark, skip, every, by_sample)
     if not plan.numpy:
         items = ((after, to_torch(item)) for after, item in items)
     takes = [n for n, step in enumerate((*plan.steps, *plan.batch_steps)) if isinstance(step, Take)]
@@ -83,7 +95,7 @@ def run(plan: Plan, core: Core, mark: Mark, workers: int) -> Iterator[Marked]:
     if plan.batch_size is not None:
         items = _stacked(items, plan.batch_size, plan.numpy) if by_sample else items
         items = _stages(plan.batch_steps, len(plan.steps), items, mark, even)
-    if not arithmetic:
+    if not divided:
         items = islice(items, mark.skip, None, workers)
     ahead = plan.prefetch
     if ahead is None:
@@ -128,6 +140,43 @@ def _from_core(plan: Plan, core: Core, mark: Mark, skip: int, every: int, by_sam
             number += every
     finally:
         core.close()
+
+
+def _from_lanes(plan: Plan, lanes: Lanes, mark: Mark, skip: int, every: int, by_sample: bool) -> Iterator[Marked]:
+    """Yield the batches of this rank's turns, or their samples, passing over ``skip`` and then taking every n-th."""
+    collator: Any = plan.collator()
+    rank, world_size = plan.topology()
+    size = plan.batch_size or 1
+    # Inside a batch only where a stage of samples drops some of them.
+    begin, row = divmod(mark.i, size)
+    first = begin + (rank - begin) % world_size
+    end = plan.end(None)
+    batches = None
+    if end is not None:
+        batches = _batches(plan, max(0, end - begin * size), max(0, end - first), size * world_size)
+    number = skip
+    try:
+        while batches is None or number < batches:
+            turn, place = first + number * world_size, (begin + number * world_size) * size
+            wanted = size if end is None else max(0, min(size, end - turn * size))
+            drawn, expected = [], max(0, wanted - row)
+            for counts in [1] * (size - row) if by_sample else [size]:
+                part = lanes.draw(turn, max(0, min(counts, wanted - row)))
+                row += counts
+                i = place + row if row < size else place + world_size * size
+                drawn.append((Mark(i, lanes=lanes.cursors), part))
+            found = sum(part.count for _, part in drawn)
+            if found < expected and (plan.drop_last or found == 0):
+                if found:
+                    log.warning("last='drop' drops the last %d sequences, short of a batch", found)
+                return
+            collate = collator.of_step(place) if isinstance(collator, DrawnShifts) else collator
+            for after, part in drawn:
+                batch = collate(part, range(part.count), 1 if by_sample else size)
+                yield after, row_of(batch) if by_sample else batch
+            number, row = number + every, 0
+    finally:
+        lanes.close()
 
 
 def _batches(plan: Plan, left: int, ours: int, step: int) -> int:
@@ -185,7 +234,7 @@ def _applied(step: Any, number: int, items: Iterator[Marked], start: Mark, even:
         stages = {**mark.stages}
         if fields:
             stages[name] = {field: copy.deepcopy(getattr(step, field)) for field in fields}
-        yield Mark(mark.i, 0, stages, bound or mark.bound_to, mark.weights), item
+        yield replace(mark, skip=0, stages=stages, bound_to=bound or mark.bound_to), item
     if taken and exhausted:  # one that ends by itself may well end alike on all ranks
         even.upset(name, number)
     if isinstance(step, Take):

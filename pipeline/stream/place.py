@@ -6,7 +6,7 @@ import ctypes
 import json
 import os
 import struct
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.sharedctypes import RawArray
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import StateError
 
 _HEADER = struct.Struct("<QB")  # bytes of JSON that follow, and whether a loader's worker began to iterate
-_BYTES = 1 << 15  # 384 lanes of 64 bytes fit
+_BYTES = 1 << 17  # the cursors of 2,048 lanes fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Mark:
     ``i``: the next global sequence; ``skip``: items of this rank to pass over from there, for a loader's worker that
     takes every n-th; ``stages``: what stages of the user's own remember, by dotted name; ``bound_to``: the stage that
     makes this place one rank's own, if any; ``weights``: (global sequence, weights as fractions) where a mix's were
-    changed.
+    changed; ``lanes``: the cursors of a cursor stream by the number of their lane, None at the start of all.
     """
 
     i: int
@@ -32,6 +32,7 @@ class Mark:
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
     bound_to: str | None = None
     weights: list[list[Any]] | None = None
+    lanes: dict[str, list[int]] | None = None
 
 
 class Place:
@@ -69,14 +70,7 @@ class Place:
         self._memory[_HEADER.size - 1] = b"\1"
 
     def _write(self, mark: Mark) -> None:
-        fields = {
-            "i": mark.i,
-            "skip": mark.skip,
-            "stages": mark.stages,
-            "bound_to": mark.bound_to,
-            "weights": mark.weights,
-        }
-        raw = json.dumps(fields, separators=(",", ":")).encode()
+        raw = json.dumps(asdict(mark), separators=(",", ":")).encode()
         if len(raw) > _BYTES - _HEADER.size:
             raise StateError(
                 f"a state of {len(raw)} bytes, more than {_BYTES - _HEADER.size}; stages save places, not data"

@@ -20,14 +20,17 @@ from .pool import ShardPool
 from .sampling import SampledSequences, ScatteredTokens
 from .sequences import DocumentSequences, PackedSequences
 from .shifting import DrawnShifts, divisors_below
+from .text_data import TextData
 from .windows import TokenStream
+
+_TEXT_WINDOW = 16_384  # documents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackLayout:
     """Sequences of ``seq_len`` tokens every ``stride`` (None: from random places), labels ``shift`` ahead.
 
-    ``shift`` None is drawn for each step.
+    ``shift`` None is drawn for each step. ``best_fit`` packs documents uncut.
     """
 
     seq_len: int
@@ -35,6 +38,7 @@ class PackLayout:
     shift: int | None
     boundaries: bool
     same_labels: bool
+    best_fit: bool = False
 
     @property
     def extra(self) -> int:
@@ -44,11 +48,15 @@ class PackLayout:
         return divisors_below(self.seq_len)[-1] if self.shift is None else self.shift
 
 
-def pack_layout(seq_len: int, stride: int | None, shift: int | str, boundaries: bool, labels: str) -> PackLayout:
+def pack_layout(
+    seq_len: int, stride: int | None, shift: int | str, boundaries: bool, labels: str, best_fit: bool = False
+) -> PackLayout:
     """Return the layout that users' options mean; ``ConfigError`` names one that cannot be."""
     same = labels_are_inputs(labels)
     distance = shift_given(shift, seq_len, same)
-    return PackLayout(seq_len=seq_len, stride=stride, shift=distance, boundaries=boundaries, same_labels=same)
+    return PackLayout(
+        seq_len=seq_len, stride=stride, shift=distance, boundaries=boundaries, same_labels=same, best_fit=best_fit
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +77,11 @@ class Plan:
     asks torch.distributed; ``steps`` and ``batch_steps`` are what users put before and after batching; ``take`` bounds
     the global sequences, ``take_batches`` the batches of a rank; ``stored`` keeps ids in the width they are stored in;
     ``prefetch`` None reads two batches ahead for a GPU and none else. A mix has ``weights``, from global sequences on.
+    ``filters`` say which documents stay.
     """
 
-    data: Data | MixedData
+    data: Data | MixedData | TextData
+    filters: tuple[Callable[[Any], Any], ...] = ()
     weights: Schedule = ()
     epochs: int | None = None
     seed: int | None = None
@@ -100,8 +110,19 @@ class Plan:
             return dist.get_rank(), dist.get_world_size()
         return 0, 1
 
+    @property
+    def by_cursors(self) -> bool:
+        """Whether lanes need cursors, because nobody knows ahead how much comes before a sequence."""
+        best_fit = isinstance(self.layout, PackLayout) and self.layout.best_fit
+        return best_fit or bool(self.filters) or isinstance(self.data, TextData)
+
     def order_shape(self) -> tuple[int, int]:
-        """Return the window (in shards) and the lanes in force."""
+        """Return the window (in shards, of texts in documents) and the lanes in force."""
+        if isinstance(self.data, TextData):
+            if self.seed is None:
+                best_fit = isinstance(self.layout, PackLayout) and self.layout.best_fit
+                return (_TEXT_WINDOW // 16 if best_fit else 1), 1
+            return self.window or _TEXT_WINDOW, self.lanes or self.data.lanes
         if isinstance(self.data, MixedData):
             shapes = [replace(self, data=data).order_shape() for data in self.data.sources.values()]
             lanes = min(lanes for _, lanes in shapes)
@@ -132,7 +153,7 @@ class Plan:
 
     def token_stream(self, lanes: int, name: str = "") -> TokenStream:
         """Make the endless token stream of one source; ``name`` keeps sources of one seed apart."""
-        assert not isinstance(self.data, MixedData)
+        assert not isinstance(self.data, MixedData | TextData)
         documents, tokens = self.data.documents, self.data.tokens
         pool = ShardPool(self.data.open, self.data.reopen, self.max_open_shards)
         stream: TokenStream
@@ -149,14 +170,12 @@ class Plan:
 
     def core(self, dense: bool) -> PackedSequences | SampledSequences | DocumentSequences | MixedSequences:
         """Make the random-access core; ``dense`` says that its caller draws all sequences of its lanes in order."""
-        if self.layout is None:
-            raise ConfigError("nothing says what a sample is; add .pack(seq_len) or .documents()")
+        layout = self.stated_layout()
         if isinstance(self.data, MixedData):
             return self.mixed_core(dense, self.weights)
         _, lanes = self.order_shape()
         stream = self.token_stream(lanes)
-        if isinstance(self.layout, PackLayout):
-            layout = self.layout
+        if isinstance(layout, PackLayout):
             if layout.stride is None:
                 return SampledSequences(
                     stream,
@@ -176,9 +195,15 @@ class Plan:
                 dense=dense and lanes % self.topology()[1] == 0,
                 boundaries=layout.boundaries,
             )
-        if self.layout.bucket is not None:
-            return BucketedDocuments(stream, lanes=lanes, epochs=self.epochs, bucket=self.layout.bucket, seed=self.seed)
+        if layout.bucket is not None:
+            return BucketedDocuments(stream, lanes=lanes, epochs=self.epochs, bucket=layout.bucket, seed=self.seed)
         return DocumentSequences(stream, lanes=lanes, epochs=self.epochs)
+
+    def stated_layout(self) -> PackLayout | DocumentLayout:
+        """Return the layout; raises ``ConfigError`` where no stage gave one."""
+        if self.layout is None:
+            raise ConfigError("nothing says what a sample is; add .pack(seq_len) or .documents()")
+        return self.layout
 
     def end(self, length: int | None) -> int | None:
         """Return how many global sequences there are, given what the core has; None for an endless stream."""
@@ -230,9 +255,17 @@ class Plan:
             shape["stride"] = layout.stride
         if isinstance(self.layout, DocumentLayout) and self.layout.bucket is not None:
             shape["bucket"] = self.layout.bucket
+        if self.by_cursors:
+            shape |= {"batch_size": self.batch_size or 1, "filters": [_named(each) for each in self.filters]}
+            if layout is not None:
+                shape["best_fit"] = layout.best_fit
         if isinstance(self.data, MixedData):
             return {**shape, "data": {name: data.fingerprint for name, data in self.data.sources.items()}}
         return {**shape, "data": {self.data.name: self.data.fingerprint}}
+
+
+def _named(function: Any) -> str:
+    return f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
 
 
 def _refuse_empty(count: int, what: str, data: Data) -> None:

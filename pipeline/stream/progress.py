@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from ..errors import StateError
+from .cursors import Lanes
 from .loop import Marked
 from .place import Mark
 from .plan import Plan
@@ -17,7 +19,7 @@ from .sequences import Core
 class Progress:
     """How far an iterator came, and what that cost."""
 
-    def __init__(self, mark: Mark, core: Core | None) -> None:
+    def __init__(self, mark: Mark, core: Core | Lanes | None) -> None:
         self.mark = mark
         self.items = 0
         self.tokens = 0
@@ -28,19 +30,27 @@ class Progress:
 
     def stats(self, plan: Plan) -> dict[str, Any]:
         seconds = ((self.ended or time.perf_counter()) - self.began) if self.began is not None else 0.0
-        core = self._core or plan.core(dense=False)
-        shares = getattr(core, "shares", None)
+        told: dict[str, Any] = {"i": self.mark.i}
+        if plan.by_cursors:
+            lanes = self._core if isinstance(self._core, Lanes) else None
+            counted = lanes.counts if lanes is not None else Counter[str]()
+            told |= {name: counted[name] for name in ("documents", "rejected", "bad_records", "damaged_files")}
+            told["bytes_read"] = lanes.bytes_read if lanes is not None else 0
+            told["epoch"] = min((cursor[0] for cursor in (self.mark.lanes or {}).values()), default=0)
+        else:
+            core = self._core if self._core is not None else plan.core(dense=False)
+            assert not isinstance(core, Lanes)
+            told |= {"bytes_read": core.bytes_read, "epoch": core.epoch(self.mark.i)}
+            if (shares := getattr(core, "shares", None)) is not None:
+                told["sources"] = shares(self.mark.i)
         return {
-            **({"sources": shares(self.mark.i)} if shares else {}),
             "items": self.items,
             "tokens": self.tokens,
             "seconds": seconds,
             "tokens_per_second": self.tokens / seconds if seconds else 0.0,
             "waited_seconds": self.waited,
             "waited_share": self.waited / seconds if seconds else 0.0,
-            "bytes_read": core.bytes_read,
-            "i": self.mark.i,
-            "epoch": core.epoch(self.mark.i),
+            **told,
         }
 
 

@@ -23,11 +23,14 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from ..errors import ConfigError, StateError
 from .arguments import check_integer, group_topology, labels_are_inputs
-from .loop import Map, Take, counts_items, resolved, run
+from .cursors import Lanes, beginning
+from .lanes import lanes_core
+from .loop import Map, Take, can_divide, counts_items, resolved, run
 from .mixing import MixedData, exact_weights, weights_from_json, weights_to_json
 from .place import Mark, Place
 from .plan import DocumentLayout, PackLayout, Plan, pack_layout
 from .progress import Progress, StreamIterator
+from .sequences import Core
 from .state import from_state, to_state
 
 Item = dict[str, Any]
@@ -54,7 +57,8 @@ class Stream(IterableDataset):
     def shuffle(self, seed: int = 0, *, window: int | None = None, lanes: int | None = None) -> Stream:
         """Shuffle shards and, inside windows of ``window`` shards, documents; read at ``lanes`` places of the epoch.
 
-        The defaults follow from the manifest: windows of 120,000 documents (4 to 64 shards), 48 lanes or more.
+        The defaults follow from the manifest: windows of 120,000 documents (4 to 64 shards), 48 lanes or more. Of a
+        ``TextDataset`` the window counts documents (default: 16,384) of all its lanes (default: 48).
         """
         self._before_layout("shuffle")
         check_integer("seed", seed, least=0)
@@ -62,6 +66,23 @@ class Stream(IterableDataset):
             if value is not None:
                 check_integer(name, value, least=1)
         return self._with(seed=seed, window=window, lanes=lanes)
+
+    def filter(self, predicate: Callable[[Any], Any]) -> Stream:
+        """Keep the documents for which ``predicate`` is true: it gets the 1-D array of ids, or a text's record.
+
+        A record has ``text``, ``id``, ``file``, ``line`` and ``source``. The predicate must depend on what it gets alone.
+        Nobody knows ahead what it keeps, so each lane keeps a cursor (a cursor stream): every rank takes equally many
+        steps even if nearly all documents of one rank go, and ranks save their own lanes (``merge_states``). A lane of
+        which a whole epoch is rejected raises ``ConfigError``.
+        """
+        self._before_layout("filter")
+        if not callable(predicate):
+            raise ConfigError(f"filter needs a function, got {type(predicate).__name__}")
+        if isinstance(self._plan.data, MixedData):
+            raise ConfigError(
+                "a mix counts the tokens of its sources ahead, so it cannot be filtered; build filtered ones"
+            )
+        return self._with(filters=(*self._plan.filters, predicate))
 
     def pack(
         self,
@@ -71,6 +92,7 @@ class Stream(IterableDataset):
         shift: int | str = 1,
         boundaries: bool = False,
         labels: str = "next",
+        best_fit: bool = False,
     ) -> Stream:
         """Cut the token stream into sequences of ``seq_len`` tokens, ``stride`` (default: ``seq_len``) tokens apart.
 
@@ -79,7 +101,8 @@ class Stream(IterableDataset):
         every rank; before ``batch``, a sequence on every rank), equal on all ranks, gives ids, labels and
         ``position_ids`` as ``[batch, seq_len // shift, shift]``, and the drawn one as ``batch["shift"]``; another
         global batch size makes other steps, so it draws other shifts. ``boundaries=True`` adds ``position_ids``,
-        ``cu_seqlens`` and ``max_seqlen`` and masks labels that lie in another document.
+        ``cu_seqlens`` and ``max_seqlen`` and masks labels that lie in another document. ``best_fit=True`` packs whole
+        documents, cutting only those longer than ``seq_len``, with a little padding (a cursor stream, see ``filter``).
         """
         self._before_layout("pack")
         check_integer("seq_len", seq_len, least=1)
@@ -89,7 +112,13 @@ class Stream(IterableDataset):
             raise ConfigError(
                 f"stride {stride} > seq_len {seq_len} would skip tokens; use a stride of at most {seq_len}"
             )
-        return self._with(layout=pack_layout(seq_len, stride, shift, boundaries, labels))
+        if best_fit and stride != seq_len:
+            raise ConfigError(f"best_fit packs each document once; remove stride={stride}, or best_fit")
+        if best_fit and isinstance(self._plan.data, MixedData):
+            raise ConfigError(
+                "a mix counts the tokens of its sources ahead, so best_fit cannot pack it; remove best_fit"
+            )
+        return self._with(layout=pack_layout(seq_len, stride, shift, boundaries, labels, best_fit))
 
     def sample(self, seq_len: int, *, shift: int | str = 1, boundaries: bool = False, labels: str = "next") -> Stream:
         """Draw sequences of ``seq_len`` tokens from random places of the whole split, with replacement.
@@ -100,6 +129,10 @@ class Stream(IterableDataset):
         """
         self._before_layout("sample")
         check_integer("seq_len", seq_len, least=1)
+        if self._plan.by_cursors:
+            raise ConfigError(
+                ".sample() needs to know ahead where tokens lie; use .pack() for text and after .filter()"
+            )
         if self._plan.window is not None or self._plan.lanes is not None:
             raise ConfigError(".sample() draws from the whole split at once; remove window= and lanes= from .shuffle()")
         return self._with(layout=pack_layout(seq_len, None, shift, boundaries, labels))
@@ -124,6 +157,8 @@ class Stream(IterableDataset):
         same = labels_are_inputs(labels)
         if bucket is not None:
             check_integer("bucket", bucket, least=1)
+            if self._plan.by_cursors:
+                raise ConfigError("bucket needs to know lengths ahead; remove it for text and after .filter()")
         layout = DocumentLayout(
             max_length=max_length, pad_to_multiple_of=pad_to_multiple_of, same_labels=same, bucket=bucket
         )
@@ -245,6 +280,11 @@ class Stream(IterableDataset):
                     "a stage given to .apply() may drop items, so batches cannot be counted past it; iterate the stream "
                     "without workers, or use torchdata's StatefulDataLoader"
                 )
+            if self._plan.by_cursors:
+                raise StateError(
+                    "nobody can count batches of text, filters or best-fit packing ahead, each lane has its own cursor; "
+                    "iterate the stream without workers, or use torchdata's StatefulDataLoader"
+                )
             plan, mark = self._resolved(), self._place.get()
             i = mark.i + batches * (plan.batch_size or 1) * plan.world_size
             end = plan.end(plan.core(dense=False).length)
@@ -252,20 +292,23 @@ class Stream(IterableDataset):
         if self._progress is not None:
             return self._state(self._progress.mark)
         if self._place.in_workers and get_worker_info() is None:
+            counting = "" if self._plan.by_cursors else "use state_dict(batches=n) after n batches, "
             raise StateError(
-                "the places of a DataLoader's workers are hidden by its prefetching; use state_dict(batches=n) after n "
-                "batches, iterate the stream without workers, or use torchdata's StatefulDataLoader"
+                f"the places of a DataLoader's workers are hidden by its prefetching; {counting}iterate the stream "
+                "without workers, or use torchdata's StatefulDataLoader"
             )
         return self._state(self._place.get())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state``, saved by any rank of any number of ranks: every ``iter()`` starts there.
 
+        Of a cursor stream each rank loads what it saved, or all load what ``pipeline.merge_states`` made of all ranks'.
+
         Raises ``StateError`` naming the field and both values where data, seed or shape differ, and while an iterator
         is live.
         """
         self._refuse_live("load_state_dict")
-        mark = from_state(state, self._resolved())
+        mark = from_state(state, self._resolved(), worker=get_worker_info() is not None)
         self._overtake("load_state_dict")
         if get_worker_info() is not None:
             self._worker_mark = mark
@@ -284,7 +327,10 @@ class Stream(IterableDataset):
                 f"the stream ends before epoch {epoch}: it was made with epochs={self._plan.epochs}; raise epochs, or "
                 "leave it out and use .take()"
             )
-        self._place.set(Mark(self._plan.core(dense=False).first(epoch)))
+        if self._plan.by_cursors:
+            self._place.set(Mark(0, lanes=beginning(epoch, self._plan.order_shape()[1])))
+        else:
+            self._place.set(Mark(self._plan.core(dense=False).first(epoch)))
         self._overtake("set_epoch")
 
     def set_weights(self, weights: dict[str, float]) -> None:
@@ -312,7 +358,8 @@ class Stream(IterableDataset):
         ``items`` and ``tokens`` (labels that counted) handed out, ``seconds`` since it began, ``tokens_per_second``,
         ``waited_seconds`` that its consumer spent waiting for it and their ``waited_share``, ``bytes_read`` out of
         shards, and the place: ``i`` (global sequence) and ``epoch``; of a mix also ``sources``, with the share asked and
-        served of each. In a loader the workers count, not this process.
+        served of each; of a cursor stream how many ``documents`` were read, ``rejected``, ``bad_records`` and
+        ``damaged_files``. In a loader the workers count, not this process.
         """
         progress = self._progress or Progress(self._place.get(), None)
         return progress.stats(self._plan)
@@ -351,7 +398,12 @@ class Stream(IterableDataset):
         plan = self._resolved()
         if mark.weights is not None:
             plan = replace(plan, weights=weights_from_json(mark.weights))
-        core = plan.core(dense=workers == 1)
+        core: Core | Lanes
+        if plan.by_cursors:
+            divided = can_divide(plan)
+            core = lanes_core(plan, mark if divided else replace(mark, skip=0), workers if divided else 1)
+        else:
+            core = plan.core(dense=workers == 1)
         progress = Progress(mark, core)
         iterator = StreamIterator(run(plan, core, mark, workers), progress, workers)
         self._progress = progress

@@ -4,7 +4,7 @@
     split_file      a file -> spans that can be read apart
     Reader          a span -> documents, and what it held and hashed
     blocks.py       bytes: ranges, gzip, zstd, lines
-    json_lines.py csv_rows.py parquet_rows.py                          formats
+    json_lines.py csv_rows.py parquet_rows.py tar_members.py           formats
     records.py      Document, BadRecord
 
 A record that cannot be used is yielded as a ``BadRecord`` and costs only itself. A file that cannot be read on (cut,
@@ -143,6 +143,10 @@ class Reader:
             from .parquet_rows import read_parquet
 
             return read_parquet(source, fields, tally)
+        if self.format == "tar":
+            from .tar_members import read_tar
+
+            return read_tar(source, fields, tally)
         source.check_packing()
         if self.format == "csv":
             from .csv_rows import csv_header, read_csv
@@ -190,7 +194,7 @@ def split_file(path: str | os.PathLike[str], unit_bytes: int) -> list[Span]:
         return _between(group_cuts(path, unit_bytes))
     size = os.path.getsize(path)
     unit_bytes = max(unit_bytes, 8)  # so that the first piece holds more than a byte order mark
-    if size <= unit_bytes or kind == "txt" or is_compressed(path):
+    if size <= unit_bytes or kind in ("txt", "tar") or is_compressed(path):
         return [WHOLE]
     if kind == "csv":
         from .csv_rows import csv_cuts

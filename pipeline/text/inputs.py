@@ -15,10 +15,10 @@ from pathlib import Path, PurePath
 
 from ..errors import InputError
 
-FORMATS = ("jsonl", "ndjson", "json", "csv", "txt", "parquet")
+FORMATS = ("jsonl", "ndjson", "json", "csv", "txt", "parquet", "tar")
 _PACKED = ("gz", "zst")
 ENDINGS = tuple(f".{name}" for name in FORMATS) + tuple(
-    f".{name}.{packed}" for name in FORMATS if name != "parquet" for packed in _PACKED
+    f".{name}.{packed}" for name in FORMATS if name not in ("parquet", "tar") for packed in _PACKED
 )
 _SOURCE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)=(.+)", re.DOTALL)
 _NUMBER = re.compile(r"(\d+)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -13,11 +13,22 @@ from .blocks import Damage, Source
 from .records import INVALID_JSON, INVALID_UTF8, Document, Fields, Record, Tally
 
 
-def read_jsonl(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
-    """Yield a record for each line that is not blank; a line that cannot be used costs only itself."""
+class Lines(Protocol):
+    """Lines in batches, of which the first begins at byte ``text_start`` of the data."""
+
+    text_start: int
+
+    def lines(self) -> Iterator[list[bytes]]: ...
+
+
+def read_jsonl(source: Lines, fields: Fields, tally: Tally) -> Iterator[Record]:
+    """Yield a record for each line that is not blank; a line that cannot be used costs only itself.
+
+    Lines are counted on from ``tally.lines``.
+    """
     loads, text_key, id_key, file, name = orjson.loads, fields.text_key, fields.id_key, fields.file, fields.source
     flat = "." not in id_key  # else a missing id may be found inside another field
-    number = 0
+    number = tally.lines
     byte = 0  # of ``lines[counted]``, from the first line on; brought up only where it is asked for
     for lines in source.lines():
         first, counted, lost = number, 0, 0

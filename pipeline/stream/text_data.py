@@ -1,0 +1,80 @@
+"""Files of raw text as the data of a stream; what reads them is loaded when they are streamed (``texts.py``)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..text.inputs import InputFile
+    from ..text.tokens import Tokenizer
+
+_LANE_BYTES = 1 << 20  # input that makes a lane worth having
+_LANES = (1, 2, 4, 6, 12, 24, 48)  # each of which many numbers of ranks and workers divide
+
+
+class TextData:
+    """Files of raw text and the tokenizer that makes ids of them, as the source of a stream.
+
+    ``skip`` passes over records that cannot be used, and over the rest of a file that cannot be read on, and counts
+    them; without it they raise ``InputError``.
+    """
+
+    name = ""
+    split = "text"
+
+    def __init__(
+        self, files: list[InputFile], tokenizer: Tokenizer, *, text_key: str, id_key: str, skip: bool, eos: bool
+    ) -> None:
+        self.files = files
+        self.encoder = tokenizer
+        self.text_key = text_key
+        self.id_key = id_key
+        self.skip = skip
+        self.eos = eos
+        self.dtype = tokenizer.dtype
+        self.eos_id = tokenizer.eos_id
+        self.tokenizer: str | None = tokenizer.sha256
+        self._found = {file.name: _stamp(file) for file in files}
+        # Compressed text is counted as three times its size.
+        self.bytes = sum(self._found[file.name][0] * (3 if _packed(file) else 1) for file in files)
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes suit this much text: 48, fewer for less than 48 MiB."""
+        return max(lanes for lanes in _LANES if lanes == 1 or lanes * _LANE_BYTES <= self.bytes)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What the order and the ids depend on: each file's name, size, first and last MiB, in order; the tokenizer.
+
+        Made when a state is first saved or loaded, for 100,000 files take minutes. Raises ``InputError`` for a file that
+        changed since the stream was made.
+        """
+        from ..text.inputs import fingerprint
+
+        for file in self.files:
+            if _stamp(file) != self._found[file.name]:
+                raise InputError(
+                    f"{file.name} changed since the stream was made, so its order is another one; make the stream anew, "
+                    "and do not write to files that are read"
+                )
+        files = [fingerprint(file) for file in self.files]
+        told = [files, self.tokenizer, self.text_key, self.skip, self.eos]
+        return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode()).hexdigest()
+
+
+def _stamp(file: InputFile) -> tuple[int, int]:
+    found = os.stat(file)
+    return found.st_size, found.st_mtime_ns
+
+
+def _packed(file: InputFile) -> bool:
+    from ..text.inputs import file_format
+
+    return file.path.name.lower().endswith((".gz", ".zst")) or file_format(file) == "parquet"

@@ -1,0 +1,244 @@
+"""Raw text as a source of lanes: blocks of records dealt to lanes in turn, read, shuffled and tokenized on the fly.
+
+Epoch ``e`` permutes the files by (seed, e). Block ``b`` of the file at position ``p`` belongs to lane ``(p + b) % lanes``,
+so a lane's records follow from the files alone. A lane shuffles a window of its blocks at a time, by (seed, e, lane and
+the window's first block); without a seed everything stays as it is in the files.
+
+The lanes of one process share each file's scan: what one lane passes on its way is held for the others, up to a bound
+beyond which a lane that lags reads the file again.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..text.record_blocks import Block, BlockScan
+from ..text.records import BadRecord, Document
+from .cursors import Chunk, Place
+from .order import derive_key, permutation
+from .text_data import TextData
+
+Predicate = Callable[[Any], Any]
+
+_BLOCK_RECORDS = 32
+_BLOCK_BYTES = 32 << 10  # of text for each record of a block, so that little input has small ones and all lanes some
+_HELD_BYTES = 256 << 20
+_OPEN_SCANS = 8
+_BYTES_PER_TOKEN = 3  # of text; only how much is encoded at a time depends on it
+
+log = logging.getLogger("pipeline")
+
+
+class TextWindows:
+    """The windows of ``mine``, some of ``lanes`` lanes; ``places`` are where each of them begins to read."""
+
+    def __init__(
+        self,
+        data: TextData,
+        *,
+        lanes: int,
+        places: dict[int, Place],
+        seed: int | None,
+        window: int,
+        filters: tuple[Predicate, ...],
+        epochs: int | None,
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self._data = data
+        self._lanes = lanes
+        self._places = dict(places)
+        self._seed = seed
+        self._filters = filters
+        self._epochs = epochs
+        self._records = max(1, min(_BLOCK_RECORDS, data.bytes // (lanes * _BLOCK_BYTES)))
+        self._blocks = max(1, -(-window // (lanes * self._records)))
+        self._held: OrderedDict[Place, Block] = OrderedDict()
+        self._held_bytes = 0
+        self._scans: list[_Scan] = []
+        self._ends: dict[int, int] = {}  # how many blocks a file has, once a scan came to its end
+        self.order = lru_cache(maxsize=4)(self._order)
+
+    @property
+    def bytes_read(self) -> int:
+        """Raw bytes read so far."""
+        return self.counts["bytes"] + sum(scan.blocks.bytes_read for scan in self._scans)
+
+    def window(self, lane: int, place: Place) -> TextWindow | None:
+        """Return the window of ``lane`` that begins at ``place``, or None behind the last epoch.
+
+        A window ends with its epoch; where the lane has no block left in it, the window is empty.
+        """
+        epoch, position, block = place
+        if self._epochs is not None and epoch >= self._epochs:
+            return None
+        found: list[Block] = []
+        while len(found) < self._blocks and position < len(self._data.files):
+            number = block + (lane - position - block) % self._lanes
+            if (one := self._block((epoch, position, number))) is None:
+                position, block = position + 1, 0
+            else:
+                found.append(one)
+                block = number + 1
+            self._places[lane] = epoch, position, block
+        following = (epoch, position, block) if position < len(self._data.files) else (epoch + 1, 0, 0)
+        self._places[lane] = following
+        documents = [document for one in found for document in self._parsed(one)]
+        if self._seed is not None:
+            key = derive_key("text window", self._seed, lane, *place)
+            documents = [documents[index] for index in permutation(len(documents), key).tolist()]
+        return TextWindow(place, following, documents, self._filters, self._data, self.counts)
+
+    def close(self) -> None:
+        """Close the files."""
+        while self._scans:
+            self._drop(self._scans[0])
+
+    def _parsed(self, block: Block) -> Iterable[Document]:
+        for record in block.records():
+            if isinstance(record, BadRecord):
+                self._bad(record)
+            else:
+                yield record
+
+    def _bad(self, record: BadRecord) -> None:
+        if not self._data.skip:
+            where = f"line {record.line}" if record.byte is None else f"byte {record.byte}"
+            raise InputError(
+                f"{record.file}, {where}: {record.reason} {f'({record.detail})' if record.detail else ''}; mend it, or "
+                "pass over such records with on_error='skip'"
+            )
+        self.counts["bad_records"] += 1
+
+    def _block(self, place: Place) -> Block | None:
+        """Return one block, held since a scan came by or scanned for now; None behind the end of its file."""
+        epoch, position, number = place
+        if (held := self._held.pop(place, None)) is not None:
+            self._held_bytes -= held.size
+            return held
+        file = int(self.order(epoch)[position])
+        if number >= self._ends.get(file, number + 1):
+            return None
+        scan = self._scan_before(epoch, position, file, number)
+        try:
+            for passed, block in scan.blocks:
+                if passed == number:
+                    return block
+                self._hold((epoch, position, passed), block)
+        except InputError as error:
+            if not self._data.skip:
+                raise
+            self.counts["damaged_files"] += file not in self._ends
+            log.warning("%s; the rest of this file is passed over", error)
+        self._ends[file] = scan.blocks.number
+        self._drop(scan)
+        return None
+
+    def _scan_before(self, epoch: int, position: int, file: int, number: int) -> _Scan:
+        """Return the scan of a file that has come nearest to block ``number``, or a new one."""
+        scans = [scan for scan in self._scans if scan.place == (epoch, position) and scan.blocks.number <= number]
+        if scans:
+            scan = max(scans, key=lambda scan: scan.blocks.number)
+            self._scans.remove(scan)
+        else:
+            while len(self._scans) >= _OPEN_SCANS:
+                self._drop(self._scans[0])
+            data = self._data
+            wanted = self._wanted(epoch, position)
+            blocks = BlockScan(data.files[file], self._records, number, wanted, data.text_key, data.id_key)
+            scan = _Scan((epoch, position), blocks)
+        self._scans.append(scan)
+        return scan
+
+    def _wanted(self, epoch: int, position: int) -> Callable[[int], bool]:
+        places, lanes = self._places, self._lanes
+
+        def wanted(number: int) -> bool:
+            place = places.get((position + number) % lanes)
+            return place is not None and (epoch, position, number) >= place
+
+        return wanted
+
+    def _hold(self, place: Place, block: Block) -> None:
+        self._held_bytes += block.size
+        if (before := self._held.pop(place, None)) is not None:
+            self._held_bytes -= before.size
+        self._held[place] = block
+        while self._held_bytes > _HELD_BYTES:
+            self._held_bytes -= self._held.popitem(last=False)[1].size
+
+    def _drop(self, scan: _Scan) -> None:
+        self._scans.remove(scan)
+        self.counts["bytes"] += scan.blocks.bytes_read
+        scan.blocks.close()
+
+    def _order(self, epoch: int) -> np.ndarray[Any, Any]:
+        count = len(self._data.files)
+        return np.arange(count) if self._seed is None else permutation(count, derive_key("files", self._seed, epoch))
+
+
+class _Scan:
+    def __init__(self, place: tuple[int, int], blocks: BlockScan) -> None:
+        self.place = place
+        self.blocks = blocks
+
+
+class TextWindow:
+    """Some documents of one lane in their shuffled order, tokenized when they are taken."""
+
+    def __init__(
+        self,
+        place: Place,
+        following: Place,
+        documents: list[Document],
+        filters: tuple[Predicate, ...],
+        data: TextData,
+        counts: Counter[str],
+    ) -> None:
+        self.place = place
+        self.following = following
+        self.epoch = place[0]
+        self._documents: list[Document | None] = list(documents)
+        self._filters = filters
+        self._data = data
+        self._counts = counts
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    def take(self, index: int, tokens: int | None) -> Chunk:
+        """Return the documents from ``index`` on that pass the filters: enough for ``tokens`` tokens, or all."""
+        kept, numbers, size = [], [], 0
+        first, enough = index, math.inf if tokens is None else tokens * _BYTES_PER_TOKEN
+        while index < len(self._documents) and size < enough:
+            document = self._documents[index]
+            assert document is not None
+            self._documents[index] = None  # its text is needed once
+            if all(predicate(document) for predicate in self._filters):
+                kept.append(document)
+                numbers.append(index)
+                size += len(document.text)
+            index += 1
+        self._counts["documents"] += index - first
+        self._counts["rejected"] += index - first - len(kept)
+        ids, lengths = self._encoded(kept)
+        return Chunk(ids, lengths, numbers, index)
+
+    def _encoded(self, documents: list[Document]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        encode, eos = self._data.encoder.encode_flat, self._data.eos
+        try:
+            return encode([document.text for document in documents], eos=eos)
+        except InputError:
+            for document in documents:
+                try:
+                    encode([document.text], eos=eos)
+                except InputError as error:
+                    raise InputError(f"{document.file}, line {document.line}: {error}") from None
+            raise

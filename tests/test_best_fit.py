@@ -1,0 +1,227 @@
+"""Filters and best-fit packing of shards: nothing cut that fits, nothing lost or doubled, resumed from coordinates."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+import pipeline
+from pipeline.errors import ConfigError
+from pipeline.stream.best_fit import best_fit_decreasing
+from tests.shard_samples import EOS, make_documents, write_dataset
+
+SHARDS = [make_documents(n, seed=n, longest=90) for n in (130, 1, 75, 240)]
+DOCUMENTS = [tuple(document.tolist()) for shard in SHARDS for document in shard]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("best_fit") / "data"
+    write_dataset(directory, SHARDS)
+    return directory
+
+
+def make(dataset: Path, **options: Any) -> pipeline.Stream:
+    return pipeline.ShardDataset(dataset, **options).shuffle(seed=1, lanes=6)
+
+
+def ids(batches: Any) -> list[Any]:
+    return [batch["input_ids"].tolist() for batch in batches]
+
+
+def is_long(document: Any) -> bool:
+    return len(document) > 20
+
+
+def begins_high(document: Any) -> bool:
+    return bool(document[0] > 59_500)
+
+
+def ends_odd(document: Any) -> bool:
+    return bool(document[-2] % 2)
+
+
+def reference_best_fit(sizes: list[int], capacity: int) -> list[list[int]]:
+    """Best-fit decreasing as a textbook says it: every item looks at every bin."""
+    bins: list[list[int]] = []
+    for item in sorted(range(len(sizes)), key=lambda item: (-sizes[item], item)):
+        rooms = [capacity - sum(sizes[other] for other in one) for one in bins]
+        fitting = [number for number, room in enumerate(rooms) if room >= sizes[item]]
+        if fitting:
+            bins[min(fitting, key=lambda number: rooms[number])].append(item)
+        else:
+            bins.append([item])
+    return bins
+
+
+@given(st.lists(st.integers(1, 40), max_size=60), st.integers(40, 100))
+def test_bins_hold_every_item_once_and_are_as_few_as_best_fit_makes(sizes: list[int], capacity: int) -> None:
+    bins = best_fit_decreasing(sizes, capacity)
+    assert sorted(item for items in bins for item in items) == list(range(len(sizes)))
+    assert all(sum(sizes[item] for item in items) <= capacity for items in bins)
+    assert len(bins) == len(reference_best_fit(sizes, capacity))
+    assert bins == sorted(sorted(items) for items in bins)
+
+
+def pieces(batch: dict[str, Any]) -> list[tuple[int, ...]]:
+    """Return what lies between boundaries, row by row, without padding."""
+    flat, cuts = batch["input_ids"].reshape(-1).tolist(), batch["cu_seqlens"].tolist()
+    return [tuple(flat[begin:end]) for begin, end in pairwise(cuts)]
+
+
+@pytest.mark.parametrize("lanes", [1, 6])
+def test_no_document_that_fits_is_cut_and_each_comes_once_an_epoch(dataset: Path, lanes: int) -> None:
+    stream = pipeline.ShardDataset(dataset, epochs=1).shuffle(seed=2, lanes=lanes)
+    batches = list(stream.pack(100, best_fit=True, boundaries=True).batch(4))
+    found = Counter(piece for batch in batches for piece in pieces(batch) if set(piece) != {EOS} or len(piece) == 1)
+    expected = Counter(DOCUMENTS)
+    # Padding of one token reads as an empty document, and an empty document as padding of one.
+    del found[(EOS,)], expected[(EOS,)]
+    assert found == expected
+
+
+def test_long_documents_are_cut_in_full_sequences_with_true_labels(tmp_path: Path) -> None:
+    long = np.append(np.arange(1, 251), EOS).astype("<u2")
+    write_dataset(tmp_path / "data", [[long, np.array([7, 8, EOS], "<u2")]])
+    rows = list(pipeline.ShardDataset(tmp_path / "data", epochs=1).pack(100, best_fit=True))
+    assert [row["input_ids"].tolist()[:3] for row in rows] == [[1, 2, 3], [101, 102, 103], [201, 202, 203]]
+    assert rows[0]["labels"].tolist() == list(range(2, 102))
+    assert rows[1]["labels"].tolist() == list(range(102, 202))
+    # The rest of it (51 tokens) and the short one share a sequence, then padding.
+    assert rows[2]["input_ids"].tolist() == [*range(201, 251), EOS, 7, 8, EOS, *[EOS] * 46]
+    assert rows[2]["labels"].tolist() == [*range(202, 251), EOS, 7, 8, EOS, *[-100] * 47]
+    ahead = list(pipeline.ShardDataset(tmp_path / "data", epochs=1).pack(100, best_fit=True, shift=3))
+    assert ahead[0]["labels"].tolist() == list(range(4, 104))
+
+
+def test_boundaries_count_positions_anew_in_each_document_and_mask_labels_across(dataset: Path) -> None:
+    batch = next(iter(make(dataset).pack(100, best_fit=True, boundaries=True).batch(4)))
+    flat, labels = batch["input_ids"].reshape(-1), batch["labels"].reshape(-1)
+    cuts = batch["cu_seqlens"].tolist()
+    for begin, end in pairwise(cuts):
+        assert batch["position_ids"].reshape(-1)[begin:end].tolist() == list(range(end - begin))
+        if labels[begin] != -100:
+            assert torch.equal(labels[begin : end - 1], flat[begin + 1 : end])
+            assert labels[end - 1] == -100
+
+
+def test_best_fit_pads_less_than_three_percent(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    lengths = np.minimum(generator.lognormal(5.5, 1, size=4000).astype(int) + 1, 6000)
+    documents = [np.append(generator.integers(1, 60_000, size=n), EOS).astype("<u2") for n in lengths]
+    write_dataset(tmp_path / "data", [documents[:2000], documents[2000:]])
+    stream = pipeline.ShardDataset(tmp_path / "data").shuffle(seed=0, lanes=2).pack(1024, best_fit=True)
+    rows = [row["valid_tokens"] for row in islice(stream, 500)]
+    assert sum(rows) > 0.97 * 500 * 1024
+
+
+def test_filtered_epochs_hold_what_the_predicate_keeps_as_often_as_they_should(dataset: Path) -> None:
+    stream = make(dataset, epochs=2).filter(is_long).documents()
+    found = Counter(tuple(item["input_ids"].tolist()) for item in stream)
+    assert found == Counter(document for document in DOCUMENTS for _ in range(2) if len(document) > 20)
+    stats = stream.stats()
+    assert stats["documents"] == 2 * len(DOCUMENTS)
+    assert stats["rejected"] == 2 * sum(len(document) <= 20 for document in DOCUMENTS)
+
+
+def test_without_shuffle_a_filter_leaves_the_order_of_the_files(dataset: Path) -> None:
+    stream = pipeline.ShardDataset(dataset, epochs=1).filter(is_long)
+    found = [tuple(item["input_ids"].tolist()) for item in stream.documents()]
+    assert found == [document for document in DOCUMENTS if len(document) > 20]
+    tokens = [token for document in found for token in document]
+    rows = [token for row in stream.pack(32) for token in row["input_ids"].tolist()]
+    assert rows[: len(tokens)] == tokens
+
+
+def test_a_predicate_sees_each_document_as_an_array_that_it_cannot_change(dataset: Path) -> None:
+    def change(document: Any) -> bool:
+        assert document.ndim == 1
+        document[0] = 0
+        return True
+
+    with pytest.raises(ValueError, match="read-only"):
+        next(iter(make(dataset).filter(change).pack(32)))
+
+
+def test_ranks_take_equally_many_steps_though_nearly_all_is_rejected(dataset: Path) -> None:
+    kept = [document for document in DOCUMENTS if document[0] > 59_500]
+    assert 0 < len(kept) < len(DOCUMENTS) // 50
+
+    def stream() -> pipeline.Stream:
+        return pipeline.ShardDataset(dataset).shuffle(seed=1, lanes=2).filter(begins_high).pack(16).batch(2)
+
+    expected = ids(islice(stream(), 8))
+    ranks = [ids(islice(stream().shard(rank, 2), 4)) for rank in range(2)]
+    assert [ranks[k % 2][k // 2] for k in range(8)] == expected
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_workers_give_the_order_without_workers(dataset: Path, workers: int) -> None:
+    stream = make(dataset).filter(is_long).pack(50, best_fit=True).batch(2).take(20)
+    assert ids(DataLoader(stream, batch_size=None, num_workers=workers)) == ids(stream)
+
+
+def test_filtered_and_best_fit_streams_resume_exactly(dataset: Path) -> None:
+    pipeline.assert_resumes(lambda: make(dataset).filter(is_long).pack(32).batch(2), items=8)
+    pipeline.assert_resumes(lambda: make(dataset).filter(is_long).filter(ends_odd).documents().batch(2), items=5)
+    pipeline.assert_resumes(lambda: make(dataset).pack(100, best_fit=True, boundaries=True).batch(3), items=12)
+    pipeline.assert_resumes(lambda: make(dataset).pack(30, best_fit=True), items=14)
+    pipeline.assert_resumes(lambda: make(dataset, epochs=1).pack(300, best_fit=True).batch(4), items=99)
+    pipeline.assert_resumes(lambda: make(dataset, epochs=2).filter(is_long).pack(64).batch(16), items=99)
+
+
+def test_the_state_holds_coordinates_and_never_contents(dataset: Path) -> None:
+    stream = make(dataset).pack(64, best_fit=True).batch(8)
+    list(islice(stream, 40))
+    state = stream.state_dict()
+    assert all(len(cursor) == 5 and all(type(n) is int for n in cursor) for cursor in state["lanes"].values())
+    assert len(json.dumps(state)) < 2048 + 64 * 6
+
+
+def test_shifts_are_drawn_for_each_step_and_equal_on_all_ranks(dataset: Path) -> None:
+    def stream() -> pipeline.Stream:
+        return make(dataset).filter(is_long).pack(24, shift="divisors").batch(2)
+
+    ranks = [list(islice(stream().shard(rank, 3), 12)) for rank in range(3)]
+    shifts = [[batch["shift"] for batch in batches] for batches in ranks]
+    assert shifts[0] == shifts[1] == shifts[2]
+    assert len(set(shifts[0])) > 2
+    plain = list(islice(make(dataset).filter(is_long).pack(24).batch(2), 36))
+    for turn in range(36):
+        found = ranks[turn % 3][turn // 3]
+        assert torch.equal(found["input_ids"].reshape(2, 24), plain[turn]["input_ids"])
+        assert torch.equal(
+            found["labels"].reshape(2, 24)[:, : 24 - found["shift"]], plain[turn]["input_ids"][:, found["shift"] :]
+        )
+    pipeline.assert_resumes(stream, items=6, world_sizes=())
+    pipeline.assert_resumes(lambda: make(dataset).pack(24, shift="divisors", best_fit=True).batch(2), 6, ())
+
+
+def test_what_best_fit_and_filters_cannot_go_with_is_refused(dataset: Path) -> None:
+    with pytest.raises(ConfigError, match="remove stride=10"):
+        make(dataset).pack(64, stride=10, best_fit=True)
+    mixed = pipeline.mix({"a": pipeline.ShardDataset(dataset)}, weights={"a": 1})
+    with pytest.raises(ConfigError, match="best_fit cannot pack"):
+        mixed.pack(64, best_fit=True)
+    with pytest.raises(ConfigError, match="cannot be filtered"):
+        mixed.filter(is_long)
+    with pytest.raises(ConfigError, match="bare dataset"):
+        pipeline.mix({"a": pipeline.ShardDataset(dataset).filter(is_long)}, weights={"a": 1})
+    with pytest.raises(ConfigError, match=r"sample.* needs to know ahead"):
+        make(dataset).filter(is_long).sample(8)
+    with pytest.raises(ConfigError, match="bucket needs to know lengths ahead"):
+        make(dataset).filter(is_long).documents(bucket=8)
+    with pytest.raises(ConfigError, match="filter needs a function, got int"):
+        make(dataset).filter(3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"\.filter\(\) comes before"):
+        make(dataset).pack(8).filter(is_long)
