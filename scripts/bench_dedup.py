@@ -1,9 +1,14 @@
-"""Time deduplication and, where the true pairs are known, measure what it finds.
+"""Time deduplication, measure how it grows and, where the true pairs are known, what it finds.
 
     python scripts/bench_dedup.py corpus/*.jsonl.zst --truth dups.jsonl.zst
+    python scripts/bench_dedup.py corpus/*.jsonl.zst --scales 1,4,16
+    python scripts/bench_dedup.py --synthetic 1000000,20000000
 
 The truth has a line ``{"a": id, "b": id, "jaccard": 0.93}`` for each pair of documents, over the shingles of minhash.py.
 Recall is the share of such pairs in one cluster; precision counts the edges that were verified, each once.
+
+With ``--scales`` the stage alone, in processes of its own, takes hashes and signatures of so many edited copies of the
+corpus; with ``--synthetic``, of so many made-up documents, about 0.7 kB of disk each. Their memory is that of all processes.
 """
 
 from __future__ import annotations
@@ -25,17 +30,31 @@ from pipeline.build.deduping import Job, find_duplicates  # noqa: E402
 from pipeline.build.minhash import MinHasher, permutations, shingles, text_hashes  # noqa: E402
 from pipeline.build.rows import Piece  # noqa: E402
 from pipeline.text.documents import Document, find_inputs, read_documents  # noqa: E402
+from scripts.dedup_scale import measure_copies, measure_synthetic  # noqa: E402
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("inputs", nargs="+", help="raw text, as for build_shards.py")
+    parser.add_argument("inputs", nargs="*", help="raw text, as for build_shards.py")
+    parser.add_argument(
+        "--scales", type=numbers, metavar="N,N", help="measure growth on so many copies, and nothing else"
+    )
+    parser.add_argument("--synthetic", type=numbers, metavar="N,N", help="measure growth on so many made-up documents")
+    parser.add_argument("--workers", type=int, default=2, help="processes, where growth is measured (default: 2)")
     parser.add_argument("--truth", type=Path, help="pairs of ids with their Jaccard similarity (.jsonl.zst)")
     parser.add_argument("--threshold", type=float, default=0.8, help="share of equal values to verify (default: 0.8)")
     parser.add_argument("--sample", type=int, default=2_000, help="documents to time datasketch on (default: 2000)")
     options = parser.parse_args(arguments)
+    if options.synthetic:
+        measure_synthetic(options.synthetic, options.threshold, options.workers)
+        return 0
+    if not options.inputs:
+        parser.error("give inputs, or --synthetic")
     found = [one for path in find_inputs(options.inputs) for one in read_documents(path) if isinstance(one, Document)]
     texts = [document.text for document in found]
+    if options.scales:
+        measure_copies(texts, options.scales, options.threshold, options.workers)
+        return 0
     hasher = MinHasher()
     hasher.warm_up()
     before = peak_megabytes()
@@ -67,6 +86,11 @@ def main(arguments: list[str] | None = None) -> int:
         print_precision(texts, Path(folder.name))
     folder.cleanup()
     return 0
+
+
+def numbers(text: str) -> list[int]:
+    """Return the numbers of a list as ``1,4,16``."""
+    return sorted(map(int, text.split(",")))
 
 
 def find(folder: Path, hashes: np.ndarray, signatures: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:

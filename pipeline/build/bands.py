@@ -14,7 +14,7 @@ same bits. Only the first document of equal texts within the group has entries, 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ..atomic import atomic_file
 
-BUCKET_BYTES = 64 << 20  # of memory that one bucket may need
+BUCKET_BYTES = 16 << 20  # of memory that one bucket may need
 ENTRY_BYTES = 48  # that sorting needs for each of its entries
 
 
@@ -32,33 +32,43 @@ def buckets_for(documents: int, bucket_bytes: int = BUCKET_BYTES) -> int:
     """Return how many buckets keep each within its memory: a power of two.
 
     >>> buckets_for(50_000), buckets_for(20_000_000)
-    (1, 16)
+    (1, 64)
     """
     return 1 << max(0, -(-documents * ENTRY_BYTES // bucket_bytes) - 1).bit_length()
 
 
 def write_keys(
-    path: Path, hashes: NDArray[np.uint8], signatures: NDArray[np.uint32], bands: int, rows: int, buckets: int
+    path: Path,
+    hashes: NDArray[np.uint8],
+    signatures: Iterable[NDArray[np.uint32]],
+    bands: int,
+    rows: int,
+    buckets: int,
 ) -> None:
-    """Write the keys of a group of documents, from uint8 ``[n, 16]`` hashes and uint32 ``[n, num_perm]`` signatures."""
+    """Write the keys of a group of documents.
+
+    ``hashes``: uint8 ``[n, 16]``; ``signatures``: uint32 ``[n, num_perm]``, some documents at a time.
+    """
     from .kernels import band_keys
 
     first, repeats = first_of_equal(hashes)
-    halves = hashes[first].view("<u8")[:, 0]
-    values, without = np.empty((bands, len(first)), np.uint64), np.empty((bands, len(first)), np.bool_)
-    band_keys(signatures if len(first) == len(signatures) else signatures[first], rows, values, without)
+    halves = hashes.view("<u8")[:, 0]
+    values, without = np.empty((bands, len(hashes)), np.uint64), np.empty((bands, len(hashes)), np.bool_)
+    begin = 0
+    for some in signatures:
+        end = begin + len(some)
+        band_keys(some, rows, values[:, begin:end], without[:, begin:end])
+        begin = end
     bounds = np.arange(1, buckets, dtype=np.uint64) << np.uint64(65 - buckets.bit_length())
     offsets = np.empty((bands + 1, buckets + 1), np.int64)
     keys, documents, held = [], [], 0
     for number in range(bands + 1):
-        mine = halves if number == 0 else values[number - 1]
-        order = np.argsort(mine, kind="stable")
-        if number:
-            order = order[~without[number - 1][order]]
-        sorted_keys = mine[order]
-        keys.append(sorted_keys)
-        documents.append(first[order])
-        offsets[number] = held + np.concatenate([[0], np.searchsorted(sorted_keys, bounds), [len(order)]])
+        mine = first if number == 0 else first[~without[number - 1][first]]
+        found = (halves if number == 0 else values[number - 1])[mine]
+        order = np.argsort(found, kind="stable")
+        keys.append(found[order])
+        documents.append(mine[order])
+        offsets[number] = held + np.concatenate([[0], np.searchsorted(keys[-1], bounds), [len(order)]])
         held += len(order)
     with atomic_file(path) as file:
         for array in (offsets, *keys, *documents, repeats):

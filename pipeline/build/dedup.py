@@ -23,7 +23,7 @@ from .rows import Rows
 
 REPRESENTATIVES = 8  # of one run, that a candidate is held against before it counts as alone
 MARGIN = 0.12  # three standard deviations of a signature's estimate near the threshold
-_PAIRS = 1 << 15  # whose signatures are in memory at once
+_PAIRS = 1 << 13  # whose signatures are in memory at once
 
 KEPT, EXACT, NEAR = 0, 1, 2
 

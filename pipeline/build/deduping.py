@@ -17,8 +17,8 @@ for each document that passed the filters:
     hashes.npy          uint8 [n, 16]: the hash of its text
     starts.npy          int64 [parts + 1]: where each part's documents begin
 
-In memory at once: a bucket's keys (64 MB) and the signatures of some pairs (30 MB) in each worker; in the parent 8 bytes a
-document, with ``keep="longest"`` 12, and only while edges are joined.
+In memory at once: in each worker a bucket's keys and the signatures of some pairs, or a group's keys (8 to 30 MB each); in
+the parent 8 bytes a document, with ``keep="longest"`` 12, while edges are joined and no worker runs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from .recipe import Recipe
 from .rows import Piece, Rows, npy_pieces, write_npy
 from .work import result_directory
 
-GROUP_ROWS = 1 << 16  # documents whose keys are sorted together
+GROUP_ROWS = 1 << 15  # documents whose keys are sorted together
 MOST_DOCUMENTS = (1 << 32) - 1  # that the forest can number
 
 Run = Callable[[str, Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
@@ -119,10 +119,9 @@ def keys_unit(folder: Path, group: int) -> None:
     opened = _opened(folder)
     job, pieces = opened.job, range(*opened.groups[group])
     hashes = np.concatenate([opened.hashes.read(piece) for piece in pieces])
-    signatures = np.concatenate([opened.signatures.read(piece) for piece in pieces])
     if job.verify == "exact":
         write_sets(_sets_path(folder, group), *_texts(opened, pieces), job.ngram)
-    write_keys(opened.keys.paths[group], hashes, signatures, job.bands, job.rows, job.buckets)
+    write_keys(opened.keys.paths[group], hashes, map(opened.signatures.read, pieces), job.bands, job.rows, job.buckets)
 
 
 def _texts(opened: _Open, pieces: Iterable[int]) -> tuple[int, Iterator[list[str]]]:

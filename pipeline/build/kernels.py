@@ -145,7 +145,7 @@ def count_shared(a: Any, b: Any) -> Any:
     return shared
 
 
-@compiled("void(Array(uint32, 2, 'C', readonly=True), int64, uint64[:, ::1], bool_[:, ::1])")
+@compiled("void(Array(uint32, 2, 'C', readonly=True), int64, uint64[:, :], bool_[:, :])")
 def band_keys(signatures: Any, rows: Any, keys: Any, without: Any) -> None:
     """Write the key of each band of each signature, and whether the band is one of no shingles, ``[bands, n]``."""
     for document in range(len(signatures)):

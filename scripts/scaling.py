@@ -1,0 +1,91 @@
+"""What the benches of growth share: a corpus many times over, and the memory of a command with all its processes."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import resource
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+_SECONDS = 0.02  # between two looks at the memory
+
+
+class Peak(NamedTuple):
+    """What a command took.
+
+    ``anonymous`` and ``proportional`` are bytes, summed over its processes at one moment, the largest such sums. Anonymous
+    memory is what the processes hold for themselves, the part that cannot be dropped; proportional memory (PSS) counts the
+    pages of mapped files too, and a page that n processes share as 1/n in each. ``seconds`` are of the clock, ``cpu`` of
+    all processes.
+    """
+
+    anonymous: int
+    proportional: int
+    seconds: float
+    cpu: float
+
+
+def watch(command: Sequence[str]) -> Peak:
+    """Run a command to its end and return what it took; ``CalledProcessError`` where it fails. Linux only."""
+    before, started = _children_cpu(), time.perf_counter()
+    anonymous = proportional = 0
+    with subprocess.Popen(command) as process:
+        while process.poll() is None:
+            sums = [_memory(pid) for pid in _tree(process.pid)]
+            anonymous = max(anonymous, sum(some for some, _ in sums))
+            proportional = max(proportional, sum(some for _, some in sums))
+            time.sleep(_SECONDS)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, list(command))
+    return Peak(anonymous, proportional, time.perf_counter() - started, _children_cpu() - before)
+
+
+def _children_cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _tree(pid: int) -> Iterator[int]:
+    """Yield a process and all that descend from it."""
+    yield pid
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
+                yield from _tree(int(child))
+    except OSError:  # it ended meanwhile
+        return
+
+
+def _memory(pid: int) -> tuple[int, int]:
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0, 0
+    found = {name: 1024 * int(size) for name, size in re.findall(r"^(Pss|Pss_Anon): +(\d+) kB", text, re.M)}
+    return found.get("Pss_Anon", 0), found.get("Pss", 0)
+
+
+def edit(number: int) -> Callable[[str], str]:
+    """Return what makes of a text the one it is in a copy of the corpus: about every fourth word stands there twice.
+
+    Which words depends on the words and the number alone, so that what is a duplicate in the corpus is one in its copy, and
+    no text is a near duplicate of its own in another copy. Copy 0 is the corpus.
+
+    >>> edit(1)("one two three four five six") == edit(2)("one two three four five six")
+    False
+    """
+    if number == 0:
+        return lambda text: text
+    generator = random.Random(number)
+    twice = [generator.random() < 0.25 for _ in range(1024)]
+
+    def edited(text: str) -> str:
+        kinds = ((word, (31 * ord(word[0]) + 7 * ord(word[-1]) + len(word)) % 1024) for word in text.split())
+        return " ".join(f"{word} {word}" if twice[kind] else word for word, kind in kinds)
+
+    return edited
