@@ -16,6 +16,7 @@ import pipeline
 from pipeline.errors import ConfigError, CorruptShardError, StateError
 from pipeline.shards.manifest import Manifest, Split
 from pipeline.shards.writer import write_shard
+from pipeline.stream import splitting
 from pipeline.stream.order import derive_key
 from pipeline.stream.splitting import held_out
 from tests.faulty_server import running_server
@@ -163,6 +164,26 @@ def test_remote_shards_split_by_their_indexes_without_a_download(dataset: Path, 
         assert not list(tmp_path.rglob("*.tar"))
         local = pipeline.ShardDataset(dataset, epochs=1).split(val=0.1)
         assert [numbers(half) for half in halves] == [numbers(half) for half in local]
+
+
+def test_counts_that_took_long_are_kept_and_others_leave_no_trace(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def halves() -> list[list[int]]:
+        data = pipeline.ShardDataset(dataset, epochs=1, cache_dir=str(tmp_path / "cache"))
+        return [numbers(half) for half in data.split(val=0.1)]
+
+    expected = halves()
+    assert not (tmp_path / "cache").exists()
+    monkeypatch.setattr(splitting, "KEEP_SECONDS", -1)
+    assert halves() == expected
+    (kept,) = (tmp_path / "cache" / "index").iterdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(splitting, "_count", lambda whole, share: pytest.fail("counted again"))
+        assert halves() == expected
+    for damage in ("", "{}", '{"documents": [1], "tokens": [1]}', '{"documents": [9, 9, 9, 9], "tokens": "four"}'):
+        kept.write_text(damage)
+        assert halves() == expected
 
 
 def test_a_shard_replaced_after_the_split_is_told(tmp_path: Path) -> None:

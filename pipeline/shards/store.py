@@ -69,6 +69,11 @@ class Store:
         self._cache = Cache(Path(cache_dir) if cache_dir is not None else default_directory(), cache_limit)
         self._read_ahead: _ReadAhead | None = None
 
+    @property
+    def directory(self) -> Path:
+        """The cache, which also holds what was learnt of shards."""
+        return self._cache.directory
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_read_ahead": None}
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -56,9 +57,13 @@ class Data(Protocol):
 
 
 class KeyedData(Data, Protocol):
-    """A source whose documents have keys, by which it can be split; ``index_threads`` read indexes fastest."""
+    """A source whose documents have keys, by which it can be split.
+
+    ``index_threads`` read indexes fastest; ``kept`` is a folder for what was learnt of them, if the fingerprint covers it.
+    """
 
     index_threads: int
+    kept: Path | None
 
     def open(self, number: int) -> KeyedShard:
         """Open a shard, checked against what is known of it."""
@@ -140,6 +145,8 @@ class ShardFiles:
 
         self._remote = any(is_remote(url) for url in self._urls)
         largest = max((info.bytes for info in self._infos if info is not None), default=0)
+        # The fingerprint of other tools' tars does not cover their keys.
+        self.kept: Path | None = None if manifest is None else self._store.directory / "index"
         self.index_threads = INDEX_THREADS if self._remote else 1
         self.max_open = self._store.shards_at_once(largest) if self._remote and largest else sys.maxsize
 
@@ -168,6 +175,7 @@ class MemoryData:
     """Tokens in memory, as one shard."""
 
     index_threads = 1
+    kept: Path | None = None
 
     def __init__(self, tokens: NDArray[Any], lengths: NDArray[np.int64], eos_id: int, tokenizer: str | None) -> None:
         if len(lengths) and int(lengths.min()) < 0:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..atomic import write_json
 from ..errors import ConfigError, CorruptShardError
 from .data import KeyedData, KeyedShard, PlainShard
 from .order import derive_key, mix64
 from .window_index import Tokens
+
+RULE = 1  # of the hash below
+KEEP_SECONDS = 1.0  # what takes longer to count is kept
 
 
 def held_out(keys: Sequence[str], share: Fraction) -> NDArray[np.bool_]:
@@ -76,7 +83,26 @@ class HalfData:
 
 
 def split_data(whole: KeyedData, share: Fraction) -> tuple[HalfData, HalfData]:
-    """Return the rest and what is held out; every index is read for it, and the keys, but no token."""
+    """Return the rest and what is held out; every index is read for it, and the keys, but no token.
+
+    Where that took long, the counts are kept for the next time, under a name that covers shards, share and rule.
+    """
+    about = json.dumps([RULE, whole.fingerprint, str(share)])
+    place = whole.kept and whole.kept / f"split-{hashlib.sha256(about.encode()).hexdigest()[:32]}.json"
+    begin = time.perf_counter()
+    counts = _kept(place, whole) or _count(whole, share)
+    if place is not None and time.perf_counter() - begin > KEEP_SECONDS:
+        with suppress(OSError):  # a read-only folder or a full disk: they are counted each time
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_json(place, counts)
+    rest = {
+        name: [all_ - held for all_, held in zip(getattr(whole, name), counts[name], strict=True)] for name in counts
+    }
+    return HalfData(whole, share, False, **rest), HalfData(whole, share, True, **counts)
+
+
+def _count(whole: KeyedData, share: Fraction) -> dict[str, list[int]]:
+    """Return how many documents and tokens of every shard are held out."""
 
     def count(number: int) -> tuple[int, int]:
         index = whole.index(number)
@@ -86,9 +112,18 @@ def split_data(whole: KeyedData, share: Fraction) -> tuple[HalfData, HalfData]:
     # Where shards are remote, counting them is waiting.
     with ThreadPoolExecutor(whole.index_threads, thread_name_prefix="shardwright-split") as threads:
         counts = list(threads.map(count, range(len(whole.documents))))
-    documents, tokens = ([pair[k] for pair in counts] for k in range(2))
-    rest = (
-        [all_ - held for all_, held in zip(whole.documents, documents, strict=True)],
-        [all_ - held for all_, held in zip(whole.tokens, tokens, strict=True)],
-    )
-    return HalfData(whole, share, False, *rest), HalfData(whole, share, True, documents, tokens)
+    return {"documents": [documents for documents, _ in counts], "tokens": [tokens for _, tokens in counts]}
+
+
+def _kept(place: Path | None, whole: KeyedData) -> dict[str, list[int]] | None:
+    """Return counts that were kept, or None where there are none that fit."""
+    if place is None or not place.exists():
+        return None
+    try:
+        counts = json.loads(place.read_text())
+        for name, most in (("documents", whole.documents), ("tokens", whole.tokens)):
+            if not all(0 <= held <= all_ for held, all_ in zip(counts[name], most, strict=True)):
+                return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return {"documents": counts["documents"], "tokens": counts["tokens"]}
