@@ -9,7 +9,8 @@
         counts.json         everything counted
     filter/000012/done.json the unit is done: its parts, and lines and hashes of its spans
     parts.json              all units are: every part in input order
-    repeats/parts/000034/   the 34th of all parts once more, without repeated passages (repeats.py): then this one counts
+    repeats/parts/000034/   the 34th of all parts once more, without repeated passages (repeats.py): then this one counts,
+                            and the documents.arrow that it was made of goes
 
 A unit is what can be read by itself; a part is bounded by its text, so that a large compressed file, which can only be
 read from its start, neither needs memory for all of it nor loses all of it to a kill, and several units, its lanes, can

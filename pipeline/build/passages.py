@@ -5,12 +5,13 @@ are case-folded. Lines end with ``\\n`` alone; other breaks, U+2028 say, are whi
 a minimum, counted in characters as compared, is no passage: blank lines never are.
 
     hash        h = 0xCBF29CE484222325; for each code point c: h = (h ^ c) * 0x9E3779B97F4A7C15, h ^= h >> 32;
-                then mix64 (minhash.py)
+                then mix64 (minhash.py); of a paragraph, h ^ 0xD6E8FEB86659FD93: it is not taken for a line
 
-A hash has 64 bits: of n different passages about n ** 2 / 2 ** 65 are taken for another, 3 of ten billion. A paragraph
-is never taken for a line. CCNet (Wenzek et al. 2020, https://arxiv.org/abs/1911.00359) also reads every digit as 0 and
-drops punctuation and accents; then a table's rows or a year's reports are one line, and words of Hindi that differ in
-a vowel sign too, so these are compared here.
+A hash has 64 bits: of n different passages about n ** 2 / 2 ** 65 are taken for another, 3 of ten billion.
+
+CCNet (Wenzek et al. 2020, https://arxiv.org/abs/1911.00359) also reads every digit as 0 and drops punctuation and
+accents; then a table's rows or a year's reports are one line, and words of Hindi that differ in a vowel sign too, so
+these are compared here.
 """
 
 from __future__ import annotations
