@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
@@ -78,7 +77,7 @@ def dataset(directory: Path, *, shards: int, documents: int, median: int, copies
             name = f"train-{number * copies + copy:06d}.tar"
             (path / name).unlink(missing_ok=True)
             os.link(original, path / name)
-            infos.append(replace(info, name=name))
+            infos.append(info._replace(name=name))
     Manifest("<u2", TOKENIZER, {"train": Split(tuple(infos))}).write(path)
     return path
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -101,7 +100,7 @@ def test_verify_finds_a_flipped_token_that_opening_cannot_see(tmp_path: Path) ->
 def test_each_disagreement_with_the_manifest_is_named(tmp_path: Path) -> None:
     info = write_documents(tmp_path / "a.tar", make_documents(5))
     for field in ("documents", "tokens", "index_crc32"):
-        wrong = dataclasses.replace(info, **{field: getattr(info, field) + 1})
+        wrong = info._replace(**{field: getattr(info, field) + 1})
         with pytest.raises(ManifestError, match=field):
             Shard(tmp_path / "a.tar", wrong)
 

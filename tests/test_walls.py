@@ -39,8 +39,8 @@ next(iter(stream))
 stream.load_state_dict(stream.state_dict())
 """
     )
-    # torch and numba themselves may load a package that is installed; what we load is what they do not.
-    theirs = "import torch, torch.utils.data, torch.distributed, numba\nnumba.njit('void()')(lambda: None)"
+    # torch, numba and orjson, which streaming needs, may load others that are installed; ours are those they do not load.
+    theirs = "import torch, torch.utils.data, torch.distributed, numba, orjson\nnumba.njit('void()')(lambda: None)"
     assert (loaded - loaded_after(theirs)).isdisjoint(HEAVY.split())
     assert not [name for name in loaded if name.startswith(("pipeline.build", "pipeline.text", "filters"))]
 

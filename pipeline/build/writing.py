@@ -78,7 +78,7 @@ def write_unit(work: Path, output: Path, shard: ShardPlan) -> ShardInfo:
         table=table.columns,
         tokens_per_sample=recipe.tokens_per_sample,
     )
-    write_json(_note(work, shard), {name: getattr(info, name) for name in info.__slots__})
+    write_json(_note(work, shard), info.to_json())
     return info
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..errors import ManifestError, MissingObjectError
 from .manifest import MANIFEST_NAME, Manifest, ShardInfo
 from .remote import is_remote, local_name
-from .storage import ENDING, Spec, expand, join
+from .storage import ENDING, Spec, expand, join_all
 from .store import Store
 
 
@@ -35,7 +35,7 @@ def resolve(source: Spec, split: str, store: Store) -> Resolved:
         if manifest is not None:
             infos = list(manifest.split(split).shards)
             base = directory if is_remote(directory) else local_name(directory)
-            return Resolved([join(base, info.name) for info in infos], manifest, infos)
+            return Resolved(join_all(base, [info.name for info in infos]), manifest, infos)
         path = Path(directory)
         if not is_remote(directory) and path.is_dir() and not any(path.glob(f"*{ENDING}")):
             Manifest.read(path)  # raises, saying what a complete dataset needs

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import orjson
 
 from ..atomic import write_json
 from ..errors import ManifestError, did_you_mean
@@ -19,8 +21,7 @@ MANIFEST_NAME = "manifest.json"
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class ShardInfo:
+class ShardInfo(NamedTuple):
     """One shard as its manifest names it: sizes, the hash of the file, the checksum of its index."""
 
     name: str
@@ -31,7 +32,7 @@ class ShardInfo:
     index_crc32: int
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}  # asdict takes eight times as long
+        return dict(zip(self._fields, self, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +122,13 @@ class Manifest:
         path = Path(directory)
         path = path if path.name == MANIFEST_NAME else path / MANIFEST_NAME
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_bytes()
         except FileNotFoundError:
             raise ManifestError(
                 f"{path}: not there, so no complete dataset is in this directory. Give the --output of a build that "
                 "has finished; running the same build command again completes an interrupted one"
             ) from None
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             raise ManifestError(f"{path}: cannot be read: {error}") from error
         return cls.parse(text, str(path))
 
@@ -135,7 +136,7 @@ class Manifest:
     def parse(cls, text: str | bytes, name: str = MANIFEST_NAME) -> Manifest:
         """Build a manifest from its JSON; ``name`` is what errors call it."""
         try:
-            value = json.loads(text)
+            value = orjson.loads(text)
         except ValueError as error:
             raise ManifestError(f"{name}: not JSON: {error}") from error
         if not isinstance(value, dict) or value.get("format") != FORMAT_NAME:
@@ -164,27 +165,33 @@ class Manifest:
             counted = (manifest.splits[split].documents, manifest.splits[split].tokens)
             if sums != counted:
                 raise ManifestError(f"{name}: split {split!r} states {sums} documents and tokens, its shards {counted}")
-        if value.get("fingerprint") != manifest.fingerprint:
+        # What `fingerprint` would give, without making the entries again.
+        fingerprint = _digest([manifest.dtype, manifest.tokenizer.get("sha256"), value["splits"]])
+        if value.get("fingerprint") != fingerprint:
             raise ManifestError(
                 f"{name}: its fingerprint {value.get('fingerprint')!r} does not cover its contents "
-                f"({manifest.fingerprint}): it was edited or damaged after the build"
+                f"({fingerprint}): it was edited or damaged after the build"
             )
         return manifest
 
 
 def _read_split(entry: dict[str, Any], name: str) -> Split:
-    known = {item.name: item.type for item in fields(ShardInfo)}
-    shards = []
-    for raw in entry["shards"]:
-        shard = ShardInfo(**{key: raw[key] for key in known})
-        numbers = (shard.documents, shard.tokens, shard.bytes, shard.index_crc32)
-        if not all(isinstance(number, int) and number >= 0 for number in numbers):
-            raise ManifestError(f"{name}: shard {shard.name!r} has a count that is no whole number: {numbers}")
-        if not isinstance(shard.name, str) or not _SAFE_NAME.match(shard.name):
-            raise ManifestError(f"{name}: shard name {shard.name!r} is not a plain file name")
-        shards.append(shard)
-    return Split(tuple(shards))
+    # By columns: datasets of 10,000 shards are opened in milliseconds.
+    shards = tuple(map(ShardInfo._make, map(itemgetter(*ShardInfo._fields), entry["shards"])))
+    names, documents, tokens, sizes, _, checksums = zip(*shards, strict=True) if shards else ((),) * 6
+    for column in (documents, tokens, sizes, checksums):
+        if not {*map(type, column)} <= {int} or min(column, default=0) < 0:
+            wrong = next(n for n, number in enumerate(column) if type(number) is not int or number < 0)
+            numbers = documents[wrong], tokens[wrong], sizes[wrong], checksums[wrong]
+            raise ManifestError(f"{name}: shard {names[wrong]!r} has a count that is no whole number: {numbers}")
+    for each in names:
+        if not isinstance(each, str) or not _SAFE_NAME.match(each):
+            raise ManifestError(f"{name}: shard name {each!r} is not a plain file name")
+    return Split(shards)
 
 
 def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    raw = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    if not raw.isascii() or b"\x7f" in raw:  # fingerprints are of JSON that escapes these
+        raw = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.sha256(raw).hexdigest()

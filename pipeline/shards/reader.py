@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
+import os
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from ..errors import CorruptShardError, ManifestError, TruncatedShardError
@@ -28,7 +30,7 @@ from .format import (
     padding,
 )
 from .manifest import ShardInfo
-from .scan import map_file
+from .scan import map_open, opened
 
 _KEYS_BEGIN = f'{{"{KEY_COLUMN}":['.encode()
 _USUAL_KEY = 16  # bytes of a key of twelve signs in the table, and one to spare
@@ -77,14 +79,8 @@ class Shard:
         verify: bool = False,
         cache_dir: str | Path | None = None,
     ) -> None:
-        self.path = path if isinstance(path, Path) else Path(path)
-        data = map_file(self.path)
-        if expected is not None and len(data) != expected.bytes:
-            kind = TruncatedShardError if len(data) < expected.bytes else ManifestError
-            raise kind(
-                f"{self.path}: {len(data)} bytes, but the manifest says {expected.bytes}; copy it again or rebuild it"
-            )
-        index = _own_index(self.path, data)
+        self._path = path
+        data, index = _map(path, expected)
         if index is None and expected is not None:
             raise CorruptShardError(
                 f"{self.path}: byte {len(data) - TAIL}: no index footer at the end; copy it again or rebuild it"
@@ -94,7 +90,7 @@ class Shard:
 
             index = foreign_index(self.path, cache_dir)
         if expected is not None:
-            compare(str(self.path), index, expected)
+            compare(str(path), index, expected)
         if verify and expected is not None:
             found = hashlib.sha256(data).hexdigest()
             if found != expected.sha256:
@@ -106,6 +102,10 @@ class Shard:
         self.starts: NDArray[np.int64] = index.starts // index.dtype.itemsize
         self.lengths: NDArray[np.int64] = index.lengths
         self.footer = index.footer
+
+    @property
+    def path(self) -> Path:
+        return Path(self._path)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -137,8 +137,7 @@ class Shard:
 
 def read_index(path: str | Path, cache_dir: str | Path | None = None) -> Index:
     """Return the index of a shard, from its footer or, for a tar of another tool, by a scan of its headers."""
-    path = Path(path)
-    index = _own_index(path, map_file(path))
+    _, index = _map(path)
     if index is None:
         from .foreign import foreign_index
 
@@ -152,12 +151,12 @@ def parse_footer(tail: bytes, name: str, size: int) -> dict[str, Any] | None:
     if len(block) < TAIL or not block.startswith(FOOTER_NAME.encode() + b"\0") or block[-len(END) :] != END:
         return None
     try:
-        footer = json.loads(block[BLOCK : 2 * BLOCK])
+        footer = orjson.loads(block[BLOCK : 2 * BLOCK])
         spans = [footer[key] for key in ("starts", "lengths", "table")]
         numbers = [footer[key] for key in ("version", "documents", "tokens", "bytes", "index_crc32")]
         numbers += [number for span in spans for number in span]
         known = footer["format"] == FORMAT_NAME and footer["dtype"] in TOKEN_DTYPES
-        if not known or not all(isinstance(number, int) and number >= 0 for number in numbers):
+        if not known or not {*map(type, numbers)} <= {int} or min(numbers) < 0:
             raise ValueError("fields of other kinds than this format has")
         if any(len(span) != 2 or span[0] + span[1] > size - TAIL for span in spans):
             raise ValueError("an index that lies outside the file")
@@ -170,13 +169,22 @@ def parse_footer(tail: bytes, name: str, size: int) -> dict[str, Any] | None:
     return footer
 
 
-def _own_index(path: Path, data: mmap.mmap) -> Index | None:
-    """Return the index that the shard itself holds, checked, or None for a tar of another tool."""
-    size = len(data)
-    footer = parse_footer(data[max(0, size - TAIL) :], str(path), size)
-    if footer is None:
-        return None
-    return parse_index(footer, str(path), size, lambda start, length: data[start : start + length])
+def _map(path: str | Path, expected: ShardInfo | None = None) -> tuple[mmap.mmap, Index | None]:
+    """Map a shard whose size is the expected one; return its own index too, checked, or None for a tar of another tool.
+
+    The index is read, not mapped: to copy some kilobytes takes less time than to map their pages.
+    """
+    with opened(path) as (handle, size):
+        if expected is not None and size != expected.bytes:
+            kind = TruncatedShardError if size < expected.bytes else ManifestError
+            raise kind(f"{path}: {size} bytes, but the manifest says {expected.bytes}; copy it again or rebuild it")
+
+        def read(start: int, length: int) -> bytes:
+            return os.pread(handle, length, start)
+
+        footer = parse_footer(read(max(0, size - TAIL), TAIL), str(path), size)
+        index = parse_index(footer, str(path), size, read) if footer is not None else None
+        return map_open(handle), index
 
 
 def parse_index(footer: dict[str, Any], name: str, size: int, read: Callable[[int, int], bytes]) -> Index:
@@ -194,14 +202,14 @@ def parse_index(footer: dict[str, Any], name: str, size: int, read: Callable[[in
     fits = starts_size == NPY_HEADER + 8 * count and lengths_size == NPY_HEADER + 4 * count
     if not fits or lengths_at != starts_at + starts_size + padding(starts_size) + BLOCK:
         raise CorruptShardError(f"{name}: byte {starts_at}: index sizes do not fit {count} documents")
-    raw = read(starts_at, lengths_at + lengths_size - starts_at)
+    raw = memoryview(read(starts_at, lengths_at + lengths_size - starts_at))
     crc = zlib.crc32(raw[-lengths_size:], zlib.crc32(raw[:starts_size]))
     if crc != footer["index_crc32"]:
         raise CorruptShardError(
             f"{name}: byte {starts_at}: the index has checksum {crc}, but its footer says {footer['index_crc32']}; "
             "copy it again or rebuild it"
         )
-    starts = np.frombuffer(raw, "<u8", count, NPY_HEADER).astype(np.int64)
+    starts = np.frombuffer(raw, "<i8", count, NPY_HEADER)  # one beyond int64 is below 0
     lengths = np.frombuffer(raw, "<u4", count, lengths_at - starts_at + NPY_HEADER).astype(np.int64)
     held = int(lengths.sum())
     if held != footer["tokens"]:

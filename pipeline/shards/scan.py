@@ -12,6 +12,7 @@ import re
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,15 +55,28 @@ class Damage(NamedTuple):
     cut: bool
 
 
-def map_file(path: str | Path) -> mmap.mmap:
-    """Map a file read-only; an empty one raises ``TruncatedShardError``."""
+@contextmanager
+def opened(path: str | Path) -> Iterator[tuple[int, int]]:
+    """Open a file for reading; give its descriptor and size. An empty one raises ``TruncatedShardError``."""
     handle = os.open(path, os.O_RDONLY)  # a third of the time that a buffered file takes; streams open thousands
     try:
-        if os.fstat(handle).st_size == 0:
+        size = os.fstat(handle).st_size
+        if size == 0:
             raise TruncatedShardError(f"{path}: byte 0: the file is empty; {CURE}")
-        return mmap.mmap(handle, 0, access=mmap.ACCESS_READ, **_MAP_OPTIONS)
+        yield handle, size
     finally:
         os.close(handle)
+
+
+def map_open(handle: int) -> mmap.mmap:
+    """Map an open file read-only."""
+    return mmap.mmap(handle, 0, access=mmap.ACCESS_READ, **_MAP_OPTIONS)
+
+
+def map_file(path: str | Path) -> mmap.mmap:
+    """Map a file read-only; an empty one raises ``TruncatedShardError``."""
+    with opened(path) as (handle, _):
+        return map_open(handle)
 
 
 def scan_tar(path: str | Path) -> list[Member]:

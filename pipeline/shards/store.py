@@ -94,10 +94,12 @@ class Store:
 
     def open(self, url: str, expected: ShardInfo | None = None, *, verify: bool = False) -> Shard:
         """Open a shard, downloaded where it is remote; it stays in the cache while its ``tokens`` are referred to."""
+        if not is_remote(url):
+            return Shard(local_name(url), expected, verify, self._index_dir)
         lease = self.lease(url, expected)
         try:
             # What was downloaded was hashed on its way here.
-            shard = Shard(lease.path, expected, verify and not is_remote(url), self._index_dir)
+            shard = Shard(lease.path, expected, cache_dir=self._index_dir)
         except BaseException:
             lease.close()
             raise

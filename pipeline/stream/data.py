@@ -143,7 +143,7 @@ class ShardFiles:
             ]
             self.fingerprint = _digest([self.dtype.str, contents])
 
-        self._remote = any(is_remote(url) for url in self._urls)
+        self._remote = any("://" in url and is_remote(url) for url in self._urls)
         largest = max((info.bytes for info in self._infos if info is not None), default=0)
         # The fingerprint of other tools' tars does not cover their keys.
         self.kept: Path | None = None if manifest is None else self._store.directory / "index"

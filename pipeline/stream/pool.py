@@ -34,7 +34,11 @@ class ShardPool:
         """Open a shard with its index, and keep its elements open where they are at hand."""
         shard = self._open_shard(number)
         self._checked.add(number)
-        self._keep({number: shard.tokens} if shard.tokens is not None else {}, room_for=number)
+        with self.lock:
+            if number >= len(self.table):
+                self.table = np.concatenate([self.table, np.zeros((number + 1, SHARD_COLUMNS), np.int64)])
+            if shard.tokens is not None:
+                self._keep(number, shard.tokens)
         return shard
 
     def tick(self) -> int:
@@ -53,7 +57,9 @@ class ShardPool:
             held = {number: view for number in needed if (view := views.get(number)) is not None}
             missing = {number: self._tokens(number) for number in needed - set(held)}
             views = held | {number: tokens.data for number, tokens in missing.items()}
-            self._keep(missing)
+            with self.lock:
+                for number, tokens in missing.items():
+                    self._keep(number, tokens)
             parts = [views[shard][begin:end] for shard, begin, end in zip(shards, begins, ends, strict=True)]
         if len(self.views) > self._limit // 2:  # nothing closes long after that, so nobody asks who was used when
             self.table[shards, 2] = self.tick()
@@ -63,20 +69,15 @@ class ShardPool:
         tokens = None if number in self._checked else self.open(number).tokens
         return self._reopen(number) if tokens is None else tokens
 
-    def _keep(self, opened: dict[int, Tokens], room_for: int = 0) -> None:
-        with self.lock:
-            tick = self.tick()
-            size = max(room_for, *opened, len(self.table) - 1) + 1
-            if size > len(self.table):
-                self.table = np.concatenate([self.table, np.zeros((size, SHARD_COLUMNS), np.int64)])
-            for number, tokens in opened.items():
-                if number not in self.views:  # pages of the older map are known to the process already
-                    self.views[number] = tokens.data
-                    self.table[number, :2] = tokens.ctypes.data, len(tokens)
-                self.table[number, 2] = tick
-            if len(self.views) > self._limit:
-                # Some more than must go, so that the next few find room without a search for the oldest.
-                closing = len(self.views) - self._limit + self._limit // 8
-                for number in sorted(self.views, key=self.table[:, 2].__getitem__)[:closing]:
-                    self.table[number] = 0
-                    del self.views[number]
+    def _keep(self, number: int, tokens: Tokens) -> None:
+        if number in self.views:  # pages of the older map are known to the process already
+            self.table[number, 2] = self.tick()
+            return
+        self.views[number] = tokens.data
+        self.table[number] = tokens.__array_interface__["data"][0], len(tokens), self.tick()
+        if len(self.views) > self._limit:
+            # Some more than must go, so that the next few find room without a search for the oldest.
+            closing = len(self.views) - self._limit + self._limit // 8
+            for oldest in sorted(self.views, key=self.table[:, 2].__getitem__)[:closing]:
+                self.table[oldest] = 0
+                del self.views[oldest]

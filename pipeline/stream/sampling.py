@@ -39,7 +39,7 @@ class ScatteredTokens(TokenStream):
         """Keep the indexes of up to ``keep`` shards."""
         super().__init__(ShardOrder(documents, tokens, 1, None), pool, dtype, keep)
 
-    def _build_ahead(self, epoch: int, number: int) -> None:
+    def _want(self, epoch: int, number: int) -> None:
         """Build nothing: who read here reads elsewhere next."""
 
 

@@ -49,6 +49,7 @@ class TokenStream:
         self._windows: dict[tuple[int, int], WindowIndex] = {}
         self._epochs: dict[int, _Epoch] = {}
         self._ahead: dict[tuple[int, int], Future[WindowIndex]] = {}
+        self._wanted: list[tuple[int, int]] = []
         self._builder: ThreadPoolExecutor | None = None
         self._stop_building: finalize[Any, Any] | None = None
 
@@ -59,6 +60,8 @@ class TokenStream:
         """
         self.bytes_read += out.nbytes
         self._read(start, out, ends)
+        if self._wanted:
+            self._build_wanted()
 
     def _read(self, start: int, out: Tokens, ends: list[NDArray[np.int64]] | None) -> None:
         filled = 0
@@ -90,14 +93,16 @@ class TokenStream:
                 )  # fmt: skip
             if near := int(buffer.notes[1]):
                 for token in tokens[buffer.notes[2 : 2 + near]].tolist():
-                    self._build_ahead(epoch, self.order.epoch(epoch).window_of_token(token) + 1)
+                    self._want(epoch, self.order.epoch(epoch).window_of_token(token) + 1)
             if done == len(rows):
-                return
+                break
             row = int(rows[done])
             ends: list[NDArray[np.int64]] | None = [] if len(buffer.places) else None
             self._read(epoch * self.tokens_per_epoch + int(tokens[done]), buffer.tokens[row], ends)
             buffer.add_ends(row, ends or [])
             done += 1
+        if self._wanted:
+            self._build_wanted()
 
     def documents(self, start: int, count: int) -> list[Tokens]:
         """Return documents ``start`` to ``start + count`` of the endless stream as read-only views."""
@@ -130,7 +135,7 @@ class TokenStream:
         number = order.window_of_token(token)
         begin, end = int(order.starts[number]), int(order.starts[number + 1])
         if end - token < kernels.BUILD_AHEAD + count:
-            self._build_ahead(epoch, number + 1)
+            self._want(epoch, number + 1)
         return (epoch, number), token - begin, end - begin
 
     def _copy(self, epoch: int, token: int, out: Tokens, at: int, found: list[NDArray[np.int64]] | None) -> int:
@@ -190,21 +195,27 @@ class TokenStream:
         documents = sum(len(shard.lengths) for shard in opened)
         return WindowIndex.of(numbers, opened, self.order.document_order(epoch, number, documents))
 
-    def _build_ahead(self, epoch: int, number: int) -> None:
+    def _want(self, epoch: int, number: int) -> None:
+        """Have a window built soon, once the present read is done: it would wait for the interpreter too."""
         if number == self.order.windows:
             epoch, number = epoch + 1, 0
-        key = (epoch, number)
-        if key in self._windows or key in self._ahead:
-            return
-        if self._builder is None:
-            self._builder = ThreadPoolExecutor(1, thread_name_prefix="shardwright-windows")
-            # Also when nobody closes the stream, and before the interpreter takes itself apart.
-            self._stop_building = finalize(self, self._builder.shutdown, wait=False, cancel_futures=True)
-        for old in list(self._ahead)[: max(0, len(self._ahead) - self._keep)]:
-            self._ahead.pop(old).cancel()
-            self._mark(old, being_built=False)
-        self._mark(key, being_built=True)
-        self._ahead[key] = self._builder.submit(self._build, epoch, number)
+        if (epoch, number) not in self._windows and (epoch, number) not in self._ahead:
+            self._wanted.append((epoch, number))
+            self._mark((epoch, number), being_built=True)
+
+    def _build_wanted(self) -> None:
+        for key in self._wanted:
+            if key in self._windows or key in self._ahead:
+                continue
+            if self._builder is None:
+                self._builder = ThreadPoolExecutor(1, thread_name_prefix="shardwright-windows")
+                # Also when nobody closes the stream, and before the interpreter takes itself apart.
+                self._stop_building = finalize(self, self._builder.shutdown, wait=False, cancel_futures=True)
+            for old in list(self._ahead)[: max(0, len(self._ahead) - self._keep)]:
+                self._ahead.pop(old).cancel()
+                self._mark(old, being_built=False)
+            self._ahead[key] = self._builder.submit(self._build, *key)
+        self._wanted.clear()
 
     def _mark(self, key: tuple[int, int], being_built: bool) -> None:
         """Tell the compiled loop not to ask for a window again; one of an epoch that nobody reads yet it never sees."""
