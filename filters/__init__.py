@@ -20,7 +20,8 @@ Limits stand in rule files: `gopher.toml` here, or ``exclamation_ratio = { max =
     cutting.py      cutters: what may be cut from a document before it is measured
     language.py     which language it is in; by a fastText model (model_file.py), of the usual kind by compiled loops
                     (fasttext.py)
-    scan.py         the measures above of which builds need thousands a second, in one compiled pass
+    scan.py         those of the measures above that builds need most, for many documents in one compiled pass
+    screens.py      others of them for many documents, each in a pass of its own
 
 Nothing here imports the pipeline, but its errors; compiled code and models are loaded when first used.
 """
@@ -36,7 +37,17 @@ from typing import Any
 
 from filters.page import Page, share
 
-__all__ = ["MEASURE_MODULES", "SCANNED", "Measure", "Page", "bundled_rule_sets", "cutters", "measures", "share"]
+__all__ = [
+    "MEASURE_MODULES",
+    "SCANNED",
+    "SCREENED",
+    "Measure",
+    "Page",
+    "bundled_rule_sets",
+    "cutters",
+    "measures",
+    "share",
+]
 
 Measure = Callable[..., float]
 
@@ -52,6 +63,10 @@ SCANNED = (
     "duplicate_8_gram_ratio", "duplicate_9_gram_ratio", "duplicate_10_gram_ratio",
 )  # fmt: skip
 """The measures that `filters.scan` takes of a document in one compiled pass, with default parameters, in its order."""
+
+
+SCREENED = ("sentences", "code_line_ratio", "code_symbol_ratio", "profanity_ratio")
+"""The measures that `filters.screens` takes of many documents at once, by functions of the same names."""
 
 
 @functools.cache

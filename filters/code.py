@@ -6,7 +6,7 @@ import re
 
 from filters.page import Page, share
 
-_LONGEST = 200
+LONGEST_LINE = 200
 _STATEMENT = re.compile(
     r"""
       [{}();\\]\s*$ | ^\s*[{}<\])] | =>|->|::|&&|\|\||[!=]=|[+*/-]= |
@@ -32,9 +32,12 @@ def code_line_ratio(page: Page) -> float:
     >>> code_line_ratio(Page("def double(x):\\n    return x * 2\\n\\nWe double it."))
     0.6666666666666666
     """
-    return share(
-        sum(len(line) <= _LONGEST and _STATEMENT.search(line) is not None for line in page.lines), len(page.lines)
-    )
+    return share(sum(len(line) <= LONGEST_LINE and is_code(line) for line in page.lines), len(page.lines))
+
+
+def is_code(line: str) -> bool:
+    """Return whether a line looks like source code or markup."""
+    return _STATEMENT.search(line) is not None
 
 
 def code_symbol_ratio(page: Page) -> float:

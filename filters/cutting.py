@@ -71,15 +71,16 @@ def c4_lines(
         if not line:
             continue
         words = line.split()
-        line = _CITATION.sub("", line)
-        lower = line.lower()
-        if max(map(len, words), default=0) > max_word_length:
+        too_long = len(line) > max_word_length and max(map(len, words), default=0) > max_word_length
+        if "[" in line:
+            line = _CITATION.sub("", line)
+        if too_long:
             reason = "long_word"
         elif terminal_punctuation and (not line.endswith(_TERMINAL) or line.endswith("...")):
             reason = "no_terminal"
         elif len(words) < min_words:
             reason = "few_words"
-        elif "javascript" in lower:
+        elif "javascript" in (lower := line.lower()):
             reason = "javascript"
         elif any(policy in lower for policy in _POLICIES):
             reason = "policy"

@@ -28,18 +28,20 @@ def profanity_ratio(page: Page, *, word_list: Path = DEFAULT_LIST) -> float:
     >>> profanity_ratio(Page("What the FUCK is this sh1t?"))
     0.3333333333333333
     """
-    listed, phrases = _read_list(word_list)
+    listed, phrases = read_list(word_list)
     text = page.text.lower()
     words = _WORD.findall(text)
     found = sum(word in listed for word in words)
     stretched = _REPEATED.search(text) is not None
     suspects = [word for word in words if not word.isalpha() or (stretched and _REPEATED.search(word))]
-    found += sum(_is_disguised(word, listed) for word in suspects if word not in listed)
-    found += sum(len(pattern.findall(text)) for first, pattern in phrases if first in text)
+    found += sum(is_disguised(word, listed) for word in suspects if word not in listed)
+    found += sum(len(pattern.findall(text)) for phrase, pattern in phrases if all(word in text for word in phrase))
     return share(found, len(words))
 
 
-def _is_disguised(word: str, listed: frozenset[str]) -> bool:
+@functools.lru_cache(maxsize=1 << 16)
+def is_disguised(word: str, listed: frozenset[str]) -> bool:
+    """Return whether a word in small letters, not itself on a list, spells one that is."""
     if word.isdecimal():  # 455 is a number
         return False
     # Signs at the ends may be letters or punctuation.
@@ -54,10 +56,9 @@ def _is_disguised(word: str, listed: frozenset[str]) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _read_list(path: Path) -> tuple[frozenset[str], tuple[tuple[str, re.Pattern[str]], ...]]:
-    """Return the single words of a list; and of each phrase the first word and a pattern of all."""
+def read_list(path: Path) -> tuple[frozenset[str], tuple[tuple[tuple[str, ...], re.Pattern[str]], ...]]:
+    """Return the single words of a list; and of each phrase its words and a pattern of all."""
     entries = [line.partition("#")[0].lower().split() for line in path.read_text(encoding="utf-8").splitlines()]
-    phrases = [entry for entry in entries if len(entry) > 1]
+    phrases = [tuple(entry) for entry in entries if len(entry) > 1]
     patterns = [re.compile(r"\b" + r"\W+".join(map(re.escape, phrase)) + r"\b") for phrase in phrases]
-    words = frozenset(entry[0] for entry in entries if len(entry) == 1)
-    return words, tuple((phrase[0], pattern) for phrase, pattern in zip(phrases, patterns, strict=True))
+    return frozenset(entry[0] for entry in entries if len(entry) == 1), tuple(zip(phrases, patterns, strict=True))

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 import filters
 from filters.lines import SHORT_LINE
 from filters.page import DEFINITION, Page
-from pipeline.build.measures import describe_parameters, full_name
+from pipeline.build.measures import bind, describe_parameters, full_name
 from pipeline.build.rule_files import NO_RULES, Cutter, Rule, Verdict, read_rules
 from pipeline.errors import ConfigError, did_you_mean
 
@@ -127,6 +127,11 @@ class RuleSet:
 
                 found = scan([texts[row] for row in rows], plan.stop_words)
                 values[np.ix_(rows, list(plan.scanned))] = found[:, list(plan.scanned.values())]
+            for place, rule in plan.screened.items():
+                from filters import screens  # numba too
+
+                screen = bind(getattr(screens, rule.measure), rule.name, rule.parameters, rule.home)
+                values[rows, place] = screen([texts[row] for row in rows])
             for row in rows if plan.functions else ():
                 page = Page(texts[row], known[row])
                 for place, function in plan.functions.items():
@@ -211,11 +216,12 @@ class Measured(NamedTuple):
 
 
 class _Plan:
-    """How to measure documents in one language: which rules hold, and their places in the scan or their functions."""
+    """How to measure documents in one language: which rules hold, and how each is measured."""
 
     def __init__(self, rules: Sequence[Rule], language: str) -> None:
         self.rules = [place for place, rule in enumerate(rules) if rule.language in ("", language)]
         self.scanned: dict[int, int] = {}
+        self.screened: dict[int, Rule] = {}
         self.functions: dict[int, Callable[[Page], float]] = {}
         stop_words: tuple[str, ...] | None = None
         for place in self.rules:
@@ -226,6 +232,8 @@ class _Plan:
                 del parameters["longest"]
             if rule.measure in filters.SCANNED and not parameters:
                 self.scanned[place] = filters.SCANNED.index(rule.measure)
+            elif rule.measure in filters.SCREENED:
+                self.screened[place] = rule
             else:
                 self.functions[place] = rule.bound()
         self.stop_words = stop_words or ()
