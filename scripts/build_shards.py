@@ -2,7 +2,7 @@
 
     python scripts/build_shards.py data/*.jsonl.zst --output shards --tokenizer train:32000 --language en
 
-Exit status: 0 built (or complete already), 1 an error, 2 wrong usage, 130 interrupted (run it again to go on).
+Exit status: 0 built or complete already (an empty dataset too), 1 an error, 2 wrong usage, 130 interrupted: run it again.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def make_parser() -> argparse.ArgumentParser:
     add = shards.add_argument
     add("--tokenizer", help="Hugging Face name, tokenizer.json, directory, bytes, or train:N (default: train:32000)")
     add("--bos", choices=("never", "always"), help="begin documents with the begin-of-text id (default: never)")
-    add("--eos", choices=("never", "always"), help="end documents with the end-of-text id (default: always)")
+    add("--eos", help="end documents with the end-of-text id: always (default), never, or TOKEN to name another")
     add("--val-fraction", type=float, help="share of documents for validation (default: 0.005)")
     add("--tokens-per-shard", type=int, help="tokens of a shard (default: 64 million, fewer for small datasets)")
     add(

@@ -22,7 +22,7 @@ from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedErro
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
 from pipeline.shards.verify import verify_dataset
-from pipeline.text.tokens import load_tokenizer
+from pipeline.text.tokens import load_tokenizer, train_tokenizer
 from tests.corpus import documents, english, write_inputs
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -103,7 +103,17 @@ def test_the_stream_reads_every_token_that_webdataset_reads(built: Path) -> None
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("options", [{"workers": 2}, {"workers": 3, "start_method": "spawn"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"workers": 1},
+        {"workers": 2, "start_method": "fork"},
+        {"workers": 3, "start_method": "spawn"},
+        {"workers": 7},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_any_number_of_workers_gives_the_same_bytes(
     inputs: list[str], built: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -147,10 +157,55 @@ def test_the_same_command_again_finds_it_done(inputs: list[str], built: Path) ->
     assert digests(built) == before
 
 
-@pytest.mark.parametrize("change", [{"val_fraction": 0.2}, {"language": "de"}, {"rules": "gopher"}, {"seed": 1}])
+CHANGES: list[dict[str, Any]] = [
+    {"val_fraction": 0.2},
+    {"language": "de"},
+    {"rules": "gopher"},
+    {"seed": 1},
+    {"tokenizer": "bytes"},
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_another_recipe_is_refused_with_the_difference(inputs: list[str], built: Path, change: dict[str, Any]) -> None:
     with pytest.raises(PlanChangedError, match=next(iter(change))):
         run(inputs, built, **change)
+
+
+def test_files_that_settings_name_are_held_to_what_they_held(
+    tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules, tokenizer, questions = tmp_path / "mine.toml", tmp_path / "tokenizer.json", tmp_path / "questions.txt"
+    rules.write_text("words = { min = 5 }\n")
+    tokenizer.write_bytes((built / "tokenizer.json").read_bytes())
+    questions.write_text(english(900))
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in documents(30)))
+
+    def again() -> Manifest:
+        settings = {"rules": str(rules), "tokenizer": str(tokenizer), "decontaminate": str(questions), "language": ()}
+        return run(tmp_path / "in.jsonl", tmp_path / "out", **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.build.builder.settle", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            again()
+    (tmp_path / "out" / ".signatures.7.tmp").mkdir()  # as a kill in that moment leaves it
+    for path, text, said in (
+        (rules, rules.read_text().replace("5", "6"), "words"),
+        (tokenizer, train_tokenizer([english(1)], 300).definition, "tokenizer"),
+        (questions, "Other questions", r"decontaminate: questions\.txt"),
+    ):
+        before = path.read_text()
+        path.write_text(text)
+        with pytest.raises(PlanChangedError, match=said):
+            again()
+        path.write_text(before)
+    assert again().counts["kept"] > 0
+    assert [path.name for path in (tmp_path / "out").iterdir() if path.name.startswith(".")] == []
+
+
+def _interrupt(*given: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_changed_input_is_refused_and_overwrite_begins_anew(tmp_path: Path) -> None:
@@ -181,7 +236,8 @@ def test_nothing_survives_is_a_valid_empty_dataset(tmp_path: Path) -> None:
     manifest = run(tmp_path / "in.jsonl", tmp_path / "out", tokenizer="bytes")
     assert manifest.splits["train"].documents == 0
     assert list(tmp_path.glob("out/*.tar")) == []
-    assert Manifest.read(tmp_path / "out").counts["dropped"] == {"language": 1} or manifest.counts["dropped"]
+    assert sum(Manifest.read(tmp_path / "out").counts["dropped"].values()) == 1
+    assert list(verify_dataset(tmp_path / "out")) == []
 
 
 def test_special_tokens_in_text_never_become_their_ids(tmp_path: Path) -> None:
@@ -192,6 +248,26 @@ def test_special_tokens_in_text_never_become_their_ids(tmp_path: Path) -> None:
     ids = shard.document(0).tolist()
     assert ids.count(manifest.tokenizer["eos_id"]) == 1
     assert load_tokenizer(str(tmp_path / "out")).decode(ids[:-1]) == text
+
+
+def test_documents_end_with_the_token_that_is_named(built: Path, tmp_path: Path) -> None:
+    definition = json.loads((built / "tokenizer.json").read_text())
+    number = max(definition["model"]["vocab"].values()) + 1
+    definition["added_tokens"].append({**definition["added_tokens"][0], "id": number, "content": "<|im_end|>"})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
+    (tmp_path / "in.jsonl").write_text(json.dumps({"text": english(1, 30)}) + "\n")
+    settings = {"tokenizer": str(tmp_path / "tokenizer.json"), "val_fraction": 0}
+    manifest = run(tmp_path / "in.jsonl", tmp_path / "out", eos="<|im_end|>", **settings)
+    assert manifest.tokenizer["eos_id"] == number == Shard(tmp_path / "out" / "train-000000.tar").document(0)[-1]
+    assert load_tokenizer(str(tmp_path / "out")).eos_id == number
+    usual = run(tmp_path / "in.jsonl", tmp_path / "usual", **settings)
+    assert usual.tokenizer["eos_id"] == definition["added_tokens"][0]["id"]
+    with pytest.raises(PlanChangedError, match="eos"):
+        run(tmp_path / "in.jsonl", tmp_path / "out", **settings)
+    with pytest.raises(ConfigError, match="no token '<end>'"):
+        run(tmp_path / "in.jsonl", tmp_path / "other", eos="<end>", **settings)
+    with pytest.raises(ConfigError, match="leave --eos out"):
+        run(tmp_path / "in.jsonl", tmp_path / "other", eos="<end>", val_fraction=0)
 
 
 def test_bad_records_stop_the_build_where_asked_naming_line_and_cure(inputs: list[str], tmp_path: Path) -> None:

@@ -91,6 +91,16 @@ def test_what_cannot_work_is_one_clear_line_and_status_1(
     assert "Traceback" not in error
 
 
+@pytest.mark.parametrize("text", ["", '{"text": "dropped"}\n', "no JSON\n"])
+def test_an_empty_dataset_is_status_0_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "in.jsonl").write_text(text)
+    assert build_main([str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out"), "--tokenizer", "bytes"]) == 0
+    assert "warning: no document was kept" in capsys.readouterr().err
+    assert Manifest.read(tmp_path / "out").counts["kept"] == 0
+
+
 def test_ctrl_c_leaves_a_build_that_the_same_command_completes(inputs: list[str], built: Path, tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts/build_shards.py"), *inputs, "--output", str(tmp_path / "out")]
     command += [*FLAGS, "--workers", "2"]

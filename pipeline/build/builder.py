@@ -52,7 +52,7 @@ from .tokenizing import (
     tokens_path,
     train_on_survivors,
 )
-from .work import WORK_NAME, locked, result_directory, sweep
+from .work import WORK_NAME, discard, locked, result_directory, sweep
 from .writing import ShardPlan, lay_out, shard_written, write_unit
 
 
@@ -118,7 +118,7 @@ def _clear(output: Path) -> None:
     shutil.rmtree(output / "signatures", ignore_errors=True)
     for path in (output / WORK_NAME).iterdir():
         if path.name != "lock":
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            discard(path)
 
 
 def _finished(output: Path, plan: Plan) -> Manifest | None:
@@ -160,7 +160,7 @@ def _begin(output: Path, plan: Plan) -> Plan:
         )
     sweep(work)
     for path in output.glob(".*.tmp"):
-        path.unlink()
+        discard(path)
     for name in ("filter", "hashes", "tokens", "shards"):
         (work / name).mkdir(exist_ok=True)
     if plan != held:

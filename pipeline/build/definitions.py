@@ -10,6 +10,7 @@ from filters.language import LanguageIdentifier
 
 from ..errors import ConfigError
 from ..shards.manifest import Manifest
+from ..text.definitions import END_OF_TEXT
 from .recipe import Recipe
 from .rules import load_rules
 from .tokenizing import load_spec
@@ -29,17 +30,19 @@ def definitions_of(recipe: Recipe) -> dict[str, Any]:
         "language_model": {"name": model.name, "sha256": _sha256(model)},
         "against": {Path(path).resolve().name: Manifest.read(path).fingerprint for path in recipe.against},
         "decontaminate": {file.name: _sha256(file.path) for file in evaluation},
-        "tokenizer": _tokenizer_hash(recipe.tokenizer),
+        "tokenizer": _tokenizer_hash(recipe.tokenizer, recipe.end_token),
     }
 
 
-def _tokenizer_hash(spec: str) -> str | None:
+def _tokenizer_hash(spec: str, eos: str | None) -> str | None:
     """Return the hash of a tokenizer's definition, None for one that is yet to be trained."""
     if spec.startswith("train:"):
         if not spec[6:].isdigit():
             raise ConfigError(f"tokenizer {spec!r}: train: needs a vocabulary size, as in train:32000")
+        if eos not in (None, END_OF_TEXT):
+            raise ConfigError(f"eos {eos!r}: a trained tokenizer ends documents with {END_OF_TEXT}; leave --eos out")
         return None
-    return load_spec(spec).sha256
+    return load_spec(spec, eos).sha256
 
 
 def _sha256(path: Path) -> str:

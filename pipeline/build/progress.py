@@ -88,6 +88,8 @@ class Progress:
             table.add_row(
                 "", "", f"{name}: {split.documents:,} documents, {split.tokens:,} tokens, {len(split.shards)} shards"
             )
+        if manifest.counts["kept"] == 0:
+            table.add_row("", "", Text("warning: no document was kept; the dataset is complete and empty", "red"))
         if damaged := manifest.counts["damaged"]:
             table.add_row("", "", Text(f"warning: {damage_said(damaged)}; report.html names them", "red"))
         rate = manifest.counts["read"] / max(1e-9, seconds["total"])

@@ -67,7 +67,7 @@ class Recipe:
     # tokens and shards
     tokenizer: str = "train:32000"
     bos: str = "never"
-    eos: str = "always"
+    eos: str = "always"  # or "never", or the token that ends documents, where the tokenizer's own is another
     val_fraction: float = 0.005
     tokens_per_shard: int | None = None
     tokens_per_sample: int = 0
@@ -92,7 +92,8 @@ class Recipe:
         _one_of("keep", self.keep, KEEP)
         _one_of("verify", self.verify, VERIFY)
         _one_of("bos", self.bos, ("never", "always"))
-        _one_of("eos", self.eos, ("never", "always"))
+        if not isinstance(self.eos, str) or not self.eos:
+            raise ConfigError(f"eos must be never, always or a token of the vocabulary, got {self.eos!r}")
         _ = self.quotas, self.permutations
 
     @property
@@ -113,6 +114,11 @@ class Recipe:
         """What is cut where it stood before: lines, paragraphs, both or nothing."""
         wanted = {LINES: self.dedup_lines, PARAGRAPHS: self.dedup_paragraphs}
         return tuple(kind for kind in KINDS if wanted[kind])
+
+    @property
+    def end_token(self) -> str | None:
+        """The token that ends documents; None: the tokenizer's own."""
+        return None if self.eos in ("never", "always") else self.eos
 
     @property
     def permutations(self) -> int:

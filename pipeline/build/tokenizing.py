@@ -43,15 +43,21 @@ def surviving_texts(work: Path, part: int) -> Iterator[list[str]]:
 
 def load_build_tokenizer(work: Path) -> Tokenizer:
     """Load the tokenizer of a build, once in each process."""
-    spec = load_plan(work).recipe.tokenizer
-    trained = work / "tokenizer" / "tokenizer.json"
-    return load_spec(str(trained.parent), trained.stat().st_mtime_ns) if spec.startswith("train:") else load_spec(spec)
+    recipe = load_plan(work).recipe
+    spec = str(work / "tokenizer") if recipe.tokenizer.startswith("train:") else recipe.tokenizer
+    return load_spec(spec, recipe.end_token)
+
+
+def load_spec(spec: str, eos: str | None = None) -> Tokenizer:
+    """Load a tokenizer, or return the one loaded last, if it is the same and its files have not changed."""
+    path = Path(spec)
+    files = sorted(path.iterdir()) if path.is_dir() else [path] if path.is_file() else []
+    return _load_spec(spec, eos, tuple((file.stat().st_mtime_ns, file.stat().st_size) for file in files))
 
 
 @functools.lru_cache(maxsize=1)
-def load_spec(spec: str, mtime_ns: int = 0) -> Tokenizer:
-    """Load a tokenizer, or return the one loaded last; ``mtime_ns`` tells apart what one path held at two times."""
-    return load_tokenizer(spec)
+def _load_spec(spec: str, eos: str | None, files: tuple[tuple[int, int], ...]) -> Tokenizer:
+    return load_tokenizer(spec, eos=eos)
 
 
 def prepare_tokenizer(work: Path) -> None:
@@ -100,11 +106,11 @@ def _frame(tokenizer: Tokenizer, recipe: Recipe) -> tuple[NDArray[Any], NDArray[
     """Return the ids that stand before and after every document."""
     found = []
     for flag, policy, number in (("bos", recipe.bos, tokenizer.bos_id), ("eos", recipe.eos, tokenizer.eos_id)):
-        if policy == "always" and number is None:
+        if policy != "never" and number is None:
             raise ConfigError(
                 f"tokenizer {recipe.tokenizer} has no {flag} id; use --{flag} never, or another tokenizer"
             )
-        found.append(np.array([number] if policy == "always" else [], dtype=tokenizer.dtype))
+        found.append(np.array([number] if policy != "never" else [], dtype=tokenizer.dtype))
     return found[0], found[1]
 
 

@@ -77,7 +77,12 @@ def _rename(source: Path, target: Path) -> None:
 def sweep(directory: Path) -> None:
     """Remove what killed processes left half-written below ``directory``."""
     for left in sorted(directory.rglob(".*.tmp")):
-        if left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
-        else:
-            left.unlink(missing_ok=True)
+        discard(left)
+
+
+def discard(path: Path) -> None:
+    """Remove a file or a directory with all in it, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
