@@ -286,11 +286,24 @@ def test_what_a_killed_run_left_is_not_done_again(tmp_path: Path) -> None:
     assert len(done) == len(set(done)) == 1 + 2 + 14 * 2
 
 
+@given(places=st.sets(st.integers(0, 199)), pieces=st.integers(1, 9))
+def test_rows_are_taken_from_wherever_they_lie(
+    tmp_path_factory: pytest.TempPathFactory, places: set[int], pieces: int
+) -> None:
+    every = np.arange(400, dtype=np.uint32).reshape(200, 2)
+    rows = Rows(written(tmp_path_factory.mktemp("rows") / "r", every, pieces), 2, np.uint32)
+    wanted = np.array(sorted(places), np.uint32)
+    np.testing.assert_array_equal(rows.take(wanted), every[wanted])
+    np.testing.assert_array_equal(np.concatenate([rows.read(k) for k in range(pieces)]), every)
+
+
 def test_a_file_that_was_cut_is_named(tmp_path: Path) -> None:
     pieces = written(tmp_path / "h", numbered(6), 1)
     os.truncate(pieces[0].path, 90)
     with pytest.raises(BuildError, match=r"h\.0: 90 bytes after byte 0, but 6 rows need 96; .* --overwrite"):
         Rows(pieces, 16, np.uint8).read(0)
+    with pytest.raises(BuildError, match="6 rows need 96"):
+        Rows(pieces, 16, np.uint8)._read_each(0, np.array([5]))
 
 
 @pytest.mark.parametrize("documents", [0, 1_000, 1_400_000, 20_000_000, 3_000_000_000])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -11,7 +12,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from ..errors import BuildError
 
-PIECE_ROWS = 1 << 16  # of one file read at once
+PIECE_ROWS = 1 << 14  # of one file read at once
+_SPARSE = 16  # a file of which fewer than one row in so many is wanted is read row by row
 
 
 class Piece(NamedTuple):
@@ -61,11 +63,25 @@ class Rows:
         found = np.empty((len(places), self.width), self.dtype)
         bounds = np.searchsorted(places, self.starts.astype(places.dtype))
         for number in np.flatnonzero(np.diff(bounds)).tolist():
-            piece, mine = self.pieces[number], slice(bounds[number], bounds[number + 1])
-            # Mapped one piece at a time: pages of a mapped file count as this process's for as long as it is.
-            mapped = np.memmap(piece.path, self.dtype, "r", piece.offset, (piece.rows, self.width))
-            found[mine] = mapped[places[mine].astype(np.int64) - self.starts[number]]
+            mine = slice(bounds[number], bounds[number + 1])
+            rows = places[mine].astype(np.int64) - self.starts[number]
+            if len(rows) * _SPARSE > self.pieces[number].rows:
+                found[mine] = self.read(number)[rows]
+            else:
+                found[mine] = self._read_each(number, rows)
         return found
+
+    def _read_each(self, number: int, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Read rows one by one: for a few of a file this takes a fifth of the time of mapping it."""
+        piece, size = self.pieces[number], self.width * self.dtype.itemsize
+        handle = os.open(piece.path, os.O_RDONLY)
+        try:
+            read = b"".join(os.pread(handle, size, place) for place in (piece.offset + rows * size).tolist())
+        finally:
+            os.close(handle)
+        if len(read) < len(rows) * size:
+            self.read(number)  # which says what is missing
+        return np.frombuffer(read, self.dtype).reshape(-1, self.width)
 
 
 def npy_pieces(path: Path) -> Iterator[Piece]:
