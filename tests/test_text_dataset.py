@@ -397,6 +397,35 @@ def test_a_lane_far_ahead_of_the_others_makes_nobody_lose_or_repeat(
     assert found == Counter(text for n in range(3) for text in make_texts(150, n))
 
 
+def test_split_puts_every_document_in_one_half_wherever_it_lies(tmp_path: Path) -> None:
+    texts = make_texts(600, 11)
+    one = write_texts(tmp_path / "all.jsonl", texts)
+    for line, path in ((300, "a.jsonl"), (600, "b.jsonl")):
+        lines = one.read_text(encoding="utf-8").splitlines(keepends=True)[line - 300 : line]
+        (tmp_path / path).write_text("".join(lines), encoding="utf-8")
+
+    def halves(files: Any, val: float) -> list[list[str]]:
+        parts = pipeline.TextDataset(files, "bytes", epochs=1).split(val=val)
+        return [sorted(spelled(item["input_ids"]) for item in part.documents()) for part in parts]
+
+    rest, held = halves(one, 0.1)
+    assert sorted(rest + held) == sorted(texts)
+    assert 30 < len(held) < 90
+    assert halves([tmp_path / "b.jsonl", tmp_path / "a.jsonl"], 0.1) == [rest, held]
+    assert set(held) < set(halves(one, 0.3)[1])
+    plain = tmp_path / "plain.jsonl"
+    plain.write_text("".join(json.dumps({"text": text}) + "\n" for text in [*texts, *texts]), encoding="utf-8")
+    rest, held = halves(plain, 0.2)
+    assert not set(rest) & set(held)  # without ids equal texts go together
+    assert len(rest) + len(held) == 1200
+    stream = pipeline.TextDataset(one, "bytes").split(val=0.5)[1].shuffle(0, lanes=2).pack(32).batch(2)
+    next(iter(stream))
+    with pytest.raises(StateError, match=r"^data was"):
+        pipeline.TextDataset(one, "bytes").shuffle(0, lanes=2).pack(32).batch(2).load_state_dict(stream.state_dict())
+    with pytest.raises(ConfigError, match="above 0 and below 1"):
+        pipeline.TextDataset(one, "bytes").split(val=1)
+
+
 def test_a_mix_of_text_is_refused_with_the_cure(files: list[Path]) -> None:
     with pytest.raises(ConfigError, match="build shards"):
         pipeline.mix({"a": pipeline.TextDataset(files, "bytes")}, weights={"a": 1})

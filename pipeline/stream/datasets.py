@@ -162,6 +162,17 @@ class TextDataset(Stream):
         found = find_inputs(files)
         data = TextData(found, loaded, text_key=text_key, id_key=id_key, skip=on_error == "skip", eos=eos)
         super().__init__(Plan(data=data, epochs=epochs))
+        self._data = data
+
+    def split(self, *, val: float) -> tuple[Stream, Stream]:
+        """Return two datasets, ``(rest, held_out)``: ``val`` is the share of documents held out, by a hash of their ids.
+
+        Every document is in exactly one, in the same one in whatever file it lies, and a larger share holds out what a
+        smaller one did, and more; equal ids go together, and of documents without one equal texts. Each of the two reads
+        all files. Raises ``ConfigError`` for a share that is not above 0 and below 1.
+        """
+        rest, held_out = self._data.halves(share_given(val))
+        return self._with(data=rest), self._with(data=held_out)
 
 
 def mix(

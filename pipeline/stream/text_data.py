@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -40,6 +43,7 @@ class TextData:
         self.dtype = tokenizer.dtype
         self.eos_id = tokenizer.eos_id
         self.tokenizer: str | None = tokenizer.sha256
+        self.half: tuple[Fraction, bool] | None = None  # the share held out, and whether this is it
         self._found = {file.name: _stamp(file) for file in files}
         # Compressed text is counted as three times its size.
         self.bytes = sum(self._found[file.name][0] * (3 if _packed(file) else 1) for file in files)
@@ -49,11 +53,19 @@ class TextData:
         """How many lanes suit this much text: 48, fewer for less than 48 MiB."""
         return max(lanes for lanes in _LANES if lanes == 1 or lanes * _LANE_BYTES <= self.bytes)
 
+    def halves(self, share: Fraction) -> tuple[TextData, TextData]:
+        """Return the rest and what is held out, to be told apart when documents are read."""
+        rest, held = copy.copy(self), copy.copy(self)
+        for data, is_held in ((rest, False), (held, True)):
+            data.half = (share, is_held)
+            vars(data).pop("fingerprint", None)  # of the whole
+        return rest, held
+
     @cached_property
     def fingerprint(self) -> str:
         """What the order and the ids depend on: each file's name, size, first and last MiB, in order; the tokenizer.
 
-        Made when a state is first saved or loaded, for 100,000 files take minutes. Raises ``InputError`` for a file that
+        Made when a state is first saved or loaded, for very many files take a while. Raises ``InputError`` for a file that
         changed since the stream was made.
         """
         from ..text.inputs import fingerprint
@@ -64,8 +76,10 @@ class TextData:
                     f"{file.name} changed since the stream was made, so its order is another one; make the stream anew, "
                     "and do not write to files that are read"
                 )
-        files = [fingerprint(file) for file in self.files]
-        told = [files, self.tokenizer, self.text_key, self.skip, self.eos]
+        with ThreadPoolExecutor(16, thread_name_prefix="shardwright-fingerprint") as threads:
+            files = list(threads.map(fingerprint, self.files))
+        half = None if self.half is None else [str(self.half[0]), self.half[1]]
+        told = [files, self.tokenizer, self.text_key, self.skip, self.eos, half]
         return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode()).hexdigest()
 
 

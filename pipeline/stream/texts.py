@@ -10,27 +10,30 @@ beyond which a lane that lags reads the file again.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any
+from itertools import compress
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import InputError
 from ..text.record_blocks import Block, BlockScan
-from ..text.records import BadRecord, Document
+from ..text.records import BadRecord, Document, made_id
 from .cursors import Chunk, Place
 from .order import derive_key, permutation
+from .splitting import held_out
 from .text_data import TextData
 
 Predicate = Callable[[Any], Any]
 
 _BLOCK_RECORDS = 32
 _BLOCK_BYTES = 32 << 10  # of text for each record of a block, so that little input has small ones and all lanes some
-_HELD_BYTES = 256 << 20
+_HELD_BYTES = 128 << 20
 _OPEN_SCANS = 8
 _BYTES_PER_TOKEN = 3  # of text; only how much is encoded at a time depends on it
 
@@ -38,7 +41,10 @@ log = logging.getLogger("pipeline")
 
 
 class TextWindows:
-    """The windows of ``mine``, some of ``lanes`` lanes; ``places`` are where each of them begins to read."""
+    """The windows of some of ``lanes`` lanes, those of which ``places`` says where they begin to read.
+
+    ``window`` documents of all lanes are shuffled at once, and filtered by ``filters``.
+    """
 
     def __init__(
         self,
@@ -91,6 +97,10 @@ class TextWindows:
         following = (epoch, position, block) if position < len(self._data.files) else (epoch + 1, 0, 0)
         self._places[lane] = following
         documents = [document for one in found for document in self._parsed(one)]
+        if self._data.half is not None and documents:
+            share, held = self._data.half
+            ours = held_out([_key(document) for document in documents], share) == held
+            documents = list(compress(documents, ours.tolist()))
         if self._seed is not None:
             key = derive_key("text window", self._seed, lane, *place)
             documents = [documents[index] for index in permutation(len(documents), key).tolist()]
@@ -184,10 +194,9 @@ class TextWindows:
         return np.arange(count) if self._seed is None else permutation(count, derive_key("files", self._seed, epoch))
 
 
-class _Scan:
-    def __init__(self, place: tuple[int, int], blocks: BlockScan) -> None:
-        self.place = place
-        self.blocks = blocks
+class _Scan(NamedTuple):
+    place: tuple[int, int]  # epoch, file position
+    blocks: BlockScan
 
 
 class TextWindow:
@@ -242,3 +251,10 @@ class TextWindow:
                 except InputError as error:
                     raise InputError(f"{document.file}, line {document.line}: {error}") from None
             raise
+
+
+def _key(document: Document) -> str:
+    """Return what a document is split by: its id, or where its record has none a hash of its text."""
+    if document.id and document.id != made_id(document.file, document.line):
+        return document.id
+    return hashlib.blake2b(document.text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
