@@ -30,7 +30,7 @@ from pipeline.build.deduping import Job, find_duplicates  # noqa: E402
 from pipeline.build.minhash import MinHasher, permutations, shingles, text_hashes  # noqa: E402
 from pipeline.build.rows import Piece  # noqa: E402
 from pipeline.text.documents import Document, find_inputs, read_documents  # noqa: E402
-from scripts.dedup_scale import measure_copies, measure_synthetic  # noqa: E402
+from scripts._dedup_scale import measure_copies, measure_synthetic  # noqa: E402
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -10,9 +10,9 @@ import orjson
 import pytest
 
 from pipeline.build.minhash import MinHasher, shingles
+from scripts._dedup_scale import synthetic
+from scripts._scaling import edit, watch
 from scripts.bench_dedup import main
-from scripts.dedup_scale import synthetic
-from scripts.scaling import edit, watch
 from tests.corpus import english
 
 HOLD = "import sys, time; held = bytearray({0} << 20); time.sleep({1})"

@@ -23,7 +23,7 @@ from pipeline.build.deduping import Job, find_duplicates, prepare_dedup  # noqa:
 from pipeline.build.engine import open_engine  # noqa: E402
 from pipeline.build.minhash import MinHasher, text_hashes  # noqa: E402
 from pipeline.build.rows import Piece  # noqa: E402
-from scripts.scaling import Peak, edit, watch  # noqa: E402
+from scripts._scaling import Peak, edit, watch  # noqa: E402
 
 _PIECE = 8_192  # documents of one file, as parts of a build have
 _VALUES = 112
