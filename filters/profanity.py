@@ -39,9 +39,13 @@ def profanity_ratio(page: Page, *, word_list: Path = DEFAULT_LIST) -> float:
     return share(found, len(words))
 
 
-@functools.lru_cache(maxsize=1 << 16)
 def is_disguised(word: str, listed: frozenset[str]) -> bool:
     """Return whether a word in small letters, not itself on a list, spells one that is."""
+    # Most such words occur again and again; of the long ones, of any length, few do.
+    return (_remembered if len(word) <= _LONGEST_MASKED else _is_disguised)(word, listed)
+
+
+def _is_disguised(word: str, listed: frozenset[str]) -> bool:
     if word.isdecimal():  # 455 is a number
         return False
     # Signs at the ends may be letters or punctuation.
@@ -53,6 +57,9 @@ def is_disguised(word: str, listed: frozenset[str]) -> bool:
         return False
     pattern = re.compile("".join("." if letter == "*" else re.escape(letter) for letter in masked))
     return any(len(entry) == len(masked) and pattern.fullmatch(entry) for entry in listed)
+
+
+_remembered = functools.lru_cache(maxsize=1 << 14)(_is_disguised)
 
 
 @functools.lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ words that are not.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +30,7 @@ from filters.screen_kernels import (
     screen_words,
 )
 
+_CHUNK = 4096
 _LAST = 0x40000  # in Unicode's planes beyond the third no character is a letter, a number or white space
 # What must stand in a line that begins with one of these words for it to be code: nothing, a colon at its end, one of ({;=
 _KEYWORDS = (
@@ -53,8 +54,8 @@ def code_line_ratio(texts: Sequence[str]) -> NDArray[np.float64]:
     lines, found = _counters(texts)
     doubtful = np.empty((int(np.count_nonzero(codes == ord("\n"))) + len(texts), 3), np.int64)
     count = screen_lines(codes, ends, _flag_table(), *_keywords(), LONGEST_LINE, lines, found, doubtful)
-    for text, begin, end in doubtful[:count].tolist():
-        found[text] += is_code(texts[text][begin:end])
+    for row, line in _pieces(texts, doubtful[:count]):
+        found[row] += is_code(line)
     return _shares(found, lines)
 
 
@@ -74,8 +75,8 @@ def profanity_ratio(texts: Sequence[str], *, word_list: Path = DEFAULT_LIST) -> 
     words, found = _counters(texts)
     doubtful = np.empty((len(codes) // 2 + len(texts), 3), np.int64)
     count = screen_words(codes, ends, _flag_table(), _word_table(listed), words, found, doubtful)
-    for text, begin, end in doubtful[:count].tolist():
-        found[text] += is_disguised(lowered[text][begin:end], listed)
+    for row, word in _pieces(lowered, doubtful[:count]):
+        found[row] += is_disguised(word, listed)
     joined = "\n".join(lowered)
     for phrase, pattern in phrases:
         if all(word in joined for word in phrase):
@@ -89,6 +90,13 @@ def _joined(texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]
     """Return the code points of all texts, and where each text ends."""
     codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
     return codes, np.cumsum([len(text) for text in texts], dtype=np.int64)
+
+
+def _pieces(texts: Sequence[str], places: NDArray[np.int64]) -> Iterator[tuple[int, str]]:
+    """Yield what stands at each place, a text's number, a beginning and an end; as lists, millions would fill memory."""
+    for first in range(0, len(places), _CHUNK):
+        for text, begin, end in places[first : first + _CHUNK].tolist():
+            yield text, texts[text][begin:end]
 
 
 def _counters(texts: Sequence[str], count: int = 2) -> tuple[NDArray[np.int64], ...]:
