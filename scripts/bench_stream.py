@@ -32,11 +32,13 @@ import pipeline  # noqa: E402
 from pipeline.shards.manifest import Manifest, ShardInfo, Split  # noqa: E402
 from pipeline.shards.writer import write_shard  # noqa: E402
 from pipeline.stream.order import Sequences, ShardOrder, default_lanes, default_window  # noqa: E402
+from pipeline.stream.sequences import PLACES_AHEAD  # noqa: E402
 
 SEQ_LEN, BATCH = 2048, 32
 TOKENS_PER_BATCH = SEQ_LEN * BATCH
 ROUNDS, BATCHES = 12, 96
 TOKENIZER = {"name": "bench", "sha256": "0" * 64, "vocab_size": 60_000, "eos_id": 0, "bos_id": None, "special_ids": {}}
+PLAIN, WEBDATASET = "shardwright", "webdataset, same documents"
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -103,6 +105,12 @@ def ours(path: Path, *, dtype: str = "int64", **options: Any) -> Iterator[Any]:
     return iter(pipeline.ShardDataset(path).shuffle(seed=0).pack(SEQ_LEN, **options).batch(BATCH, dtype=dtype))
 
 
+def mixed(paths: list[Path]) -> Iterator[Any]:
+    sources = {path.name: pipeline.ShardDataset(path) for path in paths}
+    weights = dict(zip(sources, (0.4, 0.3, 0.2, 0.1), strict=True))
+    return iter(pipeline.mix(sources, weights).shuffle(seed=0).pack(SEQ_LEN).batch(BATCH))
+
+
 def memmap_windows(tokens: NDArray[np.uint16]) -> Iterator[Pair]:
     """Random windows as nanoGPT's train.py draws them, from a file mapped once."""
     generator = np.random.default_rng(0)
@@ -160,24 +168,42 @@ def speed(directory: Path) -> None:
     path = dataset(directory, shards=16, documents=100_000, median=600)
     singles = dataset_of_single_samples(directory)
     short = dataset(directory, shards=16, documents=800_000, median=60)
+    quarters = [dataset(directory, shards=16, documents=25_000 + n, median=600) for n in range(4)]
     tokens = flat_tokens(path)
-    loaders: dict[str, Iterator[Any]] = {
-        "limit: copy and cast": copy_and_cast(),
-        "shardwright": ours(path),
-        "shardwright, stored width": ours(path, dtype="stored"),
-        "shardwright, boundaries": ours(path, boundaries=True),
-        "shardwright, documents of 60 tokens": ours(short),
-        "memmap, as nanoGPT writes it": memmap_windows(tokens),
+    others: dict[str, Iterator[Any]] = {
+        "copy and cast, the limit": copy_and_cast(),
         "memmap, hand-tuned": memmap_windows_tuned(tokens),
+        "memmap, as nanoGPT writes it": memmap_windows(tokens),
     }
-    rates = take_turns(loaders, ROUNDS, BATCHES)
+    variants: dict[str, Iterator[Any]] = {
+        "stored width": ours(path, dtype="stored"),
+        "boundaries": ours(path, boundaries=True),
+        "mix of 4 sources": mixed(quarters),
+        "documents of 60 tokens": ours(short),
+    }
+    rates = take_turns({PLAIN: ours(path), **others, **variants}, ROUNDS, BATCHES)
     try:
-        rates |= take_turns({"webdataset, same documents": webdataset_packed(singles)}, 5, 8)
+        # A hundred times as long, so not between the others.
+        slow = take_turns({WEBDATASET: webdataset_packed(singles)}, 5, 8)[WEBDATASET]
     except ImportError:
         print("webdataset is not installed: left out")
-    base = rates["shardwright"]
-    rows = [(name, f"{rate:,.0f}", f"{base / rate:.2f}") for name, rate in rates.items()]
-    table("Batches of 32 x 2048, one thread", ("loader", "Mtokens/s", "shardwright is x"), rows)
+        slow = []
+    rows = [(name, ratio(rates[PLAIN], rates[name]), rate(rates[name])) for name in others]
+    if slow:
+        rows.append((WEBDATASET, f"{statistics.median(rates[PLAIN]) / statistics.median(slow):.0f}", rate(slow)))
+    heads = (f"int64 batches of {BATCH} x {SEQ_LEN}, one thread, against", "times as fast", "its Mtokens/s")
+    table(f"Speed: {rate(rates[PLAIN])} Mtokens/s", heads, rows)
+    rows = [(name, ratio(rates[name], rates[PLAIN]), rate(rates[name])) for name in variants]
+    table("Variants", ("of that speed", "times as fast", "Mtokens/s"), rows)
+
+
+def ratio(ours: list[float], theirs: list[float]) -> str:
+    """Return how many times as fast the first is, in the median round."""
+    return f"{statistics.median(a / b for a, b in zip(ours, theirs, strict=True)):.2f}"
+
+
+def rate(rates: list[float]) -> str:
+    return f"{statistics.median(rates):,.0f}"
 
 
 def dataset_of_single_samples(directory: Path) -> Path:
@@ -196,8 +222,8 @@ def dataset_of_single_samples(directory: Path) -> Path:
     return path
 
 
-def take_turns(loaders: dict[str, Iterator[Any]], rounds: int, batches: int) -> dict[str, float]:
-    """Return the median speed of each loader over its rounds, in Mtokens/s."""
+def take_turns(loaders: dict[str, Iterator[Any]], rounds: int, batches: int) -> dict[str, list[float]]:
+    """Return the speed of each loader in each round, in Mtokens/s."""
     found: dict[str, list[float]] = {name: [] for name in loaders}
     for loader in loaders.values():
         for _ in islice(loader, batches):
@@ -208,7 +234,7 @@ def take_turns(loaders: dict[str, Iterator[Any]], rounds: int, batches: int) -> 
             for _ in islice(loader, batches):
                 pass
             found[name].append(batches * TOKENS_PER_BATCH / (time.perf_counter() - begin) / 1e6)
-    return {name: statistics.median(values) for name, values in found.items()}
+    return found
 
 
 def start(directory: Path) -> None:
@@ -217,14 +243,15 @@ def start(directory: Path) -> None:
     for shards, copies, documents in ((16, 1, 100_000), (1, 10_000, 1_000)):
         path = dataset(directory, shards=shards, documents=documents, median=600 if copies == 1 else 60, copies=copies)
         opened = timed(partial(pipeline.ShardDataset, path))
+        both = timed(partial(from_construction, path))
         source = pipeline.ShardDataset(path).shuffle(seed=0).pack(SEQ_LEN)
         first = timed(partial(first_batch, source))
         length = Sequences(sum(source._plan.data.tokens), SEQ_LEN, 1).first(1)
         places = (length // 3, length * 9 // 10, length * 1000 + length // 2)
         resumed = [timed(partial(first_batch, source, place), times=3) for place in places]
         name = f"{shards * copies:,} shards, {documents * copies:,} documents"
-        rows.append((name, *(f"{seconds * 1e3:,.0f}" for seconds in (opened, first, *resumed))))
-    heads = ("ms", "dataset", "first batch", "resumed at 1/3", "at 9/10", "in epoch 1000")
+        rows.append((name, *(f"{seconds * 1e3:,.0f}" for seconds in (both, opened, first, *resumed))))
+    heads = ("ms", "from construction", "construction", "first batch", "resumed at 1/3", "at 9/10", "in epoch 1000")
     table("Time to the first batch, medians", heads, rows)
 
 
@@ -233,6 +260,11 @@ def first_batch(source: pipeline.Stream, place: int = 0) -> None:
     stream = source.batch(BATCH)
     stream.load_state_dict({**stream.state_dict(), "i": place})
     next(iter(stream))
+
+
+def from_construction(path: Path) -> None:
+    """Open a dataset and make its first batch."""
+    first_batch(pipeline.ShardDataset(path).shuffle(seed=0).pack(SEQ_LEN))
 
 
 def shuffle(directory: Path) -> None:
@@ -307,10 +339,10 @@ def order(directory: Path) -> None:
             shard_order.document_order(found, number, len(parts.window_shards(number)) * 1_000)
             cells.append(f"{(time.perf_counter() - begin) * 1e3:.2f}")
             begin = time.perf_counter()
-            for i in range(place, place + 320):
-                _, n = sequences.locate(i)
-                parts.window_of_token(n * SEQ_LEN - found * total)
-            cells.append(f"{(time.perf_counter() - begin) / 10 * 1e6:.0f}")
+            inside = np.arange(PLACES_AHEAD) + place - sequences.first(found)
+            tokens_before, _ = sequences.places(found, inside[: sequences.first(found + 1) - place])
+            np.searchsorted(parts.starts, tokens_before, side="right")
+            cells.append(f"{(time.perf_counter() - begin) / (len(tokens_before) / BATCH) * 1e6:.1f}")
         rows.append((f"{shards:,}", f"{window}", f"{lanes}", *cells))
     heads = ("shards", "window", "lanes", "start, ms", "batch, us", "start in epoch 1M, ms", "batch, us")
     table("The order alone", heads, rows)

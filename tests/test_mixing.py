@@ -67,10 +67,12 @@ def test_every_draw_of_a_source_comes_once_and_in_order_whatever_the_changes(
     mixture = Mixture(["a", "b"], seed, lanes, segments)
     for lane in range(lanes):
         drawn: dict[int, int] = {0: 0, 1: 0}
-        for row in range(10_000):
+        whole = mixture.draw(np.arange(10_000), lane)
+        for row, (source, draw) in enumerate(zip(*(each.tolist() for each in whole), strict=True)):
             if row % 997 == 0:
                 assert mixture.counts(row, lane) == [drawn[0], drawn[1]]
-            source, draw = mixture.draw(row, lane)
+                some = np.arange(row, 10_000, 7)
+                assert [x.tolist() for x in mixture.draw(some, lane)] == [x[row::7].tolist() for x in whole]
             assert draw == drawn[source]
             drawn[source] += 1
 

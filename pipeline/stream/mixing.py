@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, did_you_mean
 from .data import Data
 from .order import Sequences, derive_key, permutation
-from .rows import Ends, Rows
-from .sequences import READ_AHEAD
+from .rows import RowBuffer, Rows
+from .sequences import PLACES_AHEAD
 from .windows import TokenStream
 
 BLOCK = 4096
@@ -93,15 +93,24 @@ class Mixture:
         self._block = lru_cache(maxsize=2 * lanes + 8)(self._make_block)
         self._before = lru_cache(maxsize=None)(self._count_before)
 
-    def draw(self, row: int, lane: int) -> tuple[int, int]:
-        """Return the number of the source that serves a row, and which of its draws in this lane that is."""
-        segment = self._segment(row)
-        block, place = divmod(row - self.starts[segment], BLOCK)
-        sources, earlier = self._block(segment, block, lane)
-        source = int(sources[place])
-        return source, self._before(segment, lane)[source] + block * int(self.quotas[segment][source]) + int(
-            earlier[place]
-        )
+    def draw(self, rows: NDArray[np.int64], lane: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the number of the source that serves each of a lane's rows, and which of its draws there that is.
+
+        ``rows`` ascend.
+        """
+        sources, draws = np.empty((2, len(rows)), np.int64)
+        at = 0
+        while at < len(rows):
+            segment = self._segment(int(rows[at]))
+            block = (int(rows[at]) - self.starts[segment]) // BLOCK
+            first = self.starts[segment] + block * BLOCK
+            stop = min([first + BLOCK, *self.starts[segment + 1 : segment + 2]])
+            part = slice(at, at + int(rows[at:].searchsorted(stop)))
+            served, earlier = (each[rows[part] - first] for each in self._block(segment, block, lane))
+            before = np.array(self._before(segment, lane)) + block * self.quotas[segment]
+            sources[part], draws[part] = served, before[served] + earlier
+            at = part.stop
+        return sources, draws
 
     def counts(self, row: int, lane: int) -> list[int]:
         """Return how many of a lane's rows before ``row`` each source serves."""
@@ -154,15 +163,14 @@ class MixedData:
                     raise ConfigError(f"sources of a mix share one {field}, but {name!r} has {theirs}, others {ours}")
 
 
-class _Lane:
-    """Rows read ahead of one source in one lane: stream sequences ``first`` to ``stop``."""
+class _Part(NamedTuple):
+    """Rows of one batch that one source serves: places in the batch, and where they are read (int64)."""
 
-    __slots__ = ("ahead", "ends", "first", "stop", "tokens")
-
-    def __init__(self) -> None:
-        self.first, self.stop, self.ahead = 0, 0, 1
-        self.tokens: NDArray[Any] = np.empty(0)
-        self.ends: NDArray[np.int64] = np.empty(0, np.int64)
+    source: int
+    rows: NDArray[np.int64]
+    epoch: int
+    tokens: NDArray[np.int64]
+    lanes: NDArray[np.int64]
 
 
 class MixedSequences:
@@ -179,7 +187,6 @@ class MixedSequences:
         seq_len: int,
         stride: int,
         extra: int,
-        dense: bool,
         boundaries: bool,
     ) -> None:
         self.mixture = mixture
@@ -187,9 +194,9 @@ class MixedSequences:
         self.width = seq_len + extra
         self._streams = [streams[name] for name in mixture.names]
         self._orders = [Sequences(stream.tokens_per_epoch, stride, mixture.lanes) for stream in self._streams]
-        self._lanes: dict[tuple[int, int], _Lane] = {}
-        self._most_ahead = READ_AHEAD if dense else 1
-        self._boundaries = boundaries
+        self._hints = np.zeros((len(self._streams), mixture.lanes), np.int64)
+        self._buffer = RowBuffer(self.width, self._streams[0].dtype, boundaries)
+        self._batches: dict[range, list[_Part]] = {}
 
     def first(self, epoch: int) -> int:
         """Return the first row of epoch 0; a mix has no epochs beyond its sources'."""
@@ -226,40 +233,41 @@ class MixedSequences:
         """Yield the tokens of global sequences ``numbers``, a range with a positive step."""
         if not numbers:
             return
-        tokens = np.empty((len(numbers), self.width), self._streams[0].dtype)
-        ends = []
-        for at, i in enumerate(numbers):
-            row, lane = divmod(i, self.mixture.lanes)
-            source, draw = self.mixture.draw(row, lane)
-            held, n = self._held(source, draw, lane)
-            offset = (n - held.first) * self.stride
-            tokens[at] = held.tokens[offset : offset + self.width]
-            if self._boundaries:
-                begin, stop = held.ends.searchsorted([offset, offset + self.width], side="right")
-                ends.append(held.ends[begin:stop] - offset)
-        yield Rows(slice(0, len(numbers)), tokens, Ends.of(ends) if self._boundaries else None, None)
+        parts = self._batches.pop(numbers, None) or self._locate(numbers)
+        self._buffer.clear(len(numbers))
+        for source, rows, epoch, tokens, lanes in parts:
+            self._streams[source].fill(self._buffer, rows, epoch, tokens, lanes, self._hints[source])
+        yield self._buffer.rows(slice(0, len(numbers)))
 
-    def _held(self, source: int, draw: int, lane: int) -> tuple[_Lane, int]:
-        """Return the rows held of a source in a lane, and the stream sequence that a draw is."""
-        order, stream = self._orders[source], self._streams[source]
-        own = draw * self.mixture.lanes + lane
-        epoch, n = order.locate(own)
-        held = self._lanes.setdefault((source, lane), _Lane())
-        if not held.first <= n < held.stop:
-            # A source has as many lanes as the mix, so its next draws here are its next rows, to the epoch's end.
-            last = (
-                order.lane_start(epoch, (own - order.first(epoch)) % order.lanes + 1)
-                if order.lanes > 1
-                else n + READ_AHEAD
-            )
-            rows = max(1, min(held.ahead, last - n))
-            held.ahead = min(self._most_ahead, 2 * held.ahead)
-            held.tokens = np.empty((rows - 1) * self.stride + self.width, stream.dtype)
-            found: list[NDArray[np.int64]] | None = [] if self._boundaries else None
-            stream.read(n * self.stride, held.tokens, found)
-            held.ends = np.concatenate(found) if found else held.ends
-            held.first, held.stop = n, n + rows
-        return held, n
+    def _locate(self, numbers: range) -> list[_Part]:
+        """Return where a batch's rows lie, and find the places of the batches behind it at the same step."""
+        size, step = len(numbers), numbers.step
+        count = max(1, PLACES_AHEAD // size)
+        ahead = np.arange(count * size) * step + numbers.start
+        lanes = ahead % self.mixture.lanes
+        sources, draws = np.empty((2, len(ahead)), np.int64)
+        for lane in np.unique(lanes).tolist():
+            mine = lanes == lane
+            sources[mine], draws[mine] = self.mixture.draw(ahead[mine] // self.mixture.lanes, lane)
+        batches: list[list[_Part]] = [[] for _ in range(count)]
+        for source, order in enumerate(self._orders):
+            left = np.flatnonzero(sources == source)
+            while len(left):
+                own = draws[left] * order.lanes + lanes[left]
+                epoch = order.epoch(int(own.min()))
+                inside = own < order.first(epoch + 1)
+                here, left = left[inside], left[~inside]
+                tokens, source_lanes = order.places(epoch, own[inside] - order.first(epoch))
+                cuts = here.searchsorted(np.arange(count + 1) * size).tolist()
+                for parts, begin, stop in zip(batches, cuts[:-1], cuts[1:], strict=True):
+                    if begin < stop:
+                        part = slice(begin, stop)
+                        parts.append(_Part(source, here[part] % size, epoch, tokens[part], source_lanes[part]))
+        starts = range(numbers.start, numbers.start + count * size * step, size * step)
+        self._batches = {
+            range(start, start + size * step, step): parts for start, parts in zip(starts, batches, strict=True)
+        }
+        return batches[0]
 
     def close(self) -> None:
         for stream in self._streams:

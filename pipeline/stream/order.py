@@ -95,6 +95,19 @@ class Sequences:
         share, over = divmod(self.first(epoch + 1) - first, self.lanes)
         return first + lane * share + min(lane, over)
 
+    def places(self, epoch: int, inside: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return of global sequences first(epoch) + ``inside``, all in ``epoch``, its tokens before each, and the lanes.
+
+        >>> order = Sequences(tokens=10, stride=4, lanes=2)
+        >>> [places.tolist() for places in order.places(0, np.arange(3))]
+        [[0, 8, 4], [0, 1, 0]]
+        """
+        first = self.first(epoch)
+        share, over = divmod(self.first(epoch + 1) - first, self.lanes)
+        rows, lanes = np.divmod(inside, self.lanes)
+        before = lanes * share + np.minimum(lanes, over) + rows
+        return first * self.stride - epoch * self.tokens + before * self.stride, lanes
+
 
 @dataclass(frozen=True, slots=True)
 class EpochOrder:

@@ -133,7 +133,7 @@ class Plan:
         lanes = 1 if self.seed is None else default_lanes(shards, documents, window)
         return window, self.lanes or lanes
 
-    def mixed_core(self, dense: bool, weights: Schedule) -> MixedSequences:
+    def mixed_core(self, weights: Schedule) -> MixedSequences:
         """Make the core of a mix under the weights in force."""
         assert isinstance(self.data, MixedData)
         if not isinstance(self.layout, PackLayout) or self.layout.stride is None:
@@ -147,7 +147,6 @@ class Plan:
             seq_len=self.layout.seq_len,
             stride=self.layout.stride,
             extra=self.layout.extra,
-            dense=dense,
             boundaries=self.layout.boundaries,
         )
 
@@ -172,7 +171,7 @@ class Plan:
         """Make the random-access core; ``dense`` says that its caller draws all sequences of its lanes in order."""
         layout = self.stated_layout()
         if isinstance(self.data, MixedData):
-            return self.mixed_core(dense, self.weights)
+            return self.mixed_core(self.weights)
         _, lanes = self.order_shape()
         stream = self.token_stream(lanes)
         if isinstance(layout, PackLayout):

@@ -50,6 +50,7 @@ class RowBuffer:
         self.bytes = self.tokens.view(np.uint8)
         self.places = np.empty(0, np.int64)
         self.spans = np.empty((0, 2), np.int64)
+        self.all_rows = np.arange(0)
         # How many places are taken, how many rows lie near the end of a window, and those rows.
         self.notes = np.zeros(2, np.int64)
         self._with_ends = with_ends
@@ -62,6 +63,7 @@ class RowBuffer:
             self.bytes = self.tokens.view(np.uint8)
             self.places = np.empty(count * width if self._with_ends else 0, np.int64)
             self.spans = np.empty((count, 2), np.int64)
+            self.all_rows = np.arange(count)
             self.notes = np.zeros(2 + count, np.int64)
         self.notes[0] = 0
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,13 +18,7 @@ from .order import Sequences
 from .rows import RowBuffer, Rows
 from .windows import TokenStream
 
-READ_AHEAD = 32  # rows that a lane of a mix reads at once
-_PLACES_AHEAD = 2048  # sequences whose places are found in one array operation
-
-
-@lru_cache(maxsize=4)
-def _count_up(count: int) -> NDArray[np.int64]:
-    return np.arange(count)
+PLACES_AHEAD = 2048  # sequences whose places are found in one array operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +101,18 @@ class PackedSequences:
             tokens, lanes = places.tokens[at : at + count], places.lanes[at : at + count]
             buffer = self._buffer
             buffer.clear(count)
-            self.stream.fill(buffer, _count_up(count), places.epoch, tokens, lanes, self._hints)
+            self.stream.fill(buffer, buffer.all_rows[:count], places.epoch, tokens, lanes, self._hints)
             yield buffer.rows(slice(done, done + count), self._available(places.epoch, tokens))
             done += count
 
     def _locate(self, numbers: range) -> _Places:
         """Find the places of global sequences ``numbers`` and of more behind them, as far as their epoch goes."""
         epoch = self.order.epoch(numbers.start)
-        first, begin = self.order.first(epoch), epoch * self.stream.tokens_per_epoch
-        count = max(len(numbers), _PLACES_AHEAD)
-        inside = range(
-            numbers.start, min(numbers.start + count * numbers.step, self.order.first(epoch + 1)), numbers.step
-        )
-        rows, lanes = np.divmod(np.arange(inside.start - first, inside.stop - first, inside.step), self.order.lanes)
-        starts = [self.order.lane_start(epoch, lane) * self.stride - begin for lane in range(self.order.lanes)]
-        self._places = _Places(epoch, inside, np.array(starts)[lanes] + rows * self.stride, lanes)
+        first, after = self.order.first(epoch), self.order.first(epoch + 1)
+        count = max(len(numbers), PLACES_AHEAD)
+        ahead = range(numbers.start, min(numbers.start + count * numbers.step, after), numbers.step)
+        inside = np.arange(ahead.start - first, ahead.stop - first, ahead.step)
+        self._places = _Places(epoch, ahead, *self.order.places(epoch, inside))
         return self._places
 
     def _available(self, epoch: int, tokens: NDArray[np.int64]) -> list[int] | None:
