@@ -103,7 +103,9 @@ def parse_languages(spec: str | Iterable[str], default: float = DEFAULT_THRESHOL
         except ValueError:
             score = math.nan
         if not 0 <= score <= 1 or not _CODE.fullmatch(name):
-            raise ConfigError(f"language {entry.strip()!r} is no code, or no code and score from 0 to 1, as in en:0.5")
+            raise ConfigError(
+                f"language {entry.strip()!r}: give a code, or a code and its least score from 0 to 1, as in en or en=0.5"
+            )
         wanted[name if is_label(name) else language_code(name)] = score
     return wanted
 

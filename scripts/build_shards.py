@@ -11,6 +11,7 @@ import argparse
 import os
 import signal
 import sys
+import warnings
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,14 +24,14 @@ from pipeline.errors import ShardwrightError, did_you_mean  # noqa: E402
 
 
 class Parser(argparse.ArgumentParser):
-    """Offers the nearest flag for a misspelt one."""
+    """Answers wrong usage in two lines, with the nearest flag for a misspelt one."""
 
     def error(self, message: str) -> NoReturn:
         if "unrecognized arguments: --" in message:
             flag = message.split("unrecognized arguments: ")[1].split()[0].split("=")[0]
             known = [option for action in self._actions for option in action.option_strings]
             message += did_you_mean(flag, known)
-        super().error(message)
+        self.exit(2, f"error: {message}\nusage: {self.prog} INPUT... --output DIR; --help explains every flag\n")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -146,6 +147,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = vars(parser.parse_args(arguments))
     dry_run, overwrite, quiet = (options.pop(name) for name in ("dry_run", "overwrite", "quiet"))
     signal.signal(signal.SIGTERM, _interrupt)
+    warnings.formatwarning = lambda message, *where: f"warning: {message}\n"
     try:
         config = read_config(path) if (path := options.pop("config")) else {}
         settings = {**config, **{name: value for name, value in options.items() if value not in (None, [])}}

@@ -117,7 +117,7 @@ def test_a_file_that_grows_shrinks_or_vanishes_ends_the_build_and_once_restored_
     path = write_jsonl(tmp_path / "in.jsonl")
     whole = run(path, tmp_path / "whole", on_error=on_error)
     kept = shutil.copy2(path, tmp_path / "kept.jsonl")
-    begin = builder._begin
+    begin = builder.begin
 
     def change_after_the_plan(*given: Any) -> Any:
         plan = begin(*given)
@@ -125,7 +125,7 @@ def test_a_file_that_grows_shrinks_or_vanishes_ends_the_build_and_once_restored_
         return plan
 
     with monkeypatch.context() as patch:
-        patch.setattr(builder, "_begin", change_after_the_plan)
+        patch.setattr(builder, "begin", change_after_the_plan)
         with pytest.raises(InputError, match=said):
             run(path, tmp_path / "out", on_error=on_error)
     shutil.copy2(kept, path)

@@ -10,19 +10,18 @@ import functools
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import BuildError
-from ..shards.manifest import MANIFEST_NAME, Manifest, ShardInfo, Split
+from ..shards.manifest import Manifest, ShardInfo, Split
+from .beginning import begin, clear, finished, local_directory
 from .deduping import dedup, prepare_dedup
 from .definitions import definitions_of
 from .engine import Engine, open_engine
 from .filtering import check_errors, filter_unit, prepare_filter
-from .finishing import gather_counts, keep_signatures, make_manifest, result_files, write_run
+from .finishing import gather_counts, keep_signatures, make_manifest, write_run
 from .hashing import cut_inputs, hash_input, hash_path
 from .interrupts import heed_interrupts
 from .parts import (
@@ -37,10 +36,10 @@ from .parts import (
     read_json,
     unit_path,
 )
-from .plan import PLAN_NAME, Input, Plan, check_unchanged, make_plan
+from .plan import PLAN_NAME, Plan, make_plan
 from .progress import Progress
 from .recipe import Recipe
-from .rejected import keep_rejected
+from .rejected import keep_rejected, refuse_if_all_are_bad
 from .repeats import bucket_path, count_buckets, cut_unit, find_unit, prepare_cut
 from .report import write_report
 from .settling import SPLITS, settle
@@ -52,7 +51,7 @@ from .tokenizing import (
     tokens_path,
     train_on_survivors,
 )
-from .work import WORK_NAME, discard, locked, result_directory, sweep
+from .work import WORK_NAME, locked, result_directory
 from .writing import ShardPlan, lay_out, shard_written, write_unit
 
 
@@ -89,18 +88,18 @@ def build(
     specs = [str(inputs)] if isinstance(inputs, str | Path) else [str(each) for each in inputs]
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
     plan = make_plan(specs, recipe, definitions_of(recipe))
-    output = Path(output).absolute()  # workers may run elsewhere
+    output = local_directory(output)
     work = output / WORK_NAME
     progress = progress or Progress()
     with locked(work):
         if overwrite:
-            _clear(output)
-        manifest = _finished(output, plan)
+            clear(output)
+        manifest = finished(output, plan)
         if manifest is not None:
             progress.say(f"{output}: already complete, {manifest.counts['kept']:,} documents")
         else:
             resumed = (work / PLAN_NAME).exists()
-            plan = _begin(output, plan)
+            plan = begin(output, plan)
             open_workers = functools.partial(
                 open_engine, engine, workers=workers, start_method=start_method, ray_address=ray_address
             )
@@ -109,63 +108,6 @@ def build(
             manifest = stages.run({"workers": workers, "engine": engine, "resumed": resumed})
         shutil.rmtree(work, ignore_errors=True)
     return manifest
-
-
-def _clear(output: Path) -> None:
-    """Remove an earlier result: the manifest first, so that nothing half removed looks complete."""
-    for path in result_files(output):
-        path.unlink()
-    shutil.rmtree(output / "signatures", ignore_errors=True)
-    for path in (output / WORK_NAME).iterdir():
-        if path.name != "lock":
-            discard(path)
-
-
-def _finished(output: Path, plan: Plan) -> Manifest | None:
-    """Return the manifest where this very build is complete; refuse a directory that holds another one."""
-    if not (output / MANIFEST_NAME).exists():
-        return None
-    manifest = Manifest.read(output)
-    times = {item.name: item.mtime_ns for item in plan.inputs}  # which no manifest holds
-    try:
-        held = Plan(
-            inputs=tuple(
-                Input(item["name"], "", item["source"], item["bytes"], times.get(item["name"], 0), item["ends"])
-                for item in manifest.inputs
-            ),
-            units=plan.units,
-            recipe=Recipe.from_json(manifest.recipe["settings"]),
-            definitions=manifest.recipe["definitions"],
-        )
-    except (KeyError, TypeError) as error:
-        raise BuildError(
-            f"{output / MANIFEST_NAME}: not made by this builder ({error!r} is missing); choose another --output, or "
-            "discard what is there with --overwrite"
-        ) from error
-    check_unchanged(held, plan)
-    return manifest
-
-
-def _begin(output: Path, plan: Plan) -> Plan:
-    """Write the plan of a new build, or return the one begun here, if it is the same; its inputs may have moved."""
-    work = output / WORK_NAME
-    held = Plan.read(work) if (work / PLAN_NAME).exists() else None
-    if held is not None:
-        check_unchanged(held, plan)
-        plan = replace(held, inputs=plan.inputs)
-    elif stray := next(result_files(output), None):
-        raise BuildError(
-            f"{stray} is there, but neither a manifest nor a build begun; choose another --output, or discard what is "
-            "there with --overwrite"
-        )
-    sweep(work)
-    for path in output.glob(".*.tmp"):
-        discard(path)
-    for name in ("filter", "hashes", "tokens", "shards"):
-        (work / name).mkdir(exist_ok=True)
-    if plan != held:
-        plan.write(work)
-    return plan
 
 
 def _read(work: Path, task: tuple[str, int]) -> int:
@@ -227,6 +169,7 @@ class _Stages:
             for _, found in self.each("filter", function, todo, prepare, self.task_bytes):
                 bad += found
                 check_errors(bad, self.recipe)
+        refuse_if_all_are_bad(self.work, self.plan)
         list_parts(self.work, self.plan)
 
     def _filter_in_order(self, limit: int) -> None:

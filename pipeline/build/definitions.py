@@ -11,6 +11,7 @@ from filters.language import LanguageIdentifier
 from ..errors import ConfigError
 from ..shards.manifest import Manifest
 from ..text.definitions import END_OF_TEXT
+from ..text.tokens import check_size
 from .recipe import Recipe
 from .rules import load_rules
 from .tokenizing import load_spec
@@ -39,6 +40,7 @@ def _tokenizer_hash(spec: str, eos: str | None) -> str | None:
     if spec.startswith("train:"):
         if not spec[6:].isdigit():
             raise ConfigError(f"tokenizer {spec!r}: train: needs a vocabulary size, as in train:32000")
+        check_size(int(spec[6:]))
         if eos not in (None, END_OF_TEXT):
             raise ConfigError(f"eos {eos!r}: a trained tokenizer ends documents with {END_OF_TEXT}; leave --eos out")
         return None

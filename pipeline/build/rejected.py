@@ -10,14 +10,27 @@ import numpy as np
 import orjson
 
 from ..atomic import atomic_file
-from ..errors import BuildError
+from ..errors import BuildError, InputError
 from ..text.records import made_id
 from .dedup import EXACT, NEAR
 from .filtering import write_line
-from .parts import Origin, Origins, all_parts, column_values, listed, part_path, part_slice, read_json
+from .parts import (
+    DONE,
+    Origin,
+    Origins,
+    all_parts,
+    column_values,
+    listed,
+    part_folder,
+    part_path,
+    part_slice,
+    read_json,
+    unit_path,
+)
 from .plan import Plan
 from .samples import SAMPLES, Samples
 from .settling import OVER_QUOTA
+from .work import discard
 
 REJECTED_NAME = "rejected.jsonl"
 _SHOWN_AS = {0: "kept", EXACT: "exact duplicates", NEAR: "near duplicates", OVER_QUOTA: "max_tokens"}
@@ -42,6 +55,27 @@ def keep_rejected(work: Path, output: Path, plan: Plan) -> None:
                 write_line(out, _line(document, later.reason(document.at)))
     if (output / REJECTED_NAME).stat().st_size == 0:
         (output / REJECTED_NAME).unlink()
+
+
+def refuse_if_all_are_bad(work: Path, plan: Plan) -> None:
+    """Raise ``InputError`` where every single record was bad: then it is the settings that are wrong.
+
+    With ``on_error="skip"`` an empty dataset is what was asked for.
+    """
+    units = [unit_path(work, number) for number in range(len(plan.units))]
+    done = [read_json(unit / DONE) for unit in units]
+    records, bad = sum(each["records"] for each in done), sum(each["bad"] for each in done)
+    if bad < records or not records or plan.recipe.on_error == "skip":
+        return
+    unit, part = next((unit, each["parts"][0]) for unit, each in zip(units, done, strict=True) if each["bad"])
+    with open(part_folder(unit, part) / REJECTED_NAME, "rb") as file:
+        first = orjson.loads(file.readline())
+    for path in units:
+        discard(path)  # so that another recipe is no change of a build begun
+    raise InputError(
+        f"none of the {records:,} records is a document; the first, {first['file']}, line {first['line']}: "
+        f"{first['reason']}"
+    )
 
 
 def placed(work: Path, part: int, record: dict[str, Any]) -> dict[str, Any]:

@@ -19,12 +19,15 @@ _LOCK_PATIENCE = 5.0  # seconds; a killed build's last processes may still be en
 
 @contextmanager
 def locked(work: Path) -> Iterator[None]:
-    """Hold the work directory for this process alone; ``BuildError`` says who else does.
+    """Hold the work directory for this process alone; ``BuildError`` says who else does, or that it cannot be made.
 
     The lock is the kernel's and ends with the process, however it ends. Record locks (``lockf``) rather than ``flock``,
     because a forked worker that outlives its parent by a moment would inherit the latter.
     """
-    work.mkdir(parents=True, exist_ok=True)
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BuildError(f"{work.parent}: cannot be written: {error.strerror}; choose another --output") from error
     with open(work / "lock", "a+") as file:
         deadline = time.monotonic() + _LOCK_PATIENCE
         while True:

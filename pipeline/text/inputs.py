@@ -179,7 +179,8 @@ def _check_readable(path: Path) -> None:
     except FileNotFoundError:
         if path.is_symlink():
             raise InputError(f"{path}: a link to {os.readlink(path)}, which is not there") from None
-        raise InputError(f"{path}: no such file or directory{_near(path)}") from None
+        hint = "; a source's name before = holds letters, digits, - and _ only" if "=" in str(path) else ""
+        raise InputError(f"{path}: no such file or directory{_near(path)}{hint}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(mode):

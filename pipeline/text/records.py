@@ -88,9 +88,9 @@ class Fields:
         text = look_up(value, self.text_key)
         if not isinstance(text, str):
             if text is _MISSING:
-                return self.bad(
-                    line, byte, f"no field {self.text_key!r}", f"fields: {', '.join(map(str, value))[:200]}"
-                )
+                there = ", ".join(map(repr, value))[:200] or "none"
+                detail = f"there are {there}; --text-key names the one to read"
+                return self.bad(line, byte, f"no field {self.text_key!r}", detail)
             return self.bad(line, byte, f"{self.text_key!r} is {kind_of(text)}, not text")
         id = look_up(value, self.id_key)
         if isinstance(id, float) and respell is not None:

@@ -233,6 +233,12 @@ def load_tokenizer(spec: str | os.PathLike[str], *, eos: str | None = None, samp
     return tokenizer
 
 
+def check_size(vocab_size: int) -> None:
+    """Raise ``ConfigError`` for a vocabulary too small to be trained."""
+    if vocab_size < 257:
+        raise ConfigError(f"a vocabulary of {vocab_size} is too small: 256 bytes and {END_OF_TEXT} are 257")
+
+
 def train_tokenizer(texts: Iterable[str], vocab_size: int, *, name: str | None = None) -> Tokenizer:
     """Train a byte-level BPE of at most ``vocab_size`` ids; ``<|endoftext|>`` has id 0.
 
@@ -242,8 +248,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, *, name: str | None =
     from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
     from tokenizers import Tokenizer as Trained
 
-    if vocab_size < 257:
-        raise ConfigError(f"a vocabulary of {vocab_size} is too small: 256 bytes and {END_OF_TEXT} are 257")
+    check_size(vocab_size)
     trained = Trained(models.BPE())
     words = pre_tokenizers.Split(Regex(_WORDS), behavior="isolated")
     spelling = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

@@ -1,0 +1,87 @@
+"""What lies in the way of a build: mistakes are named before any work is done, and mending one needs no cleaning up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.build import builder
+from pipeline.build.builder import build
+from pipeline.build.progress import Progress
+from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
+from pipeline.shards.manifest import Manifest
+from tests.corpus import english
+
+SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0}
+
+
+def run(inputs: Any, output: str | Path, **options: Any) -> Manifest:
+    return build(inputs, output, progress=Progress(quiet=True), **{**SETTINGS, **options})
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps({"id": f"d{k}", "content": english(k)}) + "\n" for k in range(20)))
+    return path
+
+
+def test_an_output_that_cannot_be_a_directory_here_is_refused_with_the_cure(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"s3://bucket/out: .* copy it to the url when it is complete"):
+        run(source, "s3://bucket/out")
+    with pytest.raises(ConfigError, match=r"in\.jsonl: a file, where --output names a directory"):
+        run(source, source)
+    with pytest.raises(BuildError, match=r"below: cannot be written: Not a directory; choose another --output"):
+        run(source, source / "below")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+    run(source, f"file://{tmp_path}/out", text_key="content")
+    assert (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_where_no_record_has_the_field_the_fields_there_are_told_and_the_right_one_is_taken_at_once(
+    source: Path, tmp_path: Path
+) -> None:
+    message = r"none of the 20 records .* in\.jsonl, line 1: no field 'text': there are 'id', 'content'; --text-key"
+    with pytest.raises(InputError, match=message):
+        run(source, tmp_path / "out")
+    assert run(source, tmp_path / "out", text_key="content").counts["kept"] == 20
+
+
+def test_an_empty_dataset_is_what_skip_asks_for(source: Path, tmp_path: Path) -> None:
+    assert run(source, tmp_path / "out", on_error="skip").counts["bad"] == {"no field 'text'": 20}
+
+
+def test_a_vocabulary_that_cannot_be_trained_is_refused_before_any_work(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a vocabulary of 10 is too small"):
+        run(source, tmp_path / "out", text_key="content", tokenizer="train:10")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("stage", ["filter_unit", "dedup"])
+def test_another_recipe_takes_over_only_where_nothing_was_done(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    def interrupt(*given: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(builder, stage, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(source, tmp_path / "out", text_key="content")
+    if stage == "dedup":
+        with pytest.raises(PlanChangedError, match="seed: was 0, now 1"):
+            run(source, tmp_path / "out", text_key="content", seed=1)
+    else:
+        manifest = run(source, tmp_path / "out", text_key="content", seed=1)
+        assert manifest.fingerprint == run(source, tmp_path / "anew", text_key="content", seed=1).fingerprint
+
+
+def test_a_source_with_a_name_that_is_none_is_told_what_names_hold(source: Path) -> None:
+    with pytest.raises(InputError, match="a source's name before = holds letters, digits, - and _ only"):
+        run(f"my/web={source}", source.parent / "out")
