@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.stream.order import (
@@ -126,3 +126,39 @@ def test_the_next_epoch_is_another_order() -> None:
 def test_neighbours_come_from_all_over_the_corpus_at_the_start_and_the_end(shards: int, documents: int) -> None:
     for tenth in (0, 9):
         assert near_pairs(shards, documents, epoch=0, tenth=tenth, draws=8) < 0.03
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(0, 700), key=st.integers(0, 2**64 - 1))
+def test_a_permutation_sorts_the_mixes_of_its_definition(n: int, key: int) -> None:
+    def mix(x: int) -> int:
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
+        return x ^ (x >> 31)
+
+    expected = sorted(range(n), key=lambda number: mix(mix(number * 0x9E3779B97F4A7C15 % 2**64) ^ key))
+    assert permutation(n, key).tolist() == expected
+
+
+def test_a_permutation_of_millions_has_every_number_once() -> None:
+    n = 3_000_000
+    found = permutation(n, derive_key("large"))
+    hashes = mix64(mix64(found.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) ^ np.uint64(derive_key("large")))
+    assert bool((hashes[1:] > hashes[:-1]).all())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    tokens=st.integers(1, 500),
+    stride=st.integers(1, 60),
+    lanes=st.integers(1, 9),
+    epoch=st.integers(0, 5) | st.just(10**12),
+)
+def test_places_of_an_epoch_are_those_located_one_by_one(tokens: int, stride: int, lanes: int, epoch: int) -> None:
+    order = Sequences(tokens, stride, lanes)
+    first = order.first(epoch)
+    before, lane_of = order.places(epoch, np.arange(order.first(epoch + 1) - first))
+    for inside, (token, lane) in enumerate(zip(before.tolist(), lane_of.tolist(), strict=True)):
+        found, n = order.locate(first + inside)
+        assert (found, n * stride - epoch * tokens) == (epoch, token)
+        assert lane == inside % lanes

@@ -1,7 +1,8 @@
-"""The compiled loops of the packed stream: tokens out of mapped shards into rows, and rows into ids and labels.
+"""The compiled loops of the stream: permutations, tokens out of mapped shards into rows, rows into ids and labels.
 
-Each has its plain definition elsewhere: ``TokenStream.read`` for `gather`, the last lines of ``batches.spread`` for
-`widen`. They run without the interpreter's lock. Addresses are those of arrays that their caller keeps alive.
+Each has its plain definition elsewhere: ``order.permutation`` says what `permute` gives, ``TokenStream.read`` what `gather`
+does, the last lines of ``batches.spread`` what `widen` does, and the tests' loops what `bound` does. They run without the
+interpreter's lock. Addresses are those of arrays that their caller keeps alive.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numba
+import numpy as np
 from llvmlite import ir
-from numba import int64, types
+from numba import int64, types, uint64
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -61,6 +63,42 @@ _array: Any = numba.carray
 _pointer: Any = intrinsic(_typed_pointer)  # address -> pointer
 _copy: Any = intrinsic(_typed_copy)  # target, source, bytes
 _fetch: Any = intrinsic(_typed_fetch)  # asks the memory for the line at an address, which need not be there
+
+
+@compiled(uint64(uint64))
+def _mix64(x: Any) -> Any:
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@compiled(int64[::1](int64, uint64))
+def permute(n: Any, key: Any) -> Any:
+    """Sort ``range(n)`` by a hash under ``key``: into about n buckets by its first bits, then inside them."""
+    bits = 1
+    while bits < 24 and n >> bits:
+        bits += 1
+    shift = np.uint64(64 - bits)
+    hashes = np.empty(n, np.uint64)
+    ends = np.zeros((1 << bits) + 1, np.int64)
+    for i in range(n):
+        hashes[i] = _mix64(_mix64(np.uint64(i) * np.uint64(0x9E3779B97F4A7C15)) ^ key)
+        ends[(hashes[i] >> shift) + np.uint64(1)] += 1
+    for bucket in range(len(ends) - 1):
+        ends[bucket + 1] += ends[bucket]
+    order, ascending = np.empty(n, np.int64), np.empty(n, np.uint64)
+    for i in range(n):
+        place = ends[hashes[i] >> shift]
+        ends[hashes[i] >> shift] += 1
+        order[place] = i
+        ascending[place] = hashes[i]
+    for last in range(1, n):
+        place, moved, its_hash = last, order[last], ascending[last]
+        while place > 0 and ascending[place - 1] > its_hash:
+            order[place], ascending[place] = order[place - 1], ascending[place - 1]
+            place -= 1
+        order[place], ascending[place] = moved, its_hash
+    return order
 
 
 @compiled(int64(int64[::1], int64, int64))

@@ -24,6 +24,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from .kernels import permute
+
 _WINDOW_DOCUMENTS = 120_000  # documents that a default window holds, where its bounds allow
 _WINDOW_SHARDS = (4, 64)
 LIVE_DOCUMENTS = 32_000_000  # documents of all windows that the lanes keep open
@@ -50,13 +52,14 @@ def mix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def permutation(n: int, key: int) -> NDArray[np.int64]:
-    """Return a permutation of ``range(n)`` under ``key``; distinct mixes leave no ties to break.
+    """Return the numbers below ``n`` by ascending mix64(mix64(number * 0x9E3779B97F4A7C15) ^ key).
+
+    Distinct numbers have distinct mixes, so there are no ties to break.
 
     >>> sorted(permutation(5, derive_key("example"))) == [0, 1, 2, 3, 4]
     True
     """
-    index = np.arange(n, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return np.argsort(mix64(mix64(index) ^ np.uint64(key)))
+    return permute(n, np.uint64(key))
 
 
 @dataclass(frozen=True, slots=True)
