@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..shards.manifest import Manifest, ShardInfo, Split
 from .beginning import begin, clear, finished, local_directory
 from .deduping import dedup, prepare_dedup
@@ -46,13 +44,12 @@ from .settling import SPLITS, settle
 from .tokenizing import (
     load_build_tokenizer,
     prepare_tokenizer,
-    token_lengths,
     tokenize_unit,
     tokens_path,
     train_on_survivors,
 )
 from .work import WORK_NAME, locked, result_directory
-from .writing import ShardPlan, lay_out, shard_written, write_unit
+from .writing import ShardPlan, SplitLengths, lay_out, shard_written, write_unit
 
 
 def build(
@@ -265,12 +262,9 @@ class _Stages:
 
     def write(self) -> dict[str, Split]:
         """Cut each split into shards, now that every token is counted, and write them."""
-        parts = range(len(all_parts(self.work)))
-        lengths = np.concatenate([np.zeros(0, np.int64), *(token_lengths(self.work, part) for part in parts)])
-        places = np.load(self.work / "settled" / "split.npy")
         layout: list[ShardPlan] = []
-        for number, split in enumerate(SPLITS):
-            layout += lay_out(lengths[places == number], split, self.recipe.tokens_per_shard)
+        for split in SPLITS:
+            layout += lay_out(SplitLengths(self.work, split), split, self.recipe.tokens_per_shard)
         done = {shard.name: info for shard in layout if (info := shard_written(self.work, self.output, shard))}
         todo = [shard for shard in layout if shard.name not in done]
         function = functools.partial(write_unit, self.work, self.output)

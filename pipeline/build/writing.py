@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,22 +38,45 @@ class ShardPlan:
         return f"{self.split}-{self.number:06d}.tar"
 
 
-def lay_out(lengths: NDArray[np.int64], split: str, tokens_per_shard: int | None) -> list[ShardPlan]:
+class SplitLengths:
+    """The tokens of each document of a split, int64, part by part; it can be iterated over again."""
+
+    def __init__(self, work: Path, split: str) -> None:
+        self._work = work
+        self._number = SPLITS.index(split)
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        split = np.load(self._work / "settled" / "split.npy", mmap_mode="r")
+        begin = 0
+        for part in range(len(all_parts(self._work))):
+            lengths = token_lengths(self._work, part)
+            yield lengths[split[begin : begin + len(lengths)] == self._number]
+            begin += len(lengths)
+
+
+def lay_out(batches: Iterable[NDArray[np.int64]], split: str, tokens_per_shard: int | None) -> list[ShardPlan]:
     """Cut the documents of a split into shards of balanced token counts, so that there is no runt.
 
-    >>> [(s.first, s.last) for s in lay_out(np.full(10, 100), "train", 300)]
+    ``batches`` are the tokens of the documents in order, some at a time; they are gone through twice.
+
+    >>> [(s.first, s.last) for s in lay_out([np.full(4, 100), np.full(6, 100)], "train", 300)]
     [(0, 3), (3, 6), (6, 10)]
     """
-    documents, tokens = len(lengths), int(lengths.sum())
+    documents, tokens = (
+        sum(amounts) for amounts in zip((0, 0), *((len(b), int(b.sum())) for b in batches), strict=True)
+    )
     if documents == 0:
         return []
     wanted = max(1, round(tokens / (tokens_per_shard or TOKENS_PER_SHARD)))
     if tokens_per_shard is None:
         wanted = max(wanted, min(SHARDS_WANTED, documents // DOCUMENTS_PER_SHARD))
-    ends = np.cumsum(lengths)
-    targets = [tokens * k // wanted for k in range(1, wanted)]
-    cuts = [0, *np.searchsorted(ends, targets, side="right").tolist(), documents]
-    bounds = sorted(set(cuts))  # documents longer than a shard leave none between two cuts
+    targets = np.array([tokens * k // wanted for k in range(1, wanted)], np.int64)
+    cuts, before = np.zeros(len(targets), np.int64), 0
+    for lengths in batches:
+        ends = before + np.cumsum(lengths)
+        cuts += np.searchsorted(ends, targets, side="right")
+        before = int(ends[-1]) if len(ends) else before
+    bounds = sorted({0, *cuts.tolist(), documents})  # documents longer than a shard leave none between two cuts
     return [ShardPlan(split, k, a, b) for k, (a, b) in enumerate(itertools.pairwise(bounds))]
 
 
@@ -85,19 +108,18 @@ def write_unit(work: Path, output: Path, shard: ShardPlan) -> ShardInfo:
 def _members(work: Path, shard: ShardPlan) -> Iterator[tuple[int, NDArray[np.bool_], NDArray[np.int64]]]:
     """Yield, for each part with documents of this shard, which of its survivors they are, and their ordinals."""
     split = np.load(work / "settled" / "split.npy", mmap_mode="r")
-    seen = survivors_before = ordinals_before = 0
-    for part in range(len(all_parts(work))):
-        count = len(token_lengths(work, part))
-        places = np.asarray(split[survivors_before : survivors_before + count])
-        mine = places == SPLITS.index(shard.split)
-        numbers = seen + np.cumsum(mine) - 1
+    counts = np.load(work / "settled" / "parts.npy")
+    ends = np.cumsum(counts, axis=0)
+    starts, number = ends - counts, SPLITS.index(shard.split)
+    holding = (starts[:, number] < shard.last) & (ends[:, number] > shard.first) & (counts[:, number] > 0)
+    for part in np.flatnonzero(holding).tolist():
+        begin = int(starts[part].sum())
+        places = np.asarray(split[begin : begin + int(counts[part].sum())])
+        mine = places == number
+        numbers = starts[part, number] + np.cumsum(mine) - 1
+        ordinals = starts[part, :OVER].sum() + np.cumsum(places != OVER) - 1
         chosen = mine & (numbers >= shard.first) & (numbers < shard.last)
-        ordinals = ordinals_before + np.cumsum(places != OVER) - 1
-        if chosen.any():
-            yield part, chosen, ordinals[chosen]
-        seen += int(mine.sum())
-        survivors_before += count
-        ordinals_before += int((places != OVER).sum())
+        yield part, chosen, ordinals[chosen]
 
 
 class _Table:
