@@ -57,7 +57,8 @@ class FastText:
         names, counts = _dictionary(file, entries)
         known = {name: place for place, name in enumerate(names[:words])}
         kept = _take(file, "i4", 2 * pruned).reshape(-1, 2)
-        if b"</s>" not in known or len(known) < words or kept.min() < 0 or (kept >= (bucket, pruned)).any():
+        fit = kept.min() >= 0 and (kept < (bucket, pruned)).all() and len(np.unique(kept[:, 0])) == pruned
+        if b"</s>" not in known or len(known) < words or not fit:
             raise ValueError("its dictionary is damaged or has no end of line")
         rows = _quantized(file, dim)
         if _take(file, "?", 1)[0] or _take(file, "i8", 2).tolist() != [labels, dim] or len(rows) < words + pruned:

@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -29,6 +29,7 @@ from pipeline.text.normalize import normalize
 BARS = 24
 BAR_WIDTH = 48
 EXCERPT = 76
+BATCH = 512  # documents measured together
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +106,27 @@ def _measure(rules: RuleSet, options: argparse.Namespace) -> Iterator[Sample]:
     identifier = LanguageIdentifier(options.lid_model)
     wanted = parse_languages(options.language)
     files = find_inputs(options.inputs)
+    documents = chain.from_iterable(_spread(files, options))
+    while batch := list(islice(documents, BATCH)):
+        texts = [rules.cut(each.text if options.no_normalize else normalize(each.text))[0] for each in batch]
+        found = identifier.identify_all(texts)
+        rows = [
+            k
+            for k, each in enumerate(found)
+            if not wanted or each.score >= (wanted_threshold(wanted, each) or math.inf)
+        ]
+        known = [{"language": found[k].code, "language_score": found[k].score} for k in rows]
+        values = rules.named(rules.measure_all([texts[k] for k in rows], known))
+        yield from (Sample(batch[k], found[k].code, texts[k], held) for k, held in zip(rows, values, strict=True))
+
+
+def _spread(files: Sequence[InputFile], options: argparse.Namespace) -> Iterator[list[Document]]:
+    """Yield the documents of each file, equally many while they last."""
     taken = 0
     for number, file in enumerate(files):
         share = math.ceil((options.limit - taken) / (len(files) - number))
-        for document in islice(_documents(file, options), share):
-            taken += 1
-            text, _ = rules.cut(document.text if options.no_normalize else normalize(document.text))
-            language = identifier.identify(text)
-            if wanted and language.score < (wanted_threshold(wanted, language) or math.inf):
-                continue
-            values = rules.measure(text, {"language": language.code, "language_score": language.score})
-            yield Sample(document, language.code, text, values)
+        yield (found := list(islice(_documents(file, options), share)))
+        taken += len(found)
 
 
 def _documents(file: InputFile, options: argparse.Namespace) -> Iterator[Document]:

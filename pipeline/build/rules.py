@@ -107,8 +107,7 @@ class RuleSet:
         `context` is what is known beside the text: "language" and "language_score" of the identifier, "tokens",
         and whatever else the measures of a rule file ask for. Cut first: what is given here is what is measured.
         """
-        values, holds = self.measure_all([text], [{} if context is None else context])
-        return {name: values[0, k].item() for k, name in enumerate(self.measures) if holds[0, k]}
+        return self.named(self.measure_all([text], [{} if context is None else context]))[0]
 
     def measure_all(self, texts: Sequence[str], contexts: Sequence[Mapping[str, Any]] | None = None) -> Measured:
         """Return the values of every rule's measure for many documents, as `measure` does for one."""
@@ -137,6 +136,12 @@ class RuleSet:
                 for place, function in plan.functions.items():
                     values[row, place] = function(page)
         return Measured(values, holds)
+
+    def named(self, measured: Measured) -> list[dict[str, float]]:
+        """Return the values of each document by the names of the rules that hold for it."""
+        names = self.measures
+        rows = zip(measured.values.tolist(), measured.holds.tolist(), strict=True)
+        return [{name: value for name, value, held in zip(names, *row, strict=True) if held} for row in rows]
 
     def _plan(self, language: str) -> _Plan:
         plan = self._plans.get(language)
