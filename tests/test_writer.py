@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pipeline.errors import ConfigError
 from pipeline.shards.format import END, member_header, npy_header
 from pipeline.shards.reader import Shard
-from pipeline.shards.writer import write_shard
+from pipeline.shards.writer import TokenBlocks, write_shard
 from tests.shard_samples import make_documents, write_documents
 
 
@@ -98,6 +98,10 @@ def test_whatever_the_grouping_every_document_comes_back(
     keys = [f"{j:04d}" for j in range(len(lengths))]
     table = {"id": keys}
     info = write_shard(path, tokens=tokens, lengths=lengths, keys=keys, table=table, tokens_per_sample=group)
+    blocks = TokenBlocks(dtype, np.array_split(tokens, 1 + group % 7))
+    other = path.with_name("b.tar")
+    write_shard(other, tokens=blocks, lengths=lengths, keys=keys, table=table, tokens_per_sample=group)
+    assert other.read_bytes() == path.read_bytes()
     shard = Shard(path, info, verify=True)
     ends = np.cumsum([0, *lengths])
     for j in range(len(lengths)):
@@ -113,6 +117,10 @@ def test_whatever_the_grouping_every_document_comes_back(
     [
         ({"tokens": np.zeros(3, np.int64)}, "int64|<i8"),
         ({"lengths": [1, 1]}, "sum to 2 tokens, but 3"),
+        ({"tokens": TokenBlocks("<u2", [np.zeros(2, "<u2")])}, "sum to 3 tokens, but the blocks held fewer"),
+        ({"tokens": TokenBlocks("<u2", [np.zeros(2, "<u2")] * 2)}, "sum to 3 tokens, but the blocks held more"),
+        ({"tokens": TokenBlocks("<u2", [np.zeros(3, "<u4")])}, "block of tokens is <u4, but <u2 was announced"),
+        ({"tokens": TokenBlocks("<i8", [])}, "got <i8, 1-D"),
         ({"keys": ["a"]}, "'keys' has 1 values for 2"),
         ({"keys": ["b", "a"]}, "'a' follows 'b'"),
         ({"keys": ["a", "a"]}, "'a' follows 'a'"),

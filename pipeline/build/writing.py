@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..atomic import write_json
 from ..shards.manifest import ShardInfo
-from ..shards.writer import write_shard
+from ..shards.writer import TokenBlocks, write_shard
 from .parts import Origins, all_parts, column_values, part_slice, read_json
 from .plan import load_plan
 from .settling import OVER, SPLITS
@@ -22,6 +22,7 @@ from .tokenizing import load_build_tokenizer, survivors, token_lengths, tokens_p
 TOKENS_PER_SHARD = 64_000_000  # 128 MB of uint16: large enough for object stores, small enough to shuffle by
 SHARDS_WANTED = 16  # a smaller dataset is still cut into so many, to shuffle well, while they hold this many documents:
 DOCUMENTS_PER_SHARD = 1_000
+_BLOCK_TOKENS = 1 << 20  # read at once, but for longer documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +82,20 @@ def lay_out(batches: Iterable[NDArray[np.int64]], split: str, tokens_per_shard: 
 
 
 def write_unit(work: Path, output: Path, shard: ShardPlan) -> ShardInfo:
-    """Write one shard and, in the work directory, its entry for the manifest."""
+    """Write one shard and, in the work directory, its entry for the manifest; its tokens are read as they are written."""
     recipe = load_plan(work).recipe
     dtype = load_build_tokenizer(work).dtype
-    tokens, keys, table = [np.zeros(0, dtype)], [], _Table(work)
+    keys, table = [], _Table(work)
+    members: list[tuple[int, NDArray[np.bool_]]] = []
     lengths: list[NDArray[np.int64]] = []
     for part, chosen, ordinals in _members(work, shard):
-        sizes = token_lengths(work, part)
-        held = np.fromfile(tokens_path(work, part) / "tokens.bin", dtype=dtype)
-        tokens.append(held[np.repeat(chosen, sizes)])
-        lengths.append(sizes[chosen])
+        members.append((part, chosen))
+        lengths.append(token_lengths(work, part)[chosen])
         keys += [f"{ordinal:012d}" for ordinal in ordinals.tolist()]
         table.extend(part, chosen)
     info = write_shard(
         output / shard.name,
-        tokens=np.concatenate(tokens),
+        tokens=TokenBlocks(dtype, _tokens(work, dtype, members)),
         lengths=np.concatenate(lengths),
         keys=keys,
         table=table.columns,
@@ -103,6 +103,24 @@ def write_unit(work: Path, output: Path, shard: ShardPlan) -> ShardInfo:
     )
     write_json(_note(work, shard), info.to_json())
     return info
+
+
+def _tokens(
+    work: Path, dtype: np.dtype[Any], members: Iterable[tuple[int, NDArray[np.bool_]]]
+) -> Iterator[NDArray[np.unsignedinteger[Any]]]:
+    """Yield the tokens of the documents chosen of each part, some documents at a time."""
+    for part, chosen in members:
+        sizes = token_lengths(work, part)
+        path, ends = tokens_path(work, part) / "tokens.bin", np.cumsum(sizes)
+        first = 0
+        while first < len(sizes):
+            begin = int(ends[first] - sizes[first])
+            last = max(first + 1, int(np.searchsorted(ends, begin + _BLOCK_TOKENS, side="right")))
+            if chosen[first:last].any():
+                count = int(ends[last - 1]) - begin
+                held = np.fromfile(path, dtype, count, offset=begin * dtype.itemsize)
+                yield held[np.repeat(chosen[first:last], sizes[first:last])]
+            first = last
 
 
 def _members(work: Path, shard: ShardPlan) -> Iterator[tuple[int, NDArray[np.bool_], NDArray[np.int64]]]:

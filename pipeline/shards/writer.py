@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from ..atomic import atomic_file
 from ..errors import ConfigError
@@ -69,10 +70,39 @@ class _TarStream:
         self._parts, self._pending = [], 0
 
 
+class TokenBlocks:
+    """Token ids that come block by block, so that a shard can be written without holding all of them.
+
+    ``dtype`` is that of every block, uint16 or uint32; blocks may end anywhere.
+    """
+
+    def __init__(self, dtype: DTypeLike, blocks: Iterable[NDArray[np.unsignedinteger[Any]]]) -> None:
+        self.dtype = np.dtype(dtype)
+        self._blocks = iter(blocks)
+        self._held = memoryview(b"")
+
+    def take(self, tokens: int) -> bytes:
+        """Return the bytes of the next tokens, fewer only where there are no more."""
+        wanted = tokens * self.dtype.itemsize
+        parts = []
+        while wanted:
+            if not self._held:
+                block = next(self._blocks, None)
+                if block is None:
+                    break
+                if block.dtype != self.dtype:
+                    raise ConfigError(f"a block of tokens is {block.dtype.str}, but {self.dtype.str} was announced")
+                self._held = np.ascontiguousarray(block).view(np.uint8).data
+            parts.append(self._held[:wanted])
+            self._held = self._held[wanted:]
+            wanted -= len(parts[-1])
+        return b"".join(parts)
+
+
 def write_shard(
     path: str | Path,
     *,
-    tokens: NDArray[np.unsignedinteger[Any]],
+    tokens: NDArray[np.unsignedinteger[Any]] | TokenBlocks,
     lengths: Sequence[int] | NDArray[np.integer[Any]],
     keys: Sequence[str],
     table: Mapping[str, Sequence[Any]] | None = None,
@@ -80,14 +110,14 @@ def write_shard(
 ) -> ShardInfo:
     """Write documents as one shard, whole or not at all, and return its entry for the manifest.
 
-    ``tokens`` is the 1-D array, uint16 or uint32, of all documents joined; ``lengths`` says how many
+    ``tokens`` is the 1-D array, uint16 or uint32, of all documents joined, or its blocks; ``lengths`` says how many
     belong to each, ``keys`` names each, and ``table`` holds columns of provenance with one JSON value per
     document (to which columns ``key`` and ``crc32``, of each document's token bytes, are added, so that damage can be
     pinned to a document). With ``tokens_per_sample`` above 0, neighbours are grouped into one member, named by the first,
     until it holds that many tokens. Equal arguments give equal bytes.
 
     Raises ``ConfigError`` for columns of unequal length, keys that are empty, too long, dotted, or not ascending,
-    and tokens of another dtype.
+    tokens of another dtype, and more or fewer of them than the lengths sum to.
 
     >>> import tempfile, numpy as np
     >>> folder = tempfile.TemporaryDirectory()
@@ -105,20 +135,26 @@ def write_shard(
     columns |= {name: list(column) for name, column in (table or {}).items()}
     columns[KEY_COLUMN] = list(keys)
     _check(tokens, sizes, keys, columns)
-    tokens = np.ascontiguousarray(tokens)
-    payload = tokens.data.cast("B") if len(tokens) else memoryview(b"")
-    ends = np.concatenate([[0], np.cumsum(sizes)]) * tokens.itemsize
+    blocks = tokens if isinstance(tokens, TokenBlocks) else TokenBlocks(tokens.dtype, [tokens])
+    ends = np.concatenate([[0], np.cumsum(sizes)]) * blocks.dtype.itemsize
     starts = np.zeros(len(sizes), dtype="<u8")
-    groups = _groups(sizes, tokens_per_sample)
+    checksums: list[int] = []
 
     with atomic_file(path) as file:
         tar = _TarStream(file)
-        for first, last in groups:
+        for first, last in _groups(sizes, tokens_per_sample):
             begin, end = int(ends[first]), int(ends[last])
-            header = npy_header(tokens.dtype, (end - begin) // tokens.itemsize)
-            offset = tar.member(keys[first] + ".npy", header, bytes(payload[begin:end])) + NPY_HEADER
+            count = (end - begin) // blocks.dtype.itemsize
+            payload = blocks.take(count)
+            if len(payload) < end - begin:
+                raise ConfigError(f"lengths sum to {int(sizes.sum())} tokens, but the blocks held fewer")
+            offset = tar.member(keys[first] + ".npy", npy_header(blocks.dtype, count), payload) + NPY_HEADER
             starts[first:last] = offset - begin + ends[first:last]
-        columns["crc32"] = [zlib.crc32(payload[ends[j] : ends[j + 1]]) for j in range(len(sizes))]
+            places = (ends[first : last + 1] - begin).tolist()
+            checksums += [zlib.crc32(memoryview(payload)[a:b]) for a, b in itertools.pairwise(places)]
+        if blocks.take(1):
+            raise ConfigError(f"lengths sum to {int(sizes.sum())} tokens, but the blocks held more")
+        columns["crc32"] = checksums
         index = [
             (STARTS_NAME, npy_header("<u8", len(sizes)) + starts.tobytes()),
             (LENGTHS_NAME, npy_header("<u4", len(sizes)) + sizes.astype("<u4").tobytes()),
@@ -128,9 +164,9 @@ def write_shard(
         index_crc32 = zlib.crc32(index[1][1], zlib.crc32(index[0][1]))
         total = tar.size + TAIL
         footer = {
-            "dtype": tokens.dtype.str,
+            "dtype": blocks.dtype.str,
             "documents": len(sizes),
-            "tokens": len(tokens),
+            "tokens": int(sizes.sum()),
             "bytes": total,
             "starts": spans[0],
             "lengths": spans[1],
@@ -143,7 +179,7 @@ def write_shard(
     return ShardInfo(
         name=path.name,
         documents=len(sizes),
-        tokens=len(tokens),
+        tokens=int(sizes.sum()),
         bytes=total,
         sha256=tar.sha256.hexdigest(),
         index_crc32=index_crc32,
@@ -164,15 +200,19 @@ def _groups(sizes: NDArray[np.int64], tokens_per_sample: int) -> list[tuple[int,
 
 
 def _check(
-    tokens: NDArray[Any], sizes: NDArray[np.int64], keys: Sequence[str], columns: Mapping[str, Sequence[Any]]
+    tokens: NDArray[Any] | TokenBlocks,
+    sizes: NDArray[np.int64],
+    keys: Sequence[str],
+    columns: Mapping[str, Sequence[Any]],
 ) -> None:
-    if tokens.dtype.str not in TOKEN_DTYPES or tokens.ndim != 1:
+    dimensions = 1 if isinstance(tokens, TokenBlocks) else tokens.ndim
+    if tokens.dtype.str not in TOKEN_DTYPES or dimensions != 1:
         raise ConfigError(
-            f"tokens must be a 1-D array of {' or '.join(TOKEN_DTYPES)}, got {tokens.dtype.str}, {tokens.ndim}-D"
+            f"tokens must be a 1-D array of {' or '.join(TOKEN_DTYPES)}, got {tokens.dtype.str}, {dimensions}-D"
         )
     if len(sizes) and (int(sizes.min()) < 0 or int(sizes.max()) >= 1 << 32):
         raise ConfigError(f"lengths must be 0 to 2**32 - 1, got {int(sizes.min())} to {int(sizes.max())}")
-    if int(sizes.sum()) != len(tokens):
+    if not isinstance(tokens, TokenBlocks) and int(sizes.sum()) != len(tokens):
         raise ConfigError(f"lengths sum to {int(sizes.sum())} tokens, but {len(tokens)} were given")
     for name, column in [("keys", keys), *columns.items()]:
         if len(column) != len(sizes):
