@@ -16,8 +16,8 @@ from .sequences import DocumentSequences, PackedSequences
 IGNORE = -100  # what torch's cross_entropy ignores by default
 Batch = dict[str, Any]
 _WIDENED = (np.dtype("<u2"), np.dtype("<u4"))
-_NONE = Ends(np.zeros(0, np.int64), np.zeros((0, 2), np.int64))
 _NOWHERE = np.zeros(0, np.int64)
+_NONE = Ends(_NOWHERE, np.zeros((0, 2), np.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,8 @@ class PackCollator:
         for row, available in short:
             ids[row, available:] = self.eos_id
         if bounds is not None:
-            bounds.add(slice(len(numbers), size), _NONE, [0] * (size - len(numbers)))
+            if len(numbers) < size:
+                bounds.add(slice(len(numbers), size), _NONE, [0] * (size - len(numbers)))
             ignored = bounds.finish(batch)
         else:
             behind = [np.arange(max(0, min(have - lag, length)), length) + row * length for row, have in short]
@@ -90,7 +91,7 @@ class _Bounds:
 
     def add(self, at: slice, ends: Ends, available: list[int] | None) -> None:
         """Add the rows ``at`` of the batch."""
-        have = np.full(at.stop - at.start, self._width) if available is None else np.array(available, np.int64)
+        have = _NOWHERE if available is None else np.array(available, np.int64)
         bound(
             *ends, have, self._width, self._lag, self._shift, at.start,
             self._positions[at], self._begins, self._ignored, self._counts,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -143,7 +143,7 @@ class Drawn:
         """Append what another draw gave."""
         for rows in other.parts:
             at = slice(rows.at.start + self.count, rows.at.stop + self.count)
-            self.parts.append(replace(rows, at=at))
+            self.parts.append(rows._replace(at=at))
         self.whole += other.whole
         self.count += other.count
 

@@ -262,7 +262,8 @@ def bound(
 ) -> None:
     """Derive everything about boundaries from where documents end in the rows that follow ``first`` rows of a batch.
 
-    Row ``r`` has ``width`` tokens, its labels' included, of which ``available[r]`` exist; labels lie ``lag`` ahead.
+    Row ``r`` has ``width`` tokens, its labels' included, of which ``available[r]`` exist, or all where that is empty; labels
+    lie ``lag`` ahead.
     ``positions`` become the tokens since the last begin in the row. ``begins`` are the flat places where documents begin,
     as each row does, ``ignored`` those of labels behind what exists, and of the ``shift`` labels before each begin, or for
     a shift of 0 of the label at it: ``counts`` says how many there are of both, and the longest document.
@@ -271,12 +272,13 @@ def bound(
     rows, length = positions.shape
     for r in range(rows):
         flat, row = (first + r) * length, positions[r]
-        labelled = min(max(available[r] - lag, 0), length)
+        have = available[r] if len(available) else width
+        labelled = min(max(have - lag, 0), length)
         begin = free = int64(0)
         begins[begun] = flat
         begun += 1
         for end in ends[spans[r, 0] : spans[r, 1]]:
-            if end >= width or end > available[r]:
+            if end >= width or end > have:
                 break
             for place in range(max(free, end - shift), min(end + (shift == 0), labelled)):
                 ignored[masked] = flat + place

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,8 +27,7 @@ class Ends(NamedTuple):
         return cls(np.concatenate([np.zeros(0, np.int64), *rows]), np.stack([stops[:-1], stops[1:]], axis=1))
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """Neighbouring rows of a batch, valid until the next call.
 
     ``at``: their place in the batch; ``tokens``: ``[rows, width]``, as they are stored; ``ends``: None unless boundaries

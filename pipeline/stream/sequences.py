@@ -93,10 +93,10 @@ class PackedSequences:
         """Yield the tokens of global sequences ``numbers``, a range with a positive step."""
         done = 0
         while done < len(numbers):
-            places = self._places
-            at = places.numbers.index(numbers[done]) if numbers[done] in places.numbers else -1
-            if at < 0 or places.numbers.step != numbers.step:
-                places, at = self._locate(numbers[done:]), 0
+            places, i = self._places, numbers[done]
+            if i not in places.numbers or places.numbers.step != numbers.step:
+                places = self._locate(numbers[done:])
+            at = places.numbers.index(i)
             count = min(len(numbers) - done, len(places.numbers) - at)
             tokens, lanes = places.tokens[at : at + count], places.lanes[at : at + count]
             buffer = self._buffer
