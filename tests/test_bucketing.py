@@ -80,6 +80,20 @@ def test_every_document_comes_once_per_epoch_in_an_order_that_is_a_prefix_of_the
     assert next(iter(stream))["input_ids"].tolist() == endless[2 * DOCUMENTS]
 
 
+def test_which_bucket_is_the_longest_differs_by_group_epoch_and_seed(dataset: Path) -> None:
+    def turns(seed: int, first: int) -> tuple[int, ...]:
+        """The buckets of the group that begins an epoch, or of the next one, by the length of their documents."""
+        stream = bucketed(dataset, 2, None, seed)
+        lengths = [len(sample["input_ids"]) for sample in islice(stream, first, first + GROUP * 2)]
+        return tuple(np.argsort([sum(lengths[place : place + 2]) for place in range(0, len(lengths), 2)]).tolist())
+
+    # 1,536 documents further begins the second group of the second epoch.
+    seen = {turns(2, 0), turns(2, GROUP * 2), turns(2, 1536), turns(3, 0)}
+    assert len(seen) == 4
+    ranks = [np.argsort(each) for each in seen]
+    assert all(abs(np.corrcoef(a, b)[0, 1]) < 0.5 for n, a in enumerate(ranks) for b in ranks[:n])
+
+
 def test_only_documents_of_one_group_change_places(dataset: Path) -> None:
     group = GROUP * 2
     plain, close = ([s["input_ids"].tolist() for s in bucketed(dataset, bucket)] for bucket in (None, 2))

@@ -80,6 +80,21 @@ def test_a_stage_that_drops_from_a_bounded_stream_is_refused_on_several_ranks_wi
             list(DataLoader(stream.shard(rank, 2), batch_size=None, num_workers=workers))
 
 
+def test_dropping_the_very_last_item_alone_is_noticed(dataset: Path) -> None:
+    stream = packed(dataset).batch(2).shard(1, 2)
+    count = len(list(stream))
+
+    def all_but_the_last(items: Iterator[Any]) -> Iterator[Any]:
+        for number, item in enumerate(items, 1):
+            if number < count:
+                yield item
+
+    iterator = iter(stream.apply(all_but_the_last))
+    assert len(list(islice(iterator, count - 1))) == count - 1
+    with pytest.raises(ConfigError, match=CURE):
+        next(iterator)
+
+
 def test_dropping_after_a_take_of_an_endless_stream_is_refused_too(dataset: Path) -> None:
     stream = packed(dataset, None).apply(odd).take(20).apply(Pairs()).shard(0, 2)
     with pytest.raises(ConfigError, match=r"stage 2\.Pairs drops"):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import pipeline
-from pipeline.errors import ConfigError, CorruptShardError, StateError
+from pipeline.errors import ConfigError, CorruptShardError, ManifestError, StateError
 from pipeline.shards.manifest import Manifest, Split
 from pipeline.shards.writer import write_shard
 from pipeline.stream import splitting
@@ -181,9 +181,19 @@ def test_counts_that_took_long_are_kept_and_others_leave_no_trace(
     with monkeypatch.context() as patch:
         patch.setattr(splitting, "_count", lambda whole, share: pytest.fail("counted again"))
         assert halves() == expected
+    other = write_split_over(tmp_path / "other", [300, 99, 100, 101])  # counts of as many shards in the same cache
+    data = pipeline.ShardDataset(other, epochs=1, cache_dir=str(tmp_path / "cache"))
+    assert [numbers(half) for half in data.split(val=0.1)] == expected
     for damage in ("", "{}", '{"documents": [1], "tokens": [1]}', '{"documents": [9, 9, 9, 9], "tokens": "four"}'):
         kept.write_text(damage)
         assert halves() == expected
+
+
+def test_a_shard_that_is_not_the_manifests_is_refused_by_the_split(tmp_path: Path) -> None:
+    directory = write_split_over(tmp_path / "data", [20, 30])
+    (directory / "train-000000.tar").write_bytes((directory / "train-000001.tar").read_bytes())
+    with pytest.raises(ManifestError, match=r"train-000000\.tar: its footer says documents 30, the manifest 20"):
+        pipeline.ShardDataset(directory).split(val=0.1)
 
 
 def test_a_shard_replaced_after_the_split_is_told(tmp_path: Path) -> None:
