@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,30 @@ def test_another_recipe_takes_over_only_where_nothing_was_done(
     else:
         manifest = run(source, tmp_path / "out", text_key="content", seed=1)
         assert manifest.fingerprint == run(source, tmp_path / "anew", text_key="content", seed=1).fingerprint
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "shard.tar"),
+        OSError("1085914 requested and 188033 written"),
+        OSError("Error writing bytes to file. Detail: [errno 28] No space left on device"),
+    ],
+    ids=["python", "numpy", "pyarrow"],
+)
+def test_a_full_disk_is_named_with_the_cure_and_the_same_command_goes_on(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    def fill(*given: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(builder, "settle", fill)
+        with pytest.raises(
+            BuildError, match=r"out: the disk is full, .* MB are free now.* the same command: it goes on"
+        ):
+            run(source, tmp_path / "out", text_key="content")
+    assert run(source, tmp_path / "out", text_key="content").counts["kept"] == 20
 
 
 def test_a_source_with_a_name_that_is_none_is_told_what_names_hold(source: Path) -> None:

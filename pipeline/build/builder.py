@@ -48,7 +48,7 @@ from .tokenizing import (
     tokens_path,
     train_on_survivors,
 )
-from .work import WORK_NAME, locked, result_directory
+from .work import WORK_NAME, locked, naming_a_full_disk, result_directory
 from .writing import ShardPlan, SplitLengths, lay_out, shard_written, write_unit
 
 
@@ -88,7 +88,7 @@ def build(
     output = local_directory(output)
     work = output / WORK_NAME
     progress = progress or Progress()
-    with locked(work):
+    with locked(work), naming_a_full_disk(output):
         if overwrite:
             clear(output)
         manifest = finished(output, plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -14,6 +15,7 @@ from ..atomic import sync_directory, temporary_path
 from ..errors import BuildError
 
 WORK_NAME = ".build"
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 _LOCK_PATIENCE = 5.0  # seconds; a killed build's last processes may still be ending
 
 
@@ -46,6 +48,22 @@ def locked(work: Path) -> Iterator[None]:
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
+
+
+@contextmanager
+def naming_a_full_disk(directory: Path) -> Iterator[None]:
+    """Raise ``BuildError`` with the cure where the block runs out of disk; numpy and pyarrow each say so in their way."""
+    try:
+        yield
+    except OSError as error:
+        words = str(error)
+        numpy_says = error.errno is None and " requested and " in words and words.endswith(" written")
+        if error.errno not in _FULL and os.strerror(errno.ENOSPC) not in words and not numpy_says:
+            raise
+        raise BuildError(
+            f"{directory}: the disk is full, or a quota is used up ({shutil.disk_usage(directory).free / 1e6:,.1f} MB are "
+            "free now); make room, then run the same command: it goes on"
+        ) from error
 
 
 @contextmanager
