@@ -84,7 +84,7 @@ def language_code(label: str) -> str:
     code = scripted[1] if scripted else name
     if scripted and code in _SINGLE:  # without a script, lid.176 means others by some of these: als is Alemannic
         return _SINGLE[code]
-    return {"nb": "no"}.get(code, _GENERAL.get(code, code))
+    return {"nb": "no", "nob": "no"}.get(code, _GENERAL.get(code, code))
 
 
 def parse_languages(spec: str | Iterable[str], default: float = DEFAULT_THRESHOLD) -> dict[str, float]:
@@ -123,12 +123,22 @@ class LanguageIdentifier:
 
     def __init__(self, model: str | Path | None = None) -> None:
         self.path = bundled_model() if model is None else Path(model)
-        check_model(self.path)
+        self._labels = check_model(self.path)
         self._predict: Any = None
         self._compiled: FastText | Literal[False] | None = None  # False: not a model for it
 
     def __reduce__(self) -> tuple[type[LanguageIdentifier], tuple[Path]]:
         return LanguageIdentifier, (self.path,)
+
+    def check_known(self, wanted: Iterable[str]) -> None:
+        """Raise ConfigError for a language asked for that the model never answers with."""
+        known = {name for label in self._labels for name in _names(label)}
+        for name in wanted:
+            if name not in known:
+                raise ConfigError(
+                    f"language {name!r}: none of the {len(self._labels)} that {self.path.name} tells apart; give a code "
+                    f"of ISO 639 as the model has it, such as {', '.join(sorted(known)[:: max(1, len(known) // 4)])}"
+                )
 
     def identify(self, text: str) -> Language:
         """Return the language of a text by the library; text without a letter is "und" with score 0."""

@@ -15,31 +15,33 @@ _MAGIC, _VERSION = 793712314, 12
 _REMEDY = "copy it anew, or leave --lid-model out for the bundled lid.176"
 
 
-def check_model(path: Path) -> None:
-    """Raise ConfigError unless the file is a whole fastText model: it must be as long as its own parts say."""
+def check_model(path: Path) -> list[str]:
+    """Return the labels of a fastText model; ConfigError unless the file is as long as its own parts say."""
+    labels: list[str] = []
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
             if _take(file, "ii") != (_MAGIC, _VERSION):
                 raise ConfigError(f"language model {path} is not a fastText model of format {_VERSION}: {_REMEDY}")
-            needed = _model_size(file)
+            needed = _model_size(file, labels)
     except OSError as error:
         raise ConfigError(f"language model {path} cannot be read ({error.strerror}): name a file that can") from error
     except (struct.error, OverflowError, EOFError):
         needed = -1
     if needed != size:
         raise ConfigError(f"language model {path} is truncated or damaged at {size:,} bytes: {_REMEDY}")
+    return labels
 
 
 def _take(file: BinaryIO, layout: str) -> tuple[Any, ...]:
     return struct.unpack("<" + layout, file.read(struct.calcsize("<" + layout)))
 
 
-def _model_size(file: BinaryIO) -> int:
+def _model_size(file: BinaryIO, labels: list[str]) -> int:
     """Return the length that a model file must have, read from just behind its magic number and version."""
     _take(file, "12id")  # training arguments
     entries, _, _, _, pruned = _take(file, "iiiqq")
-    _skip_dictionary(file, entries)
+    labels += _read_labels(file, entries)
     file.seek(8 * max(pruned, 0), 1)
     for _ in ("input", "output"):
         (quantized,) = _take(file, "?")
@@ -57,9 +59,10 @@ def _model_size(file: BinaryIO) -> int:
     return file.tell()
 
 
-def _skip_dictionary(file: BinaryIO, entries: int) -> None:
-    """Step over `entries` words, each ended by a zero byte, with a count and a type of 9 bytes in all."""
+def _read_labels(file: BinaryIO, entries: int) -> list[str]:
+    """Step over `entries` words and labels, each ended by a zero byte, a count of 8 bytes and a type of one."""
     start, block, at = file.tell(), b"", 0
+    labels = []
     for _ in range(entries):
         end = block.find(b"\0", at)
         while end < 0 or end + 10 > len(block):
@@ -68,8 +71,11 @@ def _skip_dictionary(file: BinaryIO, entries: int) -> None:
                 raise EOFError
             start, block, at = start + at, block[at:] + more, 0
             end = block.find(b"\0")
+        if block[end + 9]:
+            labels.append(block[at:end].decode("utf-8", "replace"))
         at = end + 10
     file.seek(start + at)
+    return labels
 
 
 def _skip_quantizer(file: BinaryIO) -> None:

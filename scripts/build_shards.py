@@ -34,6 +34,19 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {message}\nusage: {self.prog} INPUT... --output DIR; --help explains every flag\n")
 
 
+def _count(value: str) -> int:
+    """Return a whole number that may be written as 64_000_000 or 64e6."""
+    try:
+        return int(value)
+    except ValueError:
+        if not float(value).is_integer():
+            raise
+        return int(float(value))
+
+
+_count.__name__ = "whole number"  # what argparse calls it where it is none
+
+
 def make_parser() -> argparse.ArgumentParser:
     parser = Parser(description=__doc__.split("\n")[0], epilog=__doc__.split("\n\n")[-1], allow_abbrev=False)
     add = parser.add_argument
@@ -52,14 +65,14 @@ def make_parser() -> argparse.ArgumentParser:
         default=None,
         help="keep texts byte for byte, as for code",
     )
-    add("--limit", type=int, help="read only the first so many records")
+    add("--limit", type=_count, help="read only the first so many records")
     add(
         "--on-error",
         choices=ON_ERROR,
         help="bad records: stop; records: skip and count (default); skip: damaged files too, of which what can be read is "
         "kept, and what no checksum confirms is counted in the report",
     )
-    add("--max-errors", type=int, help="give up when more records than this are bad (default: 1000)")
+    add("--max-errors", type=_count, help="give up when more records than this are bad (default: 1000)")
 
     judging = parser.add_argument_group("filters")
     add = judging.add_argument
@@ -118,9 +131,11 @@ def make_parser() -> argparse.ArgumentParser:
     add("--bos", choices=("never", "always"), help="begin documents with the begin-of-text id (default: never)")
     add("--eos", help="end documents with the end-of-text id: always (default), never, or TOKEN to name another")
     add("--val-fraction", type=float, help="share of documents for validation (default: 0.005)")
-    add("--tokens-per-shard", type=int, help="tokens of a shard (default: 64 million, fewer for small datasets)")
+    add("--tokens-per-shard", type=_count, help="tokens of a shard (default: 64 million, fewer for small datasets)")
     add(
-        "--tokens-per-sample", type=int, help="group small documents into tar members of this many tokens (default: no)"
+        "--tokens-per-sample",
+        type=_count,
+        help="group small documents into tar members of this many tokens (default: no)",
     )
     add(
         "--max-tokens",

@@ -47,6 +47,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(json.dumps(resumed_digests(options.directory / "shards", json.loads(options.resume.read_text()))))
         return 0
 
+    others = sorted({path.name for path in options.directory.glob("*")} - {"raw", "shards", "state.json"})
+    if others or options.directory.is_file():
+        parser.error(
+            f"{options.directory} holds {', '.join(others[:5]) or 'a file'}: give a new directory, or a demo's own"
+        )
     console = Console(highlight=False)
     shutil.rmtree(options.directory, ignore_errors=True)
     console.rule("[bold]1  collect")

@@ -29,6 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 import pipeline  # noqa: E402
 from pipeline.atomic import atomic_file  # noqa: E402
+from pipeline.errors import ShardwrightError  # noqa: E402
 from pipeline.shards.manifest import Manifest  # noqa: E402
 
 
@@ -200,4 +201,7 @@ def load(path: Path, model: GPT, optimizer: torch.optim.Optimizer, stream: Any) 
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except ShardwrightError as error:
+        sys.exit(f"error: {error}")

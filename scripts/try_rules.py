@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from filters.language import LanguageIdentifier, parse_languages, wanted_threshold
 from pipeline.build.rules import Rule, RuleSet, load_rules
 from pipeline.errors import ConfigError, ShardwrightError
-from pipeline.text.documents import Document, InputFile, find_inputs, read_documents
+from pipeline.text.documents import BadRecord, Document, InputFile, find_inputs, read_documents
 from pipeline.text.normalize import normalize
 
 BARS = 24
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--set", action="append", default=[], metavar="RULE.min=N", help="another limit to judge the same values by"
     )
-    parser.add_argument("--language", default="", help="look only at documents in these languages, like en,de:0.5")
+    parser.add_argument("--language", default="", help="look only at documents in these languages, as in en,de=0.5")
     parser.add_argument("--lid-model", help="a fastText model (default: lid.176)")
     parser.add_argument("--text-key", default="text", help="field or column of the text (default: text)")
     parser.add_argument("--id-key", default="id", help="field or column of the id (default: id)")
@@ -68,13 +68,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         measured = rules
         if options.measure and options.measure not in rules.measures:
             measured = RuleSet([*rules.rules, Rule(options.measure, options.measure, "tried")], rules.cutters)
-        samples = list(_measure(measured, options))
+        bad: list[BadRecord] = []
+        samples = list(_measure(measured, options, bad))
     except ShardwrightError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
     if not samples:
         print("no document was read" + (f" in {options.language}" if options.language else ""), file=sys.stderr)
+        _print_bad(bad)
         return 1
+    _print_bad(bad)
     _print_table(tried, samples, options.examples)
     if options.set:
         before = sum(rules.judge(sample.values) is None for sample in samples)
@@ -102,11 +105,12 @@ def _with_limits(rules: RuleSet, settings: Sequence[str]) -> RuleSet:
     return rules
 
 
-def _measure(rules: RuleSet, options: argparse.Namespace) -> Iterator[Sample]:
+def _measure(rules: RuleSet, options: argparse.Namespace, bad: list[BadRecord]) -> Iterator[Sample]:
     identifier = LanguageIdentifier(options.lid_model)
     wanted = parse_languages(options.language)
+    identifier.check_known(wanted)
     files = find_inputs(options.inputs)
-    documents = chain.from_iterable(_spread(files, options))
+    documents = chain.from_iterable(_spread(files, options, bad))
     while batch := list(islice(documents, BATCH)):
         texts = [rules.cut(each.text if options.no_normalize else normalize(each.text))[0] for each in batch]
         found = identifier.identify_all(texts)
@@ -120,18 +124,29 @@ def _measure(rules: RuleSet, options: argparse.Namespace) -> Iterator[Sample]:
         yield from (Sample(batch[k], found[k].code, texts[k], held) for k, held in zip(rows, values, strict=True))
 
 
-def _spread(files: Sequence[InputFile], options: argparse.Namespace) -> Iterator[list[Document]]:
+def _spread(files: Sequence[InputFile], options: argparse.Namespace, bad: list[BadRecord]) -> Iterator[list[Document]]:
     """Yield the documents of each file, equally many while they last."""
     taken = 0
     for number, file in enumerate(files):
         share = math.ceil((options.limit - taken) / (len(files) - number))
-        yield (found := list(islice(_documents(file, options), share)))
+        yield (found := list(islice(_documents(file, options, bad), share)))
         taken += len(found)
 
 
-def _documents(file: InputFile, options: argparse.Namespace) -> Iterator[Document]:
-    records = read_documents(file, text_key=options.text_key, id_key=options.id_key)
-    return (record for record in records if isinstance(record, Document))
+def _documents(file: InputFile, options: argparse.Namespace, bad: list[BadRecord]) -> Iterator[Document]:
+    for record in read_documents(file, text_key=options.text_key, id_key=options.id_key):
+        if isinstance(record, Document):
+            yield record
+        else:
+            bad.append(record)
+
+
+def _print_bad(bad: list[BadRecord]) -> None:
+    """Say how many records gave no document, and why the first did not."""
+    if bad:
+        first = bad[0]
+        reason = f"{first.reason}{': ' * bool(first.detail)}{first.detail}"
+        print(f"{len(bad):,} bad records; the first, {first.file}, line {first.line}: {reason}", file=sys.stderr)
 
 
 def _print_table(rules: RuleSet, samples: list[Sample], examples: int) -> None:

@@ -114,6 +114,13 @@ def test_bad_languages_are_refused(spec: str) -> None:
         parse_languages(spec)
 
 
+def test_a_language_that_the_model_does_not_know_is_refused(identifier: LanguageIdentifier) -> None:
+    identifier.check_known(parse_languages("en,deu:0.5,als,nob"))
+    for name in ("xq", "srp_Latn"):
+        with pytest.raises(ConfigError, match=f"language '{name}': none of the 176 that lid.176.ftz tells apart"):
+            identifier.check_known(parse_languages(name))
+
+
 def test_a_script_asked_for_is_held_to() -> None:
     wanted = parse_languages("srp_Latn:0.4,de")
     assert wanted_threshold(wanted, Language("sr", 0.9, "srp_Latn")) == 0.4
@@ -150,7 +157,7 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
     path.write_text("<html>404 Not Found</html>")
     with pytest.raises(ConfigError, match="is not a fastText model"):
         LanguageIdentifier(path)
-    check_model(bundled_model())
+    assert len(check_model(bundled_model())) == 176
 
 
 def test_no_download_machinery_is_imported() -> None:

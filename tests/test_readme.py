@@ -74,3 +74,12 @@ def test_every_script_explains_itself(script: str) -> None:
     done = subprocess.run([sys.executable, f"scripts/{script}", "--help"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "usage:" in done.stdout
+
+
+def test_the_demo_refuses_a_directory_with_files_of_others(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    command = [sys.executable, str(ROOT / "scripts/demo.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "holds thesis.tex: give a new directory" in done.stderr
+    assert (tmp_path / "thesis.tex").exists()

@@ -182,3 +182,17 @@ def test_run_json_tells_rates_and_the_manifest_does_not(built: Path) -> None:
     assert "encoder" in run
     manifest = (built / "manifest.json").read_text()
     assert not any(word in manifest for word in ("seconds", "workers", "encoder", str(ROOT)))
+
+
+def test_counts_may_be_written_as_powers_of_ten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n' * 3)
+    common = [str(tmp_path / "in.jsonl"), "--tokenizer", "bytes", "--rules", "none", "--no-dedup", "--quiet"]
+    assert build_main([*common, "--output", str(tmp_path / "out"), "--tokens-per-shard", "1e6", "--limit", "2"]) == 0
+    settings = Manifest.read(tmp_path / "out").recipe["settings"]
+    assert (settings["tokens_per_shard"], settings["limit"]) == (1_000_000, 2)
+    for wrong in ("1.5", "many", "inf", "nan"):
+        with pytest.raises(SystemExit):
+            build_main([*common, "--output", str(tmp_path / "other"), "--limit", wrong])
+        said = capsys.readouterr().err
+        assert f"argument --limit: invalid whole number value: '{wrong}'" in said
+        assert said.count("\n") == 2

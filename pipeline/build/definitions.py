@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from filters.language import LanguageIdentifier
+from filters.language import LanguageIdentifier, parse_languages
 
 from ..errors import ConfigError
 from ..shards.manifest import Manifest
@@ -24,7 +24,9 @@ def definitions_of(recipe: Recipe) -> dict[str, Any]:
     """
     from ..text.documents import find_inputs
 
-    model = LanguageIdentifier(recipe.lid_model).path
+    identifier = LanguageIdentifier(recipe.lid_model)
+    identifier.check_known(parse_languages(recipe.language))
+    model = identifier.path
     evaluation = find_inputs(recipe.decontaminate) if recipe.decontaminate else []
     return {
         "rules": load_rules(recipe.rules).describe(),

@@ -239,7 +239,7 @@ def check_unchanged(old: Plan, new: Plan) -> None:
         shown = "\n  ".join(differences[:20])
         more = f"\n  ... and {len(differences) - 20} more" if len(differences) > 20 else ""
         raise PlanChangedError(
-            f"input or recipe differ from the build that was begun in this directory:\n  {shown}{more}\n"
+            f"input or recipe differ from those of the build in this directory:\n  {shown}{more}\n"
             "Give the same command to go on with it, --overwrite to begin anew, or another --output"
         )
 

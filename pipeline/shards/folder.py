@@ -31,7 +31,8 @@ class Folder:
 
     def path(self, name: str) -> str:
         """Return the path or url of a file."""
-        return join(self.base, name)
+        path = join(self.base, name)
+        return path if self.remote else os.path.normpath(path)
 
     def size(self, name: str) -> int | None:
         """Return the bytes of a file, None where it is not there."""
@@ -55,8 +56,10 @@ class Folder:
         return sorted(url.rsplit("/", 1)[1] for url in urls)
 
     def manifest(self) -> Manifest:
-        """Read ``manifest.json``; raises ``ManifestError`` as `Manifest.read` does."""
+        """Read ``manifest.json``; raises ``ManifestError`` as `Manifest.read` does, ``ConfigError`` for a file."""
         if not self.remote:
+            if os.path.isfile(self.base):
+                raise ConfigError(f"{self.base}: a file; give the directory of a dataset, which holds {MANIFEST_NAME}")
             return Manifest.read(self.base)
         text = self.read(MANIFEST_NAME)
         if text is None:
