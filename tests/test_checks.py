@@ -16,6 +16,14 @@ def source(**options: Any) -> pipeline.Stream:
     return pipeline.ShardDataset.from_tokens(TOKENS, lengths=[30] * 100, **options).shuffle(seed=2, lanes=5)
 
 
+def ragged() -> pipeline.Stream:
+    return pipeline.ShardDataset.from_tokens(TOKENS[:2485], lengths=range(1, 71)).shuffle(seed=2, lanes=6)
+
+
+def some(document: Any) -> bool:
+    return int(document[0]) % 3 > 0
+
+
 class Forgetful:
     """Groups items in twos and says that it remembers, but not what."""
 
@@ -39,6 +47,12 @@ class Forgetful:
         lambda: source(epochs=2).pack(500, boundaries=True).batch(3),
         lambda: source().pack(16, stride=5).batch(2).prefetch(2),
         lambda: source(epochs=1).documents(20).batch(4),
+        lambda: ragged().documents().batch(3),
+        lambda: ragged().documents(bucket=6),
+        lambda: ragged().filter(some).documents().batch(3),
+        lambda: ragged().filter(some).pack(12, shift="divisors").batch(3),
+        lambda: ragged().pack(12, shift="divisors", best_fit=True),
+        lambda: pipeline.ShardDataset.from_tokens(TOKENS).sample(12, boundaries=True).batch(2),
         lambda: source().pack(16).batch(2).to("cpu"),
         lambda: source().pack(16).map(dict).batch(2).take(5),
     ],

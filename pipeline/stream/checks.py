@@ -97,21 +97,34 @@ def _assert_elastic_lanes(
             found.append(item)
             if len(found) == 1:
                 states.append(json.loads(json.dumps(stream.state_dict())))
-        _equal(f"items {where}", found[: len(ours)], ours)
+        _equal(f"items {where}", _alike(found[: len(ours)]), _alike(ours))
     if len(states) == world_size:
         stream = make_stream()
         stream.load_state_dict(merge_states(states))
         rest = items[world_size:]
-        _equal(f"items after the merged states of {world_size} ranks", list(islice(stream, len(rest))), rest)
+        found = list(islice(stream, len(rest)))
+        _equal(f"items after the merged states of {world_size} ranks", _alike(found), _alike(rest))
+
+
+def _alike(items: list[Any]) -> list[Any]:
+    """Return what must be the same on any number of ranks: items, or their rows of ids where each step draws a shift."""
+    return _rows(items) if any(isinstance(item, dict) and "shift" in item for item in items) else items
 
 
 def _rows(items: list[Any]) -> list[Any]:
-    """Return the rows of ``input_ids`` of samples or batches, in order, flat where a shift was drawn for each step."""
-    rows = []
+    """Return the rows of ``input_ids`` of samples or batches, in order, without what depends on their neighbours.
+
+    They are flat where a shift was drawn for each step, and have no padding where a mask tells it.
+    """
+    rows: list[Any] = []
     for item in items:
         ids = np.asarray(item["input_ids"])
         ids = ids.reshape(*ids.shape[:-2], -1) if "shift" in item else ids
-        rows += list(ids) if ids.ndim > 1 else [ids]
+        if "attention_mask" in item:
+            masks = np.atleast_2d(np.asarray(item["attention_mask"])).astype(bool)
+            rows += [row[mask] for row, mask in zip(np.atleast_2d(ids), masks, strict=True)]
+        else:
+            rows += list(ids) if ids.ndim > 1 else [ids]
     return rows
 
 
