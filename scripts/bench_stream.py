@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -251,8 +252,15 @@ def start(directory: Path) -> None:
         resumed = [timed(partial(first_batch, source, place), times=3) for place in places]
         name = f"{shards * copies:,} shards, {documents * copies:,} documents"
         rows.append((name, *(f"{seconds * 1e3:,.0f}" for seconds in (both, opened, first, *resumed))))
+    imports = [timed(partial(imported, name), times=3) for name in ("torch.utils.data", "pipeline.stream.datasets")]
+    print(f"\nImports, apart: {imports[1]:.1f} s, {imports[0]:.1f} s of them torch")
     heads = ("ms", "from construction", "construction", "first batch", "resumed at 1/3", "at 9/10", "in epoch 1000")
     table("Time to the first batch, medians", heads, rows)
+
+
+def imported(name: str) -> None:
+    """Import a module in a process of its own."""
+    subprocess.run([sys.executable, "-c", f"import {name}"], check=True, cwd=ROOT)
 
 
 def first_batch(source: pipeline.Stream, place: int = 0) -> None:

@@ -167,8 +167,8 @@ class Plan:
         _refuse_empty(stream.tokens_per_epoch if what == "tokens" else stream.documents_per_epoch, what, self.data)
         return stream
 
-    def core(self, dense: bool) -> PackedSequences | SampledSequences | DocumentSequences | MixedSequences:
-        """Make the random-access core; ``dense`` says that its caller draws all sequences of its lanes in order."""
+    def core(self) -> PackedSequences | SampledSequences | DocumentSequences | MixedSequences:
+        """Make the random-access core."""
         layout = self.stated_layout()
         if isinstance(self.data, MixedData):
             return self.mixed_core(self.weights)
@@ -191,7 +191,6 @@ class Plan:
                 extra=layout.extra,
                 lanes=lanes,
                 epochs=self.epochs,
-                dense=dense and lanes % self.topology()[1] == 0,
                 boundaries=layout.boundaries,
             )
         if layout.bucket is not None:

@@ -38,7 +38,7 @@ class Progress:
             told["bytes_read"] = lanes.bytes_read if lanes is not None else 0
             told["epoch"] = min((cursor[0] for cursor in (self.mark.lanes or {}).values()), default=0)
         else:
-            core = self._core if self._core is not None else plan.core(dense=False)
+            core = self._core if self._core is not None else plan.core()
             assert not isinstance(core, Lanes)
             told |= {"bytes_read": core.bytes_read, "epoch": core.epoch(self.mark.i)}
             if (shares := getattr(core, "shares", None)) is not None:

@@ -53,8 +53,7 @@ class Core(Protocol):
 class PackedSequences:
     """Sequences of ``seq_len`` tokens, ``stride`` apart, with ``extra`` more tokens for the labels.
 
-    ``dense`` says that the caller will draw all sequences of its lanes in order, so that reading ahead pays;
-    ``boundaries`` that rows are to say where documents end.
+    ``boundaries`` says that rows are to say where documents end.
     """
 
     def __init__(
@@ -66,7 +65,6 @@ class PackedSequences:
         extra: int,
         lanes: int,
         epochs: int | None,
-        dense: bool,
         boundaries: bool,
     ) -> None:
         self.stream = stream

@@ -287,7 +287,7 @@ class Stream(IterableDataset):
                 )
             plan, mark = self._resolved(), self._place.get()
             i = mark.i + batches * (plan.batch_size or 1) * plan.world_size
-            end = plan.end(plan.core(dense=False).length)
+            end = plan.end(plan.core().length)
             return self._state(Mark(i if end is None else max(mark.i, min(i, end))))
         if self._progress is not None:
             return self._state(self._progress.mark)
@@ -330,7 +330,7 @@ class Stream(IterableDataset):
         if self._plan.by_cursors:
             self._place.set(Mark(0, lanes=beginning(epoch, self._plan.order_shape()[1])))
         else:
-            self._place.set(Mark(self._plan.core(dense=False).first(epoch)))
+            self._place.set(Mark(self._plan.core().first(epoch)))
         self._overtake("set_epoch")
 
     def set_weights(self, weights: dict[str, float]) -> None:
@@ -403,7 +403,7 @@ class Stream(IterableDataset):
             divided = can_divide(plan)
             core = lanes_core(plan, mark if divided else replace(mark, skip=0), workers if divided else 1)
         else:
-            core = plan.core(dense=workers == 1)
+            core = plan.core()
         progress = Progress(mark, core)
         iterator = StreamIterator(run(plan, core, mark, workers), progress, workers)
         self._progress = progress
