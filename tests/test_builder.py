@@ -293,6 +293,16 @@ def test_rejected_documents_are_kept_with_their_reasons_where_asked(inputs: list
     assert copies["doc-15"] == "near duplicate of doc-10 (a.jsonl, line 3)"
 
 
+def test_what_was_dropped_is_named_some_documents_at_a_time(
+    inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(inputs, tmp_path / "whole", keep_rejected=True)
+    monkeypatch.setattr("pipeline.build.rejected._NAMED", 7)
+    run(inputs, tmp_path / "shards", keep_rejected=True)
+    assert digests(tmp_path / "shards") == digests(tmp_path / "whole")
+    assert " duplicate of doc-" in (tmp_path / "shards" / "rejected.jsonl").read_text()
+
+
 def test_limit_reads_the_first_records_whatever_the_workers(inputs: list[str], tmp_path: Path) -> None:
     one = run(inputs, tmp_path / "one", limit=70)
     two = run(inputs, tmp_path / "two", limit=70, workers=2)
@@ -380,7 +390,7 @@ def test_a_unit_of_many_parts_gives_the_same_shards_and_goes_on_after_the_parts_
         return judge(self, texts, counts)
 
     monkeypatch.setattr(Filter, "judge", failing)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(BuildError, match="disk is full"):
         run(inputs, tmp_path / "out")
     assert len(list((tmp_path / "out/.build/filter/000000").glob("0*"))) > 3
     assert list(tmp_path.glob("out/*.tar")) == []

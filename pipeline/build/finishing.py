@@ -103,7 +103,7 @@ def _inputs(work: Path, plan: Plan) -> list[dict[str, Any]]:
 
 def keep_signatures(work: Path, output: Path, plan: Plan) -> None:
     """Carry over signatures for later builds."""
-    stays = np.load(work / "settled" / "outcome.npy") == 0
+    stays = np.load(work / "settled" / "outcome.npy", mmap_mode="r") == 0
     save_signatures(work, output, plan.recipe, stays)
 
 

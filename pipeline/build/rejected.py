@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,11 +21,11 @@ from .parts import (
     Origin,
     Origins,
     all_parts,
-    column_values,
     listed,
     part_folder,
     part_path,
     part_slice,
+    read_columns,
     read_json,
     unit_path,
 )
@@ -33,6 +35,7 @@ from .settling import OVER_QUOTA
 from .work import discard
 
 REJECTED_NAME = "rejected.jsonl"
+_NAMED = 1 << 21  # documents, of which the names of those that stand for them are in memory at once
 _SHOWN_AS = {0: "kept", EXACT: "exact duplicates", NEAR: "near duplicates", OVER_QUOTA: "max_tokens"}
 
 
@@ -49,10 +52,10 @@ def keep_rejected(work: Path, output: Path, plan: Plan) -> None:
                     write_line(out, placed(work, part, orjson.loads(line)))
         if plan.recipe.keep_rejected:
             later = _Later(work, plan)
-            dropped = np.flatnonzero(later.outcome)
-            later.name(dropped)
-            for document in _documents(work, dropped):
-                write_line(out, _line(document, later.reason(document.at)))
+            for dropped in later.dropped():
+                later.name(dropped)
+                for document in _documents(work, dropped):
+                    write_line(out, _line(document, later.reason(document.at)))
     if (output / REJECTED_NAME).stat().st_size == 0:
         (output / REJECTED_NAME).unlink()
 
@@ -134,10 +137,19 @@ def _documents(work: Path, places: np.ndarray, *, texts: bool = True) -> Iterato
         mine = places[np.searchsorted(places, whole.start) : np.searchsorted(places, whole.stop)].tolist()
         if mine:
             origins = Origins(work, part)
-            held: Sequence[str] = column_values(work, part, ["text"])["text"] if texts else ()
-            for at in mine:
-                row = at - whole.start
-                yield _Document(at, origins[row], held[row] if texts else "")
+            held = _texts(work, part, [at - whole.start for at in mine]) if texts else itertools.repeat("")
+            for at, text in zip(mine, held, strict=False):
+                yield _Document(at, origins[at - whole.start], text)
+
+
+def _texts(work: Path, part: int, rows: Sequence[int]) -> Iterator[str]:
+    """Yield the texts of some documents of a part, whose rows ascend, a record batch at a time."""
+    begin = 0
+    for batch in read_columns(work, part, "text"):
+        column = batch.column(0)
+        first, last = bisect_left(rows, begin), bisect_left(rows, begin + len(column))
+        yield from (column[row - begin].as_py() for row in rows[first:last])
+        begin += len(column)
 
 
 def _line(document: _Document, reason: str | None) -> dict[str, Any]:
@@ -154,6 +166,11 @@ class _Later:
         self._before = read_json(work / "dedup" / "counts.json")["before"]
         self._names: dict[int, str] = {}
         self.outcome = np.load(work / "settled" / "outcome.npy", mmap_mode="r")
+
+    def dropped(self) -> Iterator[np.ndarray]:
+        """Yield the places of the documents that were dropped, some at a time."""
+        for begin in range(0, len(self.outcome), _NAMED):
+            yield begin + np.flatnonzero(self.outcome[begin : begin + _NAMED])
 
     def name(self, places: np.ndarray) -> None:
         """Learn what the documents are called that stand for those at the places."""

@@ -66,20 +66,20 @@ def prepare_tokenizer(work: Path) -> None:
 
 def train_on_survivors(work: Path, vocab_size: int) -> Tokenizer:
     """Train a tokenizer on survivors chosen by the hash of their content, so that neither order nor workers matter."""
-    hashes = np.load(work / "dedup" / "hashes.npy", mmap_mode="r")
-    kept = np.load(work / "dedup" / "kind.npy", mmap_mode="r") == 0
     parts = range(len(all_parts(work)))
     passed = (Flow(read_json(part_path(work, part) / "counts.json")["flow"]).by("outcome") for part in parts)
     share = min(1.0, TRAINING_CHARACTERS / max(1, sum(outcomes.get(PASSED, [0, 0])[1] for outcomes in passed)))
-    chosen = kept & (np.ascontiguousarray(hashes[:, 8:12]).view("<u4")[:, 0] <= np.uint32(share * 0xFFFFFFFF))
 
     def texts() -> Iterator[str]:
         for part in parts:
-            place = part_slice(work, part).start
+            hashes = np.load(work / "dedup" / "hashes.npy", mmap_mode="r")[part_slice(work, part)]
+            drawn = np.ascontiguousarray(hashes[:, 8:12]).view("<u4")[:, 0] <= np.uint32(share * 0xFFFFFFFF)
+            rows = np.flatnonzero(survivors(work, part) & drawn)
+            place = 0
             for batch in read_columns(work, part, "text"):
                 column = batch.column(0)
-                for row in np.flatnonzero(chosen[place : place + len(column)]).tolist():
-                    yield column[row].as_py()
+                for row in rows[(rows >= place) & (rows < place + len(column))].tolist():
+                    yield column[row - place].as_py()
                 place += len(column)
 
     return train_tokenizer(texts(), vocab_size)
