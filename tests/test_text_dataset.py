@@ -98,7 +98,7 @@ def test_packed_epochs_give_every_token_once_with_the_next_one_as_its_label(file
     assert all(int(batch["valid_tokens"]) > 64 for batch in batches[:-1])
 
 
-@pytest.mark.parametrize(("start", "workers"), [("fork", 2), ("fork", 3), ("spawn", 2)])
+@pytest.mark.parametrize(("start", "workers"), [("fork", 2), ("fork", 3), ("spawn", 2), ("forkserver", 3)])
 def test_workers_of_a_loader_give_the_order_without_workers(files: list[Path], start: str, workers: int) -> None:
     expected = ids(islice(packed(files), 12))
     stream = packed(files).take(12)
@@ -337,6 +337,21 @@ def test_bad_records_raise_with_file_and_line_or_are_counted(tmp_path: Path) -> 
     assert skipping.stats()["bad_records"] == 2
     with pytest.raises(ConfigError, match="'stop' or 'skip', got 'ignore'"):
         pipeline.TextDataset(file, "bytes", on_error="ignore")
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_every_rank_skips_the_same_records_and_takes_equally_many_steps(tmp_path: Path, workers: int) -> None:
+    file = tmp_path / "bad.jsonl"
+    lines = [json.dumps({"text": text}) if n % 5 else '{"text": ' for n, text in enumerate(TEXTS[3])]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    whole = ids(islice(packed(file, on_error="skip"), 20))
+    text = spelled(np.concatenate([row for batch in whole for row in batch]))
+    assert not any(bad[:40] in text for bad in TEXTS[3][::5] if len(bad) > 40)
+    ranks = [
+        ids(DataLoader(packed(file, on_error="skip").shard(rank, 2).take(10), batch_size=None, num_workers=workers))
+        for rank in range(2)
+    ]
+    assert [batch for step in zip(*ranks, strict=True) for batch in step] == whole
 
 
 @pytest.mark.parametrize("kind", ["jsonl.gz", "jsonl.zst", "tar"])
