@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,30 +87,29 @@ def train_on_survivors(work: Path, vocab_size: int) -> Tokenizer:
 def tokenize_unit(work: Path, part: int) -> int:
     """Encode the survivors of one part into ``work/tokens/PART``; return their tokens."""
     tokenizer = load_build_tokenizer(work)
-    before, after = _frame(tokenizer, load_plan(work).recipe)
-    lengths: list[int] = []
+    marks = _marks(tokenizer, load_plan(work).recipe)
+    lengths = [np.zeros(0, np.int64)]
     with result_directory(tokens_path(work, part)) as directory:
         with open(directory / "tokens.bin", "wb") as file:
             for texts in surviving_texts(work, part):
                 for batch in _bounded(texts):
-                    encoded = tokenizer.encode_batch(batch)
-                    pieces = [piece for ids in encoded for piece in (before, ids, after)]
-                    np.concatenate(pieces).astype(tokenizer.dtype, copy=False).tofile(file)
-                    lengths += [len(before) + len(ids) + len(after) for ids in encoded]
-        np.save(directory / "lengths.npy", np.asarray(lengths, dtype=np.int64))
-    return sum(lengths)
+                    tokens, counts = tokenizer.encode_flat(batch, **marks)
+                    tokens.tofile(file)
+                    lengths.append(counts)
+        np.save(directory / "lengths.npy", np.concatenate(lengths))
+    return sum(int(counts.sum()) for counts in lengths)
 
 
-def _frame(tokenizer: Tokenizer, recipe: Recipe) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the ids that stand before and after every document."""
-    found = []
+def _marks(tokenizer: Tokenizer, recipe: Recipe) -> dict[str, bool]:
+    """Return which ids stand before and after every document."""
+    found = {}
     for flag, policy, number in (("bos", recipe.bos, tokenizer.bos_id), ("eos", recipe.eos, tokenizer.eos_id)):
-        if policy != "never" and number is None:
+        found[flag] = policy != "never"
+        if found[flag] and number is None:
             raise ConfigError(
                 f"tokenizer {recipe.tokenizer} has no {flag} id; use --{flag} never, or another tokenizer"
             )
-        found.append(np.array([number] if policy != "never" else [], dtype=tokenizer.dtype))
-    return found[0], found[1]
+    return found
 
 
 def tokens_path(work: Path, part: int) -> Path:
