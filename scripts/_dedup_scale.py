@@ -23,53 +23,35 @@ from pipeline.build.deduping import Job, find_duplicates, prepare_dedup  # noqa:
 from pipeline.build.engine import open_engine  # noqa: E402
 from pipeline.build.minhash import MinHasher, text_hashes  # noqa: E402
 from pipeline.build.rows import Piece  # noqa: E402
-from scripts._scaling import Peak, edit, watch  # noqa: E402
+from scripts._scaling import Growth, edit, watch  # noqa: E402
 
 _PIECE = 8_192  # documents of one file, as parts of a build have
 _VALUES = 112
 
 
-class Growth:
-    """Prints what the stage takes, one size after the other, and the ratios to the first."""
+class _Stage:
+    """Runs the stage over files of hashes and signatures, and shows how it grows."""
 
     def __init__(self, threshold: float, workers: int) -> None:
         self._threshold = threshold
         self._workers = workers
-        prepare_dedup()  # compiled before anything is timed
-        self._first: tuple[int, Peak] | None = None
+        self._growth = Growth()
+        prepare_dedup()  # here, so that the first run finds it compiled
 
     def measure(self, hashes: Sequence[Piece], signatures: Sequence[Piece]) -> None:
-        """Run the stage and print what it took."""
+        """Run the stage in processes of its own and print what it took."""
         count = sum(piece.rows for piece in hashes)
-        peak, stay = self._run(hashes, signatures)
-        self._first = self._first or (count, peak)
-        base, least = self._first
-        cost = peak.cpu / count
-        print(f"\n{count:12,d}  documents, {stay / count:.1%} stay")
-        if count > base:
-            print(f"{cost / (least.cpu / base):12.2f}  x the CPU of one of {base:,d} documents")
-            for what in ("anonymous", "proportional"):
-                more = (getattr(peak, what) - getattr(least, what)) / (count - base)
-                print(f"{more:12.1f}  bytes of {what} memory for each document more")
-        print(f"{cost * 1e6:12.1f}  microseconds of CPU a document; {peak.seconds:,.1f} s in all, with the start")
-        print(
-            f"{peak.anonymous / 1e6:12,.0f}  MB anonymous, {peak.proportional / 1e6:,.0f} proportional, all processes"
-        )
-
-    def _run(self, hashes: Sequence[Piece], signatures: Sequence[Piece]) -> tuple[Peak, int]:
-        """Return what the stage took in processes of its own, and how many documents stay."""
-        buckets = buckets_for(sum(piece.rows for piece in hashes))
-        with tempfile.TemporaryDirectory() as folder:
-            job = Job(tuple(hashes), tuple(signatures), _VALUES, 14, 8, self._threshold, buckets=buckets)
-            job.write(Path(folder))
-            peak = watch([sys.executable, __file__, folder, str(self._workers)])
-            peak = peak._replace(cpu=float((Path(folder) / "cpu").read_text()))  # of the stage, without imports
-            return peak, int(np.count_nonzero(np.load(Path(folder) / "kind.npy") == 0))
+        with tempfile.TemporaryDirectory() as name:
+            folder, buckets = Path(name), buckets_for(count)
+            Job(tuple(hashes), tuple(signatures), _VALUES, 14, 8, self._threshold, buckets=buckets).write(folder)
+            peak = watch([sys.executable, __file__, name, str(self._workers)])
+            kept = int(np.count_nonzero(np.load(folder / "kind.npy") == 0))
+            self._growth.show(count, kept, peak._replace(cpu=float((folder / "cpu").read_text())))
 
 
 def measure_copies(texts: Sequence[str], scales: Sequence[int], threshold: float, workers: int) -> None:
     """Measure the stage on edited copies of the corpus, as many as each of ``scales`` says."""
-    hasher, growth = MinHasher(), Growth(threshold, workers)
+    hasher, stage = MinHasher(), _Stage(threshold, workers)
     hashes: list[Piece] = []
     signatures: list[Piece] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -81,12 +63,12 @@ def measure_copies(texts: Sequence[str], scales: Sequence[int], threshold: float
                 hashes.append(first)
                 signatures.append(second)
             if number + 1 in scales:
-                growth.measure(hashes, signatures)
+                stage.measure(hashes, signatures)
 
 
 def measure_synthetic(sizes: Sequence[int], threshold: float, workers: int) -> None:
     """Measure the stage on hashes and signatures of no texts, for each number of documents."""
-    growth = Growth(threshold, workers)
+    stage = _Stage(threshold, workers)
     hashes: list[Piece] = []
     signatures: list[Piece] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -95,7 +77,7 @@ def measure_synthetic(sizes: Sequence[int], threshold: float, workers: int) -> N
             hashes.append(first)
             signatures.append(second)
             if any(number * _PIECE < size <= (number + 1) * _PIECE for size in sizes):
-                growth.measure(hashes, signatures)
+                stage.measure(hashes, signatures)
 
 
 def synthetic(number: int) -> tuple[np.ndarray, np.ndarray]:

@@ -30,6 +30,30 @@ class Peak(NamedTuple):
     cpu: float
 
 
+class Growth:
+    """Prints what one size after the other took, and how that compares to the first and to the one before."""
+
+    def __init__(self) -> None:
+        self._shown: list[tuple[int, Peak]] = []
+
+    def show(self, documents: int, kept: int, peak: Peak) -> None:
+        print(f"\n{documents:12,d}  documents, {kept / documents:.1%} stay")
+        cost = peak.cpu / documents
+        if self._shown:
+            base, least = self._shown[0]
+            print(f"{cost / (least.cpu / base):12.2f}  x the CPU of one of {base:,d} documents")
+        for fewer, lower in dict(self._shown[:1] + self._shown[-1:]).items():
+            own, all_ = (
+                (getattr(peak, what) - getattr(lower, what)) / (documents - fewer) for what in Peak._fields[:2]
+            )
+            print(f"{own:12.1f}  bytes of anonymous memory for each document over {fewer:,d}; proportional {all_:.1f}")
+        print(f"{cost * 1e6:12.1f}  microseconds of CPU a document; {peak.seconds:,.1f} s in all, with the start")
+        print(
+            f"{peak.anonymous / 1e6:12,.0f}  MB anonymous, {peak.proportional / 1e6:,.0f} proportional, all processes"
+        )
+        self._shown.append((documents, peak))
+
+
 def watch(command: Sequence[str]) -> Peak:
     """Run a command to its end and return what it took; ``CalledProcessError`` where it fails. Linux only."""
     before, started = _children_cpu(), time.perf_counter()

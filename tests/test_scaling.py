@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from pipeline.build.minhash import MinHasher, shingles
+from scripts import bench_growth
 from scripts._dedup_scale import synthetic
 from scripts._scaling import edit, watch
 from scripts.bench_dedup import main
@@ -63,3 +64,12 @@ def test_the_bench_shows_growth(tmp_path: Path, capfd: pytest.CaptureFixture[str
     assert re.search(r" 40  documents, 75\.0% stay", shown)
     assert re.search(r"120  documents, 75\.0% stay\n +\d+\.\d\d  x the CPU of one of 40 documents", shown)
     assert shown.count("MB anonymous") == 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="only Linux tells the memory of processes")
+def test_the_bench_of_whole_builds_shows_growth(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    lines = [orjson.dumps({"id": str(k), "text": english(k % 30, 10)}) for k in range(40)]
+    (tmp_path / "in.jsonl").write_bytes(b"\n".join(lines))
+    assert bench_growth.main([str(tmp_path / "in.jsonl"), "--scales", "1,2", "--rules", "none"]) == 0
+    shown = capfd.readouterr().out
+    assert re.search(r" 80  documents, 75\.0% stay\n.*\n +-?\d+\.\d  bytes of anonymous memory .* over 40;", shown)
