@@ -50,7 +50,12 @@ _count.__name__ = "whole number"  # what argparse calls it where it is none
 def make_parser() -> argparse.ArgumentParser:
     parser = Parser(description=__doc__.split("\n")[0], epilog=__doc__.split("\n\n")[-1], allow_abbrev=False)
     add = parser.add_argument
-    add("inputs", nargs="*", metavar="INPUT", help="files, directories, globs or braces; name=INPUT names the source")
+    add(
+        "inputs",
+        nargs="*",
+        metavar="INPUT",
+        help="files, directories, globs or braces; name=INPUT names the source, for --max-tokens and pipeline.mix",
+    )
     add("--output", type=Path, help="directory of the dataset")
     add("--config", type=Path, help="YAML file of these settings; flags override it")
 

@@ -49,7 +49,7 @@ from .tokenizing import (
     train_on_survivors,
 )
 from .work import WORK_NAME, locked, naming_a_full_disk, result_directory
-from .writing import ShardPlan, SplitLengths, lay_out, shard_written, write_unit
+from .writing import ShardPlan, SplitLengths, lay_out, shard_written, source_runs, write_unit
 
 
 def build(
@@ -264,7 +264,9 @@ class _Stages:
         """Cut each split into shards, now that every token is counted, and write them."""
         layout: list[ShardPlan] = []
         for split in SPLITS:
-            layout += lay_out(SplitLengths(self.work, split), split, self.recipe.tokens_per_shard)
+            layout += lay_out(
+                SplitLengths(self.work, split), split, self.recipe.tokens_per_shard, source_runs(self.work, split)
+            )
         done = {shard.name: info for shard in layout if (info := shard_written(self.work, self.output, shard))}
         todo = [shard for shard in layout if shard.name not in done]
         function = functools.partial(write_unit, self.work, self.output)

@@ -3,6 +3,7 @@
 The result is one directory, with entries in input order. It is made part by part: nothing of it is in memory as a whole.
 
     split.npy       uint8, for each survivor of dedup: 0 training, 1 validation, 2 its source had its fill
+    runs.json       for each split, [source, documents] as they follow each other in input order
     outcome.npy     uint8, for each document that passed the filters: 0 kept, or why not
     parts.npy       int64 [parts, 3]: the survivors of each part by what split.npy says of them
     counts.json
@@ -11,9 +12,10 @@ The result is one directory, with entries in input order. It is made part by par
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +52,8 @@ def settle(work: Path, plan: Plan) -> None:
         bounds = quota_bounds(lambda: (_survivors(work, plan, part) for part in parts), _numbered(plan), quotas)
     kinds = np.load(work / "dedup" / "kind.npy", mmap_mode="r")
     survive = len(kinds) - sum(read_json(work / "dedup" / "counts.json")["duplicates"].values())
-    tally, table = _Tally(plan), np.zeros((len(parts), 3), np.int64)
+    tally, table, runs = _Tally(plan), np.zeros((len(parts), 3), np.int64), [Runs(), Runs()]
+    names = list(_numbered(plan))
     with result_directory(work / "settled") as directory:
         with open(directory / "split.npy", "wb") as splits, open(directory / "outcome.npy", "wb") as outcomes:
             write_npy(splits, (survive,), np.uint8, [])
@@ -67,8 +70,11 @@ def settle(work: Path, plan: Plan) -> None:
                 place.tofile(splits)
                 outcome.tofile(outcomes)
                 table[part] = np.bincount(place, minlength=3)
+                for number, run in enumerate(runs):
+                    run.add(found.sources[place == number], names)
                 tally.add(work, part, outcome, found.lengths[place != OVER])
         np.save(directory / "parts.npy", table)
+        write_json(directory / "runs.json", {SPLITS[number]: run.held for number, run in enumerate(runs)})
         write_json(directory / "counts.json", tally.to_json())
 
 
@@ -151,6 +157,30 @@ def _survivors(work: Path, plan: Plan, part: int) -> Survivors:
     hashes = np.load(work / "dedup" / "hashes.npy", mmap_mode="r")[part_slice(work, part)]
     halves = np.ascontiguousarray(hashes[stay]).view("<u8").reshape(-1, 2)
     return Survivors(_sources(work, plan, part)[stay], halves, token_lengths(work, part))
+
+
+class Runs:
+    """How many documents of which source follow each other.
+
+    >>> runs = Runs()
+    >>> runs.add(np.array([0, 0, 1]), ["web", "wiki"])
+    >>> runs.add(np.array([1, 0]), ["web", "wiki"])
+    >>> runs.held
+    [['web', 2], ['wiki', 2], ['web', 1]]
+    """
+
+    def __init__(self) -> None:
+        self.held: list[list[Any]] = []
+
+    def add(self, sources: NDArray[np.int64], names: Sequence[str]) -> None:
+        """Go on with the numbers of the sources of more documents."""
+        starts = np.flatnonzero(np.diff(sources, prepend=-1)).tolist()
+        for start, end in pairwise([*starts, len(sources)]):
+            name = names[int(sources[start])]
+            if self.held and self.held[-1][0] == name:
+                self.held[-1][1] += end - start
+            else:
+                self.held.append([name, end - start])
 
 
 class _Tally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,13 @@ _BLOCK_TOKENS = 1 << 20  # read at once, but for longer documents
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """One shard to write: survivors ``[first, last)`` of its split, counted in input order."""
+    """One shard to write: survivors ``[first, last)`` of its split, counted in input order, all of one source."""
 
     split: str
     number: int
     first: int
     last: int
+    source: str = ""
 
     @property
     def name(self) -> str:
@@ -55,30 +56,55 @@ class SplitLengths:
             begin += len(lengths)
 
 
-def lay_out(batches: Iterable[NDArray[np.int64]], split: str, tokens_per_shard: int | None) -> list[ShardPlan]:
+def source_runs(work: Path, split: str) -> list[tuple[str, int]]:
+    """Return the sources of a split's documents as they follow each other, and how many documents each time."""
+    return [(name, number) for name, number in read_json(work / "settled" / "runs.json")[split]]
+
+
+def lay_out(
+    batches: Iterable[NDArray[np.int64]],
+    split: str,
+    tokens_per_shard: int | None,
+    runs: Sequence[tuple[str, int]] = (),
+) -> list[ShardPlan]:
     """Cut the documents of a split into shards of balanced token counts, so that there is no runt.
 
-    ``batches`` are the tokens of the documents in order, some at a time; they are gone through twice.
+    ``batches`` are the tokens of the documents in order, some at a time; they are gone through twice. ``runs`` are the
+    sources of the documents in order and how many follow each other: a shard holds documents of one source alone, so that
+    sources can be mixed anew, and the shards of each are balanced.
 
     >>> [(s.first, s.last) for s in lay_out([np.full(4, 100), np.full(6, 100)], "train", 300)]
     [(0, 3), (3, 6), (6, 10)]
+    >>> [(s.first, s.last, s.source) for s in lay_out([np.full(10, 100)], "train", 300, [("a", 4), ("b", 6)])]
+    [(0, 4, 'a'), (4, 7, 'b'), (7, 10, 'b')]
     """
-    documents, tokens = (
-        sum(amounts) for amounts in zip((0, 0), *((len(b), int(b.sum())) for b in batches), strict=True)
-    )
+    starts = np.cumsum([0, *(number for _, number in runs)])
+    documents, tokens, held = 0, 0, np.zeros(len(starts), np.int64)  # tokens before each run
+    for lengths in batches:
+        before = np.concatenate([[0], np.cumsum(lengths)])
+        inside = (starts > documents) & (starts <= documents + len(lengths))
+        held[inside] = tokens + before[starts[inside] - documents]
+        documents, tokens = documents + len(lengths), tokens + int(before[-1])
     if documents == 0:
         return []
+    if not runs:
+        runs, starts, held = [("", documents)], np.array([0, documents]), np.array([0, tokens])
     wanted = max(1, round(tokens / (tokens_per_shard or TOKENS_PER_SHARD)))
     if tokens_per_shard is None:
         wanted = max(wanted, min(SHARDS_WANTED, documents // DOCUMENTS_PER_SHARD))
-    targets = np.array([tokens * k // wanted for k in range(1, wanted)], np.int64)
-    cuts, before = np.zeros(len(targets), np.int64), 0
+    found: list[int] = []
+    for begin, end in itertools.pairwise(held.tolist()):
+        shards = max(1, round((end - begin) * wanted / max(1, tokens)))
+        found += [begin + (end - begin) * k // shards for k in range(1, shards)]
+    targets, at = np.array(found, np.int64), 0
+    cuts = np.zeros(len(targets), np.int64)
     for lengths in batches:
-        ends = before + np.cumsum(lengths)
+        ends = at + np.cumsum(lengths)
         cuts += np.searchsorted(ends, targets, side="right")
-        before = int(ends[-1]) if len(ends) else before
-    bounds = sorted({0, *cuts.tolist(), documents})  # documents longer than a shard leave none between two cuts
-    return [ShardPlan(split, k, a, b) for k, (a, b) in enumerate(itertools.pairwise(bounds))]
+        at = int(ends[-1]) if len(ends) else at
+    bounds = sorted({*starts.tolist(), *cuts.tolist()})  # documents longer than a shard leave none between two cuts
+    source = [runs[int(np.searchsorted(starts, first, side="right")) - 1][0] for first in bounds[:-1]]
+    return [ShardPlan(split, k, a, b, source[k]) for k, (a, b) in enumerate(itertools.pairwise(bounds))]
 
 
 def write_unit(work: Path, output: Path, shard: ShardPlan) -> ShardInfo:
@@ -101,6 +127,7 @@ def write_unit(work: Path, output: Path, shard: ShardPlan) -> ShardInfo:
         table=table.columns,
         tokens_per_sample=recipe.tokens_per_sample,
     )
+    info = info._replace(source=shard.source)
     write_json(_note(work, shard), info.to_json())
     return info
 

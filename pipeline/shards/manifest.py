@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, field
+from itertools import starmap
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +23,10 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
 
 
 class ShardInfo(NamedTuple):
-    """One shard as its manifest names it: sizes, the hash of the file, the checksum of its index."""
+    """One shard as its manifest names it: sizes, the hash of the file, the checksum of its index.
+
+    ``source`` is the name of the input that all its documents come from, '' where inputs had no names.
+    """
 
     name: str
     documents: int
@@ -30,9 +34,13 @@ class ShardInfo(NamedTuple):
     bytes: int
     sha256: str
     index_crc32: int
+    source: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return dict(zip(self._fields, self, strict=True))
+        value = dict(zip(self._fields, self, strict=True))
+        if not self.source:
+            del value["source"]
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +185,14 @@ class Manifest:
 
 def _read_split(entry: dict[str, Any], name: str) -> Split:
     # By columns: datasets of 10,000 shards are opened in milliseconds.
-    shards = tuple(map(ShardInfo._make, map(itemgetter(*ShardInfo._fields), entry["shards"])))
-    names, documents, tokens, sizes, _, checksums = zip(*shards, strict=True) if shards else ((),) * 6
+    given = entry["shards"]
+    shards = tuple(starmap(ShardInfo, map(itemgetter(*ShardInfo._fields[:-1]), given)))
+    if any("source" in shard for shard in given):
+        sources = [shard.get("source", "") for shard in given]
+        if not all(isinstance(source, str) for source in sources):
+            raise ManifestError(f"{name}: the source of a shard is no text")
+        shards = tuple(info._replace(source=source) for info, source in zip(shards, sources, strict=True))
+    names, documents, tokens, sizes, _, checksums, _ = zip(*shards, strict=True) if shards else ((),) * 7
     for column in (documents, tokens, sizes, checksums):
         if not {*map(type, column)} <= {int} or min(column, default=0) < 0:
             wrong = next(n for n, number in enumerate(column) if type(number) is not int or number < 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import sys
@@ -149,6 +150,23 @@ class ShardFiles:
         self.kept: Path | None = None if manifest is None else self._store.directory / "index"
         self.index_threads = INDEX_THREADS if self._remote else 1
         self.max_open = self._store.shards_at_once(largest) if self._remote and largest else sys.maxsize
+
+    def of_sources(self) -> dict[str, ShardFiles]:
+        """Return the shards of each source that the manifest names, in the order of their first shards."""
+        numbers: dict[str, list[int]] = {}
+        for number, info in enumerate(self._infos):
+            numbers.setdefault(info.source if info is not None else "", []).append(number)
+        return {source: self._only(chosen) for source, chosen in numbers.items()}
+
+    def _only(self, numbers: Sequence[int]) -> ShardFiles:
+        """Return the same data with these shards alone."""
+        data = copy.copy(self)
+        data._urls, data._infos = [self._urls[k] for k in numbers], [self._infos[k] for k in numbers]
+        data.documents, data.tokens = [self.documents[k] for k in numbers], [self.tokens[k] for k in numbers]
+        hashes = [info.sha256 for info in data._infos if info is not None]
+        data.fingerprint = _digest([self.dtype.str, self.tokenizer, hashes])
+        data._unverified = {place for place, k in enumerate(numbers) if k in self._unverified}
+        return data
 
     def open(self, number: int) -> KeyedShard:
         url, info = self._urls[number], self._infos[number]

@@ -86,6 +86,22 @@ class ShardDataset(Documents):
         )
         super().__init__(data, epochs=epochs, max_open_shards=min(max_open_shards, data.max_open))
 
+    def sources(self) -> dict[str, Documents]:
+        """Return a bare dataset for each named source of a build (``wiki=...``), by name: what ``mix`` takes.
+
+        Raises ``ConfigError`` where inputs had no names, and for a dataset with ``epochs``.
+        """
+        files: ShardFiles = self._data  # type: ignore[assignment]
+        found = files.of_sources()
+        if set(found) == {""}:
+            raise ConfigError(
+                "no source of this dataset has a name; name inputs when you build, as in wiki=wiki/*.jsonl web=web/*.jsonl"
+            )
+        if self._plan.epochs is not None:
+            raise ConfigError("sources are mixed endlessly, each by epochs of its own: leave epochs out")
+        limit = self._plan.max_open_shards
+        return {name: Documents(data, epochs=None, max_open_shards=limit) for name, data in found.items()}
+
     @classmethod
     def from_tokens(
         cls, tokens: Any, *, lengths: Any = None, eos_id: int | None = None, epochs: int | None = None
@@ -185,7 +201,8 @@ def mix(
 
     ``weights`` are shares by name, or a schedule ``[(global sequence, shares), ...]`` that begins at 0; with
     ``temperature`` T instead, shares are proportional to tokens to the power of 1 / T. Each source repeats by epochs of
-    its own. Raises ``ConfigError`` for sources that were shuffled, packed or bounded, or differ in dtype or tokenizer.
+    its own. Sources may be datasets of their own or the named sources of one, ``ShardDataset(...).sources()``. Raises
+    ``ConfigError`` for sources that were shuffled, packed or bounded, or differ in dtype or tokenizer.
     """
     data: dict[str, Any] = {}
     for name, source in sources.items():
