@@ -34,6 +34,7 @@ from pipeline.shards.manifest import Manifest, ShardInfo, Split  # noqa: E402
 from pipeline.shards.writer import write_shard  # noqa: E402
 from pipeline.stream.order import Sequences, ShardOrder, default_lanes, default_window  # noqa: E402
 from pipeline.stream.sequences import PLACES_AHEAD  # noqa: E402
+from scripts._bench_text import measure  # noqa: E402
 
 SEQ_LEN, BATCH = 2048, 32
 TOKENS_PER_BATCH = SEQ_LEN * BATCH
@@ -45,15 +46,16 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join((*PARTS, 'text'))} (default: all)")
+    parser.add_argument("--texts", help="glob of .jsonl.zst files for text (default: made of Python's own sources)")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()) / "shardwright-bench")
     options = parser.parse_args()
-    unknown = [part for part in options.parts if part not in PARTS]
-    if unknown:
-        parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
     torch.set_num_threads(1)
-    for part in options.parts or PARTS:
-        PARTS[part](options.directory)
+    parts = {**PARTS, "text": lambda directory: measure(directory, options.texts, table)}
+    if unknown := [part for part in options.parts if part not in parts]:
+        parser.error(f"no part {unknown[0]!r}; there are {', '.join(parts)}")
+    for part in options.parts or parts:
+        parts[part](options.directory)
 
 
 # Data
