@@ -5,7 +5,8 @@ so a lane's records follow from the files alone. A lane shuffles a window of its
 the window's first block); without a seed everything stays as it is in the files.
 
 The lanes of one process share each file's scan: what one lane passes on its way is held for the others, up to a bound
-beyond which a lane that lags reads the file again.
+beyond which a lane that lags reads the file again. Filters are asked before anything is held, so that a lane may run far
+ahead where they leave little.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable
 from functools import lru_cache
-from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +34,7 @@ Predicate = Callable[[Any], Any]
 _BLOCK_RECORDS = 32
 _BLOCK_BYTES = 32 << 10  # of text for each record of a block, so that little input has small ones and all lanes some
 _HELD_BYTES = 128 << 20
+_BLOCK_COST = 512  # bytes that a block of nothing takes
 _OPEN_SCANS = 8
 _BYTES_PER_TOKEN = 3  # of text; only how much is encoded at a time depends on it
 
@@ -66,7 +67,7 @@ class TextWindows:
         self._epochs = epochs
         self._records = max(1, min(_BLOCK_RECORDS, data.bytes // (lanes * _BLOCK_BYTES)))
         self._blocks = max(1, -(-window // (lanes * self._records)))
-        self._held: OrderedDict[Place, Block] = OrderedDict()
+        self._held: dict[Place, Block | _Sifted] = {}
         self._held_bytes = 0
         self._scans: list[_Scan] = []
         self._ends: dict[int, int] = {}  # how many blocks a file has, once a scan came to its end
@@ -85,56 +86,71 @@ class TextWindows:
         epoch, position, block = place
         if self._epochs is not None and epoch >= self._epochs:
             return None
-        found: list[Block] = []
+        found: list[_Sifted] = []
         while len(found) < self._blocks and position < len(self._data.files):
             number = block + (lane - position - block) % self._lanes
             if (one := self._block((epoch, position, number))) is None:
                 position, block = position + 1, 0
             else:
-                found.append(one)
+                found.append(one if isinstance(one, _Sifted) else self._sift(one))
                 block = number + 1
             self._places[lane] = epoch, position, block
         following = (epoch, position, block) if position < len(self._data.files) else (epoch + 1, 0, 0)
         self._places[lane] = following
-        documents = [document for one in found for document in self._parsed(one)]
-        if self._data.half is not None and documents:
-            share, held = self._data.half
-            ours = held_out([_key(document) for document in documents], share) == held
-            documents = list(compress(documents, ours.tolist()))
+        documents: list[Document | None] = []
+        for sifted in found:
+            self._count(sifted)
+            documents += sifted.documents
         if self._seed is not None:
             key = derive_key("text window", self._seed, lane, *place)
             documents = [documents[index] for index in permutation(len(documents), key).tolist()]
-        return TextWindow(place, following, documents, self._filters, self._data, self.counts)
+        return TextWindow(place, following, documents, self._data)
 
     def close(self) -> None:
         """Close the files."""
         while self._scans:
             self._drop(self._scans[0])
 
-    def _parsed(self, block: Block) -> Iterable[Document]:
-        for record in block.records():
-            if isinstance(record, BadRecord):
-                self._bad(record)
+    def _sift(self, block: Block) -> _Sifted:
+        """Parse a block and leave those of its documents that are ours and pass the filters."""
+        records = block.records()
+        bad = [record for record in records if isinstance(record, BadRecord)]
+        found: list[Document | None] = [record for record in records if isinstance(record, Document)]
+        ours = np.ones(len(found), bool)
+        if self._data.half is not None and found:
+            share, held = self._data.half
+            ours = held_out([_key(document) for document in found if document], share) == held
+        size = rejected = 0
+        for index, (document, our) in enumerate(zip(found, ours.tolist(), strict=True)):
+            assert document is not None
+            if our and all(predicate(document) for predicate in self._filters):
+                size += len(document.text)
             else:
-                yield record
+                rejected += our
+                found[index] = None
+        return _Sifted(size + _BLOCK_COST, found, int(ours.sum()), rejected, bad)
 
-    def _bad(self, record: BadRecord) -> None:
-        if not self._data.skip:
-            where = f"line {record.line}" if record.byte is None else f"byte {record.byte}"
-            raise InputError(
-                f"{record.file}, {where}: {record.reason} {f'({record.detail})' if record.detail else ''}; mend it, or "
-                "pass over such records with on_error='skip'"
-            )
-        self.counts["bad_records"] += 1
+    def _count(self, sifted: _Sifted) -> None:
+        for record in sifted.bad:
+            if not self._data.skip:
+                where = f"line {record.line}" if record.byte is None else f"byte {record.byte}"
+                raise InputError(
+                    f"{record.file}, {where}: {record.reason} {f'({record.detail})' if record.detail else ''}; mend it, "
+                    "or pass over such records with on_error='skip'"
+                )
+        self.counts["documents"] += sifted.read
+        self.counts["rejected"] += sifted.rejected
+        self.counts["bad_records"] += len(sifted.bad)
 
-    def _block(self, place: Place) -> Block | None:
+    def _block(self, place: Place) -> Block | _Sifted | None:
         """Return one block, held since a scan came by or scanned for now; None behind the end of its file."""
         epoch, position, number = place
         if (held := self._held.pop(place, None)) is not None:
             self._held_bytes -= held.size
             return held
         file = int(self.order(epoch)[position])
-        if number >= self._ends.get(file, number + 1):
+        # A scan that is under way goes to its end even if this lane has no more: others have blocks there.
+        if number >= self._ends.get(file, number + 1) and all(each.place != (epoch, position) for each in self._scans):
             return None
         scan = self._scan_before(epoch, position, file, number)
         try:
@@ -177,12 +193,12 @@ class TextWindows:
         return wanted
 
     def _hold(self, place: Place, block: Block) -> None:
-        self._held_bytes += block.size
-        if (before := self._held.pop(place, None)) is not None:
-            self._held_bytes -= before.size
-        self._held[place] = block
-        while self._held_bytes > _HELD_BYTES:
-            self._held_bytes -= self._held.popitem(last=False)[1].size
+        """Keep a block that another lane will ask for, sifted where that leaves less; unless too much is kept already."""
+        if place in self._held or self._held_bytes >= _HELD_BYTES:
+            return
+        held = self._sift(block) if self._filters or self._data.half else block
+        self._held_bytes += held.size
+        self._held[place] = held
 
     def _drop(self, scan: _Scan) -> None:
         self._scans.remove(scan)
@@ -194,49 +210,44 @@ class TextWindows:
         return np.arange(count) if self._seed is None else permutation(count, derive_key("files", self._seed, epoch))
 
 
+class _Sifted(NamedTuple):
+    """A parsed block: None for each document that is not kept; ``read`` of them were ours, ``rejected`` by filters."""
+
+    size: int
+    documents: list[Document | None]
+    read: int
+    rejected: int
+    bad: list[BadRecord]
+
+
 class _Scan(NamedTuple):
     place: tuple[int, int]  # epoch, file position
     blocks: BlockScan
 
 
 class TextWindow:
-    """Some documents of one lane in their shuffled order, tokenized when they are taken."""
+    """Some documents of one lane in their shuffled order, tokenized when they are taken; None for one that is not kept."""
 
-    def __init__(
-        self,
-        place: Place,
-        following: Place,
-        documents: list[Document],
-        filters: tuple[Predicate, ...],
-        data: TextData,
-        counts: Counter[str],
-    ) -> None:
+    def __init__(self, place: Place, following: Place, documents: list[Document | None], data: TextData) -> None:
         self.place = place
         self.following = following
-        self.epoch = place[0]
-        self._documents: list[Document | None] = list(documents)
-        self._filters = filters
+        self._documents = documents
         self._data = data
-        self._counts = counts
 
     def __len__(self) -> int:
         return len(self._documents)
 
     def take(self, index: int, tokens: int | None) -> Chunk:
-        """Return the documents from ``index`` on that pass the filters: enough for ``tokens`` tokens, or all."""
+        """Return the kept documents from ``index`` on: enough for ``tokens`` tokens, or all."""
         kept, numbers, size = [], [], 0
-        first, enough = index, math.inf if tokens is None else tokens * _BYTES_PER_TOKEN
+        enough = math.inf if tokens is None else tokens * _BYTES_PER_TOKEN
         while index < len(self._documents) and size < enough:
-            document = self._documents[index]
-            assert document is not None
-            self._documents[index] = None  # its text is needed once
-            if all(predicate(document) for predicate in self._filters):
+            if (document := self._documents[index]) is not None:
+                self._documents[index] = None  # its text is needed once
                 kept.append(document)
                 numbers.append(index)
                 size += len(document.text)
             index += 1
-        self._counts["documents"] += index - first
-        self._counts["rejected"] += index - first - len(kept)
         ids, lengths = self._encoded(kept)
         return Chunk(ids, lengths, numbers, index)
 
