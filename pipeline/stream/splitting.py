@@ -23,6 +23,7 @@ from .window_index import Tokens
 
 RULE = 1  # of the hash below
 KEEP_SECONDS = 1.0  # what takes longer to count is kept
+_TOGETHER = 4096  # keys that are hashed at once, each in the room of the longest
 
 
 def held_out(keys: Sequence[str], share: Fraction) -> NDArray[np.bool_]:
@@ -35,7 +36,11 @@ def held_out(keys: Sequence[str], share: Fraction) -> NDArray[np.bool_]:
     >>> held_out(["000000000012", "000000000013"], Fraction(1, 2)).tolist()
     [True, False]
     """
-    raw = np.array(list(map(str.encode, keys)), dtype=bytes)
+    if len(keys) > _TOGETHER:
+        parts = (keys[start : start + _TOGETHER] for start in range(0, len(keys), _TOGETHER))
+        return np.concatenate([held_out(part, share) for part in parts])
+    # Names in tars, and ids in JSON, may hold what is no UTF-8.
+    raw = np.array([key.encode("utf-8", "surrogatepass") for key in keys], dtype=bytes)
     width = max(1, -(-raw.itemsize // 8))
     words = raw.astype(f"S{8 * width}").view("<u8").reshape(len(keys), width)
     hashes = np.full(len(keys), derive_key("split"), dtype=np.uint64)
