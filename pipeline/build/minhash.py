@@ -96,7 +96,11 @@ def shingle_sets(texts: Sequence[str], ngram: int = 5) -> Iterator[NDArray[np.ui
     found, stops = np.empty(len(points) // 2 + len(texts), np.uint64), np.empty(len(texts), np.int64)
     shingle(points, ends, _word_table(), ngram, found, stops)
     for begin, end in itertools.pairwise([0, *stops.tolist()]):
-        yield np.unique(found[begin:end])
+        values = found[begin:end]
+        values.sort()  # np.unique takes twice the time
+        new = np.ones(len(values), bool)
+        np.not_equal(values[1:], values[:-1], out=new[1:])
+        yield values[new]
 
 
 def signature_values(bands: int, rows: int, num_perm: int | None) -> int:
