@@ -136,9 +136,28 @@ def test_rows_of_loaded_windows_need_no_reading_one_by_one(monkeypatch: pytest.M
     stream.close()
 
 
-def test_a_shard_that_shrinks_while_it_is_open_is_an_error_not_a_read_past_its_end() -> None:
-    stream, shelf = stream_over(numbered([[5] * 4, [5] * 4]), window=1, seed=None, limit=1)
+def test_lanes_that_need_more_shards_than_may_be_open_open_them_for_many_rows_at_once() -> None:
+    shards = numbered([[5] * 200] * 24)
+    stream, shelf = stream_over(shards, window=4, seed=1, lanes=6, limit=4)
+    plain, _ = stream_over(shards, window=4, seed=1)
+    buffer = RowBuffer(20, np.dtype("<u2"), with_ends=True)
+    lanes, hints = np.arange(6), np.zeros(6, np.int64)
+    for row in range(180):
+        tokens = lanes * 4000 + row * 20
+        buffer.clear(6)
+        stream.fill(buffer, lanes, 0, tokens, lanes, hints)
+        for lane, token in enumerate(tokens.tolist()):
+            expected, ends = np.zeros(20, "<u2"), []
+            plain.read(token, expected, ends)
+            assert buffer.tokens[lane].tolist() == expected.tolist()
+            assert buffer.places[slice(*buffer.spans[lane])].tolist() == np.concatenate(ends).tolist()
+    assert len(shelf.reopened) < 4 * 6 * 180 / 8
+    stream.close()
+    plain.close()
 
+
+def test_a_shard_that_shrinks_while_it_is_open_is_an_error_not_a_read_past_its_end() -> None:
+    stream, shelf = stream_over(numbered([[5] * 4]), window=1, seed=None)
     buffer, alone = RowBuffer(5, np.dtype("<u2"), with_ends=False), np.zeros(1, np.int64)
     buffer.clear(1)
 
@@ -146,11 +165,11 @@ def test_a_shard_that_shrinks_while_it_is_open_is_an_error_not_a_read_past_its_e
         stream.fill(buffer, alone, 0, np.array([token]), alone, np.zeros(1, np.int64))
 
     read(0)
-    read(20)  # closes the first shard
-    shelf.shards[0].tokens = shelf.shards[0].tokens[:13]
-    read(0)
+    shorter = shelf.shards[0].tokens[:13]
+    stream._pool.views[0] = shorter.data
+    stream._pool.table[0, 1] = len(shorter)
     read(5)
-    with pytest.raises(CorruptShardError, match=r"\[0\] hold 3 of 5 tokens"):
+    with pytest.raises(CorruptShardError, match=r"\[0\] hold 3 of 10 tokens"):
         read(10)
     stream.close()
 

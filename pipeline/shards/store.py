@@ -108,13 +108,15 @@ class Store:
 
     def map(self, url: str, expected: ShardInfo | None, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return the whole file of a shard that was checked before, as a read-only 1-D array of ``dtype``."""
-        lease = self.lease(url, expected)
-        data = map_file(lease.path)
+        lease = self.lease(url, expected) if is_remote(url) else None
+        data = map_file(lease.path if lease is not None else local_name(url))
         if expected is not None and len(data) != expected.bytes:
-            lease.close()
+            if lease is not None:
+                lease.close()
             raise TruncatedShardError(f"{shown(url)}: {len(data)} bytes, but the manifest says {expected.bytes}")
         tokens = np.frombuffer(data, np.uint8, len(data) - len(data) % dtype.itemsize).view(dtype)
-        weakref.finalize(tokens, lease.close)
+        if lease is not None:
+            weakref.finalize(tokens, lease.close)
         return tokens
 
     def shards_at_once(self, largest: int) -> int:

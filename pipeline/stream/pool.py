@@ -28,6 +28,7 @@ class ShardPool:
         self._tick = 0
         self.lock = threading.Lock()
         self.views: dict[int, memoryview] = {}
+        self.misses = 0  # how often what a read needed was not open
         self.table: NDArray[np.int64] = np.zeros((64, SHARD_COLUMNS), np.int64)
 
     def open(self, number: int) -> OpenShard:
@@ -53,6 +54,7 @@ class ShardPool:
             parts = [views[shard][begin:end] for shard, begin, end in zip(shards, begins, ends, strict=True)]
         except KeyError:  # some are not open, or were closed for others
             # What is open is held on to first: opening the others may close it.
+            self.misses += 1
             needed = set(shards)
             held = {number: view for number in needed if (view := views.get(number)) is not None}
             missing = {number: self._tokens(number) for number in needed - set(held)}

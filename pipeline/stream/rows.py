@@ -65,12 +65,11 @@ class RowBuffer:
             self.notes = np.zeros(2 + count, np.int64)
         self.notes[0] = 0
 
-    def add_ends(self, row: int, places: list[NDArray[np.int64]]) -> None:
+    def add_ends(self, row: int, places: NDArray[np.int64]) -> None:
         """Say where documents end in a row that was filled otherwise."""
-        begin = stop = int(self.notes[0])
-        for some in places:
-            self.places[stop : stop + len(some)] = some
-            stop += len(some)
+        begin = int(self.notes[0])
+        stop = begin + len(places)
+        self.places[begin:stop] = places
         self.spans[row] = begin, stop
         self.notes[0] = stop
 

@@ -23,6 +23,12 @@ from .pool import ShardPool
 from .rows import RowBuffer
 from .window_index import Tokens, WindowIndex
 
+_ROWS_AHEAD = 32
+_TOKENS_AHEAD = 1 << 17
+# For how many batches after a shard had to be opened again all lanes read ahead, each while those beside it, which need
+# the same shards, do: more shards are in use than may be open.
+_CROWDED = 512
+
 
 @dataclass(frozen=True, slots=True)
 class _Epoch:
@@ -30,6 +36,16 @@ class _Epoch:
 
     starts: NDArray[np.int64]
     windows: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """What was read of a lane at once: ``rows`` rows of tokens from ``start`` of the stream on, and where documents end."""
+
+    start: int
+    tokens: Tokens
+    ends: NDArray[np.int64]
+    rows: int
 
 
 class TokenStream:
@@ -49,6 +65,8 @@ class TokenStream:
         self._windows: dict[tuple[int, int], WindowIndex] = {}
         self._epochs: dict[int, _Epoch] = {}
         self._ahead: dict[tuple[int, int], Future[WindowIndex]] = {}
+        self._held: dict[int, _Ahead] = {}
+        self._misses = self._crowded = 0
         self._wanted: list[tuple[int, int]] = []
         self._builder: ThreadPoolExecutor | None = None
         self._stop_building: finalize[Any, Any] | None = None
@@ -84,7 +102,14 @@ class TokenStream:
         """
         self.bytes_read += len(rows) * buffer.bytes.shape[1]
         done, pool = 0, self._pool
-        while True:
+        if pool.misses != self._misses:
+            self._misses, self._crowded = pool.misses, _CROWDED
+        while self._crowded and done < len(rows):
+            start = epoch * self.tokens_per_epoch + int(tokens[done])
+            self._fill_row(buffer, int(rows[done]), start, int(lanes[done]))
+            done += 1
+        self._crowded = max(0, self._crowded - 1)
+        while done < len(rows):
             found = self._epoch(epoch)
             with pool.lock:
                 done = kernels.gather(
@@ -96,13 +121,30 @@ class TokenStream:
                     self._want(epoch, self.order.epoch(epoch).window_of_token(token) + 1)
             if done == len(rows):
                 break
-            row = int(rows[done])
-            ends: list[NDArray[np.int64]] | None = [] if len(buffer.places) else None
-            self._read(epoch * self.tokens_per_epoch + int(tokens[done]), buffer.tokens[row], ends)
-            buffer.add_ends(row, ends or [])
+            start = epoch * self.tokens_per_epoch + int(tokens[done])
+            self._fill_row(buffer, int(rows[done]), start, int(lanes[done]))
             done += 1
         if self._wanted:
             self._build_wanted()
+
+    def _fill_row(self, buffer: RowBuffer, row: int, start: int, lane: int) -> None:
+        """Fill a row by reading, from what was read ahead of its lane if that reaches so far.
+
+        Where row after row of a lane must be read, more and more are read at once, so that shards are opened for many.
+        """
+        width = buffer.tokens.shape[1]
+        held = self._held.get(lane)
+        if held is None or not held.start <= start <= held.start + len(held.tokens) - width:
+            follows = held is not None and held.start < start <= held.start + 2 * _ROWS_AHEAD * width
+            rows = min(2 * held.rows, _ROWS_AHEAD, max(1, _TOKENS_AHEAD // width)) if held and follows else 1
+            out = np.empty(rows * width, self.dtype)
+            ends: list[NDArray[np.int64]] | None = [] if len(buffer.places) else None
+            self._read(start, out, ends)
+            held = self._held[lane] = _Ahead(start, out, np.concatenate([buffer.places[:0], *(ends or [])]), rows)
+        at = start - held.start
+        buffer.tokens[row] = held.tokens[at : at + width]
+        first, last = held.ends.searchsorted([at, at + width], side="right")
+        buffer.add_ends(row, held.ends[first:last] - at)
 
     def documents(self, start: int, count: int) -> list[Tokens]:
         """Return documents ``start`` to ``start + count`` of the endless stream as read-only views."""
