@@ -23,7 +23,7 @@ Limits stand in rule files: `gopher.toml` here, or ``exclamation_ratio = { max =
     scan.py         those of the measures above that builds need most, for many documents in one compiled pass
     screens.py      others of them for many documents, each in a pass of its own
 
-Nothing here imports the pipeline, but its errors; compiled code and models are loaded when first used.
+Nothing here imports the pipeline, but its errors and its compiler; compiled code and models are loaded when first used.
 """
 
 from __future__ import annotations
