@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -107,9 +108,11 @@ def find(folder: Folder, store: Store, manifest: Manifest, options: argparse.Nam
     for info in split.shards:
         if options.key is not None:
             url = folder.path(info.name)
-            keys = store.keys(url, store.index(url, info).footer, info)
-            if options.key in keys:
-                return info, keys.index(options.key)
+            found = np.flatnonzero(
+                np.asarray(store.keys(url, store.index(url, info).footer, info)) == options.key.encode()
+            )
+            if len(found):
+                return info, int(found[0])
         elif before <= options.document < before + info.documents:
             return info, options.document - before
         before += info.documents

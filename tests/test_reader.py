@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from pipeline.errors import CorruptShardError, ManifestError, ShardError, TruncatedShardError
 from pipeline.shards.reader import Shard, parse_keys, read_index
@@ -127,7 +129,7 @@ def test_every_document_has_its_key_also_in_a_group_and_long_ones_take_a_second_
         return raw[start : start + length]
 
     footer = read_index(tmp_path / "a.tar").footer
-    assert parse_keys(footer, "a.tar", read) == keys
+    assert [key.decode() for key in parse_keys(footer, "a.tar", read)] == keys
     assert len(reads) == 1 + (len(keys[0]) > 12)
     assert reads[0] < footer["table"][1]
 
@@ -142,3 +144,16 @@ def test_a_table_without_a_key_for_every_document_is_refused(tmp_path: Path, old
     footer = read_index(tmp_path / "a.tar").footer
     with pytest.raises(CorruptShardError, match="keys"):
         parse_keys(footer, "a.tar", lambda start, length: raw.replace(old, new)[start : start + length])
+
+
+@given(st.sets(st.text(st.characters(codec="ascii", exclude_characters="./\0"), min_size=1, max_size=4), max_size=9))
+@example(["0", "1", '",'])
+@example(["ab", 'c"', "de"])
+def test_keys_of_any_length_and_sign_are_read_as_they_were_written(
+    tmp_path_factory: pytest.TempPathFactory, names: set[str]
+) -> None:
+    path, keys = tmp_path_factory.getbasetemp() / "keys.tar", sorted(name for name in names if name[:2] != "__")
+    write_shard(path, tokens=np.arange(len(keys), dtype="<u2"), lengths=[1] * len(keys), keys=keys)
+    raw = path.read_bytes()
+    found = parse_keys(read_index(path).footer, "a.tar", lambda start, length: raw[start : start + length])
+    assert [key.decode() for key in found] == keys

@@ -222,7 +222,7 @@ def parse_index(footer: dict[str, Any], name: str, size: int, read: Callable[[in
     return Index(starts, lengths, dtype, footer)
 
 
-def parse_keys(footer: dict[str, Any], name: str, read: Callable[[int, int], bytes]) -> list[str]:
+def parse_keys(footer: dict[str, Any], name: str, read: Callable[[int, int], bytes]) -> NDArray[np.bytes_]:
     """Return each document's key, the first column of the table; ``read(start, length)`` is called once or twice.
 
     Raises ``CorruptShardError`` where there are not as many keys as documents.
@@ -234,15 +234,30 @@ def parse_keys(footer: dict[str, Any], name: str, read: Callable[[int, int], byt
         end = raw.find(b'],"')  # signs that no JSON string can hold, and a column of checksums follows
         if not raw.startswith(_KEYS_BEGIN) or end >= 0:
             break
+    column = raw[len(_KEYS_BEGIN) : end] if raw.startswith(_KEYS_BEGIN) and end >= 0 else b""
+    keys = _even_keys(column, count)
+    if keys is not None:
+        return keys
     try:
-        keys = json.loads(raw[len(_KEYS_BEGIN) - 1 : end + 1]) if raw.startswith(_KEYS_BEGIN) and end >= 0 else []
-    except ValueError as error:
+        keys = np.array([key.encode() for key in json.loads(b"[%b]" % column)], dtype=bytes)
+    except (ValueError, AttributeError) as error:
         raise CorruptShardError(f"{name}: byte {offset}: keys of the documents: {error}; rebuild it") from error
     if len(keys) != count:
         raise CorruptShardError(
             f"{name}: byte {offset}: the table begins with {len(keys)} keys for {count} documents; copy it again or rebuild it"
         )
     return keys
+
+
+def _even_keys(column: bytes, count: int) -> NDArray[np.bytes_] | None:
+    """Return the strings of a JSON list without a loop, where they have one length and nothing to escape, else None."""
+    width, over = divmod(len(column) + 1, max(1, count))
+    if over or width <= 3 or b"\\" in column or column.count(b'"') != 2 * count:
+        return None
+    table = np.frombuffer(column + b",", np.uint8).reshape(count, width)
+    if not ((table[:, 0] == ord('"')) & (table[:, -2] == ord('"')) & (table[:, -1] == ord(","))).all():
+        return None
+    return np.ascontiguousarray(table[:, 1:-2]).view(f"S{width - 3}")[:, 0]
 
 
 def compare(name: str, index: Index, expected: ShardInfo) -> None:

@@ -137,10 +137,13 @@ class Store:
             compare(shown(url), index, expected)
         return index
 
-    def keys(self, url: str, footer: dict[str, Any], expected: ShardInfo | None = None) -> list[str]:
-        """Return each document's key, given the footer of its shard's index: one or two small reads where it is remote.
+    def keys(
+        self, url: str, footer: dict[str, Any], expected: ShardInfo | None = None
+    ) -> list[str] | NDArray[np.bytes_]:
+        """Return each document's key, of our own shards as bytes, given the footer of the shard's index.
 
-        Only a remote tar of another tool, whose footer is empty, is downloaded.
+        That takes one or two small reads where it is remote; only a remote tar of another tool, whose footer is empty, is
+        downloaded.
         """
         if footer and is_remote(url):
             return parse_keys(footer, shown(url), lambda start, count: read_range(url, start, count, self.access))

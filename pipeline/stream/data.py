@@ -25,6 +25,7 @@ from .window_index import OpenShard, Tokens
 
 INDEX_THREADS = 16  # reading an index over the network is waiting
 
+Keys = Sequence[str] | NDArray[np.bytes_]  # as text, or its UTF-8
 Source = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
@@ -72,7 +73,7 @@ class KeyedData(Data, Protocol):
     def index(self, number: int) -> Indexed:
         """Return the index of a shard without opening it, and without a download where it has one of its own."""
 
-    def keys(self, number: int, index: Indexed) -> Sequence[str]:
+    def keys(self, number: int, index: Indexed) -> Keys:
         """Return the key of each document of a shard, given its index or the open shard."""
 
 
@@ -185,7 +186,7 @@ class ShardFiles:
     def index(self, number: int) -> Index:
         return self._store.index(self._urls[number], self._infos[number])
 
-    def keys(self, number: int, index: Indexed) -> list[str]:
+    def keys(self, number: int, index: Indexed) -> Keys:
         return self._store.keys(self._urls[number], index.footer, self._infos[number])
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from fractions import Fraction
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..atomic import write_json
 from ..errors import ConfigError, CorruptShardError
-from .data import KeyedData, KeyedShard, PlainShard
+from .data import KeyedData, KeyedShard, Keys, PlainShard
 from .order import derive_key, mix64
 from .window_index import Tokens
 
@@ -26,7 +25,7 @@ KEEP_SECONDS = 1.0  # what takes longer to count is kept
 _TOGETHER = 4096  # keys that are hashed at once, each in the room of the longest
 
 
-def held_out(keys: Sequence[str], share: Fraction) -> NDArray[np.bool_]:
+def held_out(keys: Keys, share: Fraction) -> NDArray[np.bool_]:
     """Say of each key whether its document is held out, as ``share`` of all documents are.
 
     The hash takes a key's UTF-8 bytes as 64-bit words, little-endian, zeros at the end, and mixes them one after another
@@ -39,10 +38,10 @@ def held_out(keys: Sequence[str], share: Fraction) -> NDArray[np.bool_]:
     if len(keys) > _TOGETHER:
         parts = (keys[start : start + _TOGETHER] for start in range(0, len(keys), _TOGETHER))
         return np.concatenate([held_out(part, share) for part in parts])
-    # Names in tars, and ids in JSON, may hold what is no UTF-8.
-    raw = np.array([key.encode("utf-8", "surrogatepass") for key in keys], dtype=bytes)
-    width = max(1, -(-raw.itemsize // 8))
-    words = raw.astype(f"S{8 * width}").view("<u8").reshape(len(keys), width)
+    if not isinstance(keys, np.ndarray):  # names in tars, and ids in JSON, may hold what is no UTF-8
+        keys = np.array([key.encode("utf-8", "surrogatepass") for key in keys], dtype=bytes)
+    width = max(1, -(-keys.itemsize // 8))
+    words = keys.astype(f"S{8 * width}").view("<u8").reshape(len(keys), width)
     hashes = np.full(len(keys), derive_key("split"), dtype=np.uint64)
     for word in words.T:
         hashes = np.where(word == 0, hashes, mix64(hashes ^ word))  # what is zero lies behind the key's end
