@@ -29,9 +29,9 @@ def through_the_ring(stream: pipeline.Stream) -> list[Any]:
     return [item for _, item in place_on_device(enumerate(stream), "cpu")]
 
 
-@pytest.mark.parametrize("boundaries", [False, True])
-def test_what_goes_through_the_ring_in_stored_width_comes_out_as_it_was(dataset: Path, boundaries: bool) -> None:
-    source = pipeline.ShardDataset(dataset, epochs=1).shuffle(lanes=3).pack(16, boundaries=boundaries)
+@pytest.mark.parametrize("options", [{}, {"boundaries": True}, {"boundaries": True, "shift": "divisors"}])
+def test_what_goes_through_the_ring_in_stored_width_comes_out_as_it_was(dataset: Path, options: dict[str, Any]) -> None:
+    source = pipeline.ShardDataset(dataset, epochs=1).shuffle(lanes=3).pack(16, **options)
     there = through_the_ring(source.batch(3, dtype="stored"))
     assert len(there) > 2 * RING
     for here, moved in zip(source.batch(3), there, strict=True):
