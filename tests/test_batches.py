@@ -140,17 +140,29 @@ def test_sliding_windows_overlap_by_what_the_stride_leaves(dataset: Path) -> Non
     assert all(a[3:] == b[:5] for a, b in pairwise(rows))
 
 
-def test_stored_width_holds_the_same_ids_and_lists_what_to_mask(dataset: Path) -> None:
-    for boundaries in (False, True):
-        source = pipeline.ShardDataset(dataset, epochs=1).shuffle(lanes=2).pack(8, boundaries=boundaries)
-        for wide, narrow in zip(source.batch(3), source.batch(3, dtype="stored"), strict=True):
-            assert narrow["input_ids"].dtype == torch.uint16
-            labels = narrow["labels"].to(torch.int64)
-            if "ignored" in narrow:
-                labels.view(-1)[narrow["ignored"]] = IGNORE
-            assert torch.equal(labels, wide["labels"])
-            assert torch.equal(narrow["input_ids"].to(torch.int64), wide["input_ids"])
-            assert narrow["valid_tokens"] == wide["valid_tokens"]
+@settings(max_examples=60, deadline=None)
+@given(
+    seq_len=st.integers(1, 20),
+    shift=st.integers(1, 5) | st.just("same"),
+    boundaries=st.booleans(),
+    batch=st.integers(1, 5),
+    epochs=st.integers(1, 3),
+    open_shards=st.integers(1, 4),
+)
+def test_stored_width_holds_the_same_ids_and_lists_what_to_mask(
+    dataset: Path, seq_len: int, shift: Any, boundaries: bool, batch: int, epochs: int, open_shards: int
+) -> None:
+    source = pipeline.ShardDataset(dataset, epochs=epochs, max_open_shards=open_shards).shuffle(lanes=2, window=1)
+    options = {"labels": "same"} if shift == "same" else {"shift": shift}
+    packed = source.pack(seq_len, boundaries=boundaries, **options)
+    for wide, narrow in zip(packed.batch(batch), packed.batch(batch, dtype="stored"), strict=True):
+        assert narrow["input_ids"].dtype == torch.uint16
+        labels = narrow["labels"].to(torch.int64)
+        if "ignored" in narrow:
+            labels.view(-1)[narrow["ignored"]] = IGNORE
+        assert torch.equal(labels, wide["labels"])
+        assert torch.equal(narrow["input_ids"].to(torch.int64), wide["input_ids"])
+        assert narrow["valid_tokens"] == wide["valid_tokens"]
 
 
 def test_a_rank_without_rows_gets_a_batch_that_counts_nothing(dataset: Path) -> None:

@@ -47,8 +47,11 @@ class PackCollator:
         lag = 0 if self.same_labels else self.shift
         bounds = _Bounds(self, size) if self.boundaries else None
         short = [(row, 0) for row in range(len(numbers), size)]
+        if core.buffer is not None and self.dtype != np.int64:
+            core.buffer.aim(ids, labels, lag)
         for rows in core.rows(numbers):
-            spread(rows.tokens, lag, ids[rows.at], labels[rows.at])
+            if rows.tokens is not None:
+                spread(rows.tokens, lag, ids[rows.at], labels[rows.at])
             if rows.available is not None:
                 short += enumerate(rows.available, rows.at.start)
             if bounds is not None and rows.ends is not None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,6 +135,7 @@ class Lane(Protocol):
 class Drawn:
     """Sequences that were drawn, for a collator to ask for: packed ``parts`` or whole documents."""
 
+    buffer: ClassVar[None] = None
     count: int = 0
     parts: list[Rows] = field(default_factory=list)
     whole: list[NDArray[Any]] = field(default_factory=list)

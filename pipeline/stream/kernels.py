@@ -126,6 +126,9 @@ def _last_at_most(ascending: Any, count: Any, value: Any) -> Any:
         int64,
         int64,
         int64[::1],
+        int64,
+        numba.uint8[:, ::1],
+        int64,
         numba.uint8[:, ::1],
         int64[::1],
         int64[:, ::1],
@@ -143,19 +146,23 @@ def gather(
     tick: Any,
     item: Any,
     rows: Any,
+    width: Any,
     out: Any,
+    lag: Any,
+    late: Any,
     ends: Any,
     spans: Any,
     notes: Any,
 ) -> Any:
-    """Fill ``rows`` of ``out`` (bytes) from the ``number``-th on, each from its token; return the first that it could not.
+    """Fill ``rows`` from the ``number``-th on, each from its token; return the first that it could not fill.
 
     That is one whose window is not loaded or ends within it, or that needs a shard that is not open or holds less than
-    its index says. ``hints[lane]`` is the document where the lane was last, whatever window that was in. ``ends``,
-    ``spans`` and ``notes`` are a `RowBuffer`'s; no ends are told where there is no room for any. The rows noted are
-    those less than ``BUILD_AHEAD`` tokens before a window that nobody builds.
+    its index says. The first of a row's ``width`` tokens go to ``out`` (bytes), as many as there is room for, and those
+    from ``lag`` on to ``late``, if that has rows. ``hints[lane]`` is the document where the lane was last, whatever window
+    that was in. ``ends``, ``spans`` and ``notes`` are a `RowBuffer`'s; no ends are told where there is no room for any.
+    The rows noted are those less than ``BUILD_AHEAD`` tokens before a window that nobody builds.
     """
-    base, width = int64(out.ctypes.data), out.shape[1] // item
+    base, late_base, kept = int64(out.ctypes.data), int64(late.ctypes.data), out.shape[1] // item
     epoch_windows = len(starts) - 1
     notes[1] = 0
     for k in range(number, len(tokens)):
@@ -195,7 +202,13 @@ def gather(
                 if shards[shard, 0] == 0 or begin + count > shards[shard, 1]:
                     return k
                 shards[shard, 2] = tick
-                _copy(base + (row * width + at) * item, shards[shard, 0] + begin * item, count * item)
+                origin = shards[shard, 0] + begin * item
+                if at < kept:
+                    _copy(base + (row * kept + at) * item, origin, min(count, kept - at) * item)
+                skipped = max(lag - at, 0)
+                if len(late) and skipped < count:
+                    target = late_base + (row * kept + at + skipped - lag) * item
+                    _copy(target, origin + skipped * item, (count - skipped) * item)
                 at += count
                 if len(ends) and end <= width:
                     ends[found] = end

@@ -195,7 +195,7 @@ class MixedSequences:
         self._streams = [streams[name] for name in mixture.names]
         self._orders = [Sequences(stream.tokens_per_epoch, stride, mixture.lanes) for stream in self._streams]
         self._hints = np.zeros((len(self._streams), mixture.lanes), np.int64)
-        self._buffer = RowBuffer(self.width, self._streams[0].dtype, boundaries)
+        self.buffer = RowBuffer(self.width, self._streams[0].dtype, boundaries)
         self._batches: dict[range, list[_Part]] = {}
 
     def first(self, epoch: int) -> int:
@@ -234,10 +234,10 @@ class MixedSequences:
         if not numbers:
             return
         parts = self._batches.pop(numbers, None) or self._locate(numbers)
-        self._buffer.clear(len(numbers))
+        self.buffer.clear(len(numbers))
         for source, rows, epoch, tokens, lanes in parts:
-            self._streams[source].fill(self._buffer, rows, epoch, tokens, lanes, self._hints[source])
-        yield self._buffer.rows(slice(0, len(numbers)))
+            self._streams[source].fill(self.buffer, rows, epoch, tokens, lanes, self._hints[source])
+        yield self.buffer.rows(slice(0, len(numbers)))
 
     def _locate(self, numbers: range) -> list[_Part]:
         """Return where a batch's rows lie, and find the places of the batches behind it at the same step."""

@@ -30,22 +30,30 @@ class Ends(NamedTuple):
 class Rows(NamedTuple):
     """Neighbouring rows of a batch, valid until the next call.
 
-    ``at``: their place in the batch; ``tokens``: ``[rows, width]``, as they are stored; ``ends``: None unless boundaries
-    were asked for; ``available``: tokens before the end of a bounded stream, or None where none is short.
+    ``at``: their place in the batch; ``tokens``: ``[rows, width]``, as they are stored, or None where they stand in the
+    batch already; ``ends``: None unless boundaries were asked for; ``available``: tokens before the end of a bounded
+    stream, or None where none is short.
     """
 
     at: slice
-    tokens: NDArray[Any]
+    tokens: NDArray[Any] | None
     ends: Ends | None
     available: list[int] | None
 
 
 class RowBuffer:
-    """Rows of ``width`` tokens to be filled, in any order, again and again; ``with_ends`` also where documents end."""
+    """Rows of ``width`` tokens to be filled, in any order, again and again; ``with_ends`` also where documents end.
+
+    ``bytes`` and ``late_bytes`` are what is written: the rows themselves, or as `aim` says.
+    """
 
     def __init__(self, width: int, dtype: np.dtype[Any], with_ends: bool) -> None:
-        self.tokens: NDArray[Any] = np.empty((0, width), dtype)
-        self.bytes = self.tokens.view(np.uint8)
+        self.width = width
+        self.lag = 0
+        self._tokens: NDArray[Any] = np.empty((0, width), dtype)
+        self._late = self._tokens
+        self._aimed = False
+        self.bytes = self.late_bytes = self._tokens.view(np.uint8)
         self.places = np.empty(0, np.int64)
         self.spans = np.empty((0, 2), np.int64)
         self.all_rows = np.arange(0)
@@ -53,28 +61,37 @@ class RowBuffer:
         self.notes = np.zeros(2, np.int64)
         self._with_ends = with_ends
 
+    def aim(self, ids: NDArray[Any], labels: NDArray[Any], lag: int) -> None:
+        """Have rows written straight to ids, and from token ``lag`` on to labels, which saves copying them there."""
+        self._tokens, self._late, self._aimed = ids, labels, True
+        self.bytes, self.late_bytes = ids.view(np.uint8), labels.view(np.uint8)
+        self.width, self.lag = ids.shape[1] + lag, lag
+
     def clear(self, count: int) -> None:
         """Make room for ``count`` rows, none of them filled."""
-        if len(self.tokens) < count:
-            width = self.tokens.shape[1]
-            self.tokens = np.empty((count, width), self.tokens.dtype)
-            self.bytes = self.tokens.view(np.uint8)
-            self.places = np.empty(count * width if self._with_ends else 0, np.int64)
+        if len(self._tokens) < count:
+            self._tokens = np.empty((count, self.width), self._tokens.dtype)
+            self.bytes = self._tokens.view(np.uint8)
+        if len(self.spans) < count:
             self.spans = np.empty((count, 2), np.int64)
             self.all_rows = np.arange(count)
             self.notes = np.zeros(2 + count, np.int64)
+        if self._with_ends and len(self.places) < count * self.width:
+            self.places = np.empty(count * self.width, np.int64)
         self.notes[0] = 0
 
-    def add_ends(self, row: int, places: NDArray[np.int64]) -> None:
-        """Say where documents end in a row that was filled otherwise."""
+    def put(self, row: int, tokens: NDArray[Any], ends: NDArray[np.int64]) -> None:
+        """Fill a row with tokens that were read otherwise, and say where documents end in it."""
+        self._tokens[row] = tokens[: self._tokens.shape[1]]
+        if self._aimed:
+            self._late[row] = tokens[self.lag :]
         begin = int(self.notes[0])
-        stop = begin + len(places)
-        self.places[begin:stop] = places
+        stop = begin + len(ends)
+        self.places[begin:stop] = ends
         self.spans[row] = begin, stop
         self.notes[0] = stop
 
     def rows(self, at: slice, available: list[int] | None = None) -> Rows:
-        """Return the rows, which stand at ``at`` in the batch, once they are filled."""
-        count = at.stop - at.start
-        ends = Ends(self.places, self.spans[:count]) if self._with_ends else None
-        return Rows(at, self.tokens[:count], ends, available)
+        """Return rows, which stand at ``at`` in the batch as in the buffer, once they are filled."""
+        ends = Ends(self.places, self.spans[at]) if self._with_ends else None
+        return Rows(at, None if self._aimed else self._tokens[at], ends, available)

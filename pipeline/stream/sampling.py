@@ -59,7 +59,7 @@ class SampledSequences:
         self.order = Sequences(stream.tokens_per_epoch, seq_len, 1)
         self.length = None if epochs is None else self.order.first(epochs)
         self._seed = seed
-        self._buffer = RowBuffer(self.width, stream.dtype, boundaries)
+        self.buffer = RowBuffer(self.width, stream.dtype, boundaries)
 
     def first(self, epoch: int) -> int:
         return self.order.first(epoch)
@@ -76,11 +76,11 @@ class SampledSequences:
         if not numbers:
             return
         count, starts = len(numbers), draw(numbers, self.stream.tokens_per_epoch, self._seed)
-        self._buffer.clear(count)
+        self.buffer.clear(count)
         # No place is near another, so all share one hint, which helps none.
         lanes, hints = np.zeros(count, np.int64), np.zeros(1, np.int64)
-        self.stream.fill(self._buffer, np.arange(count), 0, np.array(starts), lanes, hints)
-        yield self._buffer.rows(slice(0, count))
+        self.stream.fill(self.buffer, np.arange(count), 0, np.array(starts), lanes, hints)
+        yield self.buffer.rows(slice(0, count))
 
     def close(self) -> None:
         self.stream.close()

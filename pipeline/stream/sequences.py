@@ -73,7 +73,7 @@ class PackedSequences:
         self.order = Sequences(stream.tokens_per_epoch, stride, lanes)
         self.total = None if epochs is None else epochs * stream.tokens_per_epoch
         self.length = None if epochs is None else self.order.first(epochs)
-        self._buffer = RowBuffer(self.width, stream.dtype, boundaries)
+        self.buffer = RowBuffer(self.width, stream.dtype, boundaries)
         self._hints = np.zeros(lanes, np.int64)  # the document where each lane was last
         self._places = _Places(0, range(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
@@ -89,7 +89,8 @@ class PackedSequences:
 
     def rows(self, numbers: range) -> Iterator[Rows]:
         """Yield the tokens of global sequences ``numbers``, a range with a positive step."""
-        done = 0
+        done, buffer = 0, self.buffer
+        buffer.clear(len(numbers))
         while done < len(numbers):
             places, i = self._places, numbers[done]
             if i not in places.numbers or places.numbers.step != numbers.step:
@@ -97,10 +98,9 @@ class PackedSequences:
             at = places.numbers.index(i)
             count = min(len(numbers) - done, len(places.numbers) - at)
             tokens, lanes = places.tokens[at : at + count], places.lanes[at : at + count]
-            buffer = self._buffer
-            buffer.clear(count)
-            self.stream.fill(buffer, buffer.all_rows[:count], places.epoch, tokens, lanes, self._hints)
-            yield buffer.rows(slice(done, done + count), self._available(places.epoch, tokens))
+            rows = slice(done, done + count)
+            self.stream.fill(buffer, buffer.all_rows[rows], places.epoch, tokens, lanes, self._hints)
+            yield buffer.rows(rows, self._available(places.epoch, tokens))
             done += count
 
     def _locate(self, numbers: range) -> _Places:

@@ -100,7 +100,7 @@ class TokenStream:
 
         ``hints[lanes]`` is where to look first for their documents; what was found is left there.
         """
-        self.bytes_read += len(rows) * buffer.bytes.shape[1]
+        self.bytes_read += len(rows) * buffer.width * self.dtype.itemsize
         done, pool = 0, self._pool
         if pool.misses != self._misses:
             self._misses, self._crowded = pool.misses, _CROWDED
@@ -114,7 +114,8 @@ class TokenStream:
             with pool.lock:
                 done = kernels.gather(
                     done, tokens, lanes, hints, found.starts, found.windows, pool.table, pool.tick(),
-                    self.dtype.itemsize, rows, buffer.bytes, buffer.places, buffer.spans, buffer.notes,
+                    self.dtype.itemsize, rows, buffer.width, buffer.bytes, buffer.lag, buffer.late_bytes, buffer.places,
+                    buffer.spans, buffer.notes,
                 )  # fmt: skip
             if near := int(buffer.notes[1]):
                 for token in tokens[buffer.notes[2 : 2 + near]].tolist():
@@ -132,7 +133,7 @@ class TokenStream:
 
         Where row after row of a lane must be read, more and more are read at once, so that shards are opened for many.
         """
-        width = buffer.tokens.shape[1]
+        width = buffer.width
         held = self._held.get(lane)
         if held is None or not held.start <= start <= held.start + len(held.tokens) - width:
             follows = held is not None and held.start < start <= held.start + 2 * _ROWS_AHEAD * width
@@ -142,9 +143,8 @@ class TokenStream:
             self._read(start, out, ends)
             held = self._held[lane] = _Ahead(start, out, np.concatenate([buffer.places[:0], *(ends or [])]), rows)
         at = start - held.start
-        buffer.tokens[row] = held.tokens[at : at + width]
         first, last = held.ends.searchsorted([at, at + width], side="right")
-        buffer.add_ends(row, held.ends[first:last] - at)
+        buffer.put(row, held.tokens[at : at + width], held.ends[first:last] - at)
 
     def documents(self, start: int, count: int) -> list[Tokens]:
         """Return documents ``start`` to ``start + count`` of the endless stream as read-only views."""
