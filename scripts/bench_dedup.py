@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2, help="processes, where growth is measured (default: 2)")
     parser.add_argument("--truth", type=Path, help="pairs of ids with their Jaccard similarity (.jsonl.zst)")
     parser.add_argument("--threshold", type=float, default=0.8, help="share of equal values to verify (default: 0.8)")
-    parser.add_argument("--sample", type=int, default=2_000, help="documents to time datasketch on (default: 2000)")
+    parser.add_argument("--sample", type=int, default=10_000, help="documents to time datasketch on (default: 10000)")
     options = parser.parse_args(arguments)
     if options.synthetic:
         measure_synthetic(options.synthetic, options.threshold, options.workers)

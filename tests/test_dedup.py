@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.build import deduping
-from pipeline.build.bands import BUCKET_BYTES, ENTRY_BYTES, buckets_for
+from pipeline.build.bands import BUCKET_BYTES, ENTRY_BYTES, KeyFiles, buckets_for, write_keys
 from pipeline.build.clusters import longest_of, write_clusters
 from pipeline.build.dedup import EXACT, KEPT, NEAR, REPRESENTATIVES, similar_rows, star_edges
 from pipeline.build.deduping import Job, find_duplicates
 from pipeline.build.minhash import EMPTY, MinHasher, text_hashes
-from pipeline.build.rows import Piece, Rows
+from pipeline.build.rows import Piece, Rows, npy_pieces
 from pipeline.errors import BuildError
 from tests.corpus import english
 
@@ -262,6 +262,19 @@ def test_equal_texts_are_found_in_one_group_and_across_groups(
     assert (found.kind != NEAR).all()
 
 
+def test_a_bucket_holds_its_share_of_the_keys_and_all_of_equal_ones(tmp_path: Path) -> None:
+    random = np.random.RandomState(0)
+    hashes = random.randint(0, 256, (4_000, 16)).astype(np.uint8)
+    signatures = random.randint(0, 1 << 32, (4_000, 16), dtype=np.uint32)
+    write_keys(tmp_path / "keys", hashes, [signatures], bands=2, rows=8, buckets=8)
+    files = KeyFiles([tmp_path / "keys"], [0, 4_000], lists=3, buckets=8)
+    for number in range(3):
+        keys = [files.read(number, bucket) for bucket in range(8)]
+        assert all(400 < len(documents) < 600 for _, documents in keys)
+        assert sorted(np.concatenate([documents for _, documents in keys]).tolist()) == list(range(4_000))
+        assert (np.diff(np.concatenate([values for values, _ in keys]).astype(np.float64)) >= 0).all()
+
+
 def test_what_a_killed_run_left_is_not_done_again(tmp_path: Path) -> None:
     signatures = np.repeat(np.arange(10, dtype=np.uint32)[:, None], 112, axis=1)[[0, 1, 0, 2, 1, 5]]
     files = [written(tmp_path / name, rows, 2) for name, rows in (("h", numbered(6)), ("s", signatures))]
@@ -291,10 +304,12 @@ def test_rows_are_taken_from_wherever_they_lie(
     tmp_path_factory: pytest.TempPathFactory, places: set[int], pieces: int
 ) -> None:
     every = np.arange(400, dtype=np.uint32).reshape(200, 2)
-    rows = Rows(written(tmp_path_factory.mktemp("rows") / "r", every, pieces), 2, np.uint32)
+    folder = tmp_path_factory.mktemp("rows")
+    np.save(folder / "r.npy", every[:70])  # with a header before its rows
+    rows = Rows([*npy_pieces(folder / "r.npy"), *written(folder / "s", every[70:], pieces)], 2, np.uint32)
     wanted = np.array(sorted(places), np.uint32)
     np.testing.assert_array_equal(rows.take(wanted), every[wanted])
-    np.testing.assert_array_equal(np.concatenate([rows.read(k) for k in range(pieces)]), every)
+    np.testing.assert_array_equal(np.concatenate([rows.read(k) for k in range(1 + pieces)]), every)
 
 
 def test_a_file_that_was_cut_is_named(tmp_path: Path) -> None:

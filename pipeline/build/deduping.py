@@ -17,8 +17,9 @@ for each document that passed the filters:
     hashes.npy          uint8 [n, 16]: the hash of its text
     starts.npy          int64 [parts + 1]: where each part's documents begin
 
-In memory at once: in each worker a bucket's keys and the signatures of some pairs, or a group's keys (8 to 30 MB each); in
-the parent 8 bytes a document, with ``keep="longest"`` 12, while edges are joined and no worker runs.
+In memory at once: in each worker a bucket's keys and the signatures of some pairs, or a group's keys, some 20 MB in all; in
+the parent 8 bytes a document, with ``keep="longest"`` 12, while edges are joined and no worker runs. On disk, beside what the
+parts hold, some 190 bytes a document. A bucket has more only where very many different texts agree on a whole band.
 """
 
 from __future__ import annotations
