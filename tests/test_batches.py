@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import ConfigError
-from pipeline.stream.batches import IGNORE, spread, stack
+from pipeline.stream.batches import IGNORE, DocumentCollator, spread, stack
 from tests.oracle import Oracle
 from tests.shard_samples import write_dataset
 
@@ -189,6 +189,33 @@ def test_documents_are_whole_padded_and_masked(dataset: Path) -> None:
         assert batch["labels"][row].tolist() == cut[1:] + [IGNORE] * (13 - len(cut))
         assert batch["attention_mask"][row].tolist() == [1] * len(cut) + [0] * (12 - len(cut))
     assert batch["valid_tokens"] == int((batch["labels"] != IGNORE).sum())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 9), max_size=6),
+    missing=st.integers(0, 2),
+    multiple=st.integers(1, 5),
+    most=st.none() | st.integers(1, 8),
+    same=st.booleans(),
+    dtype=st.sampled_from(["<u2", "<u4", "|u1", "<i8"]),
+)
+def test_rows_of_documents_are_padded_by_the_definition(
+    lengths: list[int], missing: int, multiple: int, most: int | None, same: bool, dtype: str
+) -> None:
+    class Core:
+        def documents(self, numbers: range) -> list[Any]:
+            return [np.arange(1 + 10 * n, 1 + 10 * n + count).astype(dtype) for n, count in enumerate(lengths)]
+
+    collate = DocumentCollator(max_length=most, pad_to_multiple_of=multiple, eos_id=77, same_labels=same)
+    batch = collate(Core(), range(len(lengths)), len(lengths) + missing)  # type: ignore[arg-type]
+    documents = [d[:most].tolist() for d in Core().documents(range(0))] + [[]] * missing
+    width = max(1, -(-max(map(len, documents), default=0) // multiple)) * multiple
+    shifted = documents if same else [d[1:] for d in documents]
+    assert batch["input_ids"].tolist() == [d + [77] * (width - len(d)) for d in documents]
+    assert batch["labels"].tolist() == [d + [IGNORE] * (width - len(d)) for d in shifted]
+    assert batch["attention_mask"].tolist() == [[1] * len(d) + [0] * (width - len(d)) for d in documents]
+    assert batch["valid_tokens"] == sum(max(0, len(d) - 1) for d in documents)
 
 
 def test_every_document_comes_once_per_epoch_for_any_world_size(dataset: Path) -> None:

@@ -123,6 +123,16 @@ def test_rows_filled_at_once_are_those_read_one_by_one(
     plain.close()
 
 
+def test_documents_are_found_at_any_places_of_an_epoch() -> None:
+    shards = numbered([[3, 0, 5], [], [1], [2, 2, 0, 4]])
+    stream, _ = stream_over(shards, window=2, seed=3, limit=1)
+    expected = Oracle(shards, 3, 2, 1).documents(1)
+    for places in ([7, 0, 3, 3], list(range(8)), [], [6]):
+        found = stream.documents_at(1, np.array(places, np.int64))
+        assert [d.tolist() for d in found] == [expected[place] for place in places]
+    stream.close()
+
+
 def test_rows_of_loaded_windows_need_no_reading_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     stream, _ = stream_over(numbered([[7] * 50] * 8), window=4, seed=1, lanes=3)
     tokens, lanes, hints = np.array([0, 100, 1500]), np.arange(3), np.zeros(3, np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
-from .kernels import bound, widen
+from .kernels import bound, pad, widen
 from .rows import Ends
 from .sequences import DocumentSequences, PackedSequences
 
@@ -143,20 +143,14 @@ class DocumentCollator:
 
     def __call__(self, core: DocumentSequences, numbers: range, size: int) -> Batch:
         documents = [document[: self.max_length] for document in core.documents(numbers)]
-        longest = max([len(document) for document in documents], default=0)
+        lengths = np.array([len(document) for document in documents], np.int64)
+        longest = int(lengths.max(initial=0))
         length = max(1, -(-longest // self.pad_to_multiple_of)) * self.pad_to_multiple_of
-        ids = np.full((size, length), self.eos_id, np.int64)
-        labels = np.full((size, length), IGNORE, np.int64)
-        mask = np.zeros((size, length), np.int64)
-        for row, document in enumerate(documents):
-            count = len(document)
-            ids[row, :count] = document
-            mask[row, :count] = 1
-            if self.same_labels:
-                labels[row, :count] = document
-            elif count:
-                labels[row, : count - 1] = document[1:]
-        valid = int(np.count_nonzero(labels[:, self.same_labels :] != IGNORE))
+        ids, labels, mask = (np.empty((size, length), np.int64) for _ in range(3))
+        tokens = np.concatenate([_NOWHERE, *documents], dtype=np.int64)
+        pad(tokens, lengths, self.eos_id, IGNORE, self.same_labels, ids, labels, mask)
+        # However the labels are shifted, all tokens of a document count but one.
+        valid = int((lengths - 1).clip(0).sum())
         return {"input_ids": ids, "labels": labels, "attention_mask": mask, "valid_tokens": valid}
 
 

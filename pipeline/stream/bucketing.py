@@ -11,6 +11,7 @@ number alone: epochs hold what they held, and nothing depends on batch size, ran
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -52,11 +53,13 @@ class BucketedDocuments(DocumentSequences):
 
     def documents(self, numbers: range) -> list[NDArray[Any]]:
         """Return the token ids of documents ``numbers`` of the global order, as read-only views."""
-        found = []
-        for i in numbers:
-            first, arranged = self._group(self.epoch(i), i // (GROUP * self._bucket))
-            at = first + int(arranged[i - first])
-            found += super().documents(range(at, at + 1))
+        found: list[NDArray[Any]] = []
+        for epoch, those in groupby(numbers, self.epoch):
+            inside = []
+            for i in those:
+                first, arranged = self._group(epoch, i // (GROUP * self._bucket))
+                inside.append(first - self.first(epoch) + int(arranged[i - first]))
+            found += self._inside(epoch, np.array(inside))
         return found
 
     def _arrange(self, epoch: int, group: int) -> tuple[int, NDArray[np.int64]]:

@@ -222,6 +222,25 @@ def gather(
     return len(tokens)
 
 
+@compiled(int64(int64, int64[::1], int64[::1], int64[:, ::1], int64, int64[:, ::1]))
+def look_up(number: Any, documents: Any, starts: Any, windows: Any, tick: Any, found: Any) -> Any:
+    """Write shard, begin and stop of documents of an epoch, from the ``number``-th on; return the first in no loaded window.
+
+    ``starts`` are the documents before each window, ``found`` is ``[3, documents]``.
+    """
+    for k in range(number, len(documents)):
+        w = _last_at_most(starts, len(starts) - 1, documents[k])
+        if windows[w, 0] <= 0:
+            return k
+        windows[w, USED] = tick
+        j, count = documents[k] - starts[w], windows[w, 3]
+        stops = _array(_pointer(windows[w, 0]), count + 1, numba.int64)
+        found[0, k] = _array(_pointer(windows[w, 2]), count, numba.int32)[j]
+        found[1, k] = _array(_pointer(windows[w, 1]), count, numba.int64)[j]
+        found[2, k] = found[1, k] + stops[j + 1] - stops[j]
+    return len(documents)
+
+
 def _widening(kind: Any) -> Any:
     ids = int64[:, ::1]
     return types.void(types.Array(kind, 2, "A", readonly=True), int64, ids, ids)
@@ -309,3 +328,26 @@ def bound(
             ignored[masked] = flat + place
             masked += 1
     counts[0], counts[1], counts[2] = begun, masked, longest
+
+
+@compiled(types.void(int64[::1], int64[::1], int64, int64, types.bool_, int64[:, ::1], int64[:, ::1], int64[:, ::1]))
+def pad(tokens: Any, lengths: Any, eos_id: Any, ignore: Any, same: Any, ids: Any, labels: Any, mask: Any) -> None:
+    """Write documents that follow one another to a row each: ids, labels (the next ids, or the ``same``) and a mask.
+
+    What is left of a row is ``eos_id``, ``ignore`` and 0.
+    """
+    first = int64(0)
+    for r in range(len(ids)):
+        count = lengths[r] if r < len(lengths) else int64(0)
+        row_ids, row_labels, row_mask = ids[r], labels[r], mask[r]
+        own = tokens[first : first + count]
+        for k in range(count):
+            row_ids[k] = own[k]
+            row_mask[k] = 1
+        row_ids[count:] = eos_id
+        row_mask[count:] = 0
+        kept = own if same else own[1:]
+        for k in range(len(kept)):
+            row_labels[k] = kept[k]
+        row_labels[len(kept) :] = ignore
+        first += count

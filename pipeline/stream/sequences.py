@@ -143,7 +143,17 @@ class DocumentSequences:
 
     def documents(self, numbers: range) -> list[NDArray[Any]]:
         """Return the token ids of documents ``numbers`` of the global order, as read-only views."""
-        return [self.stream.documents(self.order.locate(i)[1], 1)[0] for i in numbers]
+        found: list[NDArray[Any]] = []
+        while len(found) < len(numbers):
+            epoch = self.order.epoch(numbers[len(found)])
+            first, after = self.order.first(epoch), self.order.first(epoch + 1)
+            left = range(numbers[len(found)] - first, min(numbers.stop, after) - first, numbers.step)
+            found += self._inside(epoch, np.arange(left.start, left.stop, left.step))
+        return found
+
+    def _inside(self, epoch: int, inside: NDArray[np.int64]) -> list[NDArray[Any]]:
+        """Return the documents ``inside`` places behind the first of an epoch, in global order."""
+        return self.stream.documents_at(epoch, self.order.places(epoch, inside)[0])
 
     def close(self) -> None:
         self.stream.close()

@@ -32,9 +32,10 @@ _CROWDED = 512
 
 @dataclass(frozen=True, slots=True)
 class _Epoch:
-    """What `kernels.gather` needs of an epoch: tokens before each of its windows, and its table of windows."""
+    """What compiled loops need of an epoch: tokens and documents before each of its windows, and its table of windows."""
 
     starts: NDArray[np.int64]
+    document_starts: NDArray[np.int64]
     windows: NDArray[np.int64]
 
 
@@ -150,15 +151,24 @@ class TokenStream:
         """Return documents ``start`` to ``start + count`` of the endless stream as read-only views."""
         found: list[Tokens] = []
         while len(found) < count:
-            epoch, document = divmod(start + len(found), self.documents_per_epoch)
-            epoch_order = self.order.epoch(epoch)
-            number = epoch_order.window_of_document(document)
-            inside = document - int(epoch_order.document_starts[number])
-            window = self._window(epoch, number)
-            last = min(inside + count - len(found), len(window.begins))
-            found += [np.asarray(part) for part in self._pool.slices(*window.slices(inside, last))]
-        self.bytes_read += sum(document.nbytes for document in found)
+            epoch, first = divmod(start + len(found), self.documents_per_epoch)
+            last = min(first + count - len(found), self.documents_per_epoch)
+            found += self.documents_at(epoch, np.arange(first, last))
         return found
+
+    def documents_at(self, epoch: int, documents: NDArray[np.int64]) -> list[Tokens]:
+        """Return documents of an epoch, given by their places in its shuffled order, as read-only views."""
+        done, places = 0, np.empty((3, len(documents)), np.int64)
+        while True:
+            found = self._epoch(epoch)
+            done = kernels.look_up(done, documents, found.document_starts, found.windows, self._pool.tick(), places)
+            if done == len(documents):
+                break
+            self._window(epoch, self.order.epoch(epoch).window_of_document(int(documents[done])))
+        shards, begins, stops = places.tolist()
+        views = [np.asarray(part) for part in self._pool.slices(shards, begins, stops)]
+        self.bytes_read += sum(map(len, views)) * self.dtype.itemsize
+        return views
 
     def lengths(self, epoch: int, documents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many tokens documents of an epoch have, given by their places in its shuffled order."""
@@ -211,7 +221,8 @@ class TokenStream:
         epoch = self._epochs.get(number)
         if epoch is None:
             windows = np.zeros((self.order.windows, kernels.WINDOW_COLUMNS), np.int64)
-            epoch = self._epochs[number] = _Epoch(np.array(self.order.epoch(number).starts), windows)
+            order = self.order.epoch(number)
+            epoch = self._epochs[number] = _Epoch(np.array(order.starts), np.array(order.document_starts), windows)
         return epoch
 
     def _window(self, epoch: int, number: int) -> WindowIndex:
