@@ -40,6 +40,7 @@ _START = np.uint64(0xCBF29CE484222325)
 _PRIME = np.uint64(0x100000001B3)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _FIRST_N, _LAST_TOP_N, _LAST_N = 2, 4, 10
+_MANY = 1 << 15
 _NEWLINE, _HASH, _FULL_STOP, _ELLIPSIS, _BULLET, _HYPHEN = (ord(c) for c in "\n#.…•-")
 
 
@@ -58,7 +59,9 @@ def _mix(value):  # type: ignore[no-untyped-def]
 @compiled("int64(int64)")
 def _table_size(entries):  # type: ignore[no-untyped-def]
     size = 16
-    while size < entries * 2:
+    while size < entries * (
+        4 if entries < _MANY else 2
+    ):  # sparse ones are faster while the processor's cache holds them
         size *= 2
     return size
 
@@ -102,19 +105,28 @@ def _ngrams(hashes, reach, pieces, characters, ratios):  # type: ignore[no-untyp
             gram = grams[at] * _PRIME + hashes[at + n - 1]
             grams[at] = gram
             slot = np.int64(_mix(gram) & np.uint64(size - 1))
-            while table[slot] >= 0 and grams[table[slot]] != gram:
+            before = table[slot]
+            while before >= 0 and grams[before] != gram:
                 slot = (slot + 1) & (size - 1)
-            if table[slot] < 0:
-                table[slot] = at
-                counts[at] = 0
-                seen[at] = False
-            first[at] = table[slot]
-            counts[table[slot]] += 1
+                before = table[slot]
+            if before < 0:
+                table[slot] = first[at] = at
+                counts[at] = 1
+            else:
+                first[at] = before
+                counts[before] += 1
+        kept = 0
+        for index in range(live):  # without a branch: which ones occur again cannot be foretold
+            at = places[index]
+            places[kept] = at
+            seen[at] = False
+            kept += counts[first[at]] > 1
+        live = kept
         if n <= _LAST_TOP_N:
             best = -1
             for index in range(live):
                 at = places[index]
-                if first[at] == at and counts[at] > 1 and (best < 0 or counts[at] > counts[best]):
+                if first[at] == at and (best < 0 or counts[at] > counts[best]):
                     best = at
             if best >= 0:
                 ratios[n - _FIRST_N] = counts[best] * (reach[best + n] - reach[best] + n - 1) / characters
@@ -130,12 +142,6 @@ def _ngrams(hashes, reach, pieces, characters, ratios):  # type: ignore[no-untyp
                 else:
                     seen[first[at]] = True
             ratios[n - _FIRST_N] = repeated / characters
-        kept = 0
-        for index in range(live):
-            if counts[first[places[index]]] > 1:
-                places[kept] = places[index]
-                kept += 1
-        live = kept
 
 
 @compiled("int64(uint8[::1], int64)")
@@ -340,7 +346,7 @@ def _scan(codes, ends, table, stop_hashes, stop_places, stop_words, values):  # 
 def _stop_table(words: tuple[str, ...]) -> tuple[NDArray[np.uint64], NDArray[np.int16]]:
     """Return an open-addressing table of the spellings' hashes and of the stop words that they spell (-1: none)."""
     spellings = stop_word_spellings(words)
-    size = int(_table_size(len(spellings)))
+    size = int(_table_size(4 * len(spellings)))  # sparse: most words find their slot empty
     hashes, places = np.zeros(size, np.uint64), np.full(size, -1, np.int16)
     for spelling, place in spellings.items():
         value = int(_START)
