@@ -17,7 +17,7 @@ from ..shards.manifest import Manifest, ShardInfo, Split
 from .beginning import begin, clear, finished, local_directory
 from .deduping import dedup, prepare_dedup
 from .definitions import definitions_of
-from .engine import Engine, open_engine
+from .engine import Engine, engine_session, open_engine
 from .filtering import check_errors, filter_unit, prepare_filter
 from .finishing import gather_counts, keep_signatures, make_manifest, write_run
 from .hashing import cut_inputs, hash_input, hash_path
@@ -101,8 +101,11 @@ def build(
                 open_engine, engine, workers=workers, start_method=start_method, ray_address=ray_address
             )
             stages = _Stages(plan, output, progress, open_workers)
-            stages.seconds["plan"] = time.perf_counter() - started
-            manifest = stages.run({"workers": workers, "engine": engine, "resumed": resumed})
+            planned = time.perf_counter()
+            stages.seconds["plan"] = planned - started
+            with engine_session(engine, workers=workers, ray_address=ray_address):
+                stages.seconds["start"] = time.perf_counter() - planned
+                manifest = stages.run({"workers": workers, "engine": engine, "resumed": resumed})
         shutil.rmtree(work, ignore_errors=True)
     return manifest
 

@@ -14,7 +14,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import connection, context, get_context, parent_process, process
 from types import TracebackType
@@ -73,6 +73,18 @@ def open_engine(
     if workers == 1:
         return SerialEngine(prepare)
     return ProcessEngine(workers, prepare, start_method or default_start_method())
+
+
+@contextmanager
+def engine_session(name: str, *, workers: int, ray_address: str | None = None) -> Iterator[None]:
+    """Keep what all engines of a build share, which takes seconds to start: a connection to Ray."""
+    if name != "ray":
+        yield
+        return
+    from .ray_engine import ray_session
+
+    with ray_session(workers, ray_address):
+        yield
 
 
 def default_start_method() -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +17,33 @@ RETRIES = 3
 _ROOT = Path(__file__).resolve().parents[2]
 
 
+@contextmanager
+def ray_session(workers: int, address: str | None) -> Iterator[Any]:
+    """Give Ray, connected to a cluster: as it is, if it is so already, else until the block ends."""
+    try:
+        import ray
+    except ImportError as error:
+        raise ConfigError("--engine ray needs Ray: pip install 'shardwright[ray]'") from error
+    if ray.is_initialized():
+        yield ray
+        return
+    # Workers import this package from where we did, installed or not.
+    environment = {"env_vars": {"PYTHONPATH": str(_ROOT)}}
+    options: dict[str, Any] = {"address": address} if address else {"num_cpus": workers, "include_dashboard": False}
+    ray.init(log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **options)
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
 class RayEngine:
     """An engine of Ray tasks: at most ``workers`` at a time, each retried where its worker dies."""
 
     def __init__(self, *, workers: int, prepare: Callable[[], object] | None, address: str | None) -> None:
-        try:
-            import ray
-        except ImportError as error:
-            raise ConfigError("--engine ray needs Ray: pip install 'shardwright[ray]'") from error
-        self._ray = ray
+        self._session = ExitStack()
+        self._ray = self._session.enter_context(ray_session(workers, address))
         self._workers = workers
-        self._started = not ray.is_initialized()
-        if self._started:
-            # Workers import this package from where we did, installed or not.
-            environment = {"env_vars": {"PYTHONPATH": str(_ROOT)}}
-            options: dict[str, Any] = (
-                {"address": address} if address else {"num_cpus": workers, "include_dashboard": False}
-            )
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **options)
 
     def map(self, function: Callable[[Any], Any], units: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Yield ``(index of the unit, result)`` as tasks finish; the first exception of a unit ends the map."""
@@ -63,8 +73,7 @@ class RayEngine:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._started:
-            self._ray.shutdown()
+        self._session.close()
 
 
 def _call(function: Callable[[Any], Any], unit: Any) -> Any:
