@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import tracemalloc
 from fractions import Fraction
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -135,9 +134,10 @@ def test_halves_shuffle_pack_and_resume_as_whole_datasets_do(dataset: Path) -> N
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_halves_go_through_workers_of_any_start_method(dataset: Path, method: str) -> None:
-    stream = pipeline.ShardDataset(dataset).split(val=0.2)[1].shuffle(lanes=4).pack(16).batch(2)
+    # To its end: workers that were spawned and are stopped half-way may abort inside torch.
+    stream = pipeline.ShardDataset(dataset).split(val=0.2)[1].shuffle(lanes=4).pack(16).batch(2).take(6)
     loader = DataLoader(stream, batch_size=None, num_workers=2, multiprocessing_context=method)
-    for a, b in zip(islice(stream, 6), islice(loader, 6), strict=True):
+    for a, b in zip(stream, loader, strict=True):
         assert a["input_ids"].tolist() == b["input_ids"].tolist()
 
 
@@ -179,7 +179,7 @@ def test_remote_shards_split_by_their_indexes_without_a_download(dataset: Path, 
         assert [numbers(half) for half in halves] == [numbers(half) for half in local]
 
 
-def test_counts_that_took_long_are_kept_and_others_leave_no_trace(
+def test_counts_of_many_documents_are_kept_and_others_leave_no_trace(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def halves() -> list[list[int]]:
@@ -188,7 +188,7 @@ def test_counts_that_took_long_are_kept_and_others_leave_no_trace(
 
     expected = halves()
     assert not (tmp_path / "cache").exists()
-    monkeypatch.setattr(splitting, "KEEP_SECONDS", -1)
+    monkeypatch.setattr(splitting, "KEEP_ABOVE", 0)
     assert halves() == expected
     (kept,) = (tmp_path / "cache" / "index").iterdir()
     with monkeypatch.context() as patch:

@@ -32,8 +32,8 @@ class Documents(Stream):
 
         Every document is in exactly one, in the same one whatever the number of shards, and a larger share holds out
         what a smaller one did, and more. A key is the name of a document's tar member, in memory its number. Calling it
-        reads the index and the keys of every shard, some 30 bytes and half a microsecond a document, but no token; what took
-        more than a second is kept in the cache directory.
+        reads the index and the keys of every shard, some 30 bytes and half a microsecond a document, but no token; of
+        remote shards and of over a million documents the counts are kept in the cache directory.
 
         Raises ``ConfigError`` for a share that is not above 0 and below 1.
         """

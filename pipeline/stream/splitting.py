@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from fractions import Fraction
@@ -21,7 +20,7 @@ from .order import derive_key, mix64
 from .window_index import Tokens
 
 RULE = 1  # of the hash below
-KEEP_SECONDS = 1.0  # what takes longer to count is kept
+KEEP_ABOVE = 1_000_000  # documents of local shards, which take half a second to count, and are kept from there on
 _TOGETHER = 4096  # keys that are hashed at once, each in the room of the longest
 
 
@@ -89,13 +88,13 @@ class HalfData:
 def split_data(whole: KeyedData, share: Fraction) -> tuple[HalfData, HalfData]:
     """Return the rest and what is held out; every index is read for it, and the keys, but no token.
 
-    Where that took long, the counts are kept for the next time, under a name that covers shards, share and rule.
+    Where that takes long, the counts are kept for the next time, under a name that covers shards, share and rule.
     """
     about = json.dumps([RULE, whole.fingerprint, str(share)])
     place = whole.kept and whole.kept / f"split-{hashlib.sha256(about.encode()).hexdigest()[:32]}.json"
-    begin = time.perf_counter()
-    counts = _kept(place, whole) or _count(whole, share)
-    if place is not None and time.perf_counter() - begin > KEEP_SECONDS:
+    kept = _kept(place, whole)
+    counts = kept or _count(whole, share)
+    if place is not None and kept is None and (whole.index_threads > 1 or sum(whole.documents) > KEEP_ABOVE):
         with suppress(OSError):  # a read-only folder or a full disk: they are counted each time
             place.parent.mkdir(parents=True, exist_ok=True)
             write_json(place, counts)
