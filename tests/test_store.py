@@ -178,9 +178,10 @@ def test_read_ahead_fills_the_cache_and_stays_within_it(tmp_path: Path, server: 
     store.prefetch([(server.url(name), shard) for name in ["none.tar", *names]])
     deadline = time.monotonic() + 20
     assert store._read_ahead is not None
-    while store._read_ahead._queued and time.monotonic() < deadline:
+    held: list[str] = []
+    while (store._read_ahead._queued or len(held) < 3) and time.monotonic() < deadline:
         time.sleep(0.01)
-    held = [path.name for path in (tmp_path / "cache").rglob("*.tar")]
+        held = [path.name for path in (tmp_path / "cache").rglob("*.tar")]
     assert {"0.tar", "1.tar"} < set(held)
     assert len(held) == 3
     count = len(server.requests)

@@ -31,7 +31,7 @@ def held_out(keys: Keys, share: Fraction) -> NDArray[np.bool_]:
     into a fixed start; what comes out below ``share`` of all 64-bit numbers is held out. So a document keeps its half
     in any order, company or number of shards, and a larger share holds out what a smaller one did, and more.
 
-    >>> held_out(["000000000012", "000000000013"], Fraction(1, 2)).tolist()
+    >>> held_out(["000000000012", "000000000016"], Fraction(1, 2)).tolist()
     [True, False]
     """
     if len(keys) > _TOGETHER:
