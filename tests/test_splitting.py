@@ -134,7 +134,7 @@ def test_halves_shuffle_pack_and_resume_as_whole_datasets_do(dataset: Path) -> N
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_halves_go_through_workers_of_any_start_method(dataset: Path, method: str) -> None:
-    # To its end: workers that were spawned and are stopped half-way may abort inside torch.
+    # To its end: of torch's own spawned workers, some abort when they are stopped half-way, whatever they load.
     stream = pipeline.ShardDataset(dataset).split(val=0.2)[1].shuffle(lanes=4).pack(16).batch(2).take(6)
     loader = DataLoader(stream, batch_size=None, num_workers=2, multiprocessing_context=method)
     for a, b in zip(stream, loader, strict=True):
