@@ -259,10 +259,11 @@ class MixedSequences:
                 here, left = left[inside], left[~inside]
                 tokens, source_lanes = order.places(epoch, own[inside] - order.first(epoch))
                 cuts = here.searchsorted(np.arange(count + 1) * size).tolist()
+                rows = here % size
                 for parts, begin, stop in zip(batches, cuts[:-1], cuts[1:], strict=True):
                     if begin < stop:
                         part = slice(begin, stop)
-                        parts.append(_Part(source, here[part] % size, epoch, tokens[part], source_lanes[part]))
+                        parts.append(_Part(source, rows[part], epoch, tokens[part], source_lanes[part]))
         starts = range(numbers.start, numbers.start + count * size * step, size * step)
         self._batches = {
             range(start, start + size * step, step): parts for start, parts in zip(starts, batches, strict=True)

@@ -101,27 +101,26 @@ class TokenStream:
 
         ``hints[lanes]`` is where to look first for their documents; what was found is left there.
         """
-        self.bytes_read += len(rows) * buffer.width * self.dtype.itemsize
-        done, pool = 0, self._pool
+        done, count, pool, item = 0, len(rows), self._pool, self.dtype.itemsize
+        self.bytes_read += count * buffer.width * item
         if pool.misses != self._misses:
             self._misses, self._crowded = pool.misses, _CROWDED
-        while self._crowded and done < len(rows):
-            start = epoch * self.tokens_per_epoch + int(tokens[done])
-            self._fill_row(buffer, int(rows[done]), start, int(lanes[done]))
-            done += 1
-        self._crowded = max(0, self._crowded - 1)
-        while done < len(rows):
+        if self._crowded:
+            self._crowded -= 1
+            for token, row, lane in zip(tokens.tolist(), rows.tolist(), lanes.tolist(), strict=True):
+                self._fill_row(buffer, row, epoch * self.tokens_per_epoch + token, lane)
+            done = count
+        while done < count:
             found = self._epoch(epoch)
             with pool.lock:
                 done = kernels.gather(
-                    done, tokens, lanes, hints, found.starts, found.windows, pool.table, pool.tick(),
-                    self.dtype.itemsize, rows, buffer.width, buffer.bytes, buffer.lag, buffer.late_bytes, buffer.places,
-                    buffer.spans, buffer.notes,
+                    done, tokens, lanes, hints, found.starts, found.windows, pool.table, pool.tick(), item, rows,
+                    buffer.width, buffer.bytes, buffer.lag, buffer.late_bytes, buffer.places, buffer.spans, buffer.notes,
                 )  # fmt: skip
             if near := int(buffer.notes[1]):
                 for token in tokens[buffer.notes[2 : 2 + near]].tolist():
                     self._want(epoch, self.order.epoch(epoch).window_of_token(token) + 1)
-            if done == len(rows):
+            if done == count:
                 break
             start = epoch * self.tokens_per_epoch + int(tokens[done])
             self._fill_row(buffer, int(rows[done]), start, int(lanes[done]))
