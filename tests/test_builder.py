@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import pipeline
+from pipeline.build import deduping
 from pipeline.build.builder import build
 from pipeline.build.filtering import Filter, Judged
 from pipeline.build.plan import cut_units, list_inputs
@@ -291,6 +292,30 @@ def test_rejected_documents_are_kept_with_their_reasons_where_asked(inputs: list
     copies = {line["id"]: line["reason"] for line in lines if "duplicate" in line["reason"]}
     assert copies["doc-13"] == "exact duplicate of doc-10 (a.jsonl, line 3)"
     assert copies["doc-15"] == "near duplicate of doc-10 (a.jsonl, line 3)"
+
+
+def test_dedup_goes_on_where_it_was_killed_even_elsewhere(
+    inputs: list[str], built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[object] = []
+    find = deduping.edges_unit
+
+    def failing(folder: Path, unit: tuple[int, int]) -> None:
+        if len(done) == 6:
+            raise KeyboardInterrupt
+        find(folder, unit)
+        done.append(unit)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(deduping, "edges_unit", failing)
+        with pytest.raises(KeyboardInterrupt):
+            run(inputs, tmp_path / "out")
+    assert len(list((tmp_path / "out/.build/deduping/edges").iterdir())) == 6
+    (tmp_path / "out").rename(tmp_path / "moved")
+    monkeypatch.setattr(deduping, "edges_unit", lambda folder, unit: (find(folder, unit), done.append(unit)))
+    run(inputs, tmp_path / "moved")
+    assert len(done) == len(set(done)) == 1 + 14
+    assert digests(tmp_path / "moved") == digests(built)
 
 
 def test_what_was_dropped_is_named_some_documents_at_a_time(
