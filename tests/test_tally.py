@@ -47,6 +47,20 @@ def test_histograms_pass_over_nan_and_count_what_lies_beyond_in_the_outer_bins()
     assert sorted(histograms.to_json()["mean_word_length"]["counts"])[-2:] == [0, 6]
 
 
+def test_limits_far_apart_have_bins_of_equal_ratios() -> None:
+    rules = load_rules("gopher_quality").rules[:1]
+    assert (rules[0].name, rules[0].min, rules[0].max) == ("words", 50, 100_000)
+    histograms = Histograms(rules)
+    values = [-5.0, 0.0, 1.0, 49.0, 50.0, 3_000.0, 199_999.0, 1e9, float("inf")]
+    histograms.add(np.array([values]).T, np.ones((len(values), 1), bool))
+    held = histograms.to_json()["words"]
+    assert held["log"]
+    places = [k for k, count in enumerate(held["counts"]) for _ in range(count)]
+    wanted = [int(BINS * np.log1p(max(0.0, value)) / np.log1p(200_000)) for value in values[:7]]
+    assert places == [*wanted, BINS - 1, BINS - 1]
+    assert places[3] > 8  # where bins of equal width would hold all but the longest in the first
+
+
 @pytest.mark.parametrize("name", ["source", "language"])
 def test_every_group_adds_up(name: str) -> None:
     filtered = counted(*[("web", "en", PASSED, 5)] * 4, ("web", "de", "words", 2), ("wiki", "en", PASSED, 3))

@@ -6,7 +6,9 @@ nothing but the manifest: equal manifests give equal bytes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -141,10 +143,17 @@ def _groups(groups: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _measure(name: str, histogram: Mapping[str, Any]) -> dict[str, Any]:
     """Draw how many documents had which value of a measure, and its limits."""
     top, counts = histogram["top"], histogram["counts"]
-    step = top / len(counts)
-    titles = [f"{count:,} from {k * step:.4g} to {(k + 1) * step:.4g}" for k, count in enumerate(counts)]
-    limits = [round(200 * min(1.0, max(0.0, limit / top)), 2) for limit in histogram["limits"]]
-    return _plot(name, counts, titles, limits, ["0", f"{top / 2:g}", f"{top:g} and more"])
+
+    def value(share: float) -> float:
+        return float((1 + top) ** share - 1 if histogram["log"] else top * share)
+
+    def share(value: float) -> float:
+        return math.log1p(value) / math.log1p(top) if histogram["log"] else value / top
+
+    edges = [value(k / len(counts)) for k in range(len(counts) + 1)]
+    titles = [f"{n:,} from {low:.4g} to {high:.4g}" for n, (low, high) in zip(counts, pairwise(edges), strict=True)]
+    limits = [round(200 * min(1.0, max(0.0, share(limit))), 2) for limit in histogram["limits"]]
+    return _plot(name, counts, titles, limits, ["0", f"{value(0.5):.4g}", f"{top:,.6g} and more"])
 
 
 def _sizes(name: str, sizes: Mapping[str, int]) -> dict[str, Any]:

@@ -58,12 +58,17 @@ class Flow:
 
 
 class Histograms:
-    """Documents by the value of each measure, in fixed bins around its limits, so that they can be summed."""
+    """Documents by the value of each measure, in fixed bins around its limits, so that they can be summed.
+
+    Bins are equal parts of 0 to ``top``, or of log2(1 + value) where limits lie far apart, as for 50 to 100,000 words.
+    """
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._rules = tuple(rules)
         self._limits = [[limit for limit in (rule.min, rule.max) if np.isfinite(limit)] for rule in self._rules]
         self._tops = [_top(rule.name, limits) for rule, limits in zip(self._rules, self._limits, strict=True)]
+        self._logs = np.array([_far_apart(limits) for limits in self._limits], bool)
+        self._ends = np.where(self._logs, np.log2(1.0 + np.array(self._tops)), self._tops)
         self._counts = np.zeros((len(self._rules), BINS), np.int64)
 
     def add(self, values: NDArray[np.float64], holds: NDArray[np.bool_]) -> None:
@@ -72,15 +77,17 @@ class Histograms:
         NaN and what does not hold is in no bin, what lies beyond in the outer ones.
         """
         counted = holds & ~np.isnan(values)
-        scaled = np.where(counted, values, 0) * (BINS / np.array(self._tops))
+        scaled = np.where(counted, values, 0)
+        scaled[:, self._logs] = np.log2(1.0 + np.maximum(scaled[:, self._logs], 0))
+        scaled *= BINS / self._ends
         bins = np.clip(scaled, 0, BINS - 1).astype(np.int64) + BINS * np.arange(len(self._rules))
         self._counts += np.bincount(bins[counted], minlength=self._counts.size).reshape(self._counts.shape)
 
     def to_json(self) -> dict[str, dict[str, Any]]:
         return {
-            rule.name: {"top": top, "limits": limits, "counts": counts}
-            for rule, top, limits, counts in zip(
-                self._rules, self._tops, self._limits, self._counts.tolist(), strict=True
+            rule.name: {"top": top, "log": log, "limits": limits, "counts": counts}
+            for rule, top, log, limits, counts in zip(
+                self._rules, self._tops, self._logs.tolist(), self._limits, self._counts.tolist(), strict=True
             )
         }
 
@@ -88,6 +95,10 @@ class Histograms:
 def _top(name: str, limits: Sequence[float]) -> float:
     """Return where the last bin ends."""
     return 1.0 if "ratio" in name or "score" in name else max([2 * limit for limit in limits if limit > 0], default=1.0)
+
+
+def _far_apart(limits: Sequence[float]) -> bool:
+    return len(limits) == 2 and 0 < 100 * limits[0] <= limits[1]
 
 
 @dataclass(slots=True)
