@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
-from .kernels import bound, pad, widen
+from .batch_kernels import bound, pad, widen
 from .rows import Ends
 from .sequences import DocumentSequences, PackedSequences
 
