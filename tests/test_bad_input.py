@@ -284,6 +284,21 @@ def test_parquet_that_is_cut_corrupt_or_empty_is_an_error(tmp_path: Path) -> Non
     assert len(documents) == 500 or f"{len(documents)} documents of it had been read" in error
 
 
+def test_a_flipped_bit_in_a_page_of_parquet_with_checksums_is_an_error(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path, texts = tmp_path / "a.parquet", [f"a text of some length, number {n}" for n in range(500)]
+    pq.write_table(pa.table({"text": texts}), path, compression="none", use_dictionary=False, write_page_checksum=True)
+    data = bytearray(path.read_bytes())
+    data[data.index(b"number 250")] ^= 1
+    path.write_bytes(data)
+    documents, _, error = read(path)
+    assert documents == []
+    assert "a.parquet: not a whole parquet file" in error
+    assert "CRC" in error or "checksum" in error
+
+
 def test_rows_of_parquet_without_a_text_are_bad_records(tmp_path: Path) -> None:
     import pyarrow as pa
 

@@ -61,7 +61,7 @@ def _shares(size: int, groups: int) -> list[int]:
 def _read_groups(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
     import pyarrow.parquet as pq
 
-    table = pq.ParquetFile(source.path)
+    table = pq.ParquetFile(source.path, page_checksum_verification=True)
     text_path, id_path = _paths(table.schema_arrow, fields)
     columns = [".".join(path) for path in (text_path, id_path) if path]
     groups = table.num_row_groups
