@@ -451,3 +451,44 @@ def test_unknown_files_are_refused_by_name(tmp_path: Path) -> None:
         pipeline.TextDataset(tmp_path / "missing.jsonl", "bytes")
     with pytest.raises(ConfigError, match="epochs must be an integer of at least 1, got 0"):
         pipeline.TextDataset(tmp_path, "bytes", epochs=0)
+    with pytest.raises(InputError, match="no files were given"):
+        pipeline.TextDataset([], "bytes")
+    write_texts(tmp_path / "a.jsonl", ["a"])
+    with pytest.raises(ConfigError, match=r"tokenizer must be .* got int"):
+        pipeline.TextDataset(tmp_path / "a.jsonl", 42)
+
+
+def test_a_file_that_changes_or_goes_before_it_is_read_is_refused_though_a_state_was_saved(tmp_path: Path) -> None:
+    files = [write_texts(tmp_path / f"{n}.jsonl", make_texts(1500, n)) for n in range(2)]
+    stream = pipeline.TextDataset(files, "bytes", epochs=1).documents()
+    iterator = iter(stream)
+    next(iterator)
+    stream.state_dict()
+    write_texts(files[1], make_texts(1500, 5))
+    with pytest.raises(InputError, match=r"1\.jsonl changed since the stream was made"):
+        list(iterator)
+    gone = pipeline.TextDataset(files, "bytes", epochs=1).documents()
+    files[1].unlink()
+    with pytest.raises(InputError, match=r"1\.jsonl: cannot be read any more: No such file"):
+        list(gone)
+    with pytest.raises(InputError, match="cannot be read any more"):
+        gone.state_dict()
+
+
+def fails_on_questions(record: Any) -> bool:
+    if "question" in record.text:
+        raise RuntimeError("a question")
+    return True
+
+
+def test_an_error_in_a_filter_names_the_document(tmp_path: Path) -> None:
+    file = write_texts(tmp_path / "a.jsonl", ["one", "two", "question", "three"])
+    stream = pipeline.TextDataset(file, "bytes").filter(fails_on_questions).pack(64)
+    with pytest.raises(RuntimeError, match="a question") as caught:
+        next(iter(stream))
+    assert caught.value.__notes__ == ["in a filter, of the document of a.jsonl, line 3, id 'a-2'"]
+
+
+def test_functions_without_a_module_filter_too(files: list[Path]) -> None:
+    for function in ({1: 1}.get, str.isupper):
+        assert "builtins." in make(files).filter(function).pack(64).state_dict()["shape"]["filters"][0]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ConfigError
+from ..errors import ConfigError, InputError
 from .arguments import check_integer
 from .data import KeyedData, MemoryData, ShardFiles, Source
 from .mixing import MixedData, exact_weights
@@ -168,14 +168,23 @@ class TextDataset(Stream):
         eos: bool = True,
     ) -> None:
         from ..text.inputs import find_inputs
-        from ..text.tokens import load_tokenizer
+        from ..text.tokens import Tokenizer, load_tokenizer
 
         if epochs is not None:
             check_integer("epochs", epochs, least=1)
         if on_error not in ("stop", "skip"):
             raise ConfigError(f"on_error must be 'stop' or 'skip', got {on_error!r}")
         loaded = load_tokenizer(tokenizer) if isinstance(tokenizer, str | PathLike) else tokenizer
+        if not isinstance(loaded, Tokenizer):
+            raise ConfigError(
+                f"tokenizer must be a name, a path or what load_tokenizer returns, got {type(loaded).__name__}; of a "
+                "tokenizer of transformers give the name or the directory that it was saved in"
+            )
         found = find_inputs(files)
+        if not found:
+            raise InputError(
+                "no files were given: TextDataset needs at least one path, directory, glob or brace pattern"
+            )
         data = TextData(found, loaded, text_key=text_key, id_key=id_key, skip=on_error == "skip", eos=eos)
         super().__init__(Plan(data=data, epochs=epochs))
         self._data = data

@@ -6,6 +6,7 @@ whatever is made ahead of time, the state counts what was handed out.
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
 from collections.abc import Iterator
@@ -125,7 +126,7 @@ _END = object()
 def read_ahead(items: Iterator[T], count: int) -> Iterator[T]:
     """Yield items that a thread makes up to ``count`` ahead; its exceptions are raised here, in their turn.
 
-    The thread ends with the iterator, also when that is dropped half-way.
+    The thread ends with the iterator, also when that is dropped half-way, and before the interpreter does.
     """
     ready: queue.Queue[Any] = queue.Queue(maxsize=count)
     stop = threading.Event()
@@ -149,6 +150,15 @@ def read_ahead(items: Iterator[T], count: int) -> Iterator[T]:
             put((_END, error))
 
     thread = threading.Thread(target=work, name="shardwright-read-ahead", daemon=True)
+
+    def end() -> None:
+        stop.set()
+        while not ready.empty():  # wakes the thread where it waits for room
+            ready.get_nowait()
+        thread.join()
+
+    # An iterator that a script still holds at its end is closed when threads no longer run, and would wait forever.
+    atexit.register(end)
     thread.start()
     try:
         while True:
@@ -159,7 +169,6 @@ def read_ahead(items: Iterator[T], count: int) -> Iterator[T]:
                 return
             yield item
     finally:
-        stop.set()
-        while not ready.empty():  # wakes the thread where it waits for room
-            ready.get_nowait()
-        thread.join()
+        if not stop.is_set():  # else the interpreter ends, and modules may be gone
+            atexit.unregister(end)
+            end()

@@ -263,7 +263,8 @@ class Plan:
 
 
 def _named(function: Any) -> str:
-    return f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+    module = getattr(function, "__module__", None) or "builtins"
+    return f"{module}.{getattr(function, '__qualname__', type(function).__qualname__)}"
 
 
 def _refuse_empty(count: int, what: str, data: Data) -> None:

@@ -61,6 +61,18 @@ class TextData:
             vars(data).pop("fingerprint", None)  # of the whole
         return rest, held
 
+    def check(self, file: InputFile) -> None:
+        """Raise ``InputError`` for a file that is gone or changed since the stream was made."""
+        try:
+            stamp = _stamp(file)
+        except OSError as error:
+            raise InputError(f"{file.path}: cannot be read any more: {error.strerror}; bring it back") from None
+        if stamp != self._found[file.name]:
+            raise InputError(
+                f"{file.name} changed since the stream was made, so its order is another one; make the stream anew, "
+                "and do not write to files that are read"
+            )
+
     @cached_property
     def fingerprint(self) -> str:
         """What the order and the ids depend on: each file's name, size, first and last MiB, in order; the tokenizer.
@@ -71,11 +83,7 @@ class TextData:
         from ..text.inputs import fingerprint
 
         for file in self.files:
-            if _stamp(file) != self._found[file.name]:
-                raise InputError(
-                    f"{file.name} changed since the stream was made, so its order is another one; make the stream anew, "
-                    "and do not write to files that are read"
-                )
+            self.check(file)
         with ThreadPoolExecutor(16, thread_name_prefix="shardwright-fingerprint") as threads:
             files = list(threads.map(fingerprint, self.files))
         half = None if self.half is None else [str(self.half[0]), self.half[1]]

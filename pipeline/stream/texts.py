@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+import os
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
@@ -123,12 +124,19 @@ class TextWindows:
         size = rejected = 0
         for index, (document, our) in enumerate(zip(found, ours.tolist(), strict=True)):
             assert document is not None
-            if our and all(predicate(document) for predicate in self._filters):
+            if our and self._keeps(document):
                 size += len(document.text)
             else:
                 rejected += our
                 found[index] = None
         return _Sifted(size + _BLOCK_COST, found, int(ours.sum()), rejected, bad)
+
+    def _keeps(self, document: Document) -> bool:
+        try:
+            return all(predicate(document) for predicate in self._filters)
+        except Exception as error:
+            error.add_note(f"in a filter, of the document of {document.file}, line {document.line}, id {document.id!r}")
+            raise
 
     def _count(self, sifted: _Sifted) -> None:
         for record in sifted.bad:
@@ -177,6 +185,8 @@ class TextWindows:
             while len(self._scans) >= _OPEN_SCANS:
                 self._drop(self._scans[0])
             data = self._data
+            if not data.skip or os.path.exists(data.files[file]):  # what is gone is passed over like what is damaged
+                data.check(data.files[file])
             wanted = self._wanted(epoch, position)
             blocks = BlockScan(data.files[file], self._records, number, wanted, data.text_key, data.id_key)
             scan = _Scan((epoch, position), blocks)
