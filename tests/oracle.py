@@ -54,3 +54,20 @@ class Oracle:
         per_epoch = len(tokens) // epochs
         order = self.global_order(per_epoch, stride, epochs)
         return [tokens[n * stride : n * stride + seq_len + 1] for n in order]
+
+
+def plain_best_fit(sizes: list[int], capacity: int) -> list[list[int]]:
+    """Best-fit decreasing in the plainest words: every item looks at every bin, of equal rooms it takes the newest."""
+    bins: list[list[int]] = []
+    since: list[int] = []  # when each bin came to the room that it has
+    for turn, item in enumerate(sorted(range(len(sizes)), key=lambda item: (-sizes[item], item))):
+        rooms = [capacity - sum(sizes[other] for other in one) for one in bins]
+        fitting = [number for number, room in enumerate(rooms) if room >= sizes[item]]
+        if fitting:
+            best = min(fitting, key=lambda number: (rooms[number], -since[number]))
+            bins[best].append(item)
+            since[best] = turn
+        else:
+            bins.append([item])
+            since.append(turn)
+    return sorted(sorted(items) for items in bins)

@@ -17,7 +17,10 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError
+from pipeline.stream import batches as collators
+from pipeline.stream import best_fit
 from pipeline.stream.best_fit import best_fit_decreasing
+from tests.oracle import plain_best_fit
 from tests.shard_samples import EOS, make_documents, write_dataset
 
 SHARDS = [make_documents(n, seed=n, longest=90) for n in (130, 1, 75, 240)]
@@ -51,26 +54,19 @@ def ends_odd(document: Any) -> bool:
     return bool(document[-2] % 2)
 
 
-def reference_best_fit(sizes: list[int], capacity: int) -> list[list[int]]:
-    """Best-fit decreasing as a textbook says it: every item looks at every bin."""
-    bins: list[list[int]] = []
-    for item in sorted(range(len(sizes)), key=lambda item: (-sizes[item], item)):
-        rooms = [capacity - sum(sizes[other] for other in one) for one in bins]
-        fitting = [number for number, room in enumerate(rooms) if room >= sizes[item]]
-        if fitting:
-            bins[min(fitting, key=lambda number: rooms[number])].append(item)
-        else:
-            bins.append([item])
-    return bins
+@given(st.lists(st.integers(1, 40), max_size=60), st.integers(40, 200))
+def test_bins_are_those_of_the_plain_definition(sizes: list[int], capacity: int) -> None:
+    items, cuts = best_fit_decreasing(np.array(sizes, np.int64), capacity)
+    found = [items[begin:end].tolist() for begin, end in pairwise(cuts.tolist())]
+    assert found == plain_best_fit(sizes, capacity)
+    assert all(sum(sizes[item] for item in items) <= capacity for items in found)
 
 
-@given(st.lists(st.integers(1, 40), max_size=60), st.integers(40, 100))
-def test_bins_hold_every_item_once_and_are_as_few_as_best_fit_makes(sizes: list[int], capacity: int) -> None:
-    bins = best_fit_decreasing(sizes, capacity)
-    assert sorted(item for items in bins for item in items) == list(range(len(sizes)))
-    assert all(sum(sizes[item] for item in items) <= capacity for items in bins)
-    assert len(bins) == len(reference_best_fit(sizes, capacity))
-    assert bins == sorted(sorted(items) for items in bins)
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "uint32", "int32", "int64"])
+def test_ids_of_any_width_are_packed(dtype: str) -> None:
+    tokens = np.arange(1, 101).astype(dtype)
+    stream = pipeline.ShardDataset.from_tokens(tokens, lengths=[30, 50, 20], epochs=1).pack(50, best_fit=True)
+    assert [row["input_ids"].tolist() for row in stream] == [[*range(1, 31), *range(81, 101)], list(range(31, 81))]
 
 
 def pieces(batch: dict[str, Any]) -> list[tuple[int, ...]]:
@@ -225,3 +221,21 @@ def test_what_best_fit_and_filters_cannot_go_with_is_refused(dataset: Path) -> N
         make(dataset).filter(3)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"\.filter\(\) comes before"):
         make(dataset).pack(8).filter(is_long)
+
+
+def test_compiled_loops_stay_inside_their_arrays(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def batches() -> list[dict[str, Any]]:
+        streams = [
+            pipeline.ShardDataset(dataset, epochs=1).pack(100, boundaries=True, best_fit=True).batch(64),
+            pipeline.ShardDataset(dataset, epochs=1).pack(100, boundaries=True).batch(64),
+            pipeline.ShardDataset(dataset, epochs=1).documents(50).batch(64),
+        ]
+        return [batch for stream in streams for batch in stream]
+
+    expected = batches()
+    # As plain Python on NumPy arrays, which say when an index lies outside.
+    for module, names in ((best_fit, ("fit", "fill")), (collators, ("bound", "pad"))):
+        for name in names:
+            monkeypatch.setattr(module, name, getattr(module, name).py_func)
+    for one, other in zip(batches(), expected, strict=True):
+        assert all(np.array_equal(one[key], other[key]) for key in other)

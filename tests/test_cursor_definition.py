@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import ConfigError
-from pipeline.stream import best_fit, stages, texts
+from pipeline.stream import stages, texts
 from pipeline.stream.order import derive_key, permutation
 from pipeline.text.tokens import load_tokenizer
+from tests.oracle import plain_best_fit
 from tests.text_samples import write_texts
 
 BYTES_OF_A_RECORD = 24  # makes blocks of several records out of little text
@@ -166,7 +167,7 @@ def sequences_of(case: Case, lane: int) -> Iterator[tuple[Tokens, Tokens]]:
             for document in documents:
                 cuts = range(0, len(document), length)
                 pieces += [(document[at : at + length], document[at : at + length + shift]) for at in cuts]
-            bins = best_fit.best_fit_decreasing([len(ids) for ids, _ in pieces], length)
+            bins = plain_best_fit([len(ids) for ids, _ in pieces], length)
             if case.seed is not None:
                 key = derive_key("best fit", case.seed, lane, *place)
                 bins = [bins[index] for index in permutation(len(bins), key).tolist()]

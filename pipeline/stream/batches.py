@@ -17,7 +17,6 @@ IGNORE = -100  # what torch's cross_entropy ignores by default
 Batch = dict[str, Any]
 _WIDENED = (np.dtype("<u2"), np.dtype("<u4"))
 _NOWHERE = np.zeros(0, np.int64)
-_NONE = Ends(_NOWHERE, np.zeros((0, 2), np.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +60,8 @@ class PackCollator:
             ids[row, available:] = self.eos_id
         if bounds is not None:
             if len(numbers) < size:
-                bounds.add(slice(len(numbers), size), _NONE, [0] * (size - len(numbers)))
+                missing = size - len(numbers)
+                bounds.add(slice(len(numbers), size), Ends(_NOWHERE, np.zeros((missing, 2), np.int64)), [0] * missing)
             ignored = bounds.finish(batch)
         else:
             behind = [np.arange(max(0, min(have - lag, length)), length) + row * length for row, have in short]

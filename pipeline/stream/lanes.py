@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..errors import ConfigError
-from .best_fit import BestFitLane
 from .cursors import Cursor, DocumentLane, Lane, Lanes, PackedLane, Reader, Windows, beginning
 from .order import derive_key
 from .place import Mark
@@ -48,6 +47,8 @@ def lanes_core(plan: Plan, mark: Mark, every: int) -> Lanes:
             assert layout.stride is not None  # random places are refused
             width = layout.seq_len + layout.extra
             return PackedLane(reader, cursor, plan.data.dtype, stride=layout.stride, width=width)
+        from .best_fit import BestFitLane  # compiled loops that others need not load
+
         seed = plan.seed
         key = None if seed is None else lambda place: derive_key("best fit", seed, lane, *place)
         return BestFitLane(reader, cursor, seq_len=layout.seq_len, extra=layout.extra, key=key)

@@ -42,7 +42,7 @@ class ShardWindows:
         count = max(0, min(self._documents, total - first))
         last = first + self._lanes * self._documents >= total
         following = (epoch + 1, 0, 0) if last else (epoch, 0, number + 1)
-        return ShardWindow(self._stream, place, following, epoch * total + first, count, self._filters, self.counts)
+        return ShardWindow(self._stream, place, following, first, count, self._filters, self.counts)
 
     def close(self) -> None:
         """Let go of threads."""
@@ -75,10 +75,12 @@ class ShardWindow:
 
     def take(self, index: int, tokens: int | None) -> Chunk:
         """Return all documents from ``index`` on that pass the filters."""
-        documents = self._stream.documents(self._first + index, self._count - index)
-        kept = [n for n, ids in enumerate(documents, index) if all(predicate(ids) for predicate in self._filters)]
-        self._counts["documents"] += len(documents)
-        self._counts["rejected"] += len(documents) - len(kept)
-        found = [documents[n - index] for n in kept]
-        ids = np.concatenate(found) if found else np.empty(0, self._stream.dtype)
-        return Chunk(ids, np.asarray([len(each) for each in found], np.int64), kept, self._count)
+        ids, lengths = self._stream.joined(self.place[0], np.arange(self._first + index, self._first + self._count))
+        numbers, self._counts["documents"] = np.arange(index, self._count), self._counts["documents"] + len(lengths)
+        if self._filters:
+            stops = np.cumsum(lengths).tolist()
+            documents = (ids[begin:stop] for begin, stop in zip([0, *stops], stops, strict=False))
+            kept = np.array([all(predicate(each) for predicate in self._filters) for each in documents], bool)
+            self._counts["rejected"] += int(np.count_nonzero(~kept))
+            ids, lengths, numbers = ids[np.repeat(kept, lengths)], lengths[kept], numbers[kept]
+        return Chunk(ids, lengths, numbers.tolist(), self._count)

@@ -157,6 +157,14 @@ class TokenStream:
 
     def documents_at(self, epoch: int, documents: NDArray[np.int64]) -> list[Tokens]:
         """Return documents of an epoch, given by their places in its shuffled order, as read-only views."""
+        return [np.asarray(part) for part in self._parts(epoch, documents)[0]]
+
+    def joined(self, epoch: int, documents: NDArray[np.int64]) -> tuple[Tokens, NDArray[np.int64]]:
+        """Return the tokens of such documents one after the other, read-only, and how many each has."""
+        parts, lengths = self._parts(epoch, documents)
+        return np.frombuffer(b"".join(parts), self.dtype), lengths
+
+    def _parts(self, epoch: int, documents: NDArray[np.int64]) -> tuple[list[memoryview], NDArray[np.int64]]:
         done, places = 0, np.empty((3, len(documents)), np.int64)
         while True:
             found = self._epoch(epoch)
@@ -164,10 +172,9 @@ class TokenStream:
             if done == len(documents):
                 break
             self._window(epoch, self.order.epoch(epoch).window_of_document(int(documents[done])))
-        shards, begins, stops = places.tolist()
-        views = [np.asarray(part) for part in self._pool.slices(shards, begins, stops)]
-        self.bytes_read += sum(map(len, views)) * self.dtype.itemsize
-        return views
+        lengths = places[2] - places[1]
+        self.bytes_read += int(lengths.sum()) * self.dtype.itemsize
+        return self._pool.slices(*places.tolist()), lengths
 
     def lengths(self, epoch: int, documents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many tokens documents of an epoch have, given by their places in its shuffled order."""
