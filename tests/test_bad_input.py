@@ -260,7 +260,7 @@ def test_a_table_without_the_column_names_those_there_are(tmp_path: Path) -> Non
     (tmp_path / "a.csv").write_text("id,texts\n1,a\n")
     write_parquet(tmp_path / "a.parquet", id=["1"], texts=["a"])
     for name in ("a.csv", "a.parquet"):
-        message = "no column 'text' (did you mean 'texts'?); there are 'id', 'texts'; --text-key"
+        message = "no column 'text' (did you mean 'texts'?); there are 'id', 'texts'; text_key (--text-key)"
         assert f"{tmp_path / name}: {message}" in read(tmp_path / name)[2]
 
 

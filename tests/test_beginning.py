@@ -49,7 +49,7 @@ def test_an_output_that_cannot_be_a_directory_here_is_refused_with_the_cure(
 def test_where_no_record_has_the_field_the_fields_there_are_told_and_the_right_one_is_taken_at_once(
     source: Path, tmp_path: Path
 ) -> None:
-    message = r"none of the 20 records .* in\.jsonl, line 1: no field 'text': there are 'id', 'content'; --text-key"
+    message = r"none of the 20 records .* in\.jsonl, line 1: no field 'text': there are 'id', 'content'; text_key \(--text-key\)"
     with pytest.raises(InputError, match=message):
         run(source, tmp_path / "out")
     assert run(source, tmp_path / "out", text_key="content").counts["kept"] == 20

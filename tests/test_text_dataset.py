@@ -451,6 +451,8 @@ def test_unknown_files_are_refused_by_name(tmp_path: Path) -> None:
         pipeline.TextDataset(tmp_path / "missing.jsonl", "bytes")
     with pytest.raises(ConfigError, match="epochs must be an integer of at least 1, got 0"):
         pipeline.TextDataset(tmp_path, "bytes", epochs=0)
+    with pytest.raises(ConfigError, match="text_key must be the name of a field, got 3"):
+        pipeline.TextDataset(tmp_path, "bytes", text_key=3)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no files were given"):
         pipeline.TextDataset([], "bytes")
     write_texts(tmp_path / "a.jsonl", ["a"])

@@ -172,6 +172,9 @@ class TextDataset(Stream):
 
         if epochs is not None:
             check_integer("epochs", epochs, least=1)
+        for name, key in (("text_key", text_key), ("id_key", id_key)):
+            if not isinstance(key, str):
+                raise ConfigError(f"{name} must be the name of a field, got {key!r}")
         if on_error not in ("stop", "skip"):
             raise ConfigError(f"on_error must be 'stop' or 'skip', got {on_error!r}")
         loaded = load_tokenizer(tokenizer) if isinstance(tokenizer, str | PathLike) else tokenizer

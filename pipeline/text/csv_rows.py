@@ -157,4 +157,6 @@ class _Columns:
 def no_column(wanted: str, names: Sequence[str]) -> str:
     """Return what to say when a table lacks its text column."""
     there = ", ".join(map(repr, names)) or "none"
-    return f"no column {wanted!r}{nearest(wanted, names)}; there are {there}; --text-key names the one to read"
+    return (
+        f"no column {wanted!r}{nearest(wanted, names)}; there are {there}; text_key (--text-key) names the one to read"
+    )
