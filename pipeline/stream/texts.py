@@ -142,9 +142,10 @@ class TextWindows:
         for record in sifted.bad:
             if not self._data.skip:
                 where = f"line {record.line}" if record.byte is None else f"byte {record.byte}"
+                detail = f" ({record.detail})" if record.detail else ""
                 raise InputError(
-                    f"{record.file}, {where}: {record.reason} {f'({record.detail})' if record.detail else ''}; mend it, "
-                    "or pass over such records with on_error='skip'"
+                    f"{record.file}, {where}: {record.reason}{detail}; mend it, or pass over such records with "
+                    "on_error='skip'"
                 )
         self.counts["documents"] += sifted.read
         self.counts["rejected"] += sifted.rejected

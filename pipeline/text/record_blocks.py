@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
-from itertools import islice
 from typing import NamedTuple
 
 from ..errors import InputError
@@ -92,10 +91,18 @@ class BlockScan:
 
     def _of_lines(self, path: str) -> Iterator[tuple[int, Block]]:
         held: list[bytes] = []
+        fault: Damage | None = None
         with open(path, "rb") as file:
             source = Source(file)
             source.check_packing()
-            for batch in source.lines():
+            batches = source.lines()
+            while fault is None:
+                try:
+                    batch = next(batches, None)
+                except Damage as damage:
+                    batch, fault = None, damage
+                if batch is None:
+                    break
                 self.bytes_read = source.bytes_read
                 held += batch
                 whole = len(held) // self._records * self._records
@@ -105,10 +112,12 @@ class BlockScan:
                         yield self.number, self._lines(lines, self.number * self._records, None)
                     self.number += 1
                 del held[:whole]
-        if held:
+        if held:  # before a fault too
             if self._wanted(self.number):
                 yield self.number, self._lines(held, self.number * self._records, None)
             self.number += 1
+        if fault is not None:
+            raise fault
 
     def _lines(self, lines: list[bytes], before: int, byte: int | None) -> Block:
         def parse() -> list[Record]:
@@ -123,12 +132,24 @@ class BlockScan:
     def _of_records(self) -> Iterator[tuple[int, Block]]:
         fields = self._fields
         reader = Reader(self._file, text_key=fields.text_key, id_key=fields.id_key)
-        records = iter(reader)
-        while block := list(islice(records, self._records)):
-            self.bytes_read = reader.bytes_read
-            if self._wanted(self.number):
-                yield self.number, _parsed(block)
-            self.number += 1
+        records, block = iter(reader), list[Record]()
+        fault: InputError | None = None
+        while fault is None:
+            try:
+                record = next(records, None)
+            except InputError as error:
+                record, fault = None, error
+            if record is not None:
+                block.append(record)
+            if block and (record is None or len(block) == self._records):
+                self.bytes_read = reader.bytes_read
+                if self._wanted(self.number):
+                    yield self.number, _parsed(block)
+                self.number, block = self.number + 1, []
+            if record is None:
+                break
+        if fault is not None:
+            raise fault
 
 
 class _Lines:
