@@ -66,8 +66,7 @@ class BucketedDocuments(DocumentSequences):
         """Return the first place of a group, as much of it as lies in the epoch, and which document stands where."""
         begin, size = self.first(epoch), GROUP * self._bucket
         first, stop = max(begin, group * size), min(self.first(epoch + 1), (group + 1) * size)
-        rows, lanes = np.divmod(np.arange(first - begin, stop - begin), self.order.lanes)
-        starts = np.array([self.order.lane_start(epoch, lane) - begin for lane in range(self.order.lanes)])
-        lengths = self.stream.lengths(epoch, starts[lanes] + rows)
+        documents, _ = self.order.places(epoch, np.arange(first - begin, stop - begin))
+        lengths = self.stream.lengths(epoch, documents)
         key = None if self._seed is None else derive_key("buckets", self._seed, epoch, group)
         return first, arrange(lengths, first, self._bucket, key)

@@ -65,6 +65,7 @@ _copy: Any = intrinsic(_typed_copy)  # target, source, bytes
 _fetch: Any = intrinsic(_typed_fetch)  # asks the memory for the line at an address, which need not be there
 
 
+# As in build/kernels.py, on purpose: of a function in another file numba's cache would not notice a change.
 @compiled(uint64(uint64))
 def _mix64(x: Any) -> Any:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

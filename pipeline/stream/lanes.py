@@ -14,8 +14,8 @@ _BLOCK_DOCUMENTS = 64  # of shards, that a filter sees at a time
 _BEST_FIT_SEQUENCES = 256  # that documents of shards are fitted into at a time
 
 
-def lanes_core(plan: Plan, mark: Mark, every: int) -> Lanes:
-    """Make the lanes that are drawn from ``mark`` on, by the workers of a rank that each take ``every``-th batches.
+def lanes_core(plan: Plan, mark: Mark, skip: int, every: int) -> Lanes:
+    """Make the lanes of every ``every``-th batch of a rank from ``mark`` on, ``skip`` batches passed over.
 
     ``plan`` states its rank and world size. Raises ``ConfigError`` where ranks and workers cannot share the lanes out,
     ``StateError`` where the mark lacks some of them.
@@ -31,15 +31,14 @@ def lanes_core(plan: Plan, mark: Mark, every: int) -> Lanes:
         )
     _check_shares(lanes, world_size, every, unshuffled=plan.seed is None)
     begin = mark.i // (plan.batch_size or 1)
-    turn = begin + (rank - begin) % world_size + mark.skip * world_size  # the first of ours
+    turn = begin + (rank - begin) % world_size + skip * world_size  # the first of ours
     own = range(turn % (world_size * every), lanes, world_size * every)
     cursors = beginning(0, lanes) if mark.lanes is None else mark.lanes
     windows = _windows(plan, {lane: cursors[str(lane)] for lane in own if str(lane) in cursors})
 
     def make_lane(lane: int, cursor: Cursor) -> Lane:
-        best_fit = isinstance(layout, PackLayout) and layout.best_fit
         # Best fit counts its sequences, not the documents of a window, so it takes every window whole.
-        start = [*cursor[:3], 0, 0] if best_fit else cursor
+        start = [*cursor[:3], 0, 0] if plan.best_fit else cursor
         reader = Reader(windows, lane, start, f"lane {lane} of {lanes}", endless=plan.epochs is None)
         if not isinstance(layout, PackLayout):
             return DocumentLane(reader)

@@ -68,7 +68,12 @@ def counts_items(plan: Plan) -> bool:
     return all(isinstance(step, Map) for step in (*plan.steps, *plan.batch_steps))
 
 
-def can_divide(plan: Plan) -> bool:
+def share_of(plan: Plan, mark: Mark, workers: int) -> tuple[int, int]:
+    """Return which of its rank's items a loader's worker makes: how many it passes over, then every how many-th."""
+    return (mark.skip, workers) if _can_divide(plan) else (0, 1)
+
+
+def _can_divide(plan: Plan) -> bool:
     """Say whether each worker of a loader can make its own items alone.
 
     A stage that may drop or add must see all of its rank's items, in every worker; so must who does not know ahead which
@@ -80,8 +85,7 @@ def can_divide(plan: Plan) -> bool:
 def run(plan: Plan, core: Core | Lanes, mark: Mark, workers: int) -> Iterator[Marked]:
     """Yield items from ``mark`` on, every ``workers``-th; ``plan`` states its rank and world size."""
     by_sample = plan.batch_size is None or bool(plan.steps)
-    divided = can_divide(plan)
-    skip, every = (mark.skip, workers) if divided else (0, 1)
+    skip, every = share_of(plan, mark, workers)
     if isinstance(core, Lanes):
         items = _from_lanes(plan, core, mark, skip, every, by_sample)
     else:
@@ -95,7 +99,7 @@ def run(plan: Plan, core: Core | Lanes, mark: Mark, workers: int) -> Iterator[Ma
     if plan.batch_size is not None:
         items = _stacked(items, plan.batch_size, plan.numpy) if by_sample else items
         items = _stages(plan.batch_steps, len(plan.steps), items, mark, even)
-    if not divided:
+    if not _can_divide(plan):
         items = islice(items, mark.skip, None, workers)
     ahead = plan.prefetch
     if ahead is None:

@@ -177,7 +177,6 @@ class MixedSequences:
     """Packed sequences of several sources, row by row as the mixture says. Endless."""
 
     length: int | None = None
-    total: int | None = None
 
     def __init__(
         self,

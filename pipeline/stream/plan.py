@@ -111,17 +111,20 @@ class Plan:
         return 0, 1
 
     @property
+    def best_fit(self) -> bool:
+        """Whether documents are packed uncut."""
+        return isinstance(self.layout, PackLayout) and self.layout.best_fit
+
+    @property
     def by_cursors(self) -> bool:
         """Whether lanes need cursors, because nobody knows ahead how much comes before a sequence."""
-        best_fit = isinstance(self.layout, PackLayout) and self.layout.best_fit
-        return best_fit or bool(self.filters) or isinstance(self.data, TextData)
+        return self.best_fit or bool(self.filters) or isinstance(self.data, TextData)
 
     def order_shape(self) -> tuple[int, int]:
         """Return the window (in shards, of texts in documents) and the lanes in force."""
         if isinstance(self.data, TextData):
             if self.seed is None:
-                best_fit = isinstance(self.layout, PackLayout) and self.layout.best_fit
-                return (_TEXT_WINDOW // 16 if best_fit else 1), 1
+                return (_TEXT_WINDOW // 16 if self.best_fit else 1), 1
             return self.window or _TEXT_WINDOW, self.lanes or self.data.lanes
         if isinstance(self.data, MixedData):
             shapes = [replace(self, data=data).order_shape() for data in self.data.sources.values()]

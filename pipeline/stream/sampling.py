@@ -14,6 +14,7 @@ import numpy as np
 from .order import Sequences, ShardOrder, derive_key, mix64
 from .pool import ShardPool
 from .rows import RowBuffer, Rows
+from .sequences import Ordered
 from .windows import TokenStream
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -43,33 +44,19 @@ class ScatteredTokens(TokenStream):
         """Build nothing: who read here reads elsewhere next."""
 
 
-class SampledSequences:
+class SampledSequences(Ordered):
     """Sequences of ``seq_len`` tokens, with ``extra`` more for the labels, from random places of ``stream``.
 
     An epoch is as many sequences as hold its tokens once: ceil(epoch * tokens / seq_len) come before it.
     """
 
-    total: int | None = None
-
     def __init__(
         self, stream: TokenStream, *, seq_len: int, extra: int, seed: int, epochs: int | None, boundaries: bool
     ) -> None:
-        self.stream = stream
+        super().__init__(stream, Sequences(stream.tokens_per_epoch, seq_len, 1), epochs)
         self.width = seq_len + extra
-        self.order = Sequences(stream.tokens_per_epoch, seq_len, 1)
-        self.length = None if epochs is None else self.order.first(epochs)
         self._seed = seed
         self.buffer = RowBuffer(self.width, stream.dtype, boundaries)
-
-    def first(self, epoch: int) -> int:
-        return self.order.first(epoch)
-
-    def epoch(self, i: int) -> int:
-        return self.order.epoch(i)
-
-    @property
-    def bytes_read(self) -> int:
-        return self.stream.bytes_read
 
     def rows(self, numbers: range) -> Iterator[Rows]:
         """Yield the tokens of global sequences ``numbers``, a range with a positive step."""
@@ -81,6 +68,3 @@ class SampledSequences:
         lanes, hints = np.zeros(count, np.int64), np.zeros(1, np.int64)
         self.stream.fill(self.buffer, np.arange(count), 0, np.array(starts), lanes, hints)
         yield self.buffer.rows(slice(0, count))
-
-    def close(self) -> None:
-        self.stream.close()

@@ -50,7 +50,29 @@ class Core(Protocol):
         """Let go of threads."""
 
 
-class PackedSequences:
+class Ordered:
+    """The core of one source: its tokens, the order of its sequences, and how many ``epochs`` it has (None: endless)."""
+
+    def __init__(self, stream: TokenStream, order: Sequences, epochs: int | None) -> None:
+        self.stream = stream
+        self.order = order
+        self.length = None if epochs is None else order.first(epochs)
+
+    def first(self, epoch: int) -> int:
+        return self.order.first(epoch)
+
+    def epoch(self, i: int) -> int:
+        return self.order.epoch(i)
+
+    @property
+    def bytes_read(self) -> int:
+        return self.stream.bytes_read
+
+    def close(self) -> None:
+        self.stream.close()
+
+
+class PackedSequences(Ordered):
     """Sequences of ``seq_len`` tokens, ``stride`` apart, with ``extra`` more tokens for the labels.
 
     ``boundaries`` says that rows are to say where documents end.
@@ -67,25 +89,12 @@ class PackedSequences:
         epochs: int | None,
         boundaries: bool,
     ) -> None:
-        self.stream = stream
-        self.stride = stride
+        super().__init__(stream, Sequences(stream.tokens_per_epoch, stride, lanes), epochs)
         self.width = seq_len + extra
-        self.order = Sequences(stream.tokens_per_epoch, stride, lanes)
         self.total = None if epochs is None else epochs * stream.tokens_per_epoch
-        self.length = None if epochs is None else self.order.first(epochs)
         self.buffer = RowBuffer(self.width, stream.dtype, boundaries)
         self._hints = np.zeros(lanes, np.int64)  # the document where each lane was last
         self._places = _Places(0, range(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
-
-    def first(self, epoch: int) -> int:
-        return self.order.first(epoch)
-
-    def epoch(self, i: int) -> int:
-        return self.order.epoch(i)
-
-    @property
-    def bytes_read(self) -> int:
-        return self.stream.bytes_read
 
     def rows(self, numbers: range) -> Iterator[Rows]:
         """Yield the tokens of global sequences ``numbers``, a range with a positive step."""
@@ -119,27 +128,12 @@ class PackedSequences:
         left = np.minimum(self.total - epoch * self.stream.tokens_per_epoch - tokens, self.width)
         return left.clip(0).tolist() if int(left.min()) < self.width else None
 
-    def close(self) -> None:
-        self.stream.close()
 
-
-class DocumentSequences:
+class DocumentSequences(Ordered):
     """Whole documents, one a sequence, in the same order with documents for tokens and a stride of 1."""
 
     def __init__(self, stream: TokenStream, *, lanes: int, epochs: int | None) -> None:
-        self.stream = stream
-        self.order = Sequences(stream.documents_per_epoch, 1, lanes)
-        self.length = None if epochs is None else self.order.first(epochs)
-
-    def first(self, epoch: int) -> int:
-        return self.order.first(epoch)
-
-    def epoch(self, i: int) -> int:
-        return self.order.epoch(i)
-
-    @property
-    def bytes_read(self) -> int:
-        return self.stream.bytes_read
+        super().__init__(stream, Sequences(stream.documents_per_epoch, 1, lanes), epochs)
 
     def documents(self, numbers: range) -> list[NDArray[Any]]:
         """Return the token ids of documents ``numbers`` of the global order, as read-only views."""
@@ -154,6 +148,3 @@ class DocumentSequences:
     def _inside(self, epoch: int, inside: NDArray[np.int64]) -> list[NDArray[Any]]:
         """Return the documents ``inside`` places behind the first of an epoch, in global order."""
         return self.stream.documents_at(epoch, self.order.places(epoch, inside)[0])
-
-    def close(self) -> None:
-        self.stream.close()

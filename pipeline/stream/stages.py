@@ -23,14 +23,13 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from ..errors import ConfigError, StateError
 from .arguments import check_integer, group_topology, labels_are_inputs
-from .cursors import Lanes, beginning
+from .cursors import beginning
 from .lanes import lanes_core
-from .loop import Map, Take, can_divide, counts_items, resolved, run
+from .loop import Map, Take, counts_items, resolved, run, share_of
 from .mixing import MixedData, exact_weights, weights_from_json, weights_to_json
 from .place import Mark, Place
 from .plan import DocumentLayout, PackLayout, Plan, pack_layout
 from .progress import Progress, StreamIterator
-from .sequences import Core
 from .state import from_state, to_state
 
 Item = dict[str, Any]
@@ -398,12 +397,7 @@ class Stream(IterableDataset):
         plan = self._resolved()
         if mark.weights is not None:
             plan = replace(plan, weights=weights_from_json(mark.weights))
-        core: Core | Lanes
-        if plan.by_cursors:
-            divided = can_divide(plan)
-            core = lanes_core(plan, mark if divided else replace(mark, skip=0), workers if divided else 1)
-        else:
-            core = plan.core()
+        core = lanes_core(plan, mark, *share_of(plan, mark, workers)) if plan.by_cursors else plan.core()
         progress = Progress(mark, core)
         iterator = StreamIterator(run(plan, core, mark, workers), progress, workers)
         self._progress = progress

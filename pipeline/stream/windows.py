@@ -146,15 +146,6 @@ class TokenStream:
         first, last = held.ends.searchsorted([at, at + width], side="right")
         buffer.put(row, held.tokens[at : at + width], held.ends[first:last] - at)
 
-    def documents(self, start: int, count: int) -> list[Tokens]:
-        """Return documents ``start`` to ``start + count`` of the endless stream as read-only views."""
-        found: list[Tokens] = []
-        while len(found) < count:
-            epoch, first = divmod(start + len(found), self.documents_per_epoch)
-            last = min(first + count - len(found), self.documents_per_epoch)
-            found += self.documents_at(epoch, np.arange(first, last))
-        return found
-
     def documents_at(self, epoch: int, documents: NDArray[np.int64]) -> list[Tokens]:
         """Return documents of an epoch, given by their places in its shuffled order, as read-only views."""
         return [np.asarray(part) for part in self._parts(epoch, documents)[0]]
