@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from filters.language import LanguageIdentifier, parse_languages
@@ -12,6 +12,7 @@ from ..errors import ConfigError
 from ..shards.manifest import Manifest
 from ..text.definitions import END_OF_TEXT
 from ..text.tokens import check_size
+from .plan import unique_names
 from .recipe import Recipe
 from .rules import load_rules
 from .tokenizing import load_spec
@@ -28,11 +29,12 @@ def definitions_of(recipe: Recipe) -> dict[str, Any]:
     identifier.check_known(parse_languages(recipe.language))
     model = identifier.path
     evaluation = find_inputs(recipe.decontaminate) if recipe.decontaminate else []
+    names = unique_names([(file.source, PurePath(file.name), file.path) for file in evaluation])
     return {
         "rules": load_rules(recipe.rules).describe(),
         "language_model": {"name": model.name, "sha256": _sha256(model)},
         "against": {Path(path).resolve().name: Manifest.read(path).fingerprint for path in recipe.against},
-        "decontaminate": {file.name: _sha256(file.path) for file in evaluation},
+        "decontaminate": dict(zip(names, (_sha256(file.path) for file in evaluation), strict=True)),
         "tokenizer": _tokenizer_hash(recipe.tokenizer, recipe.end_token),
     }
 

@@ -15,7 +15,7 @@ from ..atomic import write_json
 from ..errors import BuildError, DamagedInputError, InputError
 from ..text.documents import BadRecord, Document, Reader, Record
 from ..text.normalize import normalize
-from .decontaminate import Decontaminator
+from .decontaminate import read_evaluation_sets
 from .minhash import MinHasher
 from .parts import DONE, PartWriter, Row, part_folder, read_json, unit_path
 from .passages import passage_finder
@@ -52,7 +52,13 @@ class Filter:
         self.wanted = parse_languages(recipe.language, recipe.language_threshold)
         self.hasher = make_hasher(recipe)
         self.find_passages = passage_finder(recipe.passage_kinds, recipe.shortest_passage)
-        self.decontaminator = load_decontaminator(recipe.decontaminate, recipe.text_key)
+        self.decontaminator = (
+            read_evaluation_sets(
+                recipe.decontaminate, recipe.decontaminate_key or recipe.text_key, normalized=recipe.normalize
+            )[0]
+            if recipe.decontaminate
+            else None
+        )
 
     def judge(self, texts: Sequence[str], counts: Counts) -> list[Judged]:
         """Normalise, cut, identify, measure, in this order; the first reason to drop a document ends it.
@@ -73,8 +79,10 @@ class Filter:
         for k, verdict in zip(left, self.rules.judge_all(measured), strict=True):
             if verdict is not None:
                 judged[k] = Judged(texts[k], languages[k], verdict.measure, verdict.reason)
-            elif self.decontaminator is not None:
-                overlap, name = self.decontaminator.overlaps([texts[k]])[0]
+        if self.decontaminator is not None:
+            passed = [k for k in left if judged[k].reason is None]
+            overlaps = self.decontaminator.overlaps([texts[k] for k in passed])
+            for k, (overlap, name) in zip(passed, overlaps, strict=True):
                 if overlap:
                     reason = f"contaminated by {name} ({overlap} shared n-grams)"
                     judged[k] = Judged(texts[k], languages[k], "contaminated", reason)
@@ -103,19 +111,6 @@ def make_hasher(recipe: Recipe) -> MinHasher:
     return MinHasher(
         ngram=recipe.ngram, bands=recipe.bands, rows=recipe.rows, seed=recipe.seed + 1, num_perm=recipe.num_perm
     )
-
-
-def load_decontaminator(files: tuple[str, ...], text_key: str) -> Decontaminator | None:
-    """Read the evaluation sets that ``--decontaminate`` names."""
-    if not files:
-        return None
-    texts: dict[str, list[str]] = {}
-    from ..text.documents import find_inputs, read_documents
-
-    for file in find_inputs(files):
-        records = read_documents(file, text_key=text_key)
-        texts[file.name] = [normalize(record.text) for record in records if isinstance(record, Document)]
-    return Decontaminator(texts)
 
 
 _loaded: list[Filter] = []

@@ -130,12 +130,12 @@ def list_inputs(specs: Sequence[str]) -> tuple[Input, ...]:
         if real in seen:
             raise InputError(f"{path} is given twice (also as {seen[real]}); its documents would be read twice")
         seen[real] = str(path)
-    names = _unique_names(found)
+    names = unique_names(found)
     return tuple(_describe(name, path, source) for name, (source, _, path) in zip(names, found, strict=True))
 
 
-def _unique_names(found: Sequence[tuple[str, PurePath, Path]]) -> list[str]:
-    """Name files as briefly as keeps them apart: names that clash take on parent directories until they differ."""
+def unique_names(found: Sequence[tuple[str, PurePath, Path]]) -> list[str]:
+    """Name files (source, name, path) as briefly as keeps them apart: equal names take on parent directories."""
     parents = 0
     names = [_join(source, name) for source, name, _ in found]
     while len(set(names)) < len(names):

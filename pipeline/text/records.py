@@ -12,6 +12,7 @@ INVALID_JSON = "invalid JSON"
 INVALID_CSV = "invalid CSV"
 NOT_AN_OBJECT = "not a JSON object"
 LONE_SURROGATE = "lone surrogate"
+TEXT_KEY = "text_key (--text-key)"  # as errors name it
 _MISSING = object()
 _KINDS = (
     (bool, "a boolean"),
@@ -89,7 +90,7 @@ class Fields:
         if not isinstance(text, str):
             if text is _MISSING:
                 there = ", ".join(map(repr, value))[:200] or "none"
-                detail = f"there are {there}; text_key (--text-key) names the one to read"
+                detail = f"there are {there}; {TEXT_KEY} names the one to read"
                 return self.bad(line, byte, f"no field {self.text_key!r}", detail)
             return self.bad(line, byte, f"{self.text_key!r} is {kind_of(text)}, not text")
         id = look_up(value, self.id_key)
