@@ -60,21 +60,22 @@ class Filter:
             else None
         )
 
-    def judge(self, texts: Sequence[str], counts: Counts) -> list[Judged]:
+    def judge(self, documents: Sequence[Document], counts: Counts) -> list[Judged]:
         """Normalise, cut, identify, measure, in this order; the first reason to drop a document ends it.
 
         Step by step over the batch: each step has tables of its own, which another between two documents would push
         out of the processor's caches.
         """
+        texts = [document.text for document in documents]
         if self.plan.recipe.normalize:
             texts = [normalize(text) for text in texts]
         if self.rules.cutters:
-            texts = [self._cut(text, counts) for text in texts]
+            texts = [self._cut(text, document, counts) for text, document in zip(texts, documents, strict=True)]
         languages = self.identifier.identify_all(texts)
         judged = [Judged(*pair, *self._judge(*pair)) for pair in zip(texts, languages, strict=True)]
         left = [k for k, each in enumerate(judged) if each.reason is None]
-        known = [{"language": languages[k].code, "language_score": languages[k].score} for k in left]
-        measured = self.rules.measure_all([texts[k] for k in left], known)
+        known = [languages[k].context() for k in left]
+        measured = self.rules.measure_all([texts[k] for k in left], known, [documents[k].where for k in left])
         counts.histograms.add(*measured)
         for k, verdict in zip(left, self.rules.judge_all(measured), strict=True):
             if verdict is not None:
@@ -88,8 +89,8 @@ class Filter:
                     judged[k] = Judged(texts[k], languages[k], "contaminated", reason)
         return judged
 
-    def _cut(self, text: str, counts: Counts) -> str:
-        text, cut = self.rules.cut(text)
+    def _cut(self, text: str, document: Document, counts: Counts) -> str:
+        text, cut = self.rules.cut(text, document.where)
         counts.cut.update(cut)
         return text
 
@@ -237,7 +238,7 @@ def _filter_part(
                 if isinstance(record, BadRecord):
                     _reject_bad(record, place, spans[place].start, recipe, counts, bad_before, rejected)
             documents = [(place, record) for place, record in batch if isinstance(record, Document)]
-            judged = loaded.judge([record.text for _, record in documents], counts)
+            judged = loaded.judge([record for _, record in documents], counts)
             keys = iter(sample_keys([each.text for each in judged if each.reason is not None]))
             for (place, record), each in zip(documents, judged, strict=True):
                 characters = len(each.text)

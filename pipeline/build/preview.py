@@ -28,7 +28,7 @@ def preview(specs: Sequence[str], recipe: Recipe) -> None:
         reader = Reader(item.path, text_key=recipe.text_key, id_key=recipe.id_key, file=item.name)
         for record in islice(reader, each):
             if isinstance(record, Document):
-                reasons[loaded.judge([record.text], counts)[0].rule or "kept"] += 1
+                reasons[loaded.judge([record], counts)[0].rule or "kept"] += 1
             else:
                 reasons[f"unreadable: {record.reason}"] += 1
     total = reasons.total()

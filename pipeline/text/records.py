@@ -33,6 +33,10 @@ class Document:
     line: int
     source: str = ""
 
+    def where(self) -> str:
+        """Name the document for an error, by file, line and id."""
+        return f"{self.file}: line {self.line}: document {self.id!r}"
+
 
 @dataclass(slots=True)
 class BadRecord:
