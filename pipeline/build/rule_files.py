@@ -165,7 +165,11 @@ class _Book:
             limits = {kind: _number(entry.pop(kind), name, kind) for kind in ("min", "max") if kind in entry}
             rule = self._make_rule(name, key, rule_set, home, entry)
             rule = replace(
-                rule, **limits, language=language_code(language) if language else "", script=script_of_label(language)
+                rule,
+                min=limits.get("min", rule.min),
+                max=limits.get("max", rule.max),
+                language=language_code(language) if language else "",
+                script=script_of_label(language),
             )
             rule.bound()
             if not rule.min <= rule.max:

@@ -33,9 +33,9 @@ class Document:
     line: int
     source: str = ""
 
-    def where(self) -> str:
-        """Name the document for an error, by file, line and id."""
-        return f"{self.file}: line {self.line}: document {self.id!r}"
+    def where(self, start: int = 0) -> str:
+        """Name the document for an error, by file, line and id; ``start`` is that of the span that it was read from."""
+        return f"{place_of(self.file, self.line, start)}{f': document {self.id!r}' if self.id else ''}"
 
 
 @dataclass(slots=True)
@@ -107,6 +107,16 @@ class Fields:
             if (place := surrogate_in(part)) is not None:
                 return self.bad(line, byte, LONE_SURROGATE, f"character {place} cannot be written as UTF-8")
         return self.document(text, name, line)
+
+
+def place_of(file: str, line: int, start: int = 0) -> str:
+    """Return where a record lies: lines are counted from the start of a span, in bytes or row groups of its file.
+
+    >>> place_of("a.jsonl", 7), place_of("a.jsonl", 7, 4096)
+    ('a.jsonl: line 7', 'a.jsonl: line 7 after byte 4096')
+    """
+    unit = "row group" if file.lower().endswith(".parquet") else "byte"
+    return f"{file}: line {line}" + (f" after {unit} {start}" if start else "")
 
 
 def made_id(file: str, line: int) -> str:
