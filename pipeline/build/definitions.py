@@ -25,8 +25,8 @@ from .named_files import NamedFile
 from .parts import read_json
 from .recipe import Recipe
 from .rules import RuleSet, load_rules
-from .tokenizing import TOKENIZER, load_spec
-from .work import REFERENCES_NAME, discard, result_directory
+from .tokenizing import REFERENCES_NAME, TOKENIZER, load_spec
+from .work import discard, result_directory
 
 _INDEX = "references.json"
 _EVALUATION = "decontaminate"

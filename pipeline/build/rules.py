@@ -13,6 +13,11 @@ limits it. A document stays while ``min <= value <= max`` holds for every rule; 
     [cut]                                                  # cut before measuring, in this order
     duplicate_lines = {}
 
+A measure of your own returns a number for every text; None, text and exceptions end the build, naming the document. Its
+module lies beside the rule file, in the working directory or among the installed ones. It is read once, with every
+module that it imports from its folder: all are part of the recipe, and an edit during a build changes nothing. A file
+that it reads is a parameter annotated ``Path``, which is hashed too; one that changes during a build is refused.
+
 Of several rule sets the later one wins, limit by limit. Rules are judged in order and the first that fails speaks:
 
 >>> rules = load_rules("gopher")

@@ -19,8 +19,9 @@ from .parts import all_parts, part_path, part_slice, read_columns, read_json
 from .plan import load_plan
 from .recipe import Recipe
 from .tally import PASSED, Flow
-from .work import REFERENCES_NAME, result_directory
+from .work import result_directory
 
+REFERENCES_NAME = "references"  # below the work directory: what the recipe names, by content
 TOKENIZER = "tokenizer"  # its folder: below the work directory where it is trained, else among the references
 BATCH_CHARACTERS = 1 << 22  # texts encoded together
 TRAINING_CHARACTERS = 64 << 20  # of text that a tokenizer is trained on; more hardly changes its merges

@@ -15,7 +15,6 @@ from ..atomic import sync_directory, temporary_path
 from ..errors import BuildError
 
 WORK_NAME = ".build"
-REFERENCES_NAME = "references"  # below it: what the recipe names, by content
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _LOCK_PATIENCE = 5.0  # seconds; a killed build's last processes may still be ending
 
