@@ -20,6 +20,7 @@ Limits stand in rule files: `gopher.toml` here, or ``exclamation_ratio = { max =
     cutting.py      cutters: what may be cut from a document before it is measured
     language.py     which language it is in; by a fastText model (model_file.py), of the usual kind by compiled loops
                     (fasttext.py)
+    scripts.py      which script it is written in, for languages that are written in several
     scan.py         those of the measures above that builds need most, for many documents in one compiled pass
     screens.py      others of them for many documents, each in a pass of its own
 

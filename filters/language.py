@@ -62,6 +62,10 @@ class Language(NamedTuple):
     score: float
     label: str
 
+    def context(self) -> dict[str, str | float]:
+        """Return what measures find in `Page.context`."""
+        return {"language": self.code, "language_score": self.score, "language_label": self.label}
+
 
 def language_score(page: Page) -> float:
     """Return the identifier's score for the document (`context["language_score"]`), NaN where none was asked."""
@@ -142,7 +146,7 @@ class LanguageIdentifier:
 
     def identify(self, text: str) -> Language:
         """Return the language of a text by the library; text without a letter is "und" with score 0."""
-        look = _windows(text, *_FIRST_LOOK)
+        look = sample_of(text)
         found = self._read(look)
         if found.score < _SURE and len(text) > len(look):
             found = self._read(_windows(text, *_SECOND_LOOK))
@@ -154,7 +158,7 @@ class LanguageIdentifier:
         >>> [found.code for found in LanguageIdentifier().identify_all(["Guten Tag, wie geht es?", "It is late.", "1"])]
         ['de', 'en', 'und']
         """
-        looks = [_windows(text, *_FIRST_LOOK) for text in texts]
+        looks = [sample_of(text) for text in texts]
         found = self._read_all(looks)
         doubtful = [k for k, each in enumerate(found) if each.score < _SURE and len(texts[k]) > len(looks[k])]
         for k, each in zip(
@@ -224,6 +228,11 @@ def wanted_threshold(wanted: dict[str, float], found: Language) -> float | None:
     True
     """
     return wanted.get(found.label, wanted.get(found.code))
+
+
+def sample_of(text: str) -> str:
+    """Return what is read of a text to begin with: 300 characters from its beginning, middle and end, on one line."""
+    return _windows(text, *_FIRST_LOOK)
 
 
 def _windows(text: str, windows: int, characters: int) -> str:

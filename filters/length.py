@@ -40,8 +40,3 @@ def longest_word(page: Page) -> int:
     8
     """
     return max(map(len, page.words), default=0)
-
-
-def tokens(page: Page) -> float:
-    """Return the number of tokens that the caller counted (`context["tokens"]`), NaN where none were."""
-    return float(page.context.get("tokens", "nan"))

@@ -45,8 +45,9 @@ _WORD_KINDS = _LETTERS | {NUMBER}
 class Page:
     """A text, what is known about it, and its parts, each split at first use.
 
-    `context` is what the caller knows beside the text, for measures to use: ``language`` and ``language_score`` of
-    the identifier, ``tokens``, ``url``, whatever the record holds.
+    `context` is what the caller knows beside the text, for measures to use. A build gives three keys, all of the
+    language identifier: ``language`` (a code such as "en"), ``language_score`` (the model's probability, 0 to 1) and
+    ``language_label`` (what the model said, such as "en" or "eng_Latn"). Fields of the record are not among them.
 
     >>> page = Page("To be, or not...\\n\\nto be?", {"language": "en"})
     >>> page.pieces

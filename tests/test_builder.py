@@ -23,6 +23,7 @@ from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedErro
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
 from pipeline.shards.verify import verify_dataset
+from pipeline.text.documents import Document
 from pipeline.text.tokens import load_tokenizer, train_tokenizer
 from tests.corpus import documents, english, write_inputs
 
@@ -194,7 +195,7 @@ def test_files_that_settings_name_are_held_to_what_they_held(
     for path, text, said in (
         (rules, rules.read_text().replace("5", "6"), "words"),
         (tokenizer, train_tokenizer([english(1)], 300).definition, "tokenizer"),
-        (questions, "Other questions", r"decontaminate: questions\.txt"),
+        (questions, english(901), r"decontaminate: questions\.txt"),
     ):
         before = path.read_text()
         path.write_text(text)
@@ -408,12 +409,12 @@ def test_a_unit_of_many_parts_gives_the_same_shards_and_goes_on_after_the_parts_
     judged = 0
     judge = Filter.judge
 
-    def failing(self: Filter, texts: Sequence[str], counts: Counts) -> list[Judged]:
+    def failing(self: Filter, documents: Sequence[Document], starts: Sequence[int], counts: Counts) -> list[Judged]:
         nonlocal judged
-        judged += len(texts)
-        if 200 <= judged < 200 + len(texts):
+        judged += len(documents)
+        if 200 <= judged < 200 + len(documents):
             raise OSError(28, "No space left on device")
-        return judge(self, texts, counts)
+        return judge(self, documents, starts, counts)
 
     monkeypatch.setattr(Filter, "judge", failing)
     with pytest.raises(BuildError, match="disk is full"):

@@ -9,7 +9,7 @@ import pytest
 import filters
 from filters import Page
 from filters.code import code_line_ratio, code_symbol_ratio
-from filters.length import characters, lines, longest_word, paragraphs, tokens, words
+from filters.length import characters, lines, longest_word, paragraphs, words
 from filters.lines import (
     bullet_line_ratio,
     ellipsis_line_ratio,
@@ -33,9 +33,11 @@ def test_lengths() -> None:
     assert (characters(page), words(page), lines(page), paragraphs(page), longest_word(page)) == (20, 4, 3, 2, 5)
 
 
-def test_tokens_are_what_the_caller_counted_and_nan_without() -> None:
-    assert tokens(Page("a b", {"tokens": 2})) == 2
-    assert math.isnan(tokens(Page("a b")))
+@pytest.mark.parametrize("name", sorted(filters.measures()))
+def test_every_measure_is_a_number_from_what_a_build_knows(name: str) -> None:
+    parameters = {"words": ["the"]} if name == "stop_words" else {}
+    known = {"language": "en", "language_score": 0.9, "language_label": "en"}
+    assert math.isfinite(filters.measures()[name](Page("One line.\nThe other.", known), **parameters))
 
 
 def test_mean_word_length_leaves_marks_out() -> None:

@@ -1,11 +1,12 @@
 """Raw text -> shards. ``pipeline.build(...)`` runs a build; the modules below are its stages.
 
 recipe.py       what is asked for: every setting that decides a byte of the result
-definitions.py  what the names in it stood for
+definitions.py  what the names in it stand for, resolved once; every process loads it from the work directory
 plan.py         inputs + recipe -> units of work
 filtering.py    the filter unit: read, normalise, measure, judge, hash
 parts.py        what it leaves on disk, part by part
 rules.py rule_files.py measures.py      measures + limits -> verdicts
+user_modules.py named_files.py          modules and files that rules name, as they were when they were read
 passages.py repeats.py     lines and paragraphs that stood before -> cut
 minhash.py bands.py dedup.py exactly.py clusters.py    signatures -> keys -> verified edges -> clusters
 deduping.py earlier.py rows.py    the stage that runs these on files; decontaminate.py, n-grams of evaluation sets

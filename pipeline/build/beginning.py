@@ -9,6 +9,7 @@ from pathlib import Path
 from ..errors import BuildError, ConfigError
 from ..shards.manifest import MANIFEST_NAME, Manifest
 from ..shards.remote import is_remote, local_name
+from .definitions import References
 from .finishing import result_files
 from .parts import DONE
 from .plan import PLAN_NAME, Input, Plan, check_unchanged
@@ -54,6 +55,7 @@ def finished(output: Path, plan: Plan) -> Manifest | None:
             units=plan.units,
             recipe=Recipe.from_json(manifest.recipe["settings"]),
             definitions=manifest.recipe["definitions"],
+            settings={**Recipe().to_json(), **manifest.recipe["settings"]},
         )
     except (KeyError, TypeError) as error:
         raise BuildError(
@@ -64,8 +66,11 @@ def finished(output: Path, plan: Plan) -> Manifest | None:
     return manifest
 
 
-def begin(output: Path, plan: Plan) -> Plan:
-    """Write the plan of a new build, or return the one begun here, if it is the same; its inputs may have moved."""
+def begin(output: Path, plan: Plan, references: References) -> Plan:
+    """Write the plan of a new build and its references, or return the one begun here, if it is the same.
+
+    Its inputs, and the files that it names, may have moved.
+    """
     work = output / WORK_NAME
     held = Plan.read(work) if (work / PLAN_NAME).exists() else None
     if held is not None and not _anything_done(work):
@@ -73,7 +78,7 @@ def begin(output: Path, plan: Plan) -> Plan:
         held = None
     if held is not None:
         check_unchanged(held, plan)
-        plan = replace(held, inputs=plan.inputs)
+        plan = replace(plan, units=held.units)
     elif stray := next(result_files(output), None):
         raise BuildError(
             f"{stray} is there, but neither a manifest nor a build begun; choose another --output, or discard what is "
@@ -84,6 +89,7 @@ def begin(output: Path, plan: Plan) -> Plan:
         discard(path)
     for name in ("filter", "hashes", "tokens", "shards"):
         (work / name).mkdir(exist_ok=True)
+    references.write(work)
     if plan != held:
         plan.write(work)
     return plan

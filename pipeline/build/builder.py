@@ -16,7 +16,7 @@ from typing import Any
 from ..shards.manifest import Manifest, ShardInfo, Split
 from .beginning import begin, clear, finished, local_directory
 from .deduping import dedup, prepare_dedup
-from .definitions import definitions_of
+from .definitions import resolve
 from .engine import Engine, engine_session, open_engine
 from .filtering import check_errors, filter_unit, prepare_filter
 from .finishing import gather_counts, keep_signatures, make_manifest, write_run
@@ -42,6 +42,7 @@ from .repeats import bucket_path, count_buckets, cut_unit, find_unit, prepare_cu
 from .report import write_report
 from .settling import SPLITS, settle
 from .tokenizing import (
+    TOKENIZER,
     load_build_tokenizer,
     prepare_tokenizer,
     tokenize_unit,
@@ -84,7 +85,8 @@ def build(
     started = time.perf_counter()
     specs = [str(inputs)] if isinstance(inputs, str | Path) else [str(each) for each in inputs]
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
-    plan = make_plan(specs, recipe, definitions_of(recipe))
+    references = resolve(recipe)
+    plan = make_plan(specs, recipe, references.definitions)
     output = local_directory(output)
     work = output / WORK_NAME
     progress = progress or Progress()
@@ -96,7 +98,7 @@ def build(
             progress.say(f"{output}: already complete, {manifest.counts['kept']:,} documents")
         else:
             resumed = (work / PLAN_NAME).exists()
-            plan = begin(output, plan)
+            plan = begin(output, plan, references)
             open_workers = functools.partial(
                 open_engine, engine, workers=workers, start_method=start_method, ray_address=ray_address
             )
@@ -239,7 +241,7 @@ class _Stages:
 
     def tokenizer(self) -> None:
         """Train the tokenizer where one is to be trained."""
-        spec, directory = self.recipe.tokenizer, self.work / "tokenizer"
+        spec, directory = self.recipe.tokenizer, self.work / TOKENIZER
         if spec.startswith("train:") and not directory.exists():
             with self.progress.bar("train tokenizer", 1):
                 trained = train_on_survivors(self.work, int(spec[6:]))

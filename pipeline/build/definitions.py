@@ -1,44 +1,111 @@
-"""What the names in a recipe stood for when a build began, so that a rule file or model that changed is noticed."""
+"""What the names in a recipe stand for: resolved once, when a build is planned, and kept in its work directory.
+
+Every process of a build loads rules, models, tokenizer and evaluation sets from there and not by name, so that neither
+its working directory nor an edit of a file in the meantime matters. Rule files, users' modules, tokenizers and n-grams
+of evaluation sets are kept by content; language models and files that rules name, which may be large, by absolute path,
+size, time and sha256, and one that changed is refused.
+"""
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from filters.language import LanguageIdentifier, parse_languages
+from filters.language import LanguageIdentifier, bundled_model, parse_languages
 
+from ..atomic import write_json
 from ..errors import ConfigError
 from ..shards.manifest import Manifest
 from ..text.definitions import END_OF_TEXT
-from ..text.tokens import check_size
+from ..text.tokens import Tokenizer, check_size
+from .decontaminate import Decontaminator, read_evaluation_sets
+from .named_files import NamedFile
+from .parts import read_json
 from .recipe import Recipe
-from .rules import load_rules
-from .tokenizing import load_spec
+from .rules import RuleSet, load_rules
+from .tokenizing import REFERENCES_NAME, TOKENIZER, load_spec
+from .work import discard, result_directory
+
+_INDEX = "references.json"
+_EVALUATION = "decontaminate"
 
 
-def definitions_of(recipe: Recipe) -> dict[str, Any]:
-    """Return the contents behind the names in a recipe as plain JSON: limits, hashes, fingerprints.
+@dataclass(frozen=True)
+class References:
+    """What a build loads by reference; ``definitions`` describes all of it as plain JSON without any path."""
+
+    rules: RuleSet
+    language_model: NamedFile
+    language_model_is_bundled: bool
+    evaluation: Decontaminator | None
+    tokenizer: Tokenizer | None  # None: to be trained
+    definitions: Mapping[str, Any]
+
+    def write(self, work: Path) -> None:
+        """Write everything that `read` needs below the work directory, in place of what an earlier run left."""
+        discard(work / REFERENCES_NAME)
+        with result_directory(work / REFERENCES_NAME) as directory:
+            index = {
+                "rules": self.rules.to_json(),
+                "language_model": self.language_model.to_json(),
+                "language_model_is_bundled": self.language_model_is_bundled,
+                "definitions": self.definitions,
+            }
+            write_json(directory / _INDEX, index)
+            if self.evaluation is not None:
+                (directory / _EVALUATION).mkdir()
+                self.evaluation.save(directory / _EVALUATION)
+            if self.tokenizer is not None:
+                self.tokenizer.save(directory / TOKENIZER)
+
+    @classmethod
+    def read(cls, work: Path) -> References:
+        """Read what `write` wrote, without the tokenizer, which `tokenizing` loads.
+
+        Raises ``BuildError`` for a file that changed since. The bundled language model is that of this machine.
+        """
+        directory = work / REFERENCES_NAME
+        index = read_json(directory / _INDEX)
+        model = NamedFile(**index["language_model"])
+        if index["language_model_is_bundled"]:
+            model = replace(model, path=str(bundled_model()))
+        model.checked()
+        return cls(
+            rules=RuleSet.from_json(index["rules"]),
+            language_model=model,
+            language_model_is_bundled=index["language_model_is_bundled"],
+            evaluation=Decontaminator.load(folder) if (folder := directory / _EVALUATION).exists() else None,
+            tokenizer=None,
+            definitions=index["definitions"],
+        )
+
+
+def resolve(recipe: Recipe) -> References:
+    """Find and read everything that a recipe names.
 
     What cannot be found or loaded raises ``ConfigError`` here, before any work is done.
     """
-    from ..text.documents import find_inputs
-
+    rules = load_rules(recipe.rules)
     identifier = LanguageIdentifier(recipe.lid_model)
     identifier.check_known(parse_languages(recipe.language))
-    model = identifier.path
-    evaluation = find_inputs(recipe.decontaminate) if recipe.decontaminate else []
-    return {
-        "rules": load_rules(recipe.rules).describe(),
-        "language_model": {"name": model.name, "sha256": _sha256(model)},
+    model = NamedFile.read(identifier.path)
+    key = recipe.decontaminate_key or recipe.text_key
+    evaluation, hashes = read_evaluation_sets(recipe.decontaminate, key, normalized=recipe.normalize)
+    tokenizer = _load_tokenizer(recipe.tokenizer, recipe.end_token)
+    definitions = {
+        "rules": rules.describe(),
+        "language_model": {"name": identifier.path.name, "sha256": model.sha256},
         "against": {Path(path).resolve().name: Manifest.read(path).fingerprint for path in recipe.against},
-        "decontaminate": {file.name: _sha256(file.path) for file in evaluation},
-        "tokenizer": _tokenizer_hash(recipe.tokenizer, recipe.end_token),
+        "decontaminate": hashes,
+        "tokenizer": tokenizer and tokenizer.sha256,
     }
+    return References(rules, model, recipe.lid_model is None, evaluation if hashes else None, tokenizer, definitions)
 
 
-def _tokenizer_hash(spec: str, eos: str | None) -> str | None:
-    """Return the hash of a tokenizer's definition, None for one that is yet to be trained."""
+def _load_tokenizer(spec: str, eos: str | None) -> Tokenizer | None:
+    """Load a tokenizer; None for one that is yet to be trained."""
     if spec.startswith("train:"):
         if not spec[6:].isdigit():
             raise ConfigError(f"tokenizer {spec!r}: train: needs a vocabulary size, as in train:32000")
@@ -46,9 +113,4 @@ def _tokenizer_hash(spec: str, eos: str | None) -> str | None:
         if eos not in (None, END_OF_TEXT):
             raise ConfigError(f"eos {eos!r}: a trained tokenizer ends documents with {END_OF_TEXT}; leave --eos out")
         return None
-    return load_spec(spec, eos).sha256
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return load_spec(spec, eos)

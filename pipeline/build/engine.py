@@ -8,6 +8,7 @@ completion order would depend on the machine.
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -151,14 +152,14 @@ class ProcessEngine:
                     index = worker.index
                     assert index is not None
                     try:
-                        error, result = worker.pipe.recv()
+                        error, cause, result = worker.pipe.recv()
                     except (EOFError, OSError):
                         self._replace(worker, units[index], attempts[index])
                         waiting.appendleft(index)
                         continue
                     worker.index = None
                     if error is not None:
-                        raise error
+                        raise error from cause
                     left -= 1
                     yield index, result
         except BaseException:
@@ -211,7 +212,7 @@ class ProcessEngine:
 
 
 def _serve(pipe: connection.Connection[Any, Any], prepare: Callable[[], object] | None) -> None:
-    """A worker's life: take a unit, answer with ``(error, result)``, until the pipe closes."""
+    """A worker's life: take a unit, answer with ``(error, its cause, result)``, until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_die_with_parent, daemon=True).start()
@@ -220,19 +221,28 @@ def _serve(pipe: connection.Connection[Any, Any], prepare: Callable[[], object] 
             function, unit = pipe.recv()
         except (EOFError, OSError):
             return
-        answer: tuple[Exception | None, Any]
+        answer: tuple[Exception | None, BaseException | None, Any]
         try:
             if prepare is not None:  # here, so that what goes wrong in it is answered as any other error
                 prepare()
                 prepare = None
-            answer = (None, function(unit))
+            answer = (None, None, function(unit))
         except Exception as error:
             error.add_note("in a worker process:\n" + traceback.format_exc())
-            answer = (error, None)
+            answer = (error, _sendable(error.__cause__), None)
         try:
             pipe.send(answer)
         except (TypeError, AttributeError, ValueError) as unsent:  # an exception or result that cannot be pickled
-            pipe.send((BuildError(f"{answer[0] or answer[1]!r} cannot be sent between processes: {unsent}"), None))
+            unsendable = BuildError(f"{answer[0] or answer[2]!r} cannot be sent between processes: {unsent}")
+            pipe.send((unsendable, None, None))
+
+
+def _sendable(cause: BaseException | None) -> BaseException | None:
+    """Return an exception that another process can read, None where it cannot; notes of the error hold its text."""
+    try:
+        return pickle.loads(pickle.dumps(cause))
+    except Exception:
+        return None
 
 
 def _die_with_parent() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -15,13 +16,14 @@ from ..atomic import write_json
 from ..errors import BuildError, DamagedInputError, InputError
 from ..text.documents import BadRecord, Document, Reader, Record
 from ..text.normalize import normalize
-from .decontaminate import Decontaminator
+from ..text.records import place_of
+from .definitions import References
 from .minhash import MinHasher
 from .parts import DONE, PartWriter, Row, part_folder, read_json, unit_path
 from .passages import passage_finder
 from .plan import Plan, Span, check_same, load_plan
 from .recipe import Recipe
-from .rules import RuleSet, load_rules
+from .rules import RuleSet
 from .samples import sample_keys
 from .tally import PASSED, Counts, Histograms
 from .work import result_directory
@@ -44,44 +46,50 @@ class Judged(NamedTuple):
 class Filter:
     """Everything that judging documents needs, loaded once in each process."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, references: References) -> None:
         recipe = plan.recipe
         self.plan = plan
-        self.rules: RuleSet = load_rules(recipe.rules)
-        self.identifier = LanguageIdentifier(recipe.lid_model)
+        self.rules: RuleSet = references.rules
+        self.identifier = LanguageIdentifier(references.language_model.path)
         self.wanted = parse_languages(recipe.language, recipe.language_threshold)
         self.hasher = make_hasher(recipe)
         self.find_passages = passage_finder(recipe.passage_kinds, recipe.shortest_passage)
-        self.decontaminator = load_decontaminator(recipe.decontaminate, recipe.text_key)
+        self.decontaminator = references.evaluation
 
-    def judge(self, texts: Sequence[str], counts: Counts) -> list[Judged]:
+    def judge(self, documents: Sequence[Document], starts: Sequence[int], counts: Counts) -> list[Judged]:
         """Normalise, cut, identify, measure, in this order; the first reason to drop a document ends it.
+
+        ``starts`` are those of the spans that the documents were read from.
 
         Step by step over the batch: each step has tables of its own, which another between two documents would push
         out of the processor's caches.
         """
+        texts = [document.text for document in documents]
+        where = [functools.partial(each.where, start) for each, start in zip(documents, starts, strict=True)]
         if self.plan.recipe.normalize:
             texts = [normalize(text) for text in texts]
         if self.rules.cutters:
-            texts = [self._cut(text, counts) for text in texts]
+            texts = [self._cut(text, place, counts) for text, place in zip(texts, where, strict=True)]
         languages = self.identifier.identify_all(texts)
         judged = [Judged(*pair, *self._judge(*pair)) for pair in zip(texts, languages, strict=True)]
         left = [k for k, each in enumerate(judged) if each.reason is None]
-        known = [{"language": languages[k].code, "language_score": languages[k].score} for k in left]
-        measured = self.rules.measure_all([texts[k] for k in left], known)
+        known = [languages[k].context() for k in left]
+        measured = self.rules.measure_all([texts[k] for k in left], known, [where[k] for k in left])
         counts.histograms.add(*measured)
         for k, verdict in zip(left, self.rules.judge_all(measured), strict=True):
             if verdict is not None:
                 judged[k] = Judged(texts[k], languages[k], verdict.measure, verdict.reason)
-            elif self.decontaminator is not None:
-                overlap, name = self.decontaminator.overlaps([texts[k]])[0]
+        if self.decontaminator is not None:
+            passed = [k for k in left if judged[k].reason is None]
+            overlaps = self.decontaminator.overlaps([texts[k] for k in passed])
+            for k, (overlap, name) in zip(passed, overlaps, strict=True):
                 if overlap:
                     reason = f"contaminated by {name} ({overlap} shared n-grams)"
                     judged[k] = Judged(texts[k], languages[k], "contaminated", reason)
         return judged
 
-    def _cut(self, text: str, counts: Counts) -> str:
-        text, cut = self.rules.cut(text)
+    def _cut(self, text: str, where: Callable[[], str], counts: Counts) -> str:
+        text, cut = self.rules.cut(text, where)
         counts.cut.update(cut)
         return text
 
@@ -105,19 +113,6 @@ def make_hasher(recipe: Recipe) -> MinHasher:
     )
 
 
-def load_decontaminator(files: tuple[str, ...], text_key: str) -> Decontaminator | None:
-    """Read the evaluation sets that ``--decontaminate`` names."""
-    if not files:
-        return None
-    texts: dict[str, list[str]] = {}
-    from ..text.documents import find_inputs, read_documents
-
-    for file in find_inputs(files):
-        records = read_documents(file, text_key=text_key)
-        texts[file.name] = [normalize(record.text) for record in records if isinstance(record, Document)]
-    return Decontaminator(texts)
-
-
 _loaded: list[Filter] = []
 
 
@@ -125,7 +120,7 @@ def load_filter(work: Path) -> Filter:
     """Load the plan of a work directory and what it needs, once in each process."""
     plan = load_plan(work)
     if not _loaded or _loaded[0].plan is not plan:
-        _loaded[:] = [Filter(plan)]
+        _loaded[:] = [Filter(plan, References.read(work))]
     return _loaded[0]
 
 
@@ -242,7 +237,8 @@ def _filter_part(
                 if isinstance(record, BadRecord):
                     _reject_bad(record, place, spans[place].start, recipe, counts, bad_before, rejected)
             documents = [(place, record) for place, record in batch if isinstance(record, Document)]
-            judged = loaded.judge([record.text for _, record in documents], counts)
+            starts = [spans[place].start for place, _ in documents]
+            judged = loaded.judge([record for _, record in documents], starts, counts)
             keys = iter(sample_keys([each.text for each in judged if each.reason is not None]))
             for (place, record), each in zip(documents, judged, strict=True):
                 characters = len(each.text)
@@ -274,10 +270,8 @@ def _reject_bad(
     record: BadRecord, place: int, start: int, recipe: Recipe, counts: Counts, bad_before: int, rejected: IO[bytes]
 ) -> None:
     reason = f"{record.reason}{': ' * bool(record.detail)}{record.detail}"
-    where = f"line {record.line}" + (f" after byte {start}" if start else "")
-    if record.byte is not None:
-        where += f", byte {record.byte}"
-    said = f"{record.file}: {where}: {reason}"
+    byte = "" if record.byte is None else f", byte {record.byte}"
+    said = f"{place_of(record.file, record.line, start)}{byte}: {reason}"
     if recipe.on_error == "stop":
         raise InputError(f"{said}; mend it, or count and skip such records with --on-error records")
     counts.bad[record.reason] += 1

@@ -79,7 +79,7 @@ def make_manifest(work: Path, plan: Plan, counts: dict[str, Any], splits: dict[s
     return Manifest(
         dtype=np.dtype(tokenizer.dtype).str,
         tokenizer={
-            "name": plan.recipe.described()["tokenizer"],
+            "name": plan.settings["tokenizer"],
             "sha256": tokenizer.sha256,
             "vocab_size": tokenizer.vocab_size,
             "eos_id": tokenizer.eos_id,
@@ -87,7 +87,7 @@ def make_manifest(work: Path, plan: Plan, counts: dict[str, Any], splits: dict[s
             "special_ids": dict(tokenizer.special_ids),
         },
         splits=splits,
-        recipe={"settings": plan.recipe.described(), "definitions": json.loads(json.dumps(plan.definitions))},
+        recipe={"settings": dict(plan.settings), "definitions": json.loads(json.dumps(plan.definitions))},
         inputs=_inputs(work, plan),
         counts=counts,
     )

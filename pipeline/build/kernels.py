@@ -37,13 +37,28 @@ def _add(shingle: Any, a: Any, b: Any, signature: Any) -> None:
         signature[k] = min(signature[k], np.uint32(a[k] * h + b[k]))
 
 
-@compiled("uint64(uint64[::1], int64, int64)")
-def _joined(recent: Any, first: Any, count: Any) -> Any:
-    """Return the shingle of ``count`` words, whose hashes lie in a ring from ``first`` on."""
-    s = np.uint64(0)
-    for k in range(count):
-        s = _mix64(s * np.uint64(0x9E3779B97F4A7C15) + recent[(first + k) % len(recent)])
-    return s
+@compiled("int64(Array(uint32, 1, 'C', readonly=True), int64, int64, Array(bool_, 1, 'C'), uint64[::1])")
+def _hash_words(points: Any, begin: Any, end: Any, words: Any, out: Any) -> Any:
+    """Write the hash of each word of one text, from ``begin`` to ``end``; return how many there are."""
+    count = 0
+    place = begin
+    while place < end:
+        if not words[points[place]]:
+            place += 1
+            continue
+        h = np.uint64(0xCBF29CE484222325)
+        while place < end and words[points[place]]:
+            h = (h ^ np.uint64(points[place])) * np.uint64(0x100000001B3)
+            place += 1
+        out[count] = _mix64(h)
+        count += 1
+    return count
+
+
+@compiled("uint64(uint64, uint64)")
+def _joined(s: Any, word: Any) -> Any:
+    """Return the shingle of the words of the shingle ``s`` and one more."""
+    return _mix64(s * np.uint64(0x9E3779B97F4A7C15) + word)
 
 
 @compiled(
@@ -51,30 +66,49 @@ def _joined(recent: Any, first: Any, count: Any) -> Any:
 )
 def shingle(points: Any, ends: Any, words: Any, ngram: Any, out: Any, stops: Any) -> None:
     """Write the 64-bit shingles of all texts to ``out``, one after the other, and where those of each text end."""
-    recent = np.zeros(ngram, np.uint64)
+    hashes = np.empty(len(points) // 2 + 1, np.uint64)
     begin = written = 0
     for text in range(len(ends)):
-        end = ends[text]
-        count = 0
-        place = begin
-        while place < end:
-            if not words[points[place]]:
-                place += 1
-                continue
-            h = np.uint64(0xCBF29CE484222325)
-            while place < end and words[points[place]]:
-                h = (h ^ np.uint64(points[place])) * np.uint64(0x100000001B3)
-                place += 1
-            recent[count % ngram] = _mix64(h)
-            count += 1
-            if count >= ngram:
-                out[written] = _joined(recent, count, ngram)
-                written += 1
-        if 0 < count < ngram:
-            out[written] = _joined(recent, 0, count)
+        count = _hash_words(points, begin, ends[text], words, hashes)
+        length = min(ngram, count)
+        for first in range(count - length + 1 if count else 0):
+            s = np.uint64(0)
+            for k in range(length):
+                s = _joined(s, hashes[first + k])
+            out[written] = s
             written += 1
         stops[text] = written
-        begin = end
+        begin = ends[text]
+
+
+@compiled(
+    "int64(Array(uint32, 1, 'C', readonly=True), int64[::1], Array(bool_, 1, 'C'), Array(bool_, 1, 'C'),"
+    " uint8[::1], uint64, uint64[::1], int64[::1])"
+)
+def find_shingles(
+    points: Any, ends: Any, words: Any, lengths: Any, prefilter: Any, shift: Any, out: Any, rows: Any
+) -> Any:
+    """Write the shingles of every length k with ``lengths[k]`` that pass a prefilter, and the number of their text.
+
+    Those of one word more begin with those of one less: a single pass finds all lengths. Returns how many there are.
+    """
+    hashes = np.empty(len(points) // 2 + 1, np.uint64)
+    begin = found = 0
+    for text in range(len(ends)):
+        count = _hash_words(points, begin, ends[text], words, hashes)
+        for first in range(count):
+            s = np.uint64(0)
+            for k in range(1, min(len(lengths), count - first + 1)):
+                s = _joined(s, hashes[first + k - 1])
+                if not lengths[k]:
+                    continue
+                bit = s >> shift
+                if prefilter[bit >> np.uint64(3)] >> np.uint8(bit & np.uint64(7)) & np.uint8(1):
+                    out[found] = s
+                    rows[found] = text
+                    found += 1
+        begin = ends[text]
+    return found
 
 
 @compiled(

@@ -69,7 +69,7 @@ class MinHasher:
         out = np.full((len(texts), self.num_perm), EMPTY, np.uint32)
         from .kernels import sign  # numba: only where texts are signed
 
-        words = _word_table()
+        words = word_table()
         first, size = 0, 0
         for number, text in enumerate(texts):
             size += len(text)
@@ -94,7 +94,7 @@ def shingle_sets(texts: Sequence[str], ngram: int = 5) -> Iterator[NDArray[np.ui
 
     points, ends = code_points([text.lower() for text in texts])
     found, stops = np.empty(len(points) // 2 + len(texts), np.uint64), np.empty(len(texts), np.int64)
-    shingle(points, ends, _word_table(), ngram, found, stops)
+    shingle(points, ends, word_table(), ngram, found, stops)
     for begin, end in itertools.pairwise([0, *stops.tolist()]):
         values = found[begin:end]
         values.sort()  # np.unique takes twice the time
@@ -133,7 +133,7 @@ def code_points(texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.in
 
 
 @functools.cache
-def _word_table() -> NDArray[np.bool_]:
+def word_table() -> NDArray[np.bool_]:
     """Return for every code point whether a word can hold it: what ``\\w`` matches."""
     table = np.zeros(sys.maxunicode + 1, bool)
     table[:_LETTERS] = np.fromiter(map(str.isalnum, map(chr, range(_LETTERS))), bool, _LETTERS)

@@ -12,13 +12,14 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
 from typing import Any
 
 from ..atomic import write_json
 from ..errors import InputError, PlanChangedError
+from ..shards.remote import is_remote, local_name
 from .recipe import Recipe
 
 PLAN_NAME = "plan.json"
@@ -66,6 +67,7 @@ class Plan:
     units: tuple[tuple[Span, ...], ...]
     recipe: Recipe
     definitions: Mapping[str, Any]  # what names in the recipe stood for: rules, models, earlier builds
+    settings: Mapping[str, Any]  # the recipe as it is described, with names that were seen where the build began
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -74,6 +76,7 @@ class Plan:
             "units": [[list(astuple(span)) for span in unit] for unit in self.units],
             "recipe": self.recipe.to_json(),
             "definitions": dict(self.definitions),
+            "settings": dict(self.settings),
         }
 
     def write(self, work: Path) -> None:
@@ -93,6 +96,7 @@ class Plan:
             units=tuple(tuple(Span(*span) for span in unit) for unit in value["units"]),
             recipe=Recipe.from_json(value["recipe"]),
             definitions=value["definitions"],
+            settings=value["settings"],
         )
 
 
@@ -110,7 +114,8 @@ def make_plan(specs: Sequence[str], recipe: Recipe, definitions: Mapping[str, An
     """List the inputs that ``specs`` name and cut them into units. Raises ``InputError`` where one cannot be used."""
     inputs = list_inputs(specs)
     units = cut_units(inputs, lanes=recipe.limit is None)
-    return Plan(inputs, units, recipe, definitions or {})
+    absolute = tuple(path if is_remote(path) else os.path.abspath(local_name(path)) for path in recipe.against)
+    return Plan(inputs, units, replace(recipe, against=absolute), definitions or {}, recipe.described())
 
 
 def list_inputs(specs: Sequence[str]) -> tuple[Input, ...]:
@@ -130,12 +135,12 @@ def list_inputs(specs: Sequence[str]) -> tuple[Input, ...]:
         if real in seen:
             raise InputError(f"{path} is given twice (also as {seen[real]}); its documents would be read twice")
         seen[real] = str(path)
-    names = _unique_names(found)
+    names = unique_names(found)
     return tuple(_describe(name, path, source) for name, (source, _, path) in zip(names, found, strict=True))
 
 
-def _unique_names(found: Sequence[tuple[str, PurePath, Path]]) -> list[str]:
-    """Name files as briefly as keeps them apart: names that clash take on parent directories until they differ."""
+def unique_names(found: Sequence[tuple[str, PurePath, Path]]) -> list[str]:
+    """Name files (source, name, path) as briefly as keeps them apart: equal names take on parent directories."""
     parents = 0
     names = [_join(source, name) for source, name, _ in found]
     while len(set(names)) < len(names):
@@ -255,7 +260,7 @@ def _comparable(plan: Plan) -> dict[str, Any]:
         for item in plan.inputs
     }
     return {
-        "recipe": plan.recipe.described(),
+        "recipe": plan.settings,
         "definitions": json.loads(json.dumps(plan.definitions)),
         "inputs": inputs,
         "order of inputs": [item.name for item in plan.inputs] if len(plan.inputs) == len(inputs) else None,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from ..text.documents import Document, Reader
+from .definitions import resolve
 from .filtering import Filter
 from .plan import make_plan
 from .recipe import Recipe
@@ -17,10 +18,11 @@ SAMPLE_DOCUMENTS = 1_000
 
 def preview(specs: Sequence[str], recipe: Recipe) -> None:
     """Print what a build would read, and what it would do with the first documents of each input."""
-    plan = make_plan(specs, recipe)
+    references = resolve(recipe)
+    plan = make_plan(specs, recipe, references.definitions)
     size = sum(item.size for item in plan.inputs)
     print(f"{len(plan.inputs)} input files, {size / 1e6:,.1f} MB, {len(plan.units)} units of work")
-    loaded = Filter(plan)
+    loaded = Filter(plan, references)
     counts = Counts(Histograms(loaded.rules.rules))
     reasons: Counter[str] = Counter()
     each = -(-SAMPLE_DOCUMENTS // len(plan.inputs))
@@ -28,7 +30,7 @@ def preview(specs: Sequence[str], recipe: Recipe) -> None:
         reader = Reader(item.path, text_key=recipe.text_key, id_key=recipe.id_key, file=item.name)
         for record in islice(reader, each):
             if isinstance(record, Document):
-                reasons[loaded.judge([record.text], counts)[0].rule or "kept"] += 1
+                reasons[loaded.judge([record], [0], counts)[0].rule or "kept"] += 1
             else:
                 reasons[f"unreadable: {record.reason}"] += 1
     total = reasons.total()

@@ -6,6 +6,7 @@ Workers on other machines need the inputs and the output under the same paths, a
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,7 +29,9 @@ def ray_session(workers: int, address: str | None) -> Iterator[Any]:
         yield ray
         return
     # Workers import this package from where we did, installed or not.
-    environment = {"env_vars": {"PYTHONPATH": str(_ROOT)}}
+    # What else the user's PYTHONPATH names is found there too, such as modules of measures.
+    paths = [str(_ROOT), *map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
+    environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(paths)}}
     options: dict[str, Any] = {"address": address} if address else {"num_cpus": workers, "include_dashboard": False}
     ray.init(log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **options)
     try:

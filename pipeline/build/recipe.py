@@ -64,6 +64,7 @@ class Recipe:
     keep_signatures: bool = True
     against: tuple[str, ...] = ()
     decontaminate: tuple[str, ...] = ()
+    decontaminate_key: str | None = None  # field of the evaluation sets' texts; none: text_key
     # tokens and shards
     tokenizer: str = "train:32000"
     bos: str = "never"
@@ -94,6 +95,10 @@ class Recipe:
         _one_of("bos", self.bos, ("never", "always"))
         if not isinstance(self.eos, str) or not self.eos:
             raise ConfigError(f"eos must be never, always or a token of the vocabulary, got {self.eos!r}")
+        if self.decontaminate_key is not None and not (
+            self.decontaminate_key and isinstance(self.decontaminate_key, str)
+        ):
+            raise ConfigError(f"decontaminate_key must name a field, got {self.decontaminate_key!r}")
         _ = self.quotas, self.permutations
 
     @property

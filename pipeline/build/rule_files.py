@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import filters
 from filters.language import is_label, language_code
-from pipeline.build.measures import bind, find_function
+from filters.scripts import script_of_label
+from pipeline.build.measures import bind, find_function, named_files
+from pipeline.build.named_files import NamedFile
+from pipeline.build.user_modules import UserModule, find_module
 from pipeline.errors import ConfigError, did_you_mean
 
 NO_RULES = "none"
@@ -56,8 +59,9 @@ def _digits(value: float, bound: float) -> str:
 class Rule:
     """One line of a rule file: `measure` (a name or ``module:function``), its parameters and its limits.
 
-    `home` is the folder of the rule file, where files and modules it names are looked for; `rule_set` is the set
-    that spoke last; a rule with a `language` holds for documents in that language only.
+    `rule_set` is the set that named it last; `files` are the parameters that are files, and `module` is the user's
+    module, as they were when the rule was read. A rule with a `language` holds for documents in that language only, and
+    one with a `script` too for those written in it.
     """
 
     name: str
@@ -66,8 +70,10 @@ class Rule:
     min: float = -math.inf
     max: float = math.inf
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    home: str = ""
+    files: Mapping[str, NamedFile] = field(default_factory=dict)
+    module: UserModule | None = None
     language: str = ""
+    script: str = ""
 
     def judge(self, value: float) -> Verdict | None:
         """Return why `value` is outside the limits, None while it is inside."""
@@ -79,11 +85,11 @@ class Rule:
     @property
     def function(self) -> Callable[..., float]:
         """The measure, its parameters not yet bound."""
-        return find_function(self.measure, filters.measures(), self.home, f"measure of rule set {self.rule_set!r}")
+        return find_function(self.measure, filters.measures(), self.module, f"measure of rule set {self.rule_set!r}")
 
     def bound(self) -> Callable[..., float]:
         """Return the measure as a function of a page alone."""
-        return bind(self.function, self.name, self.parameters, self.home)
+        return bind(self.function, self.name, self.parameters, self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +99,22 @@ class Cutter:
     name: str
     rule_set: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    home: str = ""
+    files: Mapping[str, NamedFile] = field(default_factory=dict)
+    module: UserModule | None = None
 
     @property
     def function(self) -> Callable[..., Any]:
         """The cutter, its parameters not yet bound."""
-        return find_function(self.name, filters.cutters(), self.home, f"cutter of rule set {self.rule_set!r}")
+        return find_function(self.name, filters.cutters(), self.module, f"cutter of rule set {self.rule_set!r}")
 
     def bound(self) -> Callable[[str], tuple[str, dict[str, int]]]:
         """Return the cutter as a function of a text alone."""
-        return bind(self.function, self.name, self.parameters, self.home)
+        return bind(self.function, self.name, self.parameters, self.files)
+
+
+def user_module(name: str, home: str, what: str) -> UserModule | None:
+    """Return the module that ``module:function`` names, None for the name of a function of this package."""
+    return find_module(name.partition(":")[0], home, what) if ":" in name else None
 
 
 def read_rules(names: Iterable[str]) -> tuple[list[Rule], list[Cutter]]:
@@ -126,8 +138,7 @@ class _Book:
             raise ConfigError(f"rule set {path} extends itself: {' -> '.join(map(str, (*seen, path)))}")
         if path.suffix in (".yml", ".yaml"):
             self.read("fineweb2", (*seen, path))
-            language = language_code(path.stem) if is_label(path.stem) else ""
-            self.add(path.stem, str(path.parent), _fineweb2_rules(path), language)
+            self.add(path.stem, str(path.parent), _fineweb2_rules(path), path.stem if is_label(path.stem) else "")
             return
         table = _load_toml(path)
         extends = table.pop("extends", [])
@@ -135,13 +146,15 @@ class _Book:
             self.read(parent, (*seen, path), str(path.parent))
         cuts = table.pop("cut", {})
         language = table.pop("language", "")
+        if not isinstance(language, str):
+            raise ConfigError(f"rule file {path}: language must be a code such as de or deu_Latn, not {language!r}")
         own_name = name if name in filters.bundled_rule_sets() else path.stem
         self.add(own_name, str(path.parent), table, language)
         for cutter_name, parameters in _tables(cuts, path).items():
             if parameters is None:
                 self.cutters.pop(cutter_name, None)
             else:
-                self.cutters[cutter_name] = Cutter(cutter_name, own_name, parameters, str(path.parent))
+                self.cutters[cutter_name] = _make_cutter(cutter_name, own_name, parameters, str(path.parent))
 
     def add(self, rule_set: str, home: str, table: Mapping[str, Any], language: str) -> None:
         for key, entry in _tables(table, Path(home, rule_set)).items():
@@ -150,16 +163,13 @@ class _Book:
                 self.rules.pop(name, None)
                 continue
             limits = {kind: _number(entry.pop(kind), name, kind) for kind in ("min", "max") if kind in entry}
-            old = self.rules.get(name) or Rule(name, key, rule_set)
-            rule = Rule(
-                name,
-                entry.pop("measure", old.measure),
-                rule_set,
-                min=limits.get("min", old.min),
-                max=limits.get("max", old.max),
-                parameters={**old.parameters, **entry},
-                home=home,
-                language=language,
+            rule = self._make_rule(name, key, rule_set, home, entry)
+            rule = replace(
+                rule,
+                min=limits.get("min", rule.min),
+                max=limits.get("max", rule.max),
+                language=language_code(language) if language else "",
+                script=script_of_label(language),
             )
             rule.bound()
             if not rule.min <= rule.max:
@@ -167,6 +177,25 @@ class _Book:
             if rule.min == -math.inf and rule.max == math.inf and not limits:
                 raise ConfigError(f"rule {name!r} of {rule_set!r} has no limit: give it `min` or `max`")
             self.rules[name] = rule
+
+    def _make_rule(self, name: str, key: str, rule_set: str, home: str, entry: dict[str, Any]) -> Rule:
+        """Return a rule with the parameters of ``entry``, and what an earlier rule set gave a rule of this name."""
+        old = self.rules.get(name)
+        if old is None or "measure" in entry:
+            measure = entry.pop("measure", old.measure if old else key)
+            module = user_module(str(measure), home, f"measure of rule set {rule_set!r}")
+            old = replace(old or Rule(name, key, rule_set), measure=measure, module=module)
+        rule = replace(old, rule_set=rule_set)
+        files = named_files(rule.function, name, entry, home)
+        parameters = {key: value for key, value in entry.items() if key not in files}
+        return replace(rule, parameters={**old.parameters, **parameters}, files={**old.files, **files})
+
+
+def _make_cutter(name: str, rule_set: str, parameters: Mapping[str, Any], home: str) -> Cutter:
+    cutter = Cutter(name, rule_set, module=user_module(name, home, f"cutter of rule set {rule_set!r}"))
+    files = named_files(cutter.function, name, parameters, home)
+    plain = {key: value for key, value in parameters.items() if key not in files}
+    return replace(cutter, parameters=plain, files=files)
 
 
 def _find(name: str, home: str) -> Path:

@@ -13,6 +13,11 @@ limits it. A document stays while ``min <= value <= max`` holds for every rule; 
     [cut]                                                  # cut before measuring, in this order
     duplicate_lines = {}
 
+A measure of your own returns a number for every text; None, text and exceptions end the build, naming the document. Its
+module lies beside the rule file, in the working directory or among the installed ones. It is read once, with every
+module that it imports from its folder: all are part of the recipe, and an edit during a build changes nothing. A file
+that it reads is a parameter annotated ``Path``, which is hashed too; one that changes during a build is refused.
+
 Of several rule sets the later one wins, limit by limit. Rules are judged in order and the first that fails speaks:
 
 >>> rules = load_rules("gopher")
@@ -26,8 +31,8 @@ Of several rule sets the later one wins, limit by limit. Rules are judged in ord
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,11 +40,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import filters
+from filters.language import sample_of
 from filters.lines import SHORT_LINE
 from filters.page import DEFINITION, Page
+from filters.scripts import is_written_in, script_of_label, script_of_text
 from pipeline.build.measures import bind, describe_parameters, full_name
+from pipeline.build.named_files import NamedFile
 from pipeline.build.rule_files import NO_RULES, Cutter, Rule, Verdict, read_rules
-from pipeline.errors import ConfigError, did_you_mean
+from pipeline.build.user_modules import UserModule
+from pipeline.errors import BuildError, ConfigError, did_you_mean
 
 __all__ = ["Cutter", "Measured", "Rule", "RuleSet", "Verdict", "load_rules"]
 
@@ -65,7 +74,7 @@ class RuleSet:
     """Rules in the order they are judged, and the cutters that come before them.
 
     Measuring is the costly half and judging the cheap one: keep the values, and other limits need no measuring.
-    Pickles by what it was resolved to, so that worker processes need no rule files.
+    Pickles, and is plain JSON, as what it was resolved to: worker processes look for no rule file and no module.
     """
 
     def __init__(self, rules: Iterable[Rule] = (), cutters: Iterable[Cutter] = ()) -> None:
@@ -75,7 +84,8 @@ class RuleSet:
         for rule in self.rules:  # a mistake in any rule is said now, not when the first document meets it
             rule.bound()
         self._special = {rule.language for rule in self.rules if rule.language}
-        self._plans: dict[str, _Plan] = {}
+        self._scripted = {rule.language for rule in self.rules if rule.script}
+        self._plans: dict[_Spoken, _Plan] = {}
 
     def __reduce__(self) -> tuple[type[RuleSet], tuple[tuple[Rule, ...], tuple[Cutter, ...]]]:
         return RuleSet, (self.rules, self.cutters)
@@ -90,52 +100,89 @@ class RuleSet:
         return tuple(rule.name for rule in self.rules)
 
     def prepare(self) -> None:
-        """Load compiled code now: call it once in the parent before worker processes are forked."""
-        self.measure_all([""])
+        """Load compiled code now: call it once in the parent before worker processes are forked.
 
-    def cut(self, text: str) -> tuple[str, dict[str, int]]:
-        """Return what the cutters leave of `text`, and how much each cut, as ``cutter.reason -> lines``."""
+        Measures of the user see documents only.
+        """
+        for _ in _Plan(self.rules, None).compiled([""]):
+            pass
+
+    def cut(self, text: str, where: Callable[[], str] = lambda: "a text") -> tuple[str, dict[str, int]]:
+        """Return what the cutters leave of `text`, and how much each cut, as ``cutter.reason -> lines``.
+
+        Raises BuildError for a cutter that fails, or returns anything else; `where` names the document in it.
+        """
         counts: dict[str, int] = {}
         for name, function in self._cutters:
-            text, cuts = function(text)
+            try:
+                found = function(text)
+            except Exception as error:
+                raise BuildError(f"{where()}: cutter {name!r} raised {type(error).__name__}: {error}") from error
+            if not (
+                isinstance(found, tuple)
+                and len(found) == 2
+                and isinstance(found[0], str)
+                and isinstance(found[1], Mapping)
+            ):
+                raise BuildError(
+                    f"{where()}: cutter {name!r} returned {_shown(found)}; it must return the text that is left and a "
+                    "dict of what was cut"
+                )
+            text, cuts = found
             counts |= {f"{name}.{reason}": count for reason, count in cuts.items() if count}
         return text, counts
 
     def measure(self, text: str, context: Mapping[str, Any] | None = None) -> dict[str, float]:
         """Return the value of every rule's measure that holds for this document, in order.
 
-        `context` is what is known beside the text: "language" and "language_score" of the identifier, "tokens",
-        and whatever else the measures of a rule file ask for. Cut first: what is given here is what is measured.
+        `context` is what is known beside the text: "language", "language_score" and "language_label", as the
+        identifier gave them. Cut first: what is given here is what is measured.
         """
         return self.named(self.measure_all([text], [{} if context is None else context]))[0]
 
-    def measure_all(self, texts: Sequence[str], contexts: Sequence[Mapping[str, Any]] | None = None) -> Measured:
-        """Return the values of every rule's measure for many documents, as `measure` does for one."""
+    def measure_all(
+        self,
+        texts: Sequence[str],
+        contexts: Sequence[Mapping[str, Any]] | None = None,
+        where: Sequence[Callable[[], str]] = (),
+    ) -> Measured:
+        """Return the values of every rule's measure for many documents, as `measure` does for one.
+
+        Raises BuildError for a measure that fails or returns no number; `where` names the documents in it.
+        """
         known = [{}] * len(texts) if contexts is None else contexts
         values = np.zeros((len(texts), len(self.rules)), np.float64)
         holds = np.zeros(values.shape, bool)
-        groups: dict[str, list[int]] = {}
+        groups: dict[_Spoken, list[int]] = {}
         for row, context in enumerate(known):
-            language = context.get("language")
-            groups.setdefault(language if language in self._special else "", []).append(row)
-        for language, rows in groups.items():
-            plan = self._plan(language)
+            groups.setdefault(self._spoken(texts[row], context), []).append(row)
+        for spoken, rows in groups.items():
+            plan = self._plan(spoken)
             holds[np.ix_(rows, plan.rules)] = True
-            if plan.scanned:
-                from filters.scan import scan  # numba: only where documents are measured
-
-                found = scan([texts[row] for row in rows], plan.stop_words)
-                values[np.ix_(rows, list(plan.scanned))] = found[:, list(plan.scanned.values())]
-            for place, rule in plan.screened.items():
-                from filters import screens  # numba too
-
-                screen = bind(getattr(screens, rule.measure), rule.name, rule.parameters, rule.home)
-                values[rows, place] = screen([texts[row] for row in rows])
+            for places, found in plan.compiled([texts[row] for row in rows]):
+                values[np.ix_(rows, places)] = found
             for row in rows if plan.functions else ():
                 page = Page(texts[row], known[row])
                 for place, function in plan.functions.items():
-                    values[row, place] = function(page)
+                    try:
+                        value = function(page)
+                        if hasattr(value, "__float__"):
+                            values[row, place] = value
+                            continue
+                    except Exception as error:
+                        said = f"raised {type(error).__name__}: {error}"
+                        raise self._fault(place, said, where[row] if where else None) from error
+                    raise self._fault(place, f"returned {_shown(value)}", where[row] if where else None)
         return Measured(values, holds)
+
+    def _fault(self, place: int, said: str, where: Callable[[], str] | None) -> BuildError:
+        """Return the error of a measure that gave no number."""
+        rule = self.rules[place]
+        alias = "" if rule.name == rule.measure else f" (rule {rule.name!r})"
+        return BuildError(
+            f"{where() + ': ' if where else ''}measure {rule.measure!r}{alias} of rule set {rule.rule_set!r} {said}; it "
+            "must return a number for every text"
+        )
 
     def named(self, measured: Measured) -> list[dict[str, float]]:
         """Return the values of each document by the names of the rules that hold for it."""
@@ -143,10 +190,20 @@ class RuleSet:
         rows = zip(measured.values.tolist(), measured.holds.tolist(), strict=True)
         return [{name: value for name, value, held in zip(names, *row, strict=True) if held} for row in rows]
 
-    def _plan(self, language: str) -> _Plan:
-        plan = self._plans.get(language)
+    def _spoken(self, text: str, context: Mapping[str, Any]) -> _Spoken:
+        """Return the language and, where rules ask for it, the script that choose the rules for a document."""
+        language = context.get("language")
+        if language not in self._special:
+            return _Spoken()
+        if language not in self._scripted:
+            return _Spoken(language)
+        script = script_of_label(context.get("language_label", ""))
+        return _Spoken(language, script, "" if script else script_of_text(sample_of(text)))
+
+    def _plan(self, spoken: _Spoken) -> _Plan:
+        plan = self._plans.get(spoken)
         if plan is None:
-            plan = self._plans[language] = _Plan(self.rules, language)
+            plan = self._plans[spoken] = _Plan(self.rules, spoken)
         return plan
 
     def judge(self, values: Mapping[str, float]) -> Verdict | None:
@@ -183,6 +240,16 @@ class RuleSet:
         rules[place] = replace(rules[place], min=value) if kind == "min" else replace(rules[place], max=value)
         return RuleSet(rules, self.cutters)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the resolved rules as plain JSON from which `from_json` makes them again, wherever it runs."""
+        return {"rules": [_entry(rule) for rule in self.rules], "cutters": [_entry(each) for each in self.cutters]}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> RuleSet:
+        """Make rules of what `to_json` returned. Raises BuildError for a file that changed since."""
+        rules, cutters = ([_arguments(entry) for entry in value[name]] for name in ("rules", "cutters"))
+        return cls([Rule(**each) for each in rules], [Cutter(**each) for each in cutters])
+
     def describe(self) -> dict[str, Any]:
         """Return the resolved rules as plain JSON: two sets that describe alike decide alike."""
         return {
@@ -191,11 +258,12 @@ class RuleSet:
                 {
                     "name": rule.name,
                     "rule_set": rule.rule_set,
-                    "measure": full_name(function, rule.measure),
+                    "measure": full_name(function, rule.measure, rule.module),
                     "min": None if rule.min == -math.inf else rule.min,
                     "max": None if rule.max == math.inf else rule.max,
-                    "parameters": describe_parameters(rule.parameters, function, rule.home),
+                    "parameters": describe_parameters(rule.parameters, rule.files, function),
                     **({"language": rule.language} if rule.language else {}),
+                    **({"script": rule.script} if rule.script else {}),
                 }
                 for rule in self.rules
                 for function in [rule.function]
@@ -204,13 +272,25 @@ class RuleSet:
                 {
                     "name": cutter.name,
                     "rule_set": cutter.rule_set,
-                    "cutter": full_name(function, cutter.name),
-                    "parameters": describe_parameters(cutter.parameters, function, cutter.home),
+                    "cutter": full_name(function, cutter.name, cutter.module),
+                    "parameters": describe_parameters(cutter.parameters, cutter.files, function),
                 }
                 for cutter in self.cutters
                 for function in [cutter.function]
             ],
         }
+
+
+def _entry(item: Rule | Cutter) -> dict[str, Any]:
+    """Return a rule or cutter as plain JSON, without the limits that it has not."""
+    return {name: value for name, value in asdict(item).items() if value not in (None, -math.inf, math.inf)}
+
+
+def _arguments(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a rule or cutter is made from."""
+    files = {key: NamedFile(**file) for key, file in entry["files"].items()}
+    module = {"module": UserModule(**entry["module"])} if "module" in entry else {}
+    return {**entry, "files": files, **module}
 
 
 class Measured(NamedTuple):
@@ -220,11 +300,22 @@ class Measured(NamedTuple):
     holds: NDArray[np.bool_]
 
 
-class _Plan:
-    """How to measure documents in one language: which rules hold, and how each is measured."""
+class _Spoken(NamedTuple):
+    """What a document is in: the language, the script that the identifier's label names, else that of its letters."""
 
-    def __init__(self, rules: Sequence[Rule], language: str) -> None:
-        self.rules = [place for place, rule in enumerate(rules) if rule.language in ("", language)]
+    language: str = ""
+    label_script: str = ""
+    text_script: str = ""
+
+
+class _Plan:
+    """How to measure documents in one language and script: which rules hold, and how each is measured.
+
+    Where none is given, every rule holds.
+    """
+
+    def __init__(self, rules: Sequence[Rule], spoken: _Spoken | None) -> None:
+        self.rules = [place for place, rule in enumerate(rules) if spoken is None or _holds(rule, spoken)]
         self.scanned: dict[int, int] = {}
         self.screened: dict[int, Rule] = {}
         self.functions: dict[int, Callable[[Page], float]] = {}
@@ -242,3 +333,30 @@ class _Plan:
             else:
                 self.functions[place] = rule.bound()
         self.stop_words = stop_words or ()
+
+    def compiled(self, texts: Sequence[str]) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+        """Yield what compiled code measures: the places of rules, and their values, float64 ``[texts, places]``."""
+        if self.scanned:
+            from filters.scan import scan  # numba: only where documents are measured
+
+            yield list(self.scanned), scan(texts, self.stop_words)[:, list(self.scanned.values())]
+        for place, rule in self.screened.items():
+            from filters import screens  # numba too
+
+            screen = bind(getattr(screens, rule.measure), rule.name, rule.parameters, rule.files)
+            yield [place], screen(texts)[:, None]
+
+
+def _holds(rule: Rule, spoken: _Spoken) -> bool:
+    if rule.language not in ("", spoken.language):
+        return False
+    if not rule.script:
+        return True
+    return rule.script == spoken.label_script or (
+        not spoken.label_script and is_written_in(rule.script, spoken.text_script)
+    )
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(value).__name__}"

@@ -21,6 +21,8 @@ from .recipe import Recipe
 from .tally import PASSED, Flow
 from .work import result_directory
 
+REFERENCES_NAME = "references"  # below the work directory: what the recipe names, by content
+TOKENIZER = "tokenizer"  # its folder: below the work directory where it is trained, else among the references
 BATCH_CHARACTERS = 1 << 22  # texts encoded together
 TRAINING_CHARACTERS = 64 << 20  # of text that a tokenizer is trained on; more hardly changes its merges
 
@@ -43,8 +45,8 @@ def surviving_texts(work: Path, part: int) -> Iterator[list[str]]:
 def load_build_tokenizer(work: Path) -> Tokenizer:
     """Load the tokenizer of a build, once in each process."""
     recipe = load_plan(work).recipe
-    spec = str(work / "tokenizer") if recipe.tokenizer.startswith("train:") else recipe.tokenizer
-    return load_spec(spec, recipe.end_token)
+    folder = work if recipe.tokenizer.startswith("train:") else work / REFERENCES_NAME
+    return load_spec(str(folder / TOKENIZER), recipe.end_token)
 
 
 def load_spec(spec: str, eos: str | None = None) -> Tokenizer:

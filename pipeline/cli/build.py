@@ -87,6 +87,10 @@ def make_parser() -> argparse.ArgumentParser:
     add("--lid-model", help="fastText model for language identification (default: lid.176.ftz, bundled)")
     add("--decontaminate", help="evaluation sets, joined by commas: documents that share 13 words with one are dropped")
     add(
+        "--decontaminate-key",
+        help="field or column of the evaluation sets' texts, such as question (default: that of --text-key)",
+    )
+    add(
         "--keep-rejected",
         action="store_true",
         default=None,

@@ -21,6 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from filters.language import LanguageIdentifier, parse_languages, wanted_threshold
+from pipeline.build.rule_files import user_module
 from pipeline.build.rules import Rule, RuleSet, load_rules
 from pipeline.errors import ConfigError, ShardwrightError
 from pipeline.text.documents import BadRecord, Document, InputFile, find_inputs, read_documents
@@ -67,7 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tried = _with_limits(rules, options.set)
         measured = rules
         if options.measure and options.measure not in rules.measures:
-            measured = RuleSet([*rules.rules, Rule(options.measure, options.measure, "tried")], rules.cutters)
+            module = user_module(options.measure, "", "measure of --measure")
+            tried_rule = Rule(options.measure, options.measure, "tried", module=module)
+            measured = RuleSet([*rules.rules, tried_rule], rules.cutters)
         bad: list[BadRecord] = []
         samples = list(_measure(measured, options, bad))
     except ShardwrightError as error:
@@ -112,15 +115,18 @@ def _measure(rules: RuleSet, options: argparse.Namespace, bad: list[BadRecord]) 
     files = find_inputs(options.inputs)
     documents = chain.from_iterable(_spread(files, options, bad))
     while batch := list(islice(documents, BATCH)):
-        texts = [rules.cut(each.text if options.no_normalize else normalize(each.text))[0] for each in batch]
+        texts = [
+            rules.cut(each.text if options.no_normalize else normalize(each.text), each.where)[0] for each in batch
+        ]
         found = identifier.identify_all(texts)
         rows = [
             k
             for k, each in enumerate(found)
             if not wanted or each.score >= (wanted_threshold(wanted, each) or math.inf)
         ]
-        known = [{"language": found[k].code, "language_score": found[k].score} for k in rows]
-        values = rules.named(rules.measure_all([texts[k] for k in rows], known))
+        known = [found[k].context() for k in rows]
+        measured = rules.measure_all([texts[k] for k in rows], known, [batch[k].where for k in rows])
+        values = rules.named(measured)
         yield from (Sample(batch[k], found[k].code, texts[k], held) for k, held in zip(rows, values, strict=True))
 
 

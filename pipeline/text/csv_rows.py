@@ -10,7 +10,7 @@ import numpy as np
 
 from .blocks import BLOCK, Damage, Source
 from .inputs import nearest
-from .records import INVALID_CSV, INVALID_UTF8, Document, Fields, Record, Tally, surrogate_in
+from .records import INVALID_CSV, INVALID_UTF8, TEXT_KEY, Document, Fields, Record, Tally, surrogate_in
 
 LONGEST_FIELD = 1 << 28  # characters; without a bound, one stray quote would take in the rest of a large file
 _QUOTE, _FEED, _RETURN = b'"\n\r'
@@ -157,6 +157,4 @@ class _Columns:
 def no_column(wanted: str, names: Sequence[str]) -> str:
     """Return what to say when a table lacks its text column."""
     there = ", ".join(map(repr, names)) or "none"
-    return (
-        f"no column {wanted!r}{nearest(wanted, names)}; there are {there}; text_key (--text-key) names the one to read"
-    )
+    return f"no column {wanted!r}{nearest(wanted, names)}; there are {there}; {TEXT_KEY} names the one to read"

@@ -8,7 +8,7 @@ from typing import Any
 
 from .blocks import Damage, Source
 from .csv_rows import no_column
-from .records import INVALID_UTF8, Document, Fields, Record, Tally, kind_of, scalar_name
+from .records import INVALID_UTF8, TEXT_KEY, Document, Fields, Record, Tally, kind_of, scalar_name
 
 _ROWS = 512
 
@@ -103,7 +103,7 @@ def _paths(schema: Any, fields: Fields) -> tuple[list[str], list[str]]:
     textual = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
     binary = (types.is_binary, types.is_large_binary, types.is_binary_view)
     if not any(check(kind) for check in textual + binary):
-        raise Damage(f"column {fields.text_key!r} is {kind}, not text; text_key (--text-key) names the one to read")
+        raise Damage(f"column {fields.text_key!r} is {kind}, not text; {TEXT_KEY} names the one to read")
     if id is not None and types.is_nested(id[1]):
         raise Damage(f"column {fields.id_key!r} is {id[1]}, not a name or number; --id-key names the one to read")
     return text[0], id[0] if id else []

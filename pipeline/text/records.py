@@ -12,6 +12,7 @@ INVALID_JSON = "invalid JSON"
 INVALID_CSV = "invalid CSV"
 NOT_AN_OBJECT = "not a JSON object"
 LONE_SURROGATE = "lone surrogate"
+TEXT_KEY = "text_key (--text-key)"  # as errors name it
 _MISSING = object()
 _KINDS = (
     (bool, "a boolean"),
@@ -31,6 +32,10 @@ class Document:
     file: str
     line: int
     source: str = ""
+
+    def where(self, start: int = 0) -> str:
+        """Name the document for an error, by file, line and id; ``start`` is that of the span that it was read from."""
+        return f"{place_of(self.file, self.line, start)}{f': document {self.id!r}' if self.id else ''}"
 
 
 @dataclass(slots=True)
@@ -89,7 +94,7 @@ class Fields:
         if not isinstance(text, str):
             if text is _MISSING:
                 there = ", ".join(map(repr, value))[:200] or "none"
-                detail = f"there are {there}; text_key (--text-key) names the one to read"
+                detail = f"there are {there}; {TEXT_KEY} names the one to read"
                 return self.bad(line, byte, f"no field {self.text_key!r}", detail)
             return self.bad(line, byte, f"{self.text_key!r} is {kind_of(text)}, not text")
         id = look_up(value, self.id_key)
@@ -102,6 +107,16 @@ class Fields:
             if (place := surrogate_in(part)) is not None:
                 return self.bad(line, byte, LONE_SURROGATE, f"character {place} cannot be written as UTF-8")
         return self.document(text, name, line)
+
+
+def place_of(file: str, line: int, start: int = 0) -> str:
+    """Return where a record lies: lines are counted from the start of a span, in bytes or row groups of its file.
+
+    >>> place_of("a.jsonl", 7), place_of("a.jsonl", 7, 4096)
+    ('a.jsonl: line 7', 'a.jsonl: line 7 after byte 4096')
+    """
+    unit = "row group" if file.lower().endswith(".parquet") else "byte"
+    return f"{file}: line {line}" + (f" after {unit} {start}" if start else "")
 
 
 def made_id(file: str, line: int) -> str:
