@@ -1,4 +1,4 @@
-"""The table of extents, version 1: how the documents of every shard are cut into runs that are read in one request.
+"""How the documents of a shard are cut into extents: runs that are read in one request.
 
 An **extent** is a run of consecutive documents of one shard, about 192 KiB on disk. The documents of a shard are cut by
 bytes. Let ``S`` be the bytes of the shard before its index (in a tar without an index: the end of the last document,
@@ -11,63 +11,36 @@ rounded up to 512; in memory: the bytes of all tokens) and ``t`` = 196,608. A do
 A document longer than an extent therefore ends the extent that it is in, and makes it longer. The same rule holds where
 several documents share one tar member. Documents of no tokens at the end, behind byte ``S``, belong to the last extent.
 
-The **bytes** of extents tile ``[0, S)``: an extent begins with the first token of its first document (the first extent
+The bytes of extents tile ``[0, S)``: an extent begins with the first token of its first document (the first extent
 of a shard: with byte 0) and ends where the next one begins (the last: at ``S``). The tar header in front of a
 member, and the padding behind the member before, are thus the last bytes of the extent before.
 
-The file, ``extents.bin``, describes all shards of a dataset: splits in the order of their names, the shards of each in
-the order of the manifest. Integers are little-endian and unsigned; ``N`` is the number of shards, ``E`` of extents.
-
-    offset     bytes   content
-    0          8       the ASCII text "SWEXTENT"
-    8          4       version: 1
-    12         4       itemsize: bytes of a token in the shards: 1, 2, 4 or 8
-    16         4       w: bytes of an item of sizes, tokens and documents: 4, or 8 where one of them needs it
-    20         4       columns that follow: 1 for crc32, plus 2 for index_crc32
-    24         8       N
-    32         8       E
-    40         24      zeros
-    64         8 N     extents of each shard
-    ...        8 N     starts_at: offset in the shard's file of the first item of `__index__/starts` (<u8 each); 0: no index
-    ...        8 N     lengths_at: the same of `__index__/lengths` (<u4 each); 0: no index
-    ...        w E     sizes: bytes of each extent
-    ...        w E     tokens of each extent
-    ...        w E     documents of each extent, at least 1
-    ...        4 E     crc32: zlib's CRC-32 of the extent's bytes; present if column 1 is
-    ...        4 E     index_crc32: CRC-32 of the extent's items of starts, then of lengths, as stored; if column 2 is
-    ...        32      SHA-256 of all bytes before it
-
-Everything else is a sum: an extent's offset is the bytes of its shard's extents before it, its first document the
-documents of these. A reader MUST refuse a file whose size, digest or sums disagree with this page or with the manifest.
+`extent_file` describes the file that holds the extents of a dataset.
 """
 
 from __future__ import annotations
 
-import hashlib
-import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from ..errors import CorruptShardError, ManifestError
-from .format import BLOCK, NPY_HEADER, padding
+from ..errors import CorruptShardError
+from .format import BLOCK, NPY_HEADER
 
 EXTENT_BYTES = 192 << 10
-EXTENTS_VERSION = 1
-MAGIC = b"SWEXTENT"
+PER_SHARD = ("extents", "starts_at", "lengths_at")
+COUNTS = ("sizes", "tokens", "documents")
+CHECKSUMS = ("index_crc32", "crc32")
 
-_HEADER = struct.Struct("<8s4I2Q24x")
-_DIGEST_BYTES = 32
-_HAS_CRC32, _HAS_INDEX_CRC32 = 1, 2
-_MOST = np.uint64(1 << 44)
-_FIRST_ITEM = BLOCK + NPY_HEADER  # from the offset of a member of an array to the array's first item
+_FIRST_ITEM = BLOCK + NPY_HEADER  # bytes from the header of a member to the first item of its array
 
 Counts = NDArray[np.unsignedinteger[Any]]
+Whole = TypeVar("Whole", int, NDArray[np.int64])
 
 
 def cut_extents(
@@ -104,27 +77,26 @@ def cut_extents(
 class ExtentTable:
     """The extents of some shards, in the order of the shards.
 
-    Per shard (int64): ``extents``, how many it has; ``starts_at`` and ``lengths_at``, the byte offsets in its file of the
-    first item of its arrays of starts (<u8) and lengths (<u4), 0 where the file has no index. Per extent (uint32, or
-    uint64 where a value needs it): ``sizes`` in bytes, ``tokens``, ``documents``; uint32, or None where they are not known:
-    ``crc32`` of its bytes, ``index_crc32`` of its items of starts and lengths. ``itemsize`` is the bytes of a token.
+    ``dtype`` is that of the tokens. Per shard, int64: ``extents``, how many it has; ``starts_at`` and ``lengths_at``, the
+    byte offsets in its file of the first item of its arrays of starts (<u8) and lengths (<u4), 0 in a file without an
+    index. Per extent, uint32 (uint64 where a value needs it): ``sizes`` in bytes, ``tokens``, ``documents``; uint32:
+    ``index_crc32``, the CRC-32 of its documents' starts (bytes, as <u8), then of their lengths (as <u4); and
+    ``crc32`` of its bytes, None where that is not known.
 
-    >>> table = ExtentTable.of_documents(np.array([3, 0, 4]), itemsize=2)
+    >>> table = ExtentTable.of_documents(np.array([3, 0, 4]), "<u2")
     >>> table.tokens.tolist(), table.documents.tolist(), table.sizes.tolist(), table.offsets.tolist()
     ([7], [3], [14], [0])
-    >>> ExtentTable.from_bytes(table.to_bytes()).to_bytes() == table.to_bytes()
-    True
     """
 
-    itemsize: int
+    dtype: np.dtype[Any]
     extents: NDArray[np.int64]
     starts_at: NDArray[np.int64]
     lengths_at: NDArray[np.int64]
     sizes: Counts
     tokens: Counts
     documents: Counts
+    index_crc32: NDArray[np.uint32]
     crc32: NDArray[np.uint32] | None = None
-    index_crc32: NDArray[np.uint32] | None = None
 
     def __len__(self) -> int:
         """Return the number of extents."""
@@ -135,80 +107,92 @@ class ExtentTable:
         """The number of shards."""
         return len(self.extents)
 
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a token."""
+        return self.dtype.itemsize
+
     @cached_property
     def shard_bounds(self) -> NDArray[np.int64]:
-        """int64 of shape [shards + 1]: the extents of shard ``k`` are ``shard_bounds[k]`` to ``shard_bounds[k + 1]``."""
-        return _bounds(self.extents)
+        """int64 [shards + 1]: the extents of shard ``k`` are ``shard_bounds[k]`` to ``shard_bounds[k + 1]``."""
+        return running_sums(self.extents)
 
     @cached_property
     def shard_numbers(self) -> NDArray[np.int32]:
-        """int32 of shape [extents]: the shard of each extent."""
+        """int32 [extents]: the shard of each extent."""
         return np.repeat(np.arange(self.shards, dtype=np.int32), self.extents)
 
     @cached_property
+    def size_sums(self) -> NDArray[np.int64]:
+        """int64 [extents + 1]: the bytes of all extents before each, those of other shards included; the last: of all."""
+        return running_sums(self.sizes)
+
+    @cached_property
+    def token_sums(self) -> NDArray[np.int64]:
+        """int64 [extents + 1]: the tokens of all extents before each; the last: of all."""
+        return running_sums(self.tokens)
+
+    @cached_property
+    def document_sums(self) -> NDArray[np.int64]:
+        """int64 [extents + 1]: the documents of all extents before each; the last: of all."""
+        return running_sums(self.documents)
+
+    @cached_property
     def offsets(self) -> NDArray[np.int64]:
-        """int64 of shape [extents]: the offset of each extent's first byte in the file of its shard."""
-        return self._before(self.sizes)
+        """int64 [extents]: the offset of each extent's first byte in the file of its shard."""
+        return self._in_shard(self.size_sums)
 
     @cached_property
     def first_tokens(self) -> NDArray[np.int64]:
-        """int64 of shape [extents]: the tokens of its shard before each extent."""
-        return self._before(self.tokens)
+        """int64 [extents]: the tokens of its shard before each extent."""
+        return self._in_shard(self.token_sums)
 
     @cached_property
     def first_documents(self) -> NDArray[np.int64]:
-        """int64 of shape [extents]: the number, in its shard, of each extent's first document."""
-        return self._before(self.documents)
+        """int64 [extents]: the number, in its shard, of each extent's first document."""
+        return self._in_shard(self.document_sums)
 
-    def shard_sums(self, column: Counts) -> NDArray[np.int64]:
-        """Return the sum of a column (``sizes``, ``tokens`` or ``documents``) over each shard's extents, int64."""
-        return np.diff(_bounds(column)[self.shard_bounds])
+    def per_shard(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what each shard has of ``size_sums``, ``token_sums`` or ``document_sums``, int64 [shards]."""
+        return np.diff(sums[self.shard_bounds])
 
     def select(self, shards: Sequence[int] | NDArray[np.integer[Any]]) -> ExtentTable:
-        """Return the table of these shards alone, in this order."""
+        """Return the table of these shards alone, in this order; of neighbours in their order it holds views."""
         chosen = np.asarray(shards, np.int64).reshape(-1)
         first, last = self.shard_bounds[chosen], self.shard_bounds[chosen + 1]
         rows: slice | NDArray[np.int64]
         if len(chosen) and (last[:-1] == first[1:]).all():
-            rows = slice(int(first[0]), int(last[-1]))  # a view, where the shards are neighbours
+            rows = slice(int(first[0]), int(last[-1]))
         else:
             sizes = last - first
-            rows = np.repeat(first - _bounds(sizes)[:-1], sizes) + np.arange(int(sizes.sum()))
-        return ExtentTable(
-            self.itemsize,
-            self.extents[chosen],
-            self.starts_at[chosen],
-            self.lengths_at[chosen],
-            self.sizes[rows],
-            self.tokens[rows],
-            self.documents[rows],
-            None if self.crc32 is None else self.crc32[rows],
-            None if self.index_crc32 is None else self.index_crc32[rows],
-        )
+            rows = np.repeat(first - running_sums(sizes)[:-1], sizes) + np.arange(int(sizes.sum()))
+        columns: dict[str, Any] = {name: getattr(self, name)[chosen] for name in PER_SHARD}
+        for name in (*COUNTS, *CHECKSUMS):
+            column = getattr(self, name)
+            columns[name] = None if column is None else column[rows]
+        return ExtentTable(self.dtype, **columns)
 
     @classmethod
     def join(cls, tables: Sequence[ExtentTable]) -> ExtentTable:
-        """Return one table of the shards of several, in order; a checksum that one lacks is left out.
+        """Return one table of the shards of several, in order, with ``crc32`` where all have it.
 
-        Raises ``ValueError`` for no tables, or tables of different itemsize.
+        Raises ``ValueError`` for no tables, or tables of different dtypes.
         """
-        sizes = {table.itemsize for table in tables}
-        if len(sizes) != 1:
-            raise ValueError(f"tables of one itemsize can be joined, got {sorted(sizes)}")
-
-        def joined(name: str) -> Any:
-            columns = [getattr(table, name) for table in tables]
-            return None if any(column is None for column in columns) else np.concatenate(columns)
-
-        names = ("extents", "starts_at", "lengths_at", "sizes", "tokens", "documents", "crc32", "index_crc32")
-        return cls(sizes.pop(), *map(joined, names))
+        dtypes = {table.dtype for table in tables}
+        if len(dtypes) != 1:
+            raise ValueError(f"tables of one dtype can be joined, got {sorted(map(str, dtypes))}")
+        columns: dict[str, Any] = {}
+        for name in (*PER_SHARD, *COUNTS, *CHECKSUMS):
+            held = [getattr(table, name) for table in tables]
+            columns[name] = None if any(column is None for column in held) else np.concatenate(held)
+        return cls(dtypes.pop(), **columns)
 
     @classmethod
     def of_shard(
         cls,
         starts: NDArray[np.integer[Any]],
         lengths: NDArray[np.integer[Any]],
-        itemsize: int,
+        dtype: DTypeLike,
         payload_bytes: int,
         *,
         indexed: bool,
@@ -217,183 +201,71 @@ class ExtentTable:
     ) -> ExtentTable:
         """Return the table of one shard from its index: ``starts`` in bytes, ``lengths`` in tokens of each document.
 
-        ``indexed`` says whether the file holds the two arrays, behind ``payload_bytes``. ``crc32`` holds the checksum of
-        each extent's bytes. Raises ``CorruptShardError`` naming the shard where its documents do not follow each other.
+        ``payload_bytes`` is ``S``; ``indexed`` says whether the file holds the two arrays, behind these bytes. ``crc32`` is
+        the checksum of each extent's bytes. Raises ``CorruptShardError`` that calls the shard ``name`` where its documents
+        do not follow each other inside these bytes.
         """
+        dtype = np.dtype(dtype)
         try:
-            firsts = cut_extents(starts, lengths, itemsize, payload_bytes)
+            firsts = cut_extents(starts, lengths, dtype.itemsize, payload_bytes)
         except ValueError as error:
             raise CorruptShardError(f"{name}: its index is wrong: {error}; copy it again or rebuild it") from error
         count = len(firsts)
-        bounds = np.append(firsts, len(starts))
-        offsets = extent_offsets(starts, firsts, payload_bytes)
-        sums = np.add.reduceat(np.asarray(lengths, np.int64), firsts) if count else np.zeros(0, np.int64)
-        counts = np.diff(offsets), sums, np.diff(bounds) if count else sums
-        width = np.dtype("<u4" if max((int(c.max()) for c in counts if count), default=0) < 1 << 32 else "<u8")
-        starts_at = payload_bytes + _FIRST_ITEM if indexed else 0
-        lengths_at = _lengths_at(payload_bytes, len(starts)) if indexed else 0
-        index_crc32 = None
-        if indexed:
-            items = np.asarray(starts).astype("<u8", copy=False), np.asarray(lengths).astype("<u4")
-            index_crc32 = [
-                zlib.crc32(items[1][a:b].data, zlib.crc32(items[0][a:b].data))
-                for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
-            ]
-        sizes, tokens, documents = (column.astype(width) for column in counts)
+        bounds = np.append(firsts, len(starts))[: count + 1]
+        sizes = np.diff(extent_offsets(starts, firsts, payload_bytes))
+        documents = np.diff(bounds)[:count]
+        tokens = np.add.reduceat(np.asarray(lengths, np.int64), firsts) if count else np.zeros(0, np.int64)
+        largest = max(int(column.max()) for column in (sizes, tokens, documents)) if count else 0
+        width = np.dtype("<u8" if largest >= 1 << 32 else "<u4")
+        items = np.asarray(starts).astype("<u8", copy=False), np.asarray(lengths).astype("<u4")
+        sums = [
+            zlib.crc32(items[1][first:last].data, zlib.crc32(items[0][first:last].data))
+            for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+        ]
+        starts_at, lengths_at = index_offsets(payload_bytes, len(starts)) if indexed else (0, 0)
         return cls(
-            itemsize,
-            np.array([count]),
-            np.array([starts_at]),
-            np.array([lengths_at]),
-            sizes,
-            tokens,
-            documents,
-            None if crc32 is None else np.array(crc32, "<u4"),
-            None if index_crc32 is None else np.array(index_crc32, "<u4"),
+            dtype,
+            np.array([count], np.int64),
+            np.array([starts_at], np.int64),
+            np.array([lengths_at], np.int64),
+            *(sizes.astype(width), tokens.astype(width), documents.astype(width)),
+            index_crc32=np.array(sums, "<u4"),
+            crc32=None if crc32 is None else np.array(crc32, "<u4"),
         )
 
     @classmethod
-    def of_documents(cls, lengths: NDArray[np.integer[Any]], itemsize: int) -> ExtentTable:
-        """Return the table of documents that lie in memory one behind the other, without checksums, as of one shard."""
-        ends = np.cumsum(lengths, dtype=np.int64) * itemsize
-        starts = ends - np.asarray(lengths, np.int64) * itemsize
-        return cls.of_shard(starts, lengths, itemsize, int(ends[-1]) if len(ends) else 0, indexed=False)
+    def of_documents(cls, lengths: NDArray[np.integer[Any]], dtype: DTypeLike) -> ExtentTable:
+        """Return the table of documents that lie in memory one behind the other, as of one shard without an index."""
+        dtype, lengths = np.dtype(dtype), np.asarray(lengths, np.int64)
+        ends = np.cumsum(lengths) * dtype.itemsize
+        starts = ends - lengths * dtype.itemsize
+        return cls.of_shard(starts, lengths, dtype, int(ends[-1]) if len(ends) else 0, indexed=False)
 
-    def to_bytes(self) -> bytes:
-        """Return the table as its file holds it; equal tables give equal bytes."""
-        counts = (self.sizes, self.tokens, self.documents)
-        wide = any(len(column) and int(column.max()) >= 1 << 32 for column in counts)
-        flags = (self.crc32 is not None) * _HAS_CRC32 + (self.index_crc32 is not None) * _HAS_INDEX_CRC32
-        width = 8 if wide else 4
-        parts = [_HEADER.pack(MAGIC, EXTENTS_VERSION, self.itemsize, width, flags, self.shards, len(self))]
-        parts += [column.astype("<u8").tobytes() for column in (self.extents, self.starts_at, self.lengths_at)]
-        parts += [column.astype(f"<u{width}", copy=False).tobytes() for column in counts]
-        parts += [column.tobytes() for column in (self.crc32, self.index_crc32) if column is not None]
-        digest = hashlib.sha256()
-        for part in parts:
-            digest.update(part)
-        return b"".join([*parts, digest.digest()])
-
-    @classmethod
-    def from_bytes(cls, raw: bytes, name: str = "extents.bin", sha256: str | None = None) -> ExtentTable:
-        """Return the table that a file holds; its arrays are views of ``raw``.
-
-        ``name`` is what errors call the file; ``sha256`` (hexadecimal) is what the whole file must have, if given.
-        Raises ``ManifestError`` naming the file, the field and its value for a file that is no table of this version, is
-        cut or damaged, or contradicts itself.
-        """
-        header = _read_header(raw, name, sha256)
-        shards, count, at = header.shards, header.extents, _HEADER.size
-
-        def column(dtype: str, items: int) -> NDArray[Any]:
-            nonlocal at
-            values = np.frombuffer(raw, dtype, items, at)
-            at += values.nbytes
-            return values
-
-        per_shard = [column("<i8", shards) for _ in range(3)]
-        counts = [column(f"<u{header.width}", count) for _ in range(3)]
-        sums = [column("<u4", count) if header.flags & flag else None for flag in (_HAS_CRC32, _HAS_INDEX_CRC32)]
-        table = cls(header.itemsize, *per_shard, *counts, *sums)
-        _check(table, name)
-        return table
-
-    def _before(self, column: Counts) -> NDArray[np.int64]:
-        bounds = _bounds(column)
-        return bounds[:-1] - np.repeat(bounds[self.shard_bounds[:-1]], self.extents)
+    def _in_shard(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        return sums[:-1] - np.repeat(sums[self.shard_bounds[:-1]], self.extents)
 
 
 def extent_offsets(
     starts: NDArray[np.integer[Any]], firsts: NDArray[np.int64], payload_bytes: int
 ) -> NDArray[np.int64]:
-    """Return where the extents of a shard begin in its file, given the first document of each, and the end of the last."""
+    """Return the offsets in a shard of its extents, and the end of the last, given the first document of each.
+
+    >>> extent_offsets(np.array([640, 1664]), np.array([0, 1]), 2048).tolist()
+    [0, 1664, 2048]
+    """
     if not len(firsts):
         return np.zeros(1, np.int64)
     return np.concatenate([[0], np.asarray(starts, np.int64)[firsts[1:]], [payload_bytes]])
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
-    itemsize: int
-    width: int
-    flags: int
-    shards: int
-    extents: int
-
-
-def _read_header(raw: bytes, name: str, sha256: str | None) -> _Header:
-    """Return the header's fields once the file is whole."""
-
-    def refuse(field: str, value: object, wanted: object) -> ManifestError:
-        return ManifestError(f"{name}: {field} {value}, but {wanted}; copy the file again or make it again")
-
-    if raw[:8] != MAGIC[: len(raw)] or not raw:
-        raise refuse("magic", repr(bytes(raw[:8])), f"a table of extents begins with {MAGIC!r}")
-    if len(raw) < _HEADER.size + _DIGEST_BYTES:
-        raise refuse("size", f"{len(raw)} bytes", f"a table takes {_HEADER.size + _DIGEST_BYTES} or more")
-    _, version, itemsize, width, flags, shards, extents = _HEADER.unpack_from(raw)
-    if version != EXTENTS_VERSION:
-        raise refuse("version", version, f"this release reads {EXTENTS_VERSION}")
-    if itemsize not in (1, 2, 4, 8) or width not in (4, 8) or flags > 3:
-        raise refuse("itemsize, width, columns", (itemsize, width, flags), "1, 2, 4 or 8; 4 or 8; 0 to 3 are known")
-    per_extent = 3 * width + 4 * flags.bit_count()
-    size = _HEADER.size + 24 * shards + per_extent * extents + _DIGEST_BYTES
-    if size != len(raw):
-        raise refuse("size", f"{len(raw)} bytes", f"{shards} shards with {extents} extents take {size}")
-    view = memoryview(raw)
-    digest = hashlib.sha256(view[:-_DIGEST_BYTES])
-    if digest.digest() != view[-_DIGEST_BYTES:]:
-        raise refuse("digest", raw[-_DIGEST_BYTES:].hex(), f"its bytes have {digest.hexdigest()}: it is damaged")
-    if sha256 is not None:
-        digest.update(view[-_DIGEST_BYTES:])
-        if digest.hexdigest() != sha256:
-            raise refuse("sha256", digest.hexdigest(), f"the manifest says {sha256}: it is the table of other shards")
-    if any(raw[_HEADER.size - 24 : _HEADER.size]):
-        raise refuse("bytes 40 to 64", raw[_HEADER.size - 24 : _HEADER.size].hex(), "they are zeros")
-    return _Header(itemsize, width, flags, shards, extents)
-
-
-def _check(table: ExtentTable, name: str) -> None:
-    """Raise ``ManifestError`` where the values of a table contradict each other, so that a reader can rely on its sums."""
-
-    def refuse(field: str, wrong: NDArray[np.bool_], of: str, values: NDArray[Any], wanted: str) -> None:
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            raise ManifestError(f"{name}: {field} of {of} {at} is {values[at]}, but {wanted}; make the file again")
-
-    counts = table.extents
-    refuse("extents", (counts < 0) | (counts > len(table)), "shard", counts, f"the table has {len(table)} extents")
-    if int(counts.sum()) != len(table):
-        raise ManifestError(
-            f"{name}: extents of all shards sum to {int(counts.sum())}, but the table has {len(table)}; make the file again"
-        )
-    refuse("documents", table.documents == 0, "extent", table.documents, "it is at least 1")
-    if table.sizes.itemsize == 8:  # so that no sum overflows
-        for field, column in (("sizes", table.sizes), ("documents", table.documents)):
-            refuse(field, column > _MOST, "extent", column, f"{_MOST} is the most")
-    most = table.sizes >> np.uint8(table.itemsize.bit_length() - 1)
-    refuse(
-        "tokens", table.tokens > most, "extent", table.tokens, f"its bytes hold fewer tokens of {table.itemsize} bytes"
-    )
-    payload, documents = table.shard_sums(table.sizes), table.shard_sums(table.documents)
-    indexed = (table.starts_at != 0) | (table.lengths_at != 0)
-    starts_at = np.where(indexed, payload + _FIRST_ITEM, 0)
-    lengths_at = np.where(indexed, starts_at + 8 * documents + -(NPY_HEADER + 8 * documents) % BLOCK + _FIRST_ITEM, 0)
-    for field, found, wanted in (
-        ("starts_at", table.starts_at, starts_at),
-        ("lengths_at", table.lengths_at, lengths_at),
-    ):
-        refuse(field, found != wanted, "shard", found, "it does not lie where the shard's documents and bytes put it")
-
-
-def _lengths_at(payload_bytes: int, documents: int) -> int:
-    """Return the offset of the first length in a shard whose index begins at ``payload_bytes``."""
+def index_offsets(payload_bytes: Whole, documents: Whole) -> tuple[Whole, Whole]:
+    """Return the offsets of the first start and the first length in a shard whose index begins at ``payload_bytes``."""
     size = NPY_HEADER + 8 * documents
-    return payload_bytes + BLOCK + size + padding(size) + _FIRST_ITEM
+    return payload_bytes + _FIRST_ITEM, payload_bytes + BLOCK + size + -size % BLOCK + _FIRST_ITEM
 
 
-def _bounds(counts: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Return the sums before each item, and of all."""
-    bounds = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, dtype=np.int64, out=bounds[1:])
-    return bounds
+def running_sums(counts: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Return int64 of one item more than ``counts``: the sum before each, and of all."""
+    sums = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, dtype=np.int64, out=sums[1:])
+    return sums
