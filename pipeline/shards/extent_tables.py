@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,29 +32,39 @@ from .store import Store
 
 REMOTE_THREADS = 16  # reading an index over the network is waiting
 LOCAL_THREADS = 2
-REPORT_SECONDS = 5.0
 CURE = "copy it again, or write it again: python scripts/index_shards.py {}"
 
 log = logging.getLogger("pipeline")
 
 
-def load_extent_table(shards: Resolved, store: Store, report: Callable[[str], None] = log.warning) -> ExtentTable:
+class Reports(NamedTuple):
+    """Where lines of progress of long work go, and how many seconds lie between two."""
+
+    say: Callable[[str], None] = log.warning
+    seconds: float = 5.0
+
+
+def load_extent_table(
+    shards: Resolved,
+    store: Store,
+    reports: Reports | None = None,
+) -> ExtentTable:
     """Return the table of the shards that `resolve` found, in their order.
 
     A manifest of version 2 names the file that holds it: one read, and no shard is opened. Otherwise the table is computed
     from the indexes of the shards, without ``crc32``, and kept in the cache directory, under the hashes of the shards where
     a manifest has them, else under what tells one tar from another (footer, or size, time and edges; of a remote tar its
-    version). While that takes long, ``report`` is called every few seconds with a line of progress.
+    version). While that takes long, ``reports`` says how far it is.
 
     Raises ``ManifestError`` for a table that is missing, damaged, or disagrees with the manifest, and what `Store.index`
     raises for a shard whose index is damaged.
     """
     manifest, infos = shards.manifest, shards.infos
     if manifest is None or infos is None:
-        return _table_of_tars(shards.urls, store, report)
+        return _table_of_tars(shards.urls, store, reports)
     if manifest.extents is None:
         key = _digest([manifest.dtype, *(info.sha256 for info in infos)])
-        return _kept(key, shards, store, report)
+        return _kept(key, shards, store, reports)
     path = join(shards.directory, manifest.extents.name)
     table = read_table(path, manifest, _fetch(path, manifest.extents, shards.directory, store))
     numbers = {info.name: number for number, info in enumerate(manifest.shards)}
@@ -125,20 +135,21 @@ def _fetch(path: str, info: FileInfo, directory: str, store: Store) -> bytes:
         if held is not None and hashlib.sha256(held).hexdigest() == info.sha256:
             return held
         raw = read_range(path, 0, info.bytes, store.access)
+        if hashlib.sha256(raw).hexdigest() == info.sha256:
+            _write(place, raw)
+        return raw
     except (FileNotFoundError, MissingObjectError) as error:
         raise ManifestError(
             f"{shown(path)}: not there, but the manifest names it; {CURE.format(shown(directory))}"
         ) from error
     except OSError as error:
         raise ManifestError(f"{path}: cannot be read: {error}") from error
-    _write(place, raw)
-    return raw
 
 
-def _table_of_tars(urls: list[str], store: Store, report: Callable[[str], None]) -> ExtentTable:
+def _table_of_tars(urls: list[str], store: Store, reports: Reports | None) -> ExtentTable:
     """Return the table of tars that no manifest describes."""
     marks = [_mark(url, store) for url in urls]
-    return _kept(_digest(marks) if all(marks) else None, Resolved(urls), store, report)
+    return _kept(_digest(marks) if all(marks) else None, Resolved(urls), store, reports)
 
 
 def _mark(url: str, store: Store) -> str:
@@ -155,10 +166,10 @@ def _mark(url: str, store: Store) -> str:
             return tar_mark(Path(path), data)
 
 
-def _kept(key: str | None, shards: Resolved, store: Store, report: Callable[[str], None]) -> ExtentTable:
+def _kept(key: str | None, shards: Resolved, store: Store, reports: Reports | None) -> ExtentTable:
     """Return the table that the cache holds under ``key``, or compute it and keep it; one process computes at a time."""
     if key is None:
-        return _compute(shards, store, report)
+        return _compute(shards, store, reports)
     place = _place(store, key)
     table = _load(place, shards)
     if table is not None:
@@ -166,7 +177,7 @@ def _kept(key: str | None, shards: Resolved, store: Store, report: Callable[[str
     with _alone(place):
         table = _load(place, shards)
         if table is None:
-            table = _compute(shards, store, report)
+            table = _compute(shards, store, reports)
             _write(place, encode_table(table))
     return table
 
@@ -183,7 +194,7 @@ def _load(place: Path, shards: Resolved) -> ExtentTable | None:
     return table if table is not None and table.shards == len(shards.urls) else None
 
 
-def _compute(shards: Resolved, store: Store, report: Callable[[str], None]) -> ExtentTable:
+def _compute(shards: Resolved, store: Store, reports: Reports | None) -> ExtentTable:
     urls = shards.urls
     infos: Sequence[ShardInfo | None] = shards.infos or [None] * len(urls)
     where = shown(shards.directory or urls[0] if urls else "")
@@ -192,6 +203,7 @@ def _compute(shards: Resolved, store: Store, report: Callable[[str], None]) -> E
     def one(number: int) -> ExtentTable:
         return table_of_index(store.index(urls[number], infos[number]), shown(urls[number]))
 
+    reports = reports or Reports()
     tables: list[ExtentTable] = []
     dtype = shards.manifest.token_dtype if shards.manifest is not None else None
     reported = time.monotonic()
@@ -205,9 +217,9 @@ def _compute(shards: Resolved, store: Store, report: Callable[[str], None]) -> E
                     f"shards of one stream need one dtype, {shown(urls[len(tables)])} and {where} hold {found}"
                 )
             tables.append(table)
-            if time.monotonic() - reported >= REPORT_SECONDS:
+            if time.monotonic() - reported >= reports.seconds:
                 reported = time.monotonic()
-                report(f"{where}: no table of extents; {len(tables):,} of {len(urls):,} indexes read for it{cure}")
+                reports.say(f"{where}: no table of extents; {len(tables):,} of {len(urls):,} indexes read for it{cure}")
     return ExtentTable.join(tables, dtype or "<u2")
 
 
