@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,7 +93,7 @@ def hold_to_shards(table: ExtentTable, infos: Sequence[ShardInfo], dtype: np.dty
     documents = table.per_shard(table.document_sums)
     sums = {"documents": documents, "tokens": table.per_shard(table.token_sums)}
     for field, found in sums.items():
-        wanted = np.array([getattr(info, field) for info in infos], np.int64)
+        wanted = np.fromiter(map(attrgetter(field), infos), np.int64, len(infos))
         if (found != wanted).any():
             at = int(np.argmax(found != wanted))
             raise ManifestError(
@@ -100,7 +101,7 @@ def hold_to_shards(table: ExtentTable, infos: Sequence[ShardInfo], dtype: np.dty
                 "write it again with index_shards.py"
             )
     ends = table.lengths_at + 4 * documents + TAIL
-    sizes = np.array([info.bytes for info in infos], np.int64)
+    sizes = np.fromiter(map(attrgetter("bytes"), infos), np.int64, len(infos))
     if (outside := (ends > sizes) | (table.starts_at == 0)).any():
         at = int(np.argmax(outside))
         raise ManifestError(

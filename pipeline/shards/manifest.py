@@ -228,9 +228,9 @@ def _read_split(entry: dict[str, Any], name: str) -> Split:
             wrong = next(n for n, number in enumerate(column) if type(number) is not int or number < 0)
             numbers = documents[wrong], tokens[wrong], sizes[wrong], checksums[wrong]
             raise ManifestError(f"{name}: shard {names[wrong]!r} has a count that is no whole number: {numbers}")
-    for each in names:
-        if not isinstance(each, str) or not _SAFE_NAME.match(each):
-            raise ManifestError(f"{name}: shard name {each!r} is not a plain file name")
+    if not {*map(type, names)} <= {str} or not all(map(_SAFE_NAME.match, names)):
+        wrong_name = next(each for each in names if type(each) is not str or not _SAFE_NAME.match(each))
+        raise ManifestError(f"{name}: shard name {wrong_name!r} is not a plain file name")
     return Split(shards)
 
 
