@@ -23,7 +23,7 @@ from pipeline.build.progress import Progress
 from pipeline.errors import ConfigError, CorruptShardError, ManifestError, ShardError, StorageError
 from pipeline.shards.dataset import resolve
 from pipeline.shards.extent_file import EXTENTS_NAME, decode_table, encode_table
-from pipeline.shards.extent_tables import Reports, load_extent_table
+from pipeline.shards.extent_tables import Limits, load_extent_table
 from pipeline.shards.extents import CHECKSUMS, COUNTS, PER_SHARD, ExtentTable
 from pipeline.shards.indexing import index_dataset, write_table
 from pipeline.shards.manifest import MANIFEST_NAME, Manifest, Split
@@ -63,7 +63,7 @@ def dataset(tmp_path: Path) -> Path:
 
 def load(source: Any, cache: Path, split: str = "train") -> ExtentTable:
     store = Store(cache, access=QUICK)
-    return load_extent_table(resolve(source, split, store), store)
+    return load_extent_table(resolve(source, split, store), store, Limits(keep_bytes=0))
 
 
 def columns(table: ExtentTable, *without: str) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def test_indexing_goes_on_after_a_kill_between_its_two_files_and_leaves_a_sound_
     new, table = (dataset / MANIFEST_NAME).read_bytes(), (dataset / EXTENTS_NAME).read_bytes()
     (dataset / MANIFEST_NAME).write_bytes(old)
     (problem,) = verify_dataset(dataset)
-    assert "manifest.json does not name it" in problem.message
+    assert "manifest.json does not name it; remove it, or complete it: python scripts" in problem.message
     index_dataset(dataset)
     assert (dataset / MANIFEST_NAME).read_bytes() == new
     before = (dataset / EXTENTS_NAME).stat().st_mtime_ns
@@ -250,6 +250,17 @@ def test_a_kept_table_is_used_until_it_is_damaged(dataset: Path, tmp_path: Path)
     assert columns(load(dataset, cache), "crc32") == wanted
 
 
+def test_a_table_of_few_bytes_is_not_kept(dataset: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path / "cache")
+    size = sum(path.stat().st_size for path in dataset.glob("train-*.tar"))
+    for source in (dataset, f"{dataset}/train-*.tar"):
+        for more, times in ((1, 0), (0, 1)):
+            load_extent_table(resolve(source, "train", store), store, Limits(keep_bytes=size + more))
+            assert len(kept(tmp_path / "cache")) == times
+        shutil.rmtree(tmp_path / "cache")
+        (dataset / MANIFEST_NAME).unlink(missing_ok=True)
+
+
 def test_shards_by_list_glob_and_braces_have_the_rows_that_they_have_in_the_table(
     dataset: Path, tmp_path: Path
 ) -> None:
@@ -306,14 +317,14 @@ def test_tars_of_other_tools_have_a_table_too(tmp_path: Path, dtype: str) -> Non
 def test_tars_of_two_dtypes_make_no_stream(tmp_path: Path) -> None:
     write_documents(tmp_path / "a.tar", make_documents(3))
     write_documents(tmp_path / "b.tar", make_documents(3, dtype="<u4"))
-    with pytest.raises(ConfigError, match=r"one dtype.*uint16.*uint32"):
+    with pytest.raises(ConfigError, match=r"one dtype, .*b\.tar holds uint32, .*a\.tar uint16"):
         load(str(tmp_path), tmp_path / "cache")
 
 
 def test_a_cache_that_cannot_be_written_costs_only_time(dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where the directory belongs")
     store = Store(tmp_path / "cache")
-    assert load_extent_table(resolve(dataset, "train", store), store).shards == 3
+    assert load_extent_table(resolve(dataset, "train", store), store, Limits(keep_bytes=0)).shards == 3
 
 
 def test_long_work_is_reported_with_its_progress_and_its_cure(dataset: Path, tmp_path: Path) -> None:
@@ -323,9 +334,8 @@ def test_long_work_is_reported_with_its_progress_and_its_cure(dataset: Path, tmp
             return super().index(*arguments)
 
     store, reports = SlowStore(tmp_path / "cache"), list[str]()
-    load_extent_table(resolve(dataset, "train", store), store, Reports(reports.append, 0.0))
-    assert len(reports) == 3
-    assert f"{dataset}: no table of extents; 1 of 3 indexes read for it" in reports[0]
+    load_extent_table(resolve(dataset, "train", store), store, Limits(reports.append, 0.02))
+    assert f"{dataset}: no table of extents; 0 of 3 indexes read for it" in reports[0]
     assert f"python scripts/index_shards.py {dataset}" in reports[0]
 
 

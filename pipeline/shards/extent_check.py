@@ -9,14 +9,14 @@ import numpy as np
 
 from ..errors import ManifestError, ShardError
 from .check import Problem, ShardCheck
-from .extent_file import EXTENTS_NAME
+from .extent_file import COMMAND, EXTENTS_NAME
 from .extent_tables import read_table, table_of_index
 from .extents import CHECKSUMS, COUNTS, PER_SHARD, ExtentTable
 from .folder import Folder
 from .manifest import MANIFEST_NAME, Manifest
 from .reader import Index
 
-CURE = "copy it again, or write it again with scripts/index_shards.py"
+CURE = f"copy it again, or write it again: {COMMAND}"
 
 
 def check_table(folder: Folder, manifest: Manifest) -> tuple[ExtentTable | None, list[Problem]]:
@@ -24,7 +24,7 @@ def check_table(folder: Folder, manifest: Manifest) -> tuple[ExtentTable | None,
     if manifest.extents is None:
         path = folder.path(EXTENTS_NAME)
         stray = not folder.remote and folder.size(EXTENTS_NAME) is not None
-        reason = f"{MANIFEST_NAME} does not name it; remove it, or run scripts/index_shards.py again"
+        reason = f"{MANIFEST_NAME} does not name it; remove it, or complete it: {COMMAND}"
         return None, [Problem(path, None, None, reason)] if stray else []
     path = folder.path(manifest.extents.name)
     try:

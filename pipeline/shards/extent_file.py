@@ -41,6 +41,7 @@ from .extents import COUNTS, PER_SHARD, ExtentTable, index_offsets
 
 EXTENTS_NAME = "extents.bin"
 EXTENTS_VERSION = 1
+COMMAND = "python scripts/index_shards.py"  # writes the file, and is the cure for most that is wrong with it
 MAGIC = b"SWEXTENT"
 
 _HEADER = struct.Struct("<8sI4s2I2Q24s")
@@ -158,4 +159,4 @@ def _check(table: ExtentTable, name: str) -> None:
 
 
 def _refuse(name: str, field: str, value: object, wanted: str) -> NoReturn:
-    raise ManifestError(f"{name}: {field} is {value!r}, but {wanted}; copy the file again or make it again")
+    raise ManifestError(f"{name}: {field} is {value!r}, but {wanted}; copy it again, or write it again: {COMMAND}")

@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
@@ -20,7 +20,7 @@ import numpy as np
 from ..atomic import atomic_file
 from ..errors import ConfigError, ManifestError, MissingObjectError
 from .dataset import Resolved
-from .extent_file import EXTENTS_VERSION, decode_table, encode_table
+from .extent_file import COMMAND, EXTENTS_VERSION, decode_table, encode_table
 from .extents import ExtentTable
 from .foreign import tar_mark
 from .format import BLOCK, TAIL, padding
@@ -33,39 +33,40 @@ from .store import Store
 
 REMOTE_THREADS = 16  # reading an index over the network is waiting
 LOCAL_THREADS = 2
-CURE = "copy it again, or write it again: python scripts/index_shards.py {}"
 
 log = logging.getLogger("pipeline")
 
 
-class Reports(NamedTuple):
-    """Where lines of progress of long work go, and how many seconds lie between two."""
+class Limits(NamedTuple):
+    """How a table is computed: progress goes to ``say`` every ``report_seconds``; it is kept from ``keep_bytes`` of shards on.
+
+    The indexes of fewer bytes are read again in less than half a second; tables of remote shards are always kept.
+    """
 
     say: Callable[[str], None] = log.warning
-    seconds: float = 5.0
+    report_seconds: float = 5.0
+    keep_bytes: int = 1 << 30
 
 
-def load_extent_table(
-    shards: Resolved,
-    store: Store,
-    reports: Reports | None = None,
-) -> ExtentTable:
+def load_extent_table(shards: Resolved, store: Store, limits: Limits | None = None) -> ExtentTable:
     """Return the table of the shards that `resolve` found, in their order.
 
     A manifest of version 2 names the file that holds it: one read, and no shard is opened. Otherwise the table is computed
     from the indexes of the shards, without ``crc32``, and kept in the cache directory, under the hashes of the shards where
     a manifest has them, else under what tells one tar from another (footer, or size, time and edges; of a remote tar its
-    version). While that takes long, ``reports`` says how far it is.
+    version). ``limits`` says from which size on, and where progress is reported.
 
-    Raises ``ManifestError`` for a table that is missing, damaged, or disagrees with the manifest, and what `Store.index`
-    raises for a shard whose index is damaged.
+    Raises ``ManifestError`` for a table that is missing, damaged, or disagrees with the manifest, ``ConfigError`` for shards
+    of more than one dtype, and what `Store.index` raises for a shard whose index is damaged.
     """
     manifest, infos = shards.manifest, shards.infos
+    limits = limits or Limits()
     if manifest is None or infos is None:
-        return _table_of_tars(shards.urls, store, reports)
+        return _table_of_tars(shards.urls, store, limits)
     if manifest.extents is None:
         key = _digest([manifest.dtype, *(info.sha256 for info in infos)])
-        return _kept(key, shards, store, reports)
+        worth = _is_worth_keeping(shards.urls, sum(info.bytes for info in infos), limits)
+        return _kept(key if worth else None, shards, store, limits)
     path = join(shards.directory, manifest.extents.name)
     table = read_table(path, manifest, _fetch(path, manifest.extents, shards.directory, store))
     numbers = {info.name: number for number, info in enumerate(manifest.shards)}
@@ -77,8 +78,7 @@ def read_table(path: str, manifest: Manifest, raw: bytes) -> ExtentTable:
 
     Raises ``ManifestError`` where they disagree in hash, dtype, shards, documents, tokens or bytes.
     """
-    assert manifest.extents is not None
-    table = decode_table(raw, shown(path), manifest.extents.sha256)
+    table = decode_table(raw, shown(path), manifest.extents.sha256 if manifest.extents is not None else None)
     hold_to_shards(table, manifest.shards, manifest.token_dtype, shown(path))
     return table
 
@@ -88,7 +88,7 @@ def hold_to_shards(table: ExtentTable, infos: Sequence[ShardInfo], dtype: np.dty
     if (table.dtype, table.shards) != (dtype, len(infos)):
         raise ManifestError(
             f"{name}: {table.shards} shards of {table.dtype}, but the manifest has {len(infos)} of {dtype}; "
-            "write it again with index_shards.py"
+            f"write it again: {COMMAND}"
         )
     documents = table.per_shard(table.document_sums)
     sums = {"documents": documents, "tokens": table.per_shard(table.token_sums)}
@@ -98,7 +98,7 @@ def hold_to_shards(table: ExtentTable, infos: Sequence[ShardInfo], dtype: np.dty
             at = int(np.argmax(found != wanted))
             raise ManifestError(
                 f"{name}: its extents of {infos[at].name} have {found[at]} {field}, but the manifest says {wanted[at]}; "
-                "write it again with index_shards.py"
+                f"write it again: {COMMAND}"
             )
     ends = table.lengths_at + 4 * documents + TAIL
     sizes = np.fromiter(map(attrgetter("bytes"), infos), np.int64, len(infos))
@@ -106,7 +106,7 @@ def hold_to_shards(table: ExtentTable, infos: Sequence[ShardInfo], dtype: np.dty
         at = int(np.argmax(outside))
         raise ManifestError(
             f"{name}: it puts the index of {infos[at].name} before byte {ends[at]}, but the manifest says {sizes[at]} bytes; "
-            "write it again with index_shards.py"
+            f"write it again: {COMMAND}"
         )
 
 
@@ -141,36 +141,42 @@ def _fetch(path: str, info: FileInfo, directory: str, store: Store) -> bytes:
         return raw
     except (FileNotFoundError, MissingObjectError) as error:
         raise ManifestError(
-            f"{shown(path)}: not there, but the manifest names it; {CURE.format(shown(directory))}"
+            f"{shown(path)}: not there, but the manifest names it; copy it again, or write it again: {COMMAND} {shown(directory)}"
         ) from error
     except OSError as error:
         raise ManifestError(f"{path}: cannot be read: {error}") from error
 
 
-def _table_of_tars(urls: list[str], store: Store, reports: Reports | None) -> ExtentTable:
+def _table_of_tars(urls: list[str], store: Store, limits: Limits) -> ExtentTable:
     """Return the table of tars that no manifest describes."""
-    marks = [_mark(url, store) for url in urls]
-    return _kept(_digest(marks) if all(marks) else None, Resolved(urls), store, reports)
+    with _open_pool(urls) as pool:
+        marks = list(pool.map(lambda url: _mark(url, store), urls))
+    sound = all(mark for _, mark in marks) and _is_worth_keeping(urls, sum(size for size, _ in marks), limits)
+    return _kept(_digest(marks) if sound else None, Resolved(urls), store, limits)
 
 
-def _mark(url: str, store: Store) -> str:
-    """Return what tells a tar from any other, and from itself once it was changed; '' where nothing does."""
+def _mark(url: str, store: Store) -> tuple[int, str]:
+    """Return the size of a tar, and what tells it from any other, and from itself once it changes; '' where nothing does."""
     if is_remote(url):
         info = describe(url, store.access)
-        return f"{url} {info.size} {info.version}" if info.version else ""
+        return info.size, f"{shown(url)} {info.version}" if info.version else ""
     path = local_name(url)
     with opened(path) as (handle, size):
         tail = os.pread(handle, TAIL, max(0, size - TAIL))
         if parse_footer(tail, path, size) is not None:
-            return f"{size} {hashlib.blake2b(tail, digest_size=16).hexdigest()}"
+            return size, hashlib.blake2b(tail, digest_size=16).hexdigest()
         with map_open(handle) as data:
-            return tar_mark(Path(path), data)
+            return size, tar_mark(Path(path), data)
 
 
-def _kept(key: str | None, shards: Resolved, store: Store, reports: Reports | None) -> ExtentTable:
+def _is_worth_keeping(urls: list[str], size: int, limits: Limits) -> bool:
+    return size >= limits.keep_bytes or any(map(is_remote, urls))
+
+
+def _kept(key: str | None, shards: Resolved, store: Store, limits: Limits) -> ExtentTable:
     """Return the table that the cache holds under ``key``, or compute it and keep it; one process computes at a time."""
     if key is None:
-        return _compute(shards, store, reports)
+        return _compute(shards, store, limits)
     place = _place(store, key)
     table = _load(place, shards)
     if table is not None:
@@ -178,7 +184,7 @@ def _kept(key: str | None, shards: Resolved, store: Store, reports: Reports | No
     with _alone(place):
         table = _load(place, shards)
         if table is None:
-            table = _compute(shards, store, reports)
+            table = _compute(shards, store, limits)
             _write(place, encode_table(table))
     return table
 
@@ -195,33 +201,42 @@ def _load(place: Path, shards: Resolved) -> ExtentTable | None:
     return table if table is not None and table.shards == len(shards.urls) else None
 
 
-def _compute(shards: Resolved, store: Store, reports: Reports | None) -> ExtentTable:
+def _compute(shards: Resolved, store: Store, limits: Limits) -> ExtentTable:
+    """Compute the table from the indexes of shards, some at once."""
     urls = shards.urls
     infos: Sequence[ShardInfo | None] = shards.infos or [None] * len(urls)
-    where = shown(shards.directory or urls[0] if urls else "")
-    cure = f"; python scripts/index_shards.py {where} writes it for every run" if shards.manifest is not None else ""
+    where = shown(shards.directory or urls[0])
+    cure = f"; {COMMAND} {where} writes it for every run" if shards.manifest is not None else ""
 
-    def one(number: int) -> ExtentTable:
-        return table_of_index(store.index(urls[number], infos[number]), shown(urls[number]))
+    def one(url: str, info: ShardInfo | None) -> ExtentTable:
+        return table_of_index(store.index(url, info), shown(url))
 
-    reports = reports or Reports()
     tables: list[ExtentTable] = []
-    dtype = shards.manifest.token_dtype if shards.manifest is not None else None
     reported = time.monotonic()
-    threads = REMOTE_THREADS if urls and is_remote(urls[0]) else LOCAL_THREADS
-    with ThreadPoolExecutor(min(threads, max(1, len(urls)))) as pool:
-        for table in pool.map(one, range(len(urls))):
-            dtype = dtype or table.dtype
-            if table.dtype != dtype:
-                found = sorted({str(dtype), str(table.dtype)})
-                raise ConfigError(
-                    f"shards of one stream need one dtype, {shown(urls[len(tables)])} and {where} hold {found}"
-                )
-            tables.append(table)
-            if time.monotonic() - reported >= reports.seconds:
-                reported = time.monotonic()
-                reports.say(f"{where}: no table of extents; {len(tables):,} of {len(urls):,} indexes read for it{cure}")
-    return ExtentTable.join(tables, dtype or "<u2")
+    with _open_pool(urls) as pool:
+        pending = [pool.submit(one, url, info) for url, info in zip(urls, infos, strict=True)]
+        try:
+            while len(tables) < len(pending):
+                due = reported + limits.report_seconds - time.monotonic()
+                if wait([pending[len(tables)]], timeout=max(0.0, due)).done:
+                    tables.append(pending[len(tables)].result())
+                if time.monotonic() - reported >= limits.report_seconds:
+                    reported = time.monotonic()
+                    limits.say(
+                        f"{where}: no table of extents; {len(tables):,} of {len(urls):,} indexes read for it{cure}"
+                    )
+        finally:
+            pool.shutdown(cancel_futures=True)
+    dtype = shards.manifest.token_dtype if shards.manifest is not None else tables[0].dtype
+    for url, table in zip(urls, tables, strict=True):
+        if table.dtype != dtype:
+            raise ConfigError(f"shards of one stream need one dtype, {shown(url)} holds {table.dtype}, {where} {dtype}")
+    return ExtentTable.join(tables, dtype)
+
+
+def _open_pool(urls: list[str]) -> ThreadPoolExecutor:
+    threads = REMOTE_THREADS if any(map(is_remote, urls)) else LOCAL_THREADS
+    return ThreadPoolExecutor(min(threads, max(1, len(urls))))
 
 
 def _place(store: Store, key: str) -> Path:

@@ -80,8 +80,7 @@ def write_table(folder: Path, tables: Iterable[ExtentTable], dtype: str) -> File
 
 
 def _is_sound(folder: Path, manifest: Manifest) -> bool:
-    assert manifest.extents is not None
-    path = folder / manifest.extents.name
+    path = folder / (manifest.extents.name if manifest.extents is not None else EXTENTS_NAME)
     try:
         read_table(str(path), manifest, path.read_bytes())
     except (OSError, ManifestError):
