@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -101,6 +101,10 @@ class ExtentTable:
     def __len__(self) -> int:
         """Return the number of extents."""
         return len(self.sizes)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Sums are made again where they are wanted: a table goes to every worker process.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def shards(self) -> int:
