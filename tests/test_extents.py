@@ -55,7 +55,11 @@ def defined_cut(starts: NDArray[np.int64], lengths: list[int], itemsize: int, si
         if last >= first:
             runs.append(first)
             first = last + 1
-    return [run for run in runs if run == 0 or starts[run] < size]
+    kept = runs[:1]
+    for run in runs[1:]:
+        if (starts[kept[-1]] if kept[-1] else 0) < starts[run] < size:
+            kept.append(run)
+    return kept
 
 
 def expanded(runs: list[tuple[int, int]]) -> list[int]:
@@ -115,6 +119,16 @@ def test_empty_documents_behind_the_last_byte_belong_to_the_last_extent() -> Non
     table = ExtentTable.of_shard(starts, lengths, "<u2", size, indexed=False)
     assert table.documents.tolist() == [4]
     assert table.sizes.tolist() == [size]
+
+
+def test_an_extent_that_would_have_no_bytes_joins_the_next() -> None:
+    # Two thirds of the shard end in the header before a member of three empty documents: the first would be alone.
+    border = 2 * EXTENT_BYTES
+    starts = np.array([640, *[border + 128] * 3, border + 1152])
+    lengths = np.array([border - 1280, 0, 0, 0, EXTENT_BYTES - 1152])
+    assert cut_extents(starts, lengths, 1, 3 * EXTENT_BYTES).tolist() == [0, 1]
+    table = ExtentTable.of_shard(starts, lengths, "|u1", 3 * EXTENT_BYTES, indexed=False)
+    assert table.sizes.tolist() == [border + 128, EXTENT_BYTES - 128]
 
 
 @pytest.mark.parametrize(("end", "firsts"), [(EXTENT_BYTES, [0, 2]), (EXTENT_BYTES + 1, [0, 1, 2])])
@@ -292,6 +306,7 @@ def edited(table: ExtentTable, column: str, at: int, value: int) -> bytes:
         ("lengths_at", 1 << 62, "lengths_at of shard 1 is"),
         ("sizes", (1 << 32) - 1, "starts_at of shard 0|starts_at of shard 1"),
         ("sizes", 1 << 60, "sizes of extent 1 is"),
+        ("sizes", 0, "sizes of extent 1 is 0, but an extent has 1 or more"),
         ("documents", 0, "documents of extent 1 is 0, but an extent has 1 or more"),
         ("documents", 1 << 31, "lengths_at of shard 1"),
         ("tokens", (1 << 32) - 1, "tokens of extent 1 is 4294967295"),

@@ -15,7 +15,7 @@ manifest. `extents` defines what an extent is. Integers are little-endian; ``N``
     64         8 N     extents of each shard
     ...        8 N     offset in the shard's file of the first item of `__index__/starts` (<u8 each); 0: it has no index
     ...        8 N     offset in the shard's file of the first item of `__index__/lengths` (<u4 each); 0: it has no index
-    ...        w E     size of each extent in bytes
+    ...        w E     size of each extent in bytes, at least 1
     ...        w E     tokens of each extent
     ...        w E     documents of each extent, at least 1
     ...        4 E     index_crc32: CRC-32 (zlib's) of the extent's items of starts as <u8, then of its lengths as <u4
@@ -146,7 +146,8 @@ def _check(table: ExtentTable, name: str) -> None:
     hold("extents", (counts < 0) | (counts > total), f"the table has {total} extents")
     if int(counts.sum()) != total:
         _refuse(name, "extents of all shards", int(counts.sum()), f"the table has {total} extents")
-    hold("documents", table.documents == 0, "an extent has 1 or more")
+    for field in ("sizes", "documents"):
+        hold(field, getattr(table, field) == 0, "an extent has 1 or more")
     if table.sizes.itemsize == 8:
         for field in COUNTS:
             hold(field, getattr(table, field) > _MOST, f"{_MOST} is the most")

@@ -9,11 +9,13 @@ rounded up to 512; in memory: the bytes of all tokens) and ``t`` = 196,608. A do
     the last extent ends with the last document; extents without documents are dropped
 
 A document longer than an extent therefore ends the extent that it is in, and makes it longer. The same rule holds where
-several documents share one tar member. Documents of no tokens at the end, behind byte ``S``, belong to the last extent.
+several documents share one tar member.
 
 The bytes of extents tile ``[0, S)``: an extent begins with the first token of its first document (the first extent
 of a shard: with byte 0) and ends where the next one begins (the last: at ``S``). The tar header in front of a
-member, and the padding behind the member before, are thus the last bytes of the extent before.
+member, and the padding behind the member before, are thus the last bytes of the extent before. Every extent has bytes:
+one that would have none (documents of no tokens that share a member) joins the extent behind it, at the end of a shard
+the one before it.
 
 `extent_file` describes the file that holds the extents of a dataset.
 """
@@ -69,7 +71,8 @@ def cut_extents(
     least_ends = cut * whole - (-cut * rest) // wanted  # ceil(cut * payload_bytes / wanted) without its large product
     firsts = np.unique(np.searchsorted(ends, least_ends) + 1)
     firsts = firsts[firsts < count]
-    firsts = firsts[begins[firsts] < payload_bytes]
+    offsets = np.concatenate([np.zeros(1, np.int64), begins[firsts]])
+    firsts = firsts[(np.diff(offsets) > 0) & (offsets[1:] < payload_bytes)]  # an extent without bytes is no extent
     return np.concatenate([np.zeros(1, np.int64), firsts])
 
 
