@@ -6,6 +6,7 @@ import hashlib
 import pickle
 import struct
 import zlib
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -181,7 +182,7 @@ def test_the_writer_gives_the_table_and_every_checksum_that_its_file_has(
     assert info == write_shard(path, tokens=tokens, lengths=lengths, keys=keys, tokens_per_sample=grouped)
     ends = (table.offsets + table.sizes).tolist()
     crc32 = [zlib.crc32(raw[first:last]) for first, last in zip(table.offsets.tolist(), ends, strict=True)]
-    assert_equal(table, table_of_index(index, "a.tar", crc32))
+    assert_equal(table, replace(table_of_index(index, "a.tar"), crc32=np.array(crc32, "<u4")))
     assert ends[-1:] == [index.footer["starts"][0] - 512][: len(ends)]
     path.unlink()
 

@@ -110,11 +110,11 @@ def hold_to_shards(table: ExtentTable, infos: Sequence[ShardInfo], dtype: np.dty
         )
 
 
-def table_of_index(index: Index, name: str, crc32: Sequence[int] | None = None) -> ExtentTable:
-    """Return the table of one shard from its index; ``name`` is what errors call the shard."""
-    own = bool(index.footer)
+def table_of_index(index: Index, name: str) -> ExtentTable:
+    """Return the table of one shard from its index, without ``crc32``; ``name`` is what errors call the shard."""
+    payload = payload_bytes(index)
     return ExtentTable.of_shard(
-        index.starts, index.lengths, index.dtype, payload_bytes(index), indexed=own, crc32=crc32, name=name
+        index.starts, index.lengths, index.dtype, payload, indexed=bool(index.footer), name=name
     )
 
 
