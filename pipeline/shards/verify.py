@@ -14,10 +14,13 @@ from typing import NamedTuple
 
 from ..errors import ConfigError, ManifestError, MissingObjectError, ShardwrightError
 from .check import Contents, Problem, ShardCheck, check_shard
+from .extent_check import check_extents, check_table
+from .extents import ExtentTable
 from .folder import Folder, local_copy, size_of
 from .foreign import scan_index
 from .format import FOOTER_NAME, INDEX_PREFIX, TAIL
 from .manifest import MANIFEST_NAME, Manifest, ShardInfo
+from .reader import read_index
 from .remote import Access, is_remote, shown
 from .scan import CURE, Damage, Member, map_file, walk
 from .store import remote_index
@@ -75,10 +78,10 @@ def verify_dataset(
 ) -> Iterator[Problem]:
     """Yield what is wrong with a dataset directory or url: the manifest, each shard, and how they fit together.
 
-    Found, besides what `verify_shard` finds: a manifest that is missing, damaged or contradicts itself, shards that are
-    missing, extra or swapped, keys that two shards share, another tokenizer than the manifest's, and what an
-    interrupted build left behind. ``workers`` processes share the shards; ``progress`` is called with (bytes done,
-    bytes in all).
+    Found, besides what `verify_shard` finds: a manifest that is missing, damaged or contradicts itself, a table of extents
+    that is missing, damaged, or wrong about the manifest or a shard, shards that are missing, extra or swapped, keys that
+    two shards share, another tokenizer than the manifest's, and what an interrupted build left behind. ``workers``
+    processes share the shards; ``progress`` is called with (bytes done, bytes in all).
     """
     if workers < 1:
         raise ConfigError(f"workers must be 1 or more, got {workers}")
@@ -95,14 +98,17 @@ def verify_dataset(
             yield from check.problems
         return
     yield from _check_manifest(folder, manifest)
-    infos = [info for split in manifest.splits.values() for info in split.shards]
+    table, problems = check_table(folder, manifest)
+    yield from problems
+    infos = manifest.shards
     tokenizer = manifest.tokenizer
     contents = Contents(manifest.dtype, tokenizer.get("vocab_size"), tokenizer.get("eos_id"))
     tasks = []
-    for info in infos:
+    for number, info in enumerate(infos):
         path = folder.path(info.name)
         if folder.remote or os.path.isfile(path):  # of a remote one that is known when it is read
-            tasks.append(_Task(path, info, contents, quick, access))
+            extents = table.select([number]) if table is not None else None
+            tasks.append(_Task(path, info, contents, quick, access, extents))
         else:
             yield Problem(path, None, None, MISSING)
     for name in sorted({*folder.tars()} - {info.name for info in infos}):
@@ -124,6 +130,7 @@ class _Task(NamedTuple):
     contents: Contents
     quick: bool
     access: Access | None
+    extents: ExtentTable | None = None
 
 
 def _check(task: _Task) -> ShardCheck:
@@ -132,7 +139,10 @@ def _check(task: _Task) -> ShardCheck:
     path = Path(task.path)
     if task.expected is None and not _is_own(path):
         return _check_foreign(path)
-    return check_shard(path, task.expected, task.contents, quick=task.quick)
+    check = check_shard(path, task.expected, task.contents, quick=task.quick)
+    if task.extents is not None and not check.problems:  # of a damaged shard, the table is not at fault
+        check_extents(check, task.extents, read_index(path), None if task.quick else memoryview(map_file(path)))
+    return check
 
 
 def _check_remote(task: _Task) -> ShardCheck:
@@ -164,7 +174,10 @@ def _is_whole(task: _Task, check: ShardCheck) -> bool:
     if task.expected is not None and size != task.expected.bytes:
         check.add(None, None, f"{size} bytes, but the manifest says {task.expected.bytes}; copy it again or rebuild it")
         return True
-    return remote_index(task.path, task.expected, task.access) is not None
+    index = remote_index(task.path, task.expected, task.access)
+    if index is not None and task.extents is not None:
+        check_extents(check, task.extents, index, None)
+    return index is not None
 
 
 def _check_foreign(path: Path) -> ShardCheck:
