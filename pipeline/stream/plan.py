@@ -213,10 +213,16 @@ class Plan:
             bounds.append(self.take_batches * (self.batch_size or 1) * self.topology()[1])
         return min((bound for bound in bounds if bound is not None), default=None)
 
+    @property
+    def stored_dtype(self) -> np.dtype[Any] | None:
+        """The unsigned dtype that ``batch(dtype="stored")`` keeps ids in, None for int64."""
+        return self.data.dtype if self.stored and self.data.dtype.kind == "u" else None
+
     def collator(self) -> PackCollator | DrawnShifts | DocumentCollator:
         """Make the collator; for a device, packs stay in their stored width until they are there."""
         eos_id = self.data.eos_id
-        narrow = self.stored or (self.device not in (None, "cpu") and not self.steps and not self.batch_steps)
+        # Samples that users' functions change are int64, with -100 in place; `stack` narrows what they make of them.
+        narrow = not self.steps and (self.stored or (self.device not in (None, "cpu") and not self.batch_steps))
         if isinstance(self.layout, PackLayout):
             layout = self.layout
 

@@ -169,7 +169,8 @@ class Stream(IterableDataset):
         At the end of a bounded stream, ``last="pad"`` fills missing rows with end-of-text ids and labels of -100
         (``valid_tokens`` tells how many labels count), ``last="drop"`` drops what does not fill a batch on every rank,
         and logs how much. ``dtype="stored"`` keeps packed ids and labels in the width of the shards (uint16 or uint32),
-        where -100 has no room: ``ignored`` then lists the flat places of labels to mask, if there are any.
+        where -100 has no room: ``ignored`` then lists the flat places of labels to mask, if there are any. Samples that a
+        ``.map()`` before ``batch`` gets are int64 all the same, and what it gives is narrowed here.
         """
         self._before_device("batch")
         if self._plan.batch_size is not None:
@@ -188,6 +189,8 @@ class Stream(IterableDataset):
             raise ConfigError(f"last must be 'pad' or 'drop', got {last!r}")
         if dtype not in ("int64", "stored"):
             raise ConfigError(f"dtype must be 'int64' or 'stored', got {dtype!r}")
+        if dtype == "stored" and isinstance(self._plan.layout, DocumentLayout):
+            raise ConfigError("dtype='stored' is for packed sequences; remove it after .documents(), which gives int64")
         return self._with(batch_size=batch_size, drop_last=last == "drop", stored=dtype == "stored")
 
     def map(self, function: Callable[[Item], Any]) -> Stream:
