@@ -10,7 +10,7 @@ import numpy as np
 import torch.distributed as dist
 
 from ..errors import ConfigError
-from .arguments import labels_are_inputs, shift_given
+from .arguments import check_integer, labels_are_inputs, shift_given
 from .batches import DocumentCollator, PackCollator
 from .bucketing import BucketedDocuments
 from .data import Data
@@ -102,6 +102,10 @@ class Plan:
     prefetch: int | None = None
     stored: bool = False
 
+    def __post_init__(self) -> None:
+        if self.epochs is not None:  # whatever constructor it was given to
+            check_integer("epochs", self.epochs, least=1)
+
     def topology(self) -> tuple[int, int]:
         """Return rank and world size: as stated, else torch.distributed's where it is initialised, else 0 of 1."""
         if self.rank is not None:
@@ -119,6 +123,11 @@ class Plan:
     def by_cursors(self) -> bool:
         """Whether lanes need cursors, because nobody knows ahead how much comes before a sequence."""
         return self.best_fit or bool(self.filters) or isinstance(self.data, TextData)
+
+    @property
+    def filter_names(self) -> list[str]:
+        """What each filter is called in the state."""
+        return [_named(each) for each in self.filters]
 
     def order_shape(self) -> tuple[int, int]:
         """Return the window (in shards, of texts in documents) and the lanes in force."""
@@ -263,7 +272,7 @@ class Plan:
         if isinstance(self.layout, DocumentLayout) and self.layout.bucket is not None:
             shape["bucket"] = self.layout.bucket
         if self.by_cursors:
-            shape |= {"batch_size": self.batch_size or 1, "filters": [_named(each) for each in self.filters]}
+            shape |= {"batch_size": self.batch_size or 1, "filters": self.filter_names}
             if layout is not None:
                 shape["best_fit"] = layout.best_fit
         if isinstance(self.data, MixedData):

@@ -22,8 +22,9 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from ..errors import ConfigError, StateError
-from .arguments import check_integer, group_topology, labels_are_inputs
+from .arguments import check_integer, device_given, group_topology, labels_are_inputs
 from .cursors import beginning
+from .describe import describe, layout_stage, stages
 from .lanes import lanes_core
 from .loop import Map, Take, counts_items, resolved, run, share_of
 from .mixing import MixedData, exact_weights, weights_from_json, weights_to_json
@@ -60,6 +61,10 @@ class Stream(IterableDataset):
         ``TextDataset`` the window counts documents (default: 16,384) of all its lanes (default: 48).
         """
         self._before_layout("shuffle")
+        if self._plan.seed is not None:
+            raise ConfigError(
+                f"a stream is shuffled once; remove the second .shuffle(), or that of seed={self._plan.seed}"
+            )
         check_integer("seed", seed, least=0)
         for name, value in (("window", window), ("lanes", lanes)):
             if value is not None:
@@ -127,6 +132,7 @@ class Stream(IterableDataset):
         where ``shuffle`` was given a window or lanes, which would change nothing.
         """
         self._before_layout("sample")
+        self._refuse_mix("sample")
         check_integer("seq_len", seq_len, least=1)
         if self._plan.by_cursors:
             raise ConfigError(
@@ -150,6 +156,7 @@ class Stream(IterableDataset):
         less padding: give it the batch size times the ranks, or a multiple.
         """
         self._before_layout("documents")
+        self._refuse_mix("documents")
         if max_length is not None:
             check_integer("max_length", max_length, least=1)
         check_integer("pad_to_multiple_of", pad_to_multiple_of, least=1)
@@ -249,13 +256,16 @@ class Stream(IterableDataset):
         """Give tensors on ``device``, ids and labels as int64; on a GPU, copied ahead of time from pinned memory.
 
         Packed ids travel in their stored width and are widened there. A batch stays valid for as long as it is
-        referred to. The last stage but ``prefetch``, ``take`` and ``shard``.
+        referred to. The last stage but ``prefetch``, ``take`` and ``shard``. Raises ``ConfigError`` for a device that this
+        process cannot use.
         """
         if self._plan.batch_size is None:
             raise ConfigError(".to(device) moves batches; add .batch(size) before it")
         if self._plan.numpy or self._plan.stored:
             raise ConfigError(".to(device) gives int64 tensors; remove .numpy() and dtype='stored' before it")
-        return self._with(device=str(torch.device(device)))
+        if self._plan.device is not None:
+            raise ConfigError(f"a stream is moved once; remove .to({self._plan.device!r}) or the second .to()")
+        return self._with(device=device_given(device))
 
     def numpy(self) -> Stream:
         """Give NumPy arrays for torch tensors."""
@@ -407,6 +417,9 @@ class Stream(IterableDataset):
         self._iterators = [weakref.ref(each) for each in (*self._held(), iterator)]
         return iterator
 
+    def __repr__(self) -> str:
+        return describe(self._plan)
+
     def _topology(self) -> tuple[int, int]:
         carried = self._carried
         if carried is not None and self._plan.rank is None and get_worker_info() is not None:
@@ -429,8 +442,25 @@ class Stream(IterableDataset):
 
     def _before_device(self, method: str) -> None:
         if self._plan.device is not None:
-            raise ConfigError(f".{method}() comes before .to(), which moves what it gives")
+            raise ConfigError(f".{method}() comes before .to(), which moves what it gives; write it before .to()")
+
+    def _refuse_mix(self, method: str) -> None:
+        if isinstance(self._plan.data, MixedData):
+            raise ConfigError(f"a mix is packed; add .pack(seq_len) in place of .{method}()")
 
     def _before_layout(self, method: str) -> None:
-        if self._plan.layout is not None or self._plan.batch_size is not None or self._plan.steps:
-            raise ConfigError(f".{method}() comes before .pack(), .documents(), .map() and .batch(), and once")
+        plan = self._plan
+        layout = layout_stage(plan)
+        if layout is None and not plan.steps and plan.batch_size is None:
+            return
+        if layout is not None and method in ("pack", "sample", "documents"):
+            raise ConfigError(f".{method}() comes once: {layout} says already what a sample is; remove one of the two")
+        later = stages(plan)
+        later = (
+            later[later.index(layout) :] if layout is not None else [each for each in later if _follows_layout(each)]
+        )
+        raise ConfigError(f".{method}() comes before {later[0]}; move it there, as in .{method}(...){''.join(later)}")
+
+
+def _follows_layout(stage: str) -> bool:
+    return not stage.startswith((".filter(", ".shuffle("))

@@ -118,9 +118,10 @@ class TextWindows:
         bad = [record for record in records if isinstance(record, BadRecord)]
         found: list[Document | None] = [record for record in records if isinstance(record, Document)]
         ours = np.ones(len(found), bool)
-        if self._data.half is not None and found:
-            share, held = self._data.half
-            ours = held_out([_key(document) for document in found if document], share) == held
+        if self._data.splits and found:
+            keys = [_key(document) for document in found if document]
+            for level, (share, held) in enumerate(self._data.splits):
+                ours &= held_out(keys, share, level) == held
         size = rejected = 0
         for index, (document, our) in enumerate(zip(found, ours.tolist(), strict=True)):
             assert document is not None
@@ -207,7 +208,7 @@ class TextWindows:
         """Keep a block that another lane will ask for, sifted where that leaves less; unless too much is kept already."""
         if place in self._held or self._held_bytes >= _HELD_BYTES:
             return
-        held = self._sift(block) if self._filters or self._data.half else block
+        held = self._sift(block) if self._filters or self._data.splits else block
         self._held_bytes += held.size
         self._held[place] = held
 
