@@ -26,6 +26,12 @@ def check_integer(name: str, value: Any, least: int) -> None:
         raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r}")
 
 
+def check_epochs(epochs: Any) -> None:
+    """Raise ``ConfigError`` unless ``epochs`` is None (endless) or an integer of at least 1."""
+    if epochs is not None:
+        check_integer("epochs", epochs, least=1)
+
+
 def labels_are_inputs(labels: str) -> bool:
     if labels not in ("next", "same"):
         raise ConfigError(f"labels must be 'next' (shifted already) or 'same' (the model shifts), got {labels!r}")

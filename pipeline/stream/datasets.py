@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError, InputError
-from .arguments import check_integer, eos_given
+from .arguments import check_epochs, check_integer, eos_given
 from .data import Data, KeyedData, MemoryData, ShardFiles, Source
 from .mixing import MixedData, Schedule, exact_weights, temperature_weights
 from .plan import Plan
@@ -75,6 +75,7 @@ class ShardDataset(Documents):
         storage_options: Mapping[str, Any] | None = None,
         eos_id: int | None = None,
     ) -> None:
+        check_epochs(epochs)  # before files are asked for
         if max_open_shards is None:
             max_open_shards = _default_open_shards()
         check_integer("max_open_shards", max_open_shards, least=1)
@@ -133,6 +134,7 @@ class ShardDataset(Documents):
         """
         from ..text.tokens import load_tokenizer
 
+        check_epochs(epochs)
         if isinstance(texts, str | bytes):
             raise ConfigError(f"texts must be a list of texts, got one {type(texts).__name__}; write [text]")
         given = list(texts)
@@ -203,6 +205,7 @@ class TextDataset(Texts):
         from ..text.inputs import find_inputs
         from ..text.tokens import load_tokenizer
 
+        check_epochs(epochs)
         for name, key in (("text_key", text_key), ("id_key", id_key)):
             if not isinstance(key, str):
                 raise ConfigError(f"{name} must be the name of a field, got {key!r}")

@@ -10,7 +10,7 @@ import numpy as np
 import torch.distributed as dist
 
 from ..errors import ConfigError
-from .arguments import check_integer, labels_are_inputs, shift_given
+from .arguments import check_epochs, labels_are_inputs, shift_given
 from .batches import DocumentCollator, PackCollator
 from .bucketing import BucketedDocuments
 from .data import Data
@@ -103,8 +103,7 @@ class Plan:
     stored: bool = False
 
     def __post_init__(self) -> None:
-        if self.epochs is not None:  # whatever constructor it was given to
-            check_integer("epochs", self.epochs, least=1)
+        check_epochs(self.epochs)  # whatever constructor it was given to
 
     def topology(self) -> tuple[int, int]:
         """Return rank and world size: as stated, else torch.distributed's where it is initialised, else 0 of 1."""
