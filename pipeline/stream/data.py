@@ -51,6 +51,7 @@ class Data(Protocol):
     tokens: list[int]
     fingerprint: str
     tokenizer: str | None
+    open_files: int  # descriptors that an open shard holds
 
     def open(self, number: int) -> OpenShard:
         """Open a shard, checked against what is known of it."""
@@ -149,6 +150,7 @@ class ShardFiles:
             self.fingerprint = _digest([self.dtype.str, contents])
 
         self._remote = any("://" in url and is_remote(url) for url in self._urls)
+        self.open_files = 2 if self._remote else 1  # the map's, and the lease's
         largest = max((info.bytes for info in self._infos if info is not None), default=0)
         # The fingerprint of other tools' tars does not cover their keys.
         self.kept: Path | None = None if manifest is None else self._store.directory / "index"
@@ -201,6 +203,7 @@ class MemoryData:
     """Tokens in memory, as one shard; ``ConfigError`` where ``lengths`` or ``eos_id`` do not fit them."""
 
     index_threads = 1
+    open_files = 0
     kept: Path | None = None
 
     def __init__(

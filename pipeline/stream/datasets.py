@@ -14,6 +14,7 @@ from ..errors import ConfigError, InputError
 from .arguments import check_epochs, check_integer, eos_given
 from .data import Data, KeyedData, MemoryData, ShardFiles, Source
 from .mixing import MixedData, Schedule, exact_weights, temperature_weights
+from .open_files import MOST
 from .plan import Plan
 from .splitting import share_given, split_data
 from .stages import Stream
@@ -23,7 +24,7 @@ from .text_data import TextData
 class Documents(Stream):
     """A stream at its beginning: documents with keys, by which they can be split."""
 
-    def __init__(self, data: KeyedData, *, epochs: int | None, max_open_shards: int = 512) -> None:
+    def __init__(self, data: KeyedData, *, epochs: int | None, max_open_shards: int = MOST) -> None:
         super().__init__(Plan(data=data, epochs=epochs, max_open_shards=max_open_shards))
         self._data = data
 
@@ -50,8 +51,8 @@ class ShardDataset(Documents):
     """The tokens of a dataset directory, of shards by braces, glob, list or URL, or of plain webdataset tars.
 
     ``split`` names the split of a directory. ``epochs`` bounds the stream (None: endless). ``verify=True`` hashes
-    each shard before its first use. At most ``max_open_shards`` are open at a time (default: half
-    of the files that the process may open). Tars without an index are scanned once; the index is kept beside them or in
+    each shard before its first use. At most ``max_open_shards`` are open at a time; all streams of a process together
+    keep to half of the files that it may open. Tars without an index are scanned once; the index is kept beside them or in
     ``cache_dir``. Remote shards (``s3://``, ``gs://``, ``https://``, ...) are
     downloaded whole when they are needed and somewhat ahead, hashed, and kept in ``cache_dir`` (default:
     ``$SHARDWRIGHT_CACHE``, else the user's cache directory), of which they take at most ``cache_limit`` bytes (default:
@@ -77,7 +78,7 @@ class ShardDataset(Documents):
     ) -> None:
         check_epochs(epochs)  # before files are asked for
         if max_open_shards is None:
-            max_open_shards = _default_open_shards()
+            max_open_shards = MOST
         check_integer("max_open_shards", max_open_shards, least=1)
         data = ShardFiles(
             source,
@@ -289,17 +290,3 @@ def _document_ends(tokens: NDArray[Any], eos_id: Any) -> NDArray[np.int64]:
     starts = range(0, len(tokens) if eos is not None else 0, _STEP)
     ends = [np.flatnonzero(tokens[start : start + _STEP] == eos) + start + 1 for start in starts]
     return np.unique(np.concatenate([*ends, np.array([len(tokens)] if len(tokens) else [], np.int64)]))
-
-
-def _default_open_shards() -> int:
-    """Return half of the files that this process may open, from 64 to 16,384.
-
-    A shard that stays open costs nothing; one that must be opened anew for each of its documents, some 20 us.
-    """
-    try:
-        import resource
-
-        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    except ImportError:  # not a Unix system
-        allowed = 1024
-    return max(64, min(allowed // 2 if allowed > 0 else 16_384, 16_384))

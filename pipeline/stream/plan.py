@@ -15,6 +15,7 @@ from .batches import DocumentCollator, PackCollator
 from .bucketing import BucketedDocuments
 from .data import Data
 from .mixing import MixedData, MixedSequences, Mixture, Schedule
+from .open_files import MOST
 from .order import LIVE_DOCUMENTS, ShardOrder, default_lanes, default_window
 from .pool import ShardPool
 from .sampling import SampledSequences, ScatteredTokens
@@ -87,7 +88,7 @@ class Plan:
     seed: int | None = None
     window: int | None = None
     lanes: int | None = None
-    max_open_shards: int = 512
+    max_open_shards: int = MOST
     layout: PackLayout | DocumentLayout | None = None
     steps: tuple[Callable[..., Any], ...] = ()
     batch_size: int | None = None
@@ -165,7 +166,7 @@ class Plan:
         """Make the endless token stream of one source; ``name`` keeps sources of one seed apart."""
         assert not isinstance(self.data, MixedData | TextData)
         documents, tokens = self.data.documents, self.data.tokens
-        pool = ShardPool(self.data.open, self.data.reopen, self.max_open_shards)
+        pool = ShardPool(self.data.open, self.data.reopen, self.max_open_shards, files=self.data.open_files)
         stream: TokenStream
         if isinstance(self.layout, PackLayout) and self.layout.stride is None:
             keep = max(1, LIVE_DOCUMENTS * len(documents) // max(1, sum(documents)))

@@ -81,7 +81,7 @@ class HalfData:
         self.split = f"{whole.split}, {'val' if held else 'without val'}={float(share):g}"
         self.dtype, self.eos_id, self.tokenizer = whole.dtype, whole.eos_id, whole.tokenizer
         self.documents, self.tokens = documents, tokens
-        self.index_threads, self.kept = whole.index_threads, whole.kept
+        self.index_threads, self.kept, self.open_files = whole.index_threads, whole.kept, whole.open_files
         self.level = level_of(whole)
         parts = json.dumps([whole.fingerprint, str(share), held])
         self.fingerprint = hashlib.sha256(parts.encode()).hexdigest()
