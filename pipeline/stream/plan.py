@@ -14,6 +14,7 @@ from .arguments import check_epochs, labels_are_inputs, shift_given
 from .batches import DocumentCollator, PackCollator
 from .bucketing import BucketedDocuments
 from .data import Data
+from .identity import Filter
 from .mixing import MixedData, MixedSequences, Mixture, Schedule
 from .open_files import MOST
 from .order import LIVE_DOCUMENTS, ShardOrder, default_lanes, default_window
@@ -82,7 +83,7 @@ class Plan:
     """
 
     data: Data | MixedData | TextData
-    filters: tuple[Callable[[Any], Any], ...] = ()
+    filters: tuple[Filter, ...] = ()
     weights: Schedule = ()
     epochs: int | None = None
     seed: int | None = None
@@ -127,7 +128,7 @@ class Plan:
     @property
     def filter_names(self) -> list[str]:
         """What each filter is called in the state."""
-        return [_named(each) for each in self.filters]
+        return [each.name for each in self.filters]
 
     def order_shape(self) -> tuple[int, int]:
         """Return the window (in shards, of texts in documents) and the lanes in force."""
@@ -278,11 +279,6 @@ class Plan:
         if isinstance(self.data, MixedData):
             return {**shape, "data": {name: data.fingerprint for name, data in self.data.sources.items()}}
         return {**shape, "data": {self.data.name: self.data.fingerprint}}
-
-
-def _named(function: Any) -> str:
-    module = getattr(function, "__module__", None) or "builtins"
-    return f"{module}.{getattr(function, '__qualname__', type(function).__qualname__)}"
 
 
 def _refuse_empty(count: int, what: str, data: Data) -> None:

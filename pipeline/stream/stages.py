@@ -25,6 +25,7 @@ from ..errors import ConfigError, StateError
 from .arguments import check_integer, device_given, group_topology, labels_are_inputs
 from .cursors import beginning
 from .describe import describe, layout_stage, stages
+from .identity import identified
 from .lanes import lanes_core
 from .loop import Map, Take, counts_items, resolved, run, share_of
 from .mixing import MixedData, exact_weights, weights_from_json, weights_to_json
@@ -71,13 +72,16 @@ class Stream(IterableDataset):
                 check_integer(name, value, least=1)
         return self._with(seed=seed, window=window, lanes=lanes)
 
-    def filter(self, predicate: Callable[[Any], Any]) -> Stream:
+    def filter(self, predicate: Callable[[Any], Any], *, name: str | None = None) -> Stream:
         """Keep the documents for which ``predicate`` is true: it gets the 1-D array of ids, or a text's record.
 
         A record has ``text``, ``id``, ``file``, ``line`` and ``source``. The predicate must depend on what it gets alone.
         Nobody knows ahead what it keeps, so each lane keeps a cursor (a cursor stream): every rank takes equally many
         steps even if nearly all documents of one rank go, and ranks save their own lanes (``merge_states``). A lane of
         which a whole epoch is rejected raises ``ConfigError``.
+
+        A state belongs to the filters that it was made with: to the code of each and the values that it reads, or to its
+        ``name``, which a filter needs where those cannot be compared, and which must change when the filter does.
         """
         self._before_layout("filter")
         if not callable(predicate):
@@ -86,7 +90,7 @@ class Stream(IterableDataset):
             raise ConfigError(
                 "a mix counts the tokens of its sources ahead, so it cannot be filtered; build filtered ones"
             )
-        return self._with(filters=(*self._plan.filters, predicate))
+        return self._with(filters=(*self._plan.filters, identified(predicate, name)))
 
     def pack(
         self,
