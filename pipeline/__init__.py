@@ -11,13 +11,31 @@ The rooms, and what each may import:
     build/                 raw text -> shards. Never torch, never stream/
     stream/                shards -> batches. Never build/
 
-Names are imported when first used, so that streaming loads nothing that only building needs.
+Names are imported when first used, so that streaming loads nothing that only building needs. Every error class is a
+name of the package, as ``pipeline.ConfigError``.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
+
+from . import errors
+from .errors import (
+    BuildError,
+    ConfigError,
+    CorruptShardError,
+    DamagedInputError,
+    InputError,
+    ManifestError,
+    MissingObjectError,
+    PlanChangedError,
+    ShardError,
+    ShardwrightError,
+    StateError,
+    StorageError,
+    TruncatedShardError,
+)
 
 _HOME = {
     "ShardDataset": "pipeline.stream.datasets",
@@ -29,17 +47,42 @@ _HOME = {
     "Manifest": "pipeline.shards.manifest",
 }
 
-__all__ = [*sorted(_HOME), "build"]
+_ROOMS = ("build", "shards", "stream", "text")  # ``build`` is a room and, called, a function
+
+__all__ = [
+    "BuildError",
+    "ConfigError",
+    "CorruptShardError",
+    "DamagedInputError",
+    "InputError",
+    "Manifest",
+    "ManifestError",
+    "MissingObjectError",
+    "PlanChangedError",
+    "ShardDataset",
+    "ShardError",
+    "ShardwrightError",
+    "StateError",
+    "StorageError",
+    "Stream",
+    "TextDataset",
+    "TruncatedShardError",
+    "assert_resumes",
+    "build",
+    "errors",
+    "merge_states",
+    "mix",
+]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name == "build":  # both a room and, called, its story
-        return importlib.import_module("pipeline.build")
+    if name in _ROOMS:
+        return importlib.import_module(f"pipeline.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'pipeline' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_HOME]
+    return [*globals(), *_HOME, *_ROOMS]

@@ -29,6 +29,27 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert loaded.isdisjoint({*HEAVY.split(), "torch", "numpy"})
 
 
+def test_every_error_class_is_a_name_of_the_package_and_every_name_is_there() -> None:
+    code = """
+import pipeline
+errors = pipeline.errors
+names = [name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)]
+assert len(names) > 10, names
+for name in names:
+    assert getattr(pipeline, name) is getattr(pipeline.errors, name)
+    assert name in pipeline.__all__, name
+for name in pipeline.__all__:
+    assert getattr(pipeline, name) is not None
+    assert name in dir(pipeline)
+"""
+    loaded_after(code)
+
+
+def test_the_error_tree_loads_nothing_heavy() -> None:
+    loaded = loaded_after("import pipeline\npipeline.errors.ConfigError\npipeline.StateError")
+    assert loaded.isdisjoint({*HEAVY.split(), "torch", "numpy"})
+
+
 def test_streaming_loads_nothing_that_only_building_needs(tmp_path: Path) -> None:
     write_dataset(tmp_path / "data", [make_documents(9)])
     loaded = loaded_after(

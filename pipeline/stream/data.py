@@ -21,6 +21,7 @@ from ..shards.manifest import MANIFEST_NAME, ShardInfo
 from ..shards.reader import Index
 from ..shards.remote import Access, is_remote
 from ..shards.store import Store
+from .arguments import eos_given
 from .window_index import OpenShard, Tokens
 
 INDEX_THREADS = 16  # reading an index over the network is waiting
@@ -50,6 +51,7 @@ class Data(Protocol):
     tokens: list[int]
     fingerprint: str
     tokenizer: str | None
+    open_files: int  # descriptors that an open shard holds
 
     def open(self, number: int) -> OpenShard:
         """Open a shard, checked against what is known of it."""
@@ -114,11 +116,13 @@ class ShardFiles:
         self._store = Store(cache_dir, cache_limit, Access(options=storage_options or {}))
         self._unverified: set[int] = set()
         self._urls, manifest, infos, _ = resolve(source, split, self._store)
+        self._label = f"ShardDataset({_shown(source)}, split={split!r})"
         self._infos: Sequence[ShardInfo | None]
         if manifest is not None and infos is not None:
             self._infos = infos
             self.dtype = manifest.token_dtype
-            self.eos_id = manifest.tokenizer["eos_id"] if eos_id is None else eos_id
+            vocabulary = manifest.tokenizer.get("vocab_size")
+            self.eos_id = manifest.tokenizer["eos_id"] if eos_id is None else eos_given(eos_id, self.dtype, vocabulary)
             self.documents = [info.documents for info in infos]
             self.tokens = [info.tokens for info in infos]
             self.tokenizer: str | None = manifest.tokenizer.get("sha256")
@@ -135,7 +139,7 @@ class ShardFiles:
             if len(dtypes) != 1:
                 raise ConfigError(f"shards of one stream need one dtype, {source} holds {sorted(map(str, dtypes))}")
             self.dtype = dtypes.pop()
-            self.eos_id = eos_id or 0
+            self.eos_id = eos_given(eos_id, self.dtype)
             self.documents = [len(index.lengths) for index in indexes]
             self.tokens = [int(index.lengths.sum()) for index in indexes]
             self.tokenizer = None
@@ -146,6 +150,7 @@ class ShardFiles:
             self.fingerprint = _digest([self.dtype.str, contents])
 
         self._remote = any("://" in url and is_remote(url) for url in self._urls)
+        self.open_files = 2 if self._remote else 1  # the map's, and the lease's
         largest = max((info.bytes for info in self._infos if info is not None), default=0)
         # The fingerprint of other tools' tars does not cover their keys.
         self.kept: Path | None = None if manifest is None else self._store.directory / "index"
@@ -157,11 +162,15 @@ class ShardFiles:
         numbers: dict[str, list[int]] = {}
         for number, info in enumerate(self._infos):
             numbers.setdefault(info.source if info is not None else "", []).append(number)
-        return {source: self._only(chosen) for source, chosen in numbers.items()}
+        return {source: self._only(chosen, source) for source, chosen in numbers.items()}
 
-    def _only(self, numbers: Sequence[int]) -> ShardFiles:
-        """Return the same data with these shards alone."""
+    def __repr__(self) -> str:
+        return self._label
+
+    def _only(self, numbers: Sequence[int], source: str) -> ShardFiles:
+        """Return the same data with the shards of one source alone."""
         data = copy.copy(self)
+        data._label = f"{self._label}.sources()[{source!r}]"
         data._urls, data._infos = [self._urls[k] for k in numbers], [self._infos[k] for k in numbers]
         data.documents, data.tokens = [self.documents[k] for k in numbers], [self.tokens[k] for k in numbers]
         hashes = [info.sha256 for info in data._infos if info is not None]
@@ -191,12 +200,15 @@ class ShardFiles:
 
 
 class MemoryData:
-    """Tokens in memory, as one shard."""
+    """Tokens in memory, as one shard; ``ConfigError`` where ``lengths`` or ``eos_id`` do not fit them."""
 
     index_threads = 1
+    open_files = 0
     kept: Path | None = None
 
-    def __init__(self, tokens: NDArray[Any], lengths: NDArray[np.int64], eos_id: int, tokenizer: str | None) -> None:
+    def __init__(
+        self, tokens: NDArray[Any], lengths: NDArray[np.int64], eos_id: int | None, tokenizer: str | None, label: str
+    ) -> None:
         if len(lengths) and int(lengths.min()) < 0:
             raise ConfigError(f"lengths must be at least 0, got {int(lengths.min())}")
         if int(lengths.sum()) != len(tokens):
@@ -204,13 +216,17 @@ class MemoryData:
         self.name = ""
         self.split = "memory"
         self.dtype = tokens.dtype
-        self.eos_id = eos_id
+        self.eos_id = eos_given(eos_id, tokens.dtype)
         self.documents = [len(lengths)]
         self.tokens = [len(tokens)]
         self.tokenizer = tokenizer
-        self.fingerprint = hashlib.sha256(tokens.tobytes() + lengths.tobytes()).hexdigest()
+        self._label = label
         self._tokens = np.ascontiguousarray(tokens)
+        self.fingerprint = _digest_of_arrays(self._tokens, lengths)
         self._shard = PlainShard(self._tokens, np.cumsum(lengths) - lengths, lengths)
+
+    def __repr__(self) -> str:
+        return self._label
 
     def open(self, number: int) -> KeyedShard:
         return self._shard
@@ -228,3 +244,20 @@ class MemoryData:
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, separators=(",", ":")).encode()).hexdigest()
+
+
+def _digest_of_arrays(*arrays: NDArray[Any]) -> str:
+    """Return the sha256 of contiguous 1-D arrays, each with its dtype and size; none is copied."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype.str} {len(array)}\n".encode())
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _shown(source: Source) -> str:
+    """Return a source as a short literal."""
+    if isinstance(source, str | PathLike):
+        return repr(str(source))
+    names = [str(each) for each in source]
+    return repr(names) if len(names) < 3 else f"[{names[0]!r}, ... {len(names) - 1:,} more]"

@@ -57,6 +57,7 @@ def lanes_core(plan: Plan, mark: Mark, skip: int, every: int) -> Lanes:
 
 def _windows(plan: Plan, cursors: dict[int, Cursor]) -> Windows:
     window, lanes = plan.order_shape()
+    filters = tuple(each.function for each in plan.filters)
     if isinstance(plan.data, TextData):
         from .texts import TextWindows  # loaded for text alone
 
@@ -66,7 +67,7 @@ def _windows(plan: Plan, cursors: dict[int, Cursor]) -> Windows:
             places={lane: (cursor[0], cursor[1], cursor[2]) for lane, cursor in cursors.items()},
             seed=plan.seed,
             window=window,
-            filters=plan.filters,
+            filters=filters,
             epochs=plan.epochs,
         )
     stream, documents = plan.token_stream(lanes), _BLOCK_DOCUMENTS
@@ -76,7 +77,7 @@ def _windows(plan: Plan, cursors: dict[int, Cursor]) -> Windows:
         documents = min(max(documents, 256), 65_536)
     # Of few documents every lane has some, and lanes have about equally many.
     documents = min(documents, max(1, stream.documents_per_epoch // lanes))
-    return ShardWindows(stream, lanes=lanes, documents=documents, filters=plan.filters, epochs=plan.epochs)
+    return ShardWindows(stream, lanes=lanes, documents=documents, filters=filters, epochs=plan.epochs)
 
 
 def _check_shares(lanes: int, world_size: int, workers: int, unshuffled: bool) -> None:

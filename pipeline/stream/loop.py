@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import ConfigError
 from .batches import row_of, stack
 from .cursors import Lanes
-from .device import place_on_device, read_ahead, to_torch
+from .device import place_on_device, read_ahead, to_numpy, to_torch
 from .even import EvenSteps
 from .place import Mark
 from .plan import Plan
@@ -97,7 +97,7 @@ def run(plan: Plan, core: Core | Lanes, mark: Mark, workers: int) -> Iterator[Ma
     if by_sample:
         items = _stages(plan.steps, 0, items, mark, even)
     if plan.batch_size is not None:
-        items = _stacked(items, plan.batch_size, plan.numpy) if by_sample else items
+        items = _stacked(items, plan) if by_sample else items
         items = _stages(plan.batch_steps, len(plan.steps), items, mark, even)
     if not _can_divide(plan):
         items = islice(items, mark.skip, None, workers)
@@ -245,11 +245,11 @@ def _applied(step: Any, number: int, items: Iterator[Marked], start: Mark, even:
         even.ended(number, step.taken, step.count)
 
 
-def _stacked(samples: Iterator[Marked], size: int, as_numpy: bool) -> Iterator[Marked]:
+def _stacked(samples: Iterator[Marked], plan: Plan) -> Iterator[Marked]:
     """Group samples into batches; where stages dropped some, the last batch of a bounded stream is smaller."""
-    while rows := list(islice(samples, size)):
-        batch = stack([item for _, item in rows])
-        yield rows[-1][0], batch if as_numpy else to_torch(batch)
+    while rows := list(islice(samples, plan.batch_size)):
+        batch = stack([item for _, item in rows], plan.stored_dtype)
+        yield rows[-1][0], to_numpy(batch) if plan.numpy else to_torch(batch)
 
 
 def resolved(plan: Plan, rank: int, world_size: int) -> Plan:

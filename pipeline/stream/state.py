@@ -13,6 +13,7 @@ from .place import Mark
 from .plan import Plan
 
 STATE_VERSION = 1
+_CURES = {"filters": "; filters that keep the same documents are one where both have one name: .filter(..., name=...)"}
 
 
 def to_state(mark: Mark, plan: Plan) -> dict[str, Any]:
@@ -49,6 +50,7 @@ def from_state(state: Any, plan: Plan, worker: bool = False) -> Mark:
         if saved.get(field) != ours.get(field):
             raise StateError(
                 f"{field} was {saved.get(field)!r} when the state was saved, but is {ours.get(field)!r} in this stream"
+                + _CURES.get(field, "")
             )
     stages, bound_to = state.get("stages", {}), state.get("bound_to")
     names = sorted(remembering(plan))

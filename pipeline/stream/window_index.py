@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,7 +43,7 @@ class WindowIndex:
     empty: bool
 
     @classmethod
-    def of(cls, numbers: list[int], opened: list[OpenShard], order: NDArray[np.int64] | None) -> WindowIndex:
+    def of(cls, numbers: list[int], opened: Sequence[OpenShard], order: NDArray[np.int64] | None) -> WindowIndex:
         """Join the indexes of shards ``numbers``, and put the documents in ``order``, if there is one."""
         lengths = np.concatenate([shard.lengths for shard in opened])
         begins = np.concatenate([shard.starts for shard in opened])

@@ -22,6 +22,9 @@ END_OF_TEXT = "<|endoftext|>"
 _ENDS = (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")  # the commonest names of a text's end
 _PLAIN_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")  # tokenizer.json is all there is to them
 
+# On which a loaded tokenizer must agree with its serialised definition.
+_PROBES = ("Hello, world! It's 12345.", "  two  spaces\n\ttab", "naïve \u4e2d\u6587 \U0001f600", "a")
+
 BYT5_ROLES = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
 BYT5_IDS = {"<pad>": 0, "</s>": 1, "<unk>": 2, **{f"<extra_id_{number}>": 259 + number for number in range(125)}}
 BYT5 = json.dumps({**BYT5_ROLES, "extra_ids": 125, "tokenizer_class": "ByT5Tokenizer"}, indent=2, sort_keys=True) + "\n"
@@ -94,7 +97,8 @@ def end_token(spec: str, ids: Mapping[str, int], roles: Mapping[str, str], wante
         if token is not None and token in ids:
             return token
     raise ConfigError(
-        f"{spec}: names no token that ends a text, and has none of {', '.join(_ENDS)}; name one of its own with --eos"
+        f"{spec}: names no token that ends a text, and has none of {', '.join(_ENDS)}; name one of its own with --eos, or "
+        "load_tokenizer(..., eos=...)"
     )
 
 
@@ -122,12 +126,56 @@ def _read_auto(spec: str) -> tuple[str, dict[str, str]]:
             loaded = AutoTokenizer.from_pretrained(spec)
         except Exception as fault:
             raise ConfigError(f"{spec}: not to be had from the hub ({_first_line(fault)}); {_CURE}") from None
+    return _read_transformers(loaded, spec)
+
+
+def _read_transformers(loaded: Any, where: str) -> tuple[str, dict[str, str]]:
     if type(loaded).__name__ == "ByT5Tokenizer":
         return BYTES, BYT5_ROLES
     backend = getattr(loaded, "backend_tokenizer", None)
     if backend is None:
-        raise ConfigError(f"{spec}: {type(loaded).__name__} has no {TOKENIZER_NAME}; convert it, or choose another")
-    return canonical(backend.to_str(), spec), _roles(loaded.special_tokens_map)
+        raise ConfigError(f"{where}: {type(loaded).__name__} has no {TOKENIZER_NAME}; convert it, or choose another")
+    return canonical(backend.to_str(), where), _roles(loaded.special_tokens_map)
+
+
+def read_loaded(loaded: Any) -> tuple[str, str, dict[str, str]]:
+    """Return name, definition and tokens by role of a loaded tokenizer of ``tokenizers`` or ``transformers``.
+
+    Raises ``ConfigError`` for anything else, and for one whose Python code changes the ids of its serialised definition.
+    """
+    kind = f"{type(loaded).__module__}.{type(loaded).__qualname__}".removeprefix("builtins.")
+    if kind.startswith("tokenizers."):
+        return kind, canonical(loaded.to_str(), kind), {}
+    if not hasattr(loaded, "special_tokens_map") or not callable(loaded):
+        raise ConfigError(
+            f"tokenizer must be a name, a path, or a loaded tokenizer of transformers or tokenizers, got {kind}"
+        )
+    name = str(getattr(loaded, "name_or_path", "")) or kind
+    definition, roles = _read_transformers(loaded, name)
+    if definition != BYTES:
+        from tokenizers import Tokenizer
+
+        ours = Tokenizer.from_str(definition)
+        for text in _PROBES:
+            ids = list(loaded(text, add_special_tokens=False)["input_ids"])
+            if ids != ours.encode(text, add_special_tokens=False).ids:
+                raise ConfigError(
+                    f"{name}: {type(loaded).__name__} gives other ids for {text!r} than its {TOKENIZER_NAME}, so code of its "
+                    "own changes them; save it as a tokenizer whose definition says all, or choose another"
+                )
+        definition = _without_empty_template(definition)
+    return name, definition, roles
+
+
+def _without_empty_template(definition: str) -> str:
+    """Return a definition without the template that ``transformers`` puts where a file has none; it adds no token."""
+    from tokenizers import Tokenizer
+
+    value = json.loads(definition)
+    processor = value.get("post_processor") or {}
+    if processor.get("type") != "TemplateProcessing" or processor.get("special_tokens"):
+        return definition
+    return Tokenizer.from_str(json.dumps({**value, "post_processor": None})).to_str()
 
 
 _CURE = (

@@ -31,6 +31,7 @@ from .definitions import (
     canonical,
     end_token,
     read_definition,
+    read_loaded,
     read_vocabulary,
 )
 from .encoders import DEFINITION, ENCODERS, FAST, ID, THREADS, Definition, Encoder, fastest_equal
@@ -212,23 +213,36 @@ class Tokenizer:
         return first.tobytes() + b"".join(spelled)
 
 
-def load_tokenizer(spec: str | os.PathLike[str], *, eos: str | None = None, sample: Iterable[str] = ()) -> Tokenizer:
+def load_tokenizer(spec: Any, *, eos: str | None = None, sample: Iterable[str] = ()) -> Tokenizer:
     """Load the tokenizer that ``spec`` names and choose its encoder.
 
-    ``spec`` is ``bytes`` (ByT5's: the bytes of UTF-8, no files), a ``tokenizer.json``, a directory with one or with
-    what else ``AutoTokenizer`` reads, or a name on the Hugging Face hub. ``eos`` names the token that ends documents;
-    else it is the configured ``eos_token``, or the first usual name in the vocabulary. ``sample`` are texts on which,
-    beside hostile ones, a faster encoder must prove itself. Raises ``ConfigError`` with the cure.
+    ``spec`` is ``bytes`` (ByT5's: the bytes of UTF-8, no files), a ``tokenizer.json``, a directory with one or with what
+    else ``AutoTokenizer`` reads, or a name on the Hugging Face hub; or a loaded tokenizer: a `Tokenizer`, which is
+    returned as it is, or one of ``tokenizers`` or ``transformers``, of which the serialised definition is used. ``eos``
+    names the token that ends documents; else it is the configured ``eos_token``, or the first usual name in the
+    vocabulary. ``sample`` are texts on which, beside hostile ones, a faster encoder must prove itself. Raises
+    ``ConfigError`` with the cure.
     """
+    if isinstance(spec, Tokenizer):
+        return spec if eos is None else _made(spec.definition, spec.name, spec.name, spec.roles, eos, sample)
+    if not isinstance(spec, str | os.PathLike):
+        name, definition, roles = read_loaded(spec)
+        return _made(definition, name, name, roles, eos, sample)
     spec = os.fspath(spec)
     if spec.startswith("train:"):
         raise ConfigError(f"{spec} names a tokenizer to train, not one to load: the build trains and saves it")
     definition, roles = (BYTES, BYT5_ROLES) if spec == BYTES else read_definition(spec)
+    return _made(definition, spec, _name(spec), roles, eos, sample)
+
+
+def _made(
+    definition: str, where: str, name: str, roles: Mapping[str, str], eos: str | None, sample: Iterable[str]
+) -> Tokenizer:
     definition = BYT5 if definition == BYTES else definition
-    roles = {**roles, "eos_token": end_token(spec, read_vocabulary(definition).ids, roles, eos)}
+    roles = {**roles, "eos_token": end_token(where, read_vocabulary(definition).ids, roles, eos)}
     if definition == BYT5:
         return Tokenizer(definition, BYTES, roles, encoder=BYTES)
-    tokenizer = Tokenizer(definition, _name(spec), roles)
+    tokenizer = Tokenizer(definition, name, roles)
     tokenizer.choose_encoder(sample)
     return tokenizer
 
