@@ -8,10 +8,10 @@ from typing import Any
 
 from ..errors import StateError
 from .cursors import Cursor, beginning, missing_lanes
-from .loop import remembering
 from .mixing import MixedData, weights_to_json
 from .plan import Plan
 from .position import Position
+from .steps import remembering
 from .worker_context import WorkerContext
 
 STATE_VERSION = 1
@@ -22,6 +22,7 @@ def to_state(position: Position, plan: Plan, context: WorkerContext) -> dict[str
     state: dict[str, Any] = {
         "version": STATE_VERSION,
         "sequence_index": position.sequence_index,
+        "start_epoch": position.start_epoch,
         "shape": plan.shape(),
     }
     if position.stages:
@@ -57,6 +58,9 @@ def from_state(state: Any, plan: Plan, context: WorkerContext) -> Position:
             raise StateError(
                 f"{field} was {saved.get(field)!r} when the state was saved, but is {ours.get(field)!r} in this stream"
             )
+    start_epoch = state.get("start_epoch")
+    if start_epoch is not None and (not isinstance(start_epoch, int) or start_epoch < 0):
+        raise StateError(f"start_epoch must be an epoch from 0 on, or None, got {start_epoch!r}")
     stages, bound_to = state.get("stages", {}), state.get("bound_to")
     names = sorted(remembering(plan))
     if sorted(stages) != names and (stages or index > 0):
@@ -71,7 +75,7 @@ def from_state(state: Any, plan: Plan, context: WorkerContext) -> Position:
                 f"but this is rank {rank_and_size[0]} of {rank_and_size[1]}"
             )
     lanes = _lanes(state, plan, context) if plan.by_cursors else None
-    return Position(index, state.get("skip", 0), stages, bound_to, state.get("weights"), lanes)
+    return Position(index, state.get("skip", 0), stages, bound_to, state.get("weights"), lanes, start_epoch)
 
 
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
