@@ -268,7 +268,7 @@ def imported(name: str) -> None:
 def first_batch(source: pipeline.Stream, place: int = 0) -> None:
     """Make the first batch from a place on."""
     stream = source.batch(BATCH)
-    stream.load_state_dict({**stream.state_dict(), "i": place})
+    stream.load_state_dict({**stream.state_dict(), "sequence_index": place})
     next(iter(stream))
 
 

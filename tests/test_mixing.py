@@ -128,7 +128,7 @@ def test_a_mix_resumes_exactly_on_any_number_of_ranks(folder: Path, boundaries: 
         assert len(json.dumps(state)) < 2048
         for world_size, batch in ((1, 4), (3, 1), (4, 2)):
             rest = run(make, world_size, batch, state)
-            assert rest[: 240 - state["i"]] == whole[state["i"] :]
+            assert rest[: 240 - state["sequence_index"]] == whole[state["sequence_index"] :]
 
 
 def test_weights_changed_in_mid_run_lose_and_repeat_nothing(folder: Path) -> None:
@@ -281,3 +281,22 @@ def test_a_source_without_tokens_is_refused_at_the_call(folder: Path, tmp_path: 
     for options in ({"weights": {"a": 1, "b": 1}}, {"weights": {"a": 1}}, {"temperature": 2}):
         with pytest.raises(ConfigError, match="source 'b' of the mix holds no tokens"):
             pipeline.mix(sources, **options)
+
+
+def test_a_change_of_weights_survives_counting_batches_and_stats_tell_it(folder: Path) -> None:
+    def make() -> pipeline.Stream:
+        return mixed(folder).pack(8).batch(2)
+
+    changed = make()
+    list(islice(changed, 3))
+    changed.set_weights({"books": 1, "web": 3})
+    whole = [batch["input_ids"].tolist() for batch in islice(changed, 25)]
+    counted = make()
+    counted.load_state_dict(changed.state_dict(batches=5))
+    assert [batch["input_ids"].tolist() for batch in islice(counted, 20)] == whole[5:]
+    fresh = make()
+    fresh.load_state_dict(changed.state_dict(batches=5))
+    asked = {name: source["asked"] for name, source in fresh.stats()["sources"].items()}
+    list(islice(fresh, 1))
+    assert asked == {name: source["asked"] for name, source in fresh.stats()["sources"].items()}
+    assert asked["books"] == 0.25

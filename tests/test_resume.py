@@ -43,7 +43,7 @@ def run(make: Any, world_size: int, batch: int, state: dict[str, Any] | None = N
         if state:
             stream.load_state_dict(state)
         ranks.append(rows_of(stream))
-    return interleave(ranks, state["i"] if state else 0)
+    return interleave(ranks, state["sequence_index"] if state else 0)
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_a_state_saved_after_any_batch_continues_exactly_on_any_number_of_ranks(
     for state in states:
         for world_size, batch in ((1, 4), (2, 3), (3, 1), (4, 2), (8, 1)):
             rest = run(make, world_size, batch, state)
-            assert [row for row in rest if any(row)] == whole[state["i"] :]
+            assert [row for row in rest if any(row)] == whole[state["sequence_index"] :]
 
 
 def test_second_and_third_resume_and_saving_without_a_step(dataset: Path) -> None:
@@ -213,7 +213,8 @@ def test_a_state_of_other_data_is_refused(dataset: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "state", [None, {}, {"version": 2, "i": 0}, {"version": 1, "i": -1, "shape": {}}, {"version": 1}]
+    "state",
+    [None, {}, {"version": 2, "sequence_index": 0}, {"version": 1, "sequence_index": -1, "shape": {}}, {"version": 1}],
 )
 def test_what_is_no_state_is_refused(dataset: Path, state: Any) -> None:
     with pytest.raises(StateError):
@@ -254,10 +255,10 @@ def test_an_iterator_made_before_the_place_was_set_never_goes_to_the_old_one(dat
     for name, move in moves.items():
         early = iter(stream)
         move()
-        place = stream.state_dict()["i"]
+        place = stream.state_dict()["sequence_index"]
         with pytest.raises(StateError, match=rf"made before {name}; call iter\(\) again"):
             next(early)
-        assert stream.state_dict()["i"] == place
+        assert stream.state_dict()["sequence_index"] == place
         assert next(iter(stream))["input_ids"].shape == (2, 8)
 
 
@@ -284,7 +285,7 @@ def test_a_state_grows_by_the_digits_of_its_number_alone(dataset: Path, layout: 
     early = stream.state_dict()
     stream.set_epoch(10**9)
     late = stream.state_dict()
-    assert {**late, "i": 0} == early
+    assert {**late, "sequence_index": 0, "start_epoch": None} == early
     assert len(json.dumps(late)) < 1024
 
 
@@ -351,7 +352,7 @@ def test_changes_of_world_size_and_batch_in_a_row_lose_and_double_nothing(datase
     got: list[list[int]] = []
     state: dict[str, Any] | None = None
     for world_size, batch, steps in ((4, 2, 3), (2, 3, 5), (8, 1, 4), (3, 5, 2), (1, 7, 3)):
-        start = state["i"] if state else 0
+        start = state["sequence_index"] if state else 0
         ranks = []
         for rank in range(world_size):
             stream = make().shard(rank, world_size).batch(batch)
@@ -360,7 +361,7 @@ def test_changes_of_world_size_and_batch_in_a_row_lose_and_double_nothing(datase
             taken = list(islice(stream, steps))
             ranks.append([row for b in taken for row in b["input_ids"].tolist()])
             latest = stream.state_dict()
-        assert latest["i"] == start + world_size * batch * steps
+        assert latest["sequence_index"] == start + world_size * batch * steps
         got += interleave(ranks, start)
         state = json.loads(json.dumps(latest))
     assert got == whole[: len(got)]
@@ -404,14 +405,83 @@ print(next(iter(stream))["input_ids"].tolist())
 
 
 def test_the_end_of_one_epoch_and_the_start_of_the_next_are_where_they_should_be(dataset: Path) -> None:
-    def make() -> pipeline.Stream:
-        return pipeline.ShardDataset(dataset, epochs=2).shuffle(seed=5, lanes=6).pack(16)
+    def make(epochs: int | None) -> pipeline.Stream:
+        return pipeline.ShardDataset(dataset, epochs=epochs).shuffle(seed=5, lanes=6).pack(16)
 
-    stream = make()
-    rows = [s["input_ids"].tolist() for s in stream]
-    assert stream.state_dict()["i"] == len(rows)
+    bounded = make(2)
+    rows = [s["input_ids"].tolist() for s in bounded]
+    assert bounded.state_dict()["sequence_index"] == len(rows)
+    stream = make(None)
     stream.set_epoch(1)
-    start = stream.state_dict()["i"]
-    assert [s["input_ids"].tolist() for s in stream] == rows[start:]
+    start = stream.state_dict()["sequence_index"]
+    following = [s["input_ids"].tolist() for s in islice(stream, len(rows) - start)]
+    short = [n for n, (row, cut) in enumerate(zip(following, rows[start:], strict=True)) if row != cut]
+    assert len(short) <= 1  # the sequence that is cut at the last token of the bounded stream
     tokens = sum(len(d) for s in shards_of(dataset) for d in s)
     assert start == -(-tokens // 16)
+
+
+def test_a_state_that_is_bound_to_a_stage_but_has_no_rank_is_refused(dataset: Path) -> None:
+    stream = pipeline.ShardDataset(dataset).pack(8)
+    state = stream.state_dict()
+    for cut in (
+        {"bound_to": "0.Twice"},
+        {"bound_to": "0.Twice", "rank": 0},
+        {"bound_to": "0.Twice", "world_size": "1"},
+    ):
+        with pytest.raises(StateError, match=r"0\.Twice binds this state to a rank, but its rank is"):
+            stream.load_state_dict({**state, **cut})
+
+
+@pytest.mark.parametrize("start_epoch", [-1, "0", 1.5])
+def test_a_start_epoch_that_is_no_epoch_is_refused(dataset: Path, start_epoch: Any) -> None:
+    stream = pipeline.ShardDataset(dataset).pack(8)
+    with pytest.raises(StateError, match="start_epoch must be an epoch"):
+        stream.load_state_dict({**stream.state_dict(), "start_epoch": start_epoch})
+
+
+def test_other_data_is_named_before_all_that_follows_from_it(dataset: Path, tmp_path: Path) -> None:
+    write_dataset(tmp_path / "other", [make_documents(9, seed=3)])
+    saved = pipeline.ShardDataset(dataset).shuffle(seed=1).pack(8).state_dict()
+    with pytest.raises(StateError, match=r"^data was"):
+        pipeline.ShardDataset(tmp_path / "other").shuffle(seed=2).pack(9).load_state_dict(saved)
+
+
+@pytest.mark.parametrize("raised", [3, None])
+@pytest.mark.parametrize(("seq_len", "stride", "lanes"), [(16, 16, 6), (16, 7, 6), (16, 16, 1)])
+def test_epochs_may_be_raised_on_resume_and_tokens_behind_a_cut_that_was_handed_out_are_told(
+    dataset: Path, caplog: pytest.LogCaptureFixture, raised: int | None, seq_len: int, stride: int, lanes: int
+) -> None:
+    def make(epochs: int | None) -> pipeline.Stream:
+        source = pipeline.ShardDataset(dataset, epochs=epochs)
+        return source.shuffle(seed=5, lanes=lanes).pack(seq_len, stride=stride).batch(1)
+
+    tokens = sum(len(d) for s in shards_of(dataset) for d in s)
+    bounded = list(make(2))
+    count = len(bounded)
+    whole = list(islice(make(raised), count + 12))
+    lost = count * stride - 2 * tokens
+    assert lost > 0
+    starts = [n for n, item in enumerate(bounded) if int(item["valid_tokens"]) < seq_len]
+    # The sequence that begins last holds the fewest tokens.
+    last = min(starts, key=lambda n: int(bounded[n]["valid_tokens"]))
+    for stop in (0, last, last + 1, count):
+        stream = make(2)
+        list(islice(stream, stop))
+        state = json.loads(json.dumps(stream.state_dict()))
+        caplog.clear()
+        resumed = make(raised)
+        resumed.load_state_dict(state)
+        assert [record.getMessage() for record in caplog.records] == (
+            [f"epochs was raised from 2 to {raised} after the last sequence, cut at the last token, was handed out: the "
+             f"{lost} tokens behind the cut are lost"] if stop > last else []
+        )  # fmt: skip
+        following = list(islice(resumed, len(whole) - stop))
+        assert all(torch.equal(a["labels"], b["labels"]) for a, b in zip(whole[stop:], following, strict=True))
+
+
+def test_epochs_may_not_be_lowered_on_resume(dataset: Path) -> None:
+    for saved, now in ((2, 1), (None, 2)):
+        state = pipeline.ShardDataset(dataset, epochs=saved).pack(8).state_dict()
+        with pytest.raises(StateError, match=rf"epochs was {saved} when the state was saved, but is {now}"):
+            pipeline.ShardDataset(dataset, epochs=now).pack(8).load_state_dict(state)

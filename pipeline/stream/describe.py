@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from .data import Data
-from .loop import Map, Take, counts_items
+from .epochs import first_of, item_count, pass_bounds
 from .mixing import MixedData
-from .order import Sequences
 from .plan import PackLayout, Plan
+from .position import Position
+from .steps import Map, Take, counts_items
 from .text_data import TextData
+from .worker_context import WorkerContext
 
 
-def describe(plan: Plan) -> str:
-    """Return two lines: the chain as it would be written, then sizes, order and length."""
-    return f"{plan.data!r}{''.join(stages(plan))}\n  {'; '.join(_facts(plan))}"
+def describe(plan: Plan, position: Position, context: WorkerContext) -> str:
+    """Return two lines: the chain as it would be written, then sizes, order and length of a pass."""
+    return f"{plan.data!r}{''.join(stages(plan))}\n  {'; '.join(_facts(plan, position, context))}"
 
 
 def stages(plan: Plan) -> list[str]:
@@ -79,7 +82,7 @@ def _step(step: Any) -> str:
     return f".{method}({getattr(function, '__qualname__', type(function).__qualname__)})"
 
 
-def _facts(plan: Plan) -> list[str]:
+def _facts(plan: Plan, position: Position, context: WorkerContext) -> list[str]:
     found = [_sizes(plan.data)]
     window, lanes = plan.order_shape()
     if plan.seed is not None and not (isinstance(plan.layout, PackLayout) and plan.layout.stride is None):
@@ -87,7 +90,7 @@ def _facts(plan: Plan) -> list[str]:
         found.append(f"windows of {window:,} {kind}, {lanes} lanes")
     if plan.epochs is not None:
         found.append(f"epochs={plan.epochs}")
-    found.append(_length(plan))
+    found.append(_length(plan, position, context))
     return found
 
 
@@ -99,31 +102,17 @@ def _sizes(data: Data | MixedData | TextData) -> str:
     return f"{len(data.documents):,} shards, {sum(data.documents):,} documents, {sum(data.tokens):,} tokens"
 
 
-def _length(plan: Plan) -> str:
-    """Return how many sequences there are on all ranks, and how many batches on each, where arithmetic tells."""
+def _length(plan: Plan, position: Position, context: WorkerContext) -> str:
+    """Return how many sequences a pass has on all ranks, and how many batches on each, where arithmetic tells."""
     unknown = plan.epochs is not None and (plan.by_cursors or plan.layout is None)
-    end = plan.end(None if unknown else _sequences(plan))
+    first = (lambda epoch: 0) if plan.layout is None else first_of(plan)
+    start, end = pass_bounds(replace(plan, epochs=None) if unknown else plan, first, position, context.world_size)
     if end is None:
         return "length unknown until it is read" if unknown else "endless"
     kind = "sequences" if isinstance(plan.layout, PackLayout) else "documents"
-    told = f"{'at most ' if unknown or not counts_items(plan) else ''}{end:,} {kind}"
+    told = f"{'at most ' if unknown or not counts_items(plan) else ''}{end - start:,} {kind}"
     if plan.batch_size is None:
         return told
-    _, world_size = plan.topology()
-    step = plan.batch_size * world_size
-    batches = end // step if plan.drop_last else -(-end // step)
-    return (
-        f"{told}, {batches:,} batches on each of {world_size} ranks"
-        if world_size > 1
-        else f"{told}, {batches:,} batches"
-    )
-
-
-def _sequences(plan: Plan) -> int | None:
-    """Return how many sequences the epochs of a bounded indexed stream have."""
-    if plan.epochs is None or isinstance(plan.data, MixedData | TextData):
-        return None
-    if not isinstance(plan.layout, PackLayout):
-        return plan.epochs * sum(plan.data.documents)
-    stride = plan.layout.stride or plan.layout.seq_len
-    return Sequences(sum(plan.data.tokens), stride, 1).first(plan.epochs)
+    batches = item_count(plan, start, end, context)
+    ranks = f" on each of {context.world_size} ranks" if context.world_size > 1 else ""
+    return f"{told}, {batches:,} batches{ranks}"

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch.distributed as dist
 
 from ..errors import ConfigError
 from .arguments import check_epochs, labels_are_inputs, shift_given
@@ -17,7 +16,7 @@ from .data import Data
 from .identity import Filter
 from .mixing import MixedData, MixedSequences, Mixture, Schedule
 from .open_files import MOST
-from .order import LIVE_DOCUMENTS, ShardOrder, default_lanes, default_window
+from .order import LIVE_DOCUMENTS, Sequences, ShardOrder, default_lanes, default_window
 from .pool import ShardPool
 from .sampling import SampledSequences, ScatteredTokens
 from .sequences import DocumentSequences, PackedSequences
@@ -76,7 +75,7 @@ class Plan:
     """Everything that the stages said.
 
     ``seed`` None keeps the order of the files; ``window`` and ``lanes`` None are chosen from the data; ``rank`` None
-    asks torch.distributed; ``steps`` and ``batch_steps`` are what users put before and after batching; ``take`` bounds
+    is torch.distributed's; ``steps`` and ``batch_steps`` are what users put before and after batching; ``take`` bounds
     the global sequences, ``take_batches`` the batches of a rank; ``stored`` keeps ids in the width they are stored in;
     ``prefetch`` None reads two batches ahead for a GPU and none else. A mix has ``weights``, from global sequences on.
     ``filters`` say which documents stay.
@@ -107,13 +106,10 @@ class Plan:
     def __post_init__(self) -> None:
         check_epochs(self.epochs)  # whatever constructor it was given to
 
-    def topology(self) -> tuple[int, int]:
-        """Return rank and world size: as stated, else torch.distributed's where it is initialised, else 0 of 1."""
-        if self.rank is not None:
-            return self.rank, self.world_size
-        if dist.is_available() and dist.is_initialized():
-            return dist.get_rank(), dist.get_world_size()
-        return 0, 1
+    @property
+    def stated_topology(self) -> tuple[int, int] | None:
+        """Rank and world size as the user stated them, if so."""
+        return None if self.rank is None else (self.rank, self.world_size)
 
     @property
     def best_fit(self) -> bool:
@@ -145,6 +141,20 @@ class Plan:
         window = min(self.window or default_window(shards, documents), max(1, shards))
         lanes = 1 if self.seed is None else default_lanes(shards, documents, window)
         return window, self.lanes or lanes
+
+    def sequences(self) -> Sequences | None:
+        """Return where the epochs' sequences begin; None where epochs are not counted ahead, or are the sources' own.
+
+        Raises ``ConfigError`` for a split that holds nothing.
+        """
+        layout = self.stated_layout()
+        if self.by_cursors or isinstance(self.data, MixedData | TextData):
+            return None
+        packed = isinstance(layout, PackLayout)
+        count = sum(self.data.tokens if packed else self.data.documents)
+        _refuse_empty(count, "tokens" if packed else "documents", self.data)
+        stride = (layout.stride or layout.seq_len) if isinstance(layout, PackLayout) else 1
+        return Sequences(count, stride, self.order_shape()[1])
 
     def mixed_core(self, weights: Schedule) -> MixedSequences:
         """Make the core of a mix under the weights in force."""
@@ -180,8 +190,8 @@ class Plan:
         _refuse_empty(stream.tokens_per_epoch if what == "tokens" else stream.documents_per_epoch, what, self.data)
         return stream
 
-    def core(self) -> PackedSequences | SampledSequences | DocumentSequences | MixedSequences:
-        """Make the random-access core."""
+    def core(self, *, cut: bool = True) -> PackedSequences | SampledSequences | DocumentSequences | MixedSequences:
+        """Make the random-access core; ``cut`` ends the last sequences at the last token of a bounded stream."""
         layout = self.stated_layout()
         if isinstance(self.data, MixedData):
             return self.mixed_core(self.weights)
@@ -194,7 +204,6 @@ class Plan:
                     seq_len=layout.seq_len,
                     extra=layout.extra,
                     seed=self.seed or 0,
-                    epochs=self.epochs,
                     boundaries=layout.boundaries,
                 )
             return PackedSequences(
@@ -203,25 +212,18 @@ class Plan:
                 stride=layout.stride,
                 extra=layout.extra,
                 lanes=lanes,
-                epochs=self.epochs,
+                epochs=self.epochs if cut else None,
                 boundaries=layout.boundaries,
             )
         if layout.bucket is not None:
-            return BucketedDocuments(stream, lanes=lanes, epochs=self.epochs, bucket=layout.bucket, seed=self.seed)
-        return DocumentSequences(stream, lanes=lanes, epochs=self.epochs)
+            return BucketedDocuments(stream, lanes=lanes, bucket=layout.bucket, seed=self.seed)
+        return DocumentSequences(stream, lanes=lanes)
 
     def stated_layout(self) -> PackLayout | DocumentLayout:
         """Return the layout; raises ``ConfigError`` where no stage gave one."""
         if self.layout is None:
             raise ConfigError("nothing says what a sample is; add .pack(seq_len) or .documents()")
         return self.layout
-
-    def end(self, length: int | None) -> int | None:
-        """Return how many global sequences there are, given what the core has; None for an endless stream."""
-        bounds = [length, self.take]
-        if self.take_batches is not None:
-            bounds.append(self.take_batches * (self.batch_size or 1) * self.topology()[1])
-        return min((bound for bound in bounds if bound is not None), default=None)
 
     @property
     def stored_dtype(self) -> np.dtype[Any] | None:
