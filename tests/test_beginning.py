@@ -15,6 +15,7 @@ from pipeline.build.builder import build
 from pipeline.build.progress import Progress
 from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
+from pipeline.shards.verify import verify_dataset
 from tests.corpus import english
 
 SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0}
@@ -57,6 +58,22 @@ def test_where_no_record_has_the_field_the_fields_there_are_told_and_the_right_o
 
 def test_an_empty_dataset_is_what_skip_asks_for(source: Path, tmp_path: Path) -> None:
     assert run(source, tmp_path / "out", on_error="skip").counts["bad"] == {"no field 'text'": 20}
+
+
+def test_a_refused_rebuild_leaves_a_sound_dataset_as_it_was(source: Path, tmp_path: Path) -> None:
+    run(source, tmp_path / "out", text_key="content")
+    before = sorted(path.name for path in (tmp_path / "out").iterdir())
+    with pytest.raises(PlanChangedError, match="seed: was 0, now 1"):
+        run(source, tmp_path / "out", text_key="content", seed=1)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == before
+    assert list(verify_dataset(tmp_path / "out")) == []
+
+
+def test_a_build_that_stops_before_its_first_result_keeps_its_plan_and_no_lock(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="none of the 20 records"):
+        run(source, tmp_path / "out")
+    assert (tmp_path / "out" / ".build" / "plan.json").exists()
+    assert not (tmp_path / "out" / ".build" / "lock").exists()
 
 
 def test_a_vocabulary_that_cannot_be_trained_is_refused_before_any_work(source: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from ..errors import BuildError, ConfigError
 from ..shards.manifest import MANIFEST_NAME, Manifest
 from ..shards.remote import is_remote, local_name
 from .finishing import result_files
+from .locking import LEASE_NAME, LOCK_NAME
 from .parts import DONE
 from .plan import PLAN_NAME, Input, Plan, check_unchanged
 from .recipe import Recipe
@@ -35,7 +36,7 @@ def clear(output: Path) -> None:
         path.unlink()
     shutil.rmtree(output / "signatures", ignore_errors=True)
     for path in (output / WORK_NAME).iterdir():
-        if path.name != "lock":
+        if path.name not in (LOCK_NAME, LEASE_NAME):
             discard(path)
 
 

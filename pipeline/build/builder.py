@@ -22,6 +22,7 @@ from .filtering import check_errors, filter_unit, prepare_filter
 from .finishing import gather_counts, keep_signatures, make_manifest, write_run
 from .hashing import cut_inputs, hash_input, hash_path
 from .interrupts import heed_interrupts
+from .locking import locked
 from .parts import (
     DONE,
     PARTS,
@@ -48,7 +49,7 @@ from .tokenizing import (
     tokens_path,
     train_on_survivors,
 )
-from .work import WORK_NAME, locked, naming_a_full_disk, result_directory
+from .work import WORK_NAME, naming_a_full_disk, result_directory
 from .writing import ShardPlan, SplitLengths, lay_out, shard_written, source_runs, write_unit
 
 
