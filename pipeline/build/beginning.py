@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import BuildError, ConfigError
-from ..shards.manifest import MANIFEST_NAME, Manifest
+from ..shards.manifest import MANIFEST_NAME, PLAN_NAME, WORK_NAME, Manifest
 from ..shards.remote import is_remote, local_name
 from .finishing import result_files
 from .locking import LEASE_NAME, LOCK_NAME
 from .parts import DONE
-from .plan import PLAN_NAME, Input, Plan, check_unchanged
+from .plan import Input, Plan, check_unchanged
 from .recipe import Recipe
-from .work import WORK_NAME, discard, sweep
+from .work import discard, sweep
 
 
 def local_directory(output: str | Path) -> Path:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..shards.manifest import Manifest, ShardInfo, Split
+from ..shards.manifest import PLAN_NAME, WORK_NAME, Manifest, ShardInfo, Split
 from .beginning import begin, clear, finished, local_directory
 from .deduping import dedup, prepare_dedup
 from .definitions import definitions_of
@@ -35,7 +35,7 @@ from .parts import (
     read_json,
     unit_path,
 )
-from .plan import PLAN_NAME, Plan, make_plan
+from .plan import Plan, make_plan
 from .progress import Progress
 from .recipe import Recipe
 from .rejected import keep_rejected, refuse_if_all_are_bad
@@ -49,7 +49,7 @@ from .tokenizing import (
     tokens_path,
     train_on_survivors,
 )
-from .work import WORK_NAME, naming_a_full_disk, result_directory
+from .work import naming_a_full_disk, result_directory
 from .writing import ShardPlan, SplitLengths, lay_out, shard_written, source_runs, write_unit
 
 
@@ -85,8 +85,8 @@ def build(
     started = time.perf_counter()
     specs = [str(inputs)] if isinstance(inputs, str | Path) else [str(each) for each in inputs]
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
-    plan = make_plan(specs, recipe, definitions_of(recipe))
     output = local_directory(output)
+    plan = make_plan(specs, recipe, definitions_of(recipe), output)
     work = output / WORK_NAME
     progress = progress or Progress()
     with locked(work), naming_a_full_disk(output):

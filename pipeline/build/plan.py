@@ -19,9 +19,9 @@ from typing import Any
 
 from ..atomic import write_json
 from ..errors import InputError, PlanChangedError
+from ..shards.manifest import PLAN_NAME
 from .recipe import Recipe
 
-PLAN_NAME = "plan.json"
 PLAN_VERSION = 1
 UNIT_BYTES = 32 << 20  # of input; bounds a worker's memory and what a killed build loses
 SMALLEST_UNIT = 1 << 20
@@ -106,14 +106,22 @@ def _load_plan(work: Path, mtime_ns: int) -> Plan:
     return Plan.read(work)
 
 
-def make_plan(specs: Sequence[str], recipe: Recipe, definitions: Mapping[str, Any] | None = None) -> Plan:
-    """List the inputs that ``specs`` name and cut them into units. Raises ``InputError`` where one cannot be used."""
-    inputs = list_inputs(specs)
+def make_plan(
+    specs: Sequence[str],
+    recipe: Recipe,
+    definitions: Mapping[str, Any] | None = None,
+    output: str | Path | None = None,
+) -> Plan:
+    """List the inputs that ``specs`` name and cut them into units. Raises ``InputError`` where one cannot be used.
+
+    ``output`` is the directory that will be built: nothing in it is read.
+    """
+    inputs = list_inputs(specs, output)
     units = cut_units(inputs, lanes=recipe.limit is None)
     return Plan(inputs, units, recipe, definitions or {})
 
 
-def list_inputs(specs: Sequence[str]) -> tuple[Input, ...]:
+def list_inputs(specs: Sequence[str], output: str | Path | None = None) -> tuple[Input, ...]:
     """Return every input file of ``specs``, in their order, sorted within each.
 
     A spec is a file, directory, glob or brace pattern, or ``NAME=`` and one of these, which names the source. A file
@@ -121,7 +129,7 @@ def list_inputs(specs: Sequence[str]) -> tuple[Input, ...]:
     """
     from ..text.documents import find_inputs
 
-    found = [(file.source, PurePath(file.name), file.path) for file in find_inputs(specs)]
+    found = [(file.source, PurePath(file.name), file.path) for file in find_inputs(specs, output=output)]
     if not found:
         raise InputError("no inputs were given; name at least one file, directory or pattern")
     seen: dict[str, str] = {}

@@ -12,7 +12,6 @@ from pathlib import Path
 from ..atomic import sync_directory, temporary_path
 from ..errors import BuildError
 
-WORK_NAME = ".build"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 

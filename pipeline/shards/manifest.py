@@ -19,6 +19,8 @@ from ..errors import ManifestError, did_you_mean
 from .format import FORMAT_NAME, FORMAT_VERSION, TOKEN_DTYPES
 
 MANIFEST_NAME = "manifest.json"
+WORK_NAME = ".build"  # where a build that has not finished keeps its results,
+PLAN_NAME = "plan.json"  # and in it what it is going to do
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
 
 
@@ -181,6 +183,18 @@ class Manifest:
                 f"({fingerprint}): it was edited or damaged after the build"
             )
         return manifest
+
+
+def is_dataset(directory: str | Path) -> bool:
+    """Whether a directory holds a dataset, or the work of a build that will make it one."""
+    path = Path(directory, MANIFEST_NAME)
+    if not path.is_file():
+        return Path(directory, WORK_NAME, PLAN_NAME).is_file()
+    try:
+        value = orjson.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(value, dict) and value.get("format") == FORMAT_NAME
 
 
 def _read_split(entry: dict[str, Any], name: str) -> Split:

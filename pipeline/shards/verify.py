@@ -17,14 +17,13 @@ from .check import Contents, Problem, ShardCheck, check_shard
 from .folder import Folder, local_copy, size_of
 from .foreign import scan_index
 from .format import FOOTER_NAME, INDEX_PREFIX, TAIL
-from .manifest import MANIFEST_NAME, Manifest, ShardInfo
+from .manifest import MANIFEST_NAME, WORK_NAME, Manifest, ShardInfo
 from .remote import Access, is_remote, shown
 from .scan import CURE, Damage, Member, map_file, walk
 from .store import remote_index
 
 __all__ = ["Problem", "verify_dataset", "verify_shard"]
 
-WORK_NAME = ".build"  # where a build that has not finished keeps its results
 LOCK_NAMES = ("lock", "lease")  # of its lock
 TOKENIZER_NAME = "tokenizer.json"
 
