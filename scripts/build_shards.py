@@ -54,7 +54,8 @@ def make_parser() -> argparse.ArgumentParser:
         "inputs",
         nargs="*",
         metavar="INPUT",
-        help="files, directories, globs or braces; name=INPUT names the source, for --max-tokens and pipeline.mix",
+        help="files, directories, globs or braces; name=INPUT, where that is no path, names the source, for --max-tokens and "
+        "pipeline.mix",
     )
     add("--output", type=Path, help="directory of the dataset")
     add("--config", type=Path, help="YAML file of these settings; flags override it")
@@ -146,7 +147,12 @@ def make_parser() -> argparse.ArgumentParser:
         "--max-tokens",
         help="most tokens of a source, as in web=5e9,wiki=1e9, or of each: a sample by the hash of the content",
     )
-    add("--seed", type=int, help="seed of everything that is chosen (default: 0)")
+    add(
+        "--seed",
+        type=int,
+        help="another seed draws other documents for validation, --max-tokens, tokenizer training and the report's samples; "
+        "duplicates are found without it (default: 0)",
+    )
 
     running = parser.add_argument_group("running")
     add = running.add_argument

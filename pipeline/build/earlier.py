@@ -21,8 +21,8 @@ FOLDER = "signatures"
 
 def scheme_of(recipe: Recipe) -> dict[str, Any]:
     """Return what makes signatures comparable."""
-    fields = {name: getattr(recipe, name) for name in ("ngram", "bands", "rows", "seed")}
-    return fields | {"num_perm": recipe.permutations, "version": 1}
+    fields = {name: getattr(recipe, name) for name in ("ngram", "bands", "rows")}
+    return fields | {"num_perm": recipe.permutations, "version": 2}
 
 
 def save_signatures(work: Path, output: Path, recipe: Recipe, stays: NDArray[np.bool_]) -> None:

@@ -100,9 +100,8 @@ class Filter:
 
 def make_hasher(recipe: Recipe) -> MinHasher:
     """Return what signs texts for dedup."""
-    return MinHasher(
-        ngram=recipe.ngram, bands=recipe.bands, rows=recipe.rows, seed=recipe.seed + 1, num_perm=recipe.num_perm
-    )
+    # Never from recipe.seed: later builds compare their signatures with these.
+    return MinHasher(ngram=recipe.ngram, bands=recipe.bands, rows=recipe.rows, num_perm=recipe.num_perm)
 
 
 def load_decontaminator(files: tuple[str, ...], text_key: str) -> Decontaminator | None:
@@ -243,7 +242,7 @@ def _filter_part(
                     _reject_bad(record, place, spans[place].start, recipe, counts, bad_before, rejected)
             documents = [(place, record) for place, record in batch if isinstance(record, Document)]
             judged = loaded.judge([record.text for _, record in documents], counts)
-            keys = iter(sample_keys([each.text for each in judged if each.reason is not None]))
+            keys = iter(sample_keys([each.text for each in judged if each.reason is not None], recipe.seed))
             for (place, record), each in zip(documents, judged, strict=True):
                 characters = len(each.text)
                 counts.read_characters += len(record.text)

@@ -72,7 +72,7 @@ class Recipe:
     tokens_per_shard: int | None = None
     tokens_per_sample: int = 0
     max_tokens: tuple[str, ...] = ()  # "web=5000000", or "5000000" for each source
-    seed: int = 0
+    seed: int = 0  # of what is drawn: validation, quotas, samples, the texts of a trained tokenizer
 
     def __post_init__(self) -> None:
         for name in ("rules", "language", "against", "decontaminate", "max_tokens"):

@@ -30,7 +30,7 @@ from .parts import (
     unit_path,
 )
 from .plan import Plan
-from .samples import SAMPLES, Samples
+from .samples import SAMPLES, Samples, hash_keys
 from .settling import OVER_QUOTA
 from .work import discard
 
@@ -98,7 +98,7 @@ def take_samples(work: Path, plan: Plan) -> Samples:
                 if samples.wants(outcome, key):
                     samples.add(outcome, key, placed(work, part, sample))
     later = _Later(work, plan)
-    keys = _smallest(work, later.outcome)
+    keys = _smallest(work, later.outcome, plan.recipe.seed)
     chosen = np.array(sorted(keys), np.int64)
     later.name(chosen)
     for document in _documents(work, chosen):
@@ -107,13 +107,13 @@ def take_samples(work: Path, plan: Plan) -> Samples:
     return samples
 
 
-def _smallest(work: Path, outcome: np.ndarray) -> dict[int, int]:
+def _smallest(work: Path, outcome: np.ndarray, seed: int) -> dict[int, int]:
     """Return the places of the texts with the smallest keys of each outcome, and their keys."""
     hashes = np.load(work / "dedup" / "hashes.npy", mmap_mode="r")
     found: dict[int, dict[int, int]] = {}
     for part in range(len(all_parts(work))):
         mine = part_slice(work, part)
-        keys = np.ascontiguousarray(hashes[mine]).view("<u8").reshape(-1, 2)[:, 1]
+        keys = hash_keys(hashes[mine], seed)
         for what in np.unique(outcome[mine]).tolist():
             rows = np.flatnonzero(outcome[mine] == what)
             distinct, first = np.unique(keys[rows], return_index=True)

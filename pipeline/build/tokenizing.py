@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError
 from ..text.tokens import Tokenizer, load_tokenizer, train_tokenizer
+from .draws import draws
 from .parts import all_parts, part_path, part_slice, read_columns, read_json
 from .plan import load_plan
 from .recipe import Recipe
@@ -64,15 +65,15 @@ def prepare_tokenizer(work: Path) -> None:
 
 
 def train_on_survivors(work: Path, vocab_size: int) -> Tokenizer:
-    """Train a tokenizer on survivors chosen by the hash of their content, so that neither order nor workers matter."""
-    parts = range(len(all_parts(work)))
+    """Train a tokenizer on survivors drawn by the hash of their content, so that neither order nor workers matter."""
+    parts, seed = range(len(all_parts(work))), load_plan(work).recipe.seed
     passed = (Flow(read_json(part_path(work, part) / "counts.json")["flow"]).by("outcome") for part in parts)
     share = min(1.0, TRAINING_CHARACTERS / max(1, sum(outcomes.get(PASSED, [0, 0])[1] for outcomes in passed)))
 
     def texts() -> Iterator[str]:
         for part in parts:
             hashes = np.load(work / "dedup" / "hashes.npy", mmap_mode="r")[part_slice(work, part)]
-            drawn = np.ascontiguousarray(hashes[:, 8:12]).view("<u4")[:, 0] <= np.uint32(share * 0xFFFFFFFF)
+            drawn = draws(hashes, seed, "tokenizer") <= np.uint64(min(share * 2.0**64, 2.0**64 - 2048))
             rows = np.flatnonzero(survivors(work, part) & drawn)
             place = 0
             for batch in read_columns(work, part, "text"):
