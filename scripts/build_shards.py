@@ -57,7 +57,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="files, directories, globs or braces; name=INPUT, where that is no path, names the source, for --max-tokens and "
         "pipeline.mix",
     )
-    add("--output", type=Path, help="directory of the dataset")
+    add("--output", help="directory of the dataset")
     add("--config", type=Path, help="YAML file of these settings; flags override it")
 
     reading = parser.add_argument_group("reading")
@@ -159,7 +159,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--workers", type=int, help="worker processes (default: all cores)")
     add("--engine", choices=ENGINES, help="local or ray (default: local)")
     add("--ray-address", help="address of a Ray cluster (default: one started here)")
-    add("--dry-run", action="store_true", help="plan, judge a sample, write nothing")
+    add("--dry-run", action="store_true", help="load all that is named, judge a sample, write nothing")
     add("--overwrite", action="store_true", help="discard what OUTPUT holds and begin anew")
     add("--quiet", action="store_true", help="say nothing unless it is an error")
     return parser
@@ -186,7 +186,7 @@ def main(arguments: list[str] | None = None) -> int:
         if dry_run:
             from pipeline.build.preview import preview
 
-            preview(inputs, recipe)
+            preview(inputs, recipe, output)
             return 0
         from pipeline.build.builder import build
         from pipeline.build.progress import Progress

@@ -12,9 +12,10 @@ from ..errors import ConfigError
 from ..shards.manifest import Manifest
 from ..text.definitions import END_OF_TEXT
 from ..text.tokens import check_size
+from .earlier import check_against, dataset_name
 from .recipe import Recipe
 from .rules import load_rules
-from .tokenizing import load_spec
+from .tokenizing import document_marks, load_spec
 
 
 def definitions_of(recipe: Recipe) -> dict[str, Any]:
@@ -24,6 +25,7 @@ def definitions_of(recipe: Recipe) -> dict[str, Any]:
     """
     from ..text.documents import find_inputs
 
+    check_against(recipe)
     identifier = LanguageIdentifier(recipe.lid_model)
     identifier.check_known(parse_languages(recipe.language))
     model = identifier.path
@@ -31,22 +33,27 @@ def definitions_of(recipe: Recipe) -> dict[str, Any]:
     return {
         "rules": load_rules(recipe.rules).describe(),
         "language_model": {"name": model.name, "sha256": _sha256(model)},
-        "against": {Path(path).resolve().name: Manifest.read(path).fingerprint for path in recipe.against},
+        "against": {dataset_name(path): Manifest.read(path).fingerprint for path in recipe.against},
         "decontaminate": {file.name: _sha256(file.path) for file in evaluation},
-        "tokenizer": _tokenizer_hash(recipe.tokenizer, recipe.end_token),
+        "tokenizer": _tokenizer_hash(recipe),
     }
 
 
-def _tokenizer_hash(spec: str, eos: str | None) -> str | None:
+def _tokenizer_hash(recipe: Recipe) -> str | None:
     """Return the hash of a tokenizer's definition, None for one that is yet to be trained."""
+    spec, eos = recipe.tokenizer, recipe.end_token
     if spec.startswith("train:"):
-        if not spec[6:].isdigit():
-            raise ConfigError(f"tokenizer {spec!r}: train: needs a vocabulary size, as in train:32000")
+        if not (spec[6:].isascii() and spec[6:].isdecimal()):
+            raise ConfigError(f"tokenizer {spec!r}: train: needs a vocabulary size in digits, as in train:32000")
+        if recipe.bos != "never":
+            raise ConfigError(f"bos {recipe.bos!r}: a trained tokenizer has no bos id; leave --bos out")
         check_size(int(spec[6:]))
         if eos not in (None, END_OF_TEXT):
             raise ConfigError(f"eos {eos!r}: a trained tokenizer ends documents with {END_OF_TEXT}; leave --eos out")
         return None
-    return load_spec(spec, eos).sha256
+    tokenizer = load_spec(spec, eos)
+    document_marks(tokenizer, recipe)
+    return tokenizer.sha256
 
 
 def _sha256(path: Path) -> str:

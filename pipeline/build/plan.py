@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from ..atomic import write_json
-from ..errors import InputError, PlanChangedError
+from ..errors import ConfigError, InputError, PlanChangedError, did_you_mean
 from ..shards.manifest import PLAN_NAME
 from .recipe import Recipe
 
@@ -117,6 +117,10 @@ def make_plan(
     ``output`` is the directory that will be built: nothing in it is read.
     """
     inputs = list_inputs(specs, output)
+    sources = {item.source for item in inputs}
+    for name in recipe.quotas:
+        if name and name not in sources:
+            raise ConfigError(f"max_tokens: no source {name!r}{did_you_mean(name, sources)}")
     units = cut_units(inputs, lanes=recipe.limit is None)
     return Plan(inputs, units, recipe, definitions or {})
 

@@ -15,6 +15,7 @@ from ..atomic import atomic_file
 from ..errors import BuildError, InputError
 from ..text.records import made_id
 from .dedup import EXACT, NEAR
+from .earlier import dataset_name, fetch_earlier
 from .filtering import write_line
 from .parts import (
     DONE,
@@ -188,15 +189,15 @@ class _Later:
             return None
         if what == OVER_QUOTA:
             return "max_tokens of its source reached"
-        name = self._names[stands] if stands >= 0 else _earlier_name(self._plan, stands + self._before)
+        name = self._names[stands] if stands >= 0 else _earlier_name(self._work, self._plan, stands + self._before)
         return f"{'exact' if what == EXACT else 'near'} duplicate of {name}"
 
 
-def _earlier_name(plan: Plan, number: int) -> str:
+def _earlier_name(work: Path, plan: Plan, number: int) -> str:
     """Name a document of an earlier build by its dataset and its key there."""
-    for path in plan.recipe.against:
-        count = len(np.load(Path(path) / "signatures" / "hashes.npy", mmap_mode="r"))
+    for spec, folder in zip(plan.recipe.against, fetch_earlier(work, plan.recipe), strict=True):
+        count = len(np.load(folder / "hashes.npy", mmap_mode="r"))
         if number < count:
-            return f"{Path(path).resolve().name}:{number:012d}"
+            return f"{dataset_name(spec)}:{number:012d}"
         number -= count
     raise BuildError(f"no earlier document {number}: a fault of the builder")

@@ -95,7 +95,8 @@ def quota_bounds(
     """Return for each source with a quota of tokens the first document, by (draw, ordinal), that stays no more.
 
     Documents are taken in the order of what is drawn for them: a larger quota holds all that a smaller one does.
-    ``batches`` gives all survivors in input order, and is called twice: to find the bin of draws in which each quota is reached, and to sort what lies in that bin. Sources with fewer tokens are left out.
+    ``batches`` gives all survivors in input order, and is called twice: to find the bin of draws in which each quota is
+    reached, and to sort what lies in that bin. Sources with fewer tokens are left out.
     Raises ``ConfigError`` for a quota of a source that is not there.
     """
     for name in quotas:

@@ -88,7 +88,7 @@ def train_on_survivors(work: Path, vocab_size: int) -> Tokenizer:
 def tokenize_unit(work: Path, part: int) -> int:
     """Encode the survivors of one part into ``work/tokens/PART``; return their tokens."""
     tokenizer = load_build_tokenizer(work)
-    marks = _marks(tokenizer, load_plan(work).recipe)
+    marks = document_marks(tokenizer, load_plan(work).recipe)
     lengths = [np.zeros(0, np.int64)]
     with result_directory(tokens_path(work, part)) as directory:
         with open(directory / "tokens.bin", "wb") as file:
@@ -101,8 +101,8 @@ def tokenize_unit(work: Path, part: int) -> int:
     return sum(int(counts.sum()) for counts in lengths)
 
 
-def _marks(tokenizer: Tokenizer, recipe: Recipe) -> dict[str, bool]:
-    """Return which ids stand before and after every document."""
+def document_marks(tokenizer: Tokenizer, recipe: Recipe) -> dict[str, bool]:
+    """Return which ids stand before and after every document; ``ConfigError`` for one that the tokenizer lacks."""
     found = {}
     for flag, policy, number in (("bos", recipe.bos, tokenizer.bos_id), ("eos", recipe.eos, tokenizer.eos_id)):
         found[flag] = policy != "never"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from dataclasses import dataclass, field
 from itertools import starmap
 from operator import itemgetter
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +17,10 @@ import numpy as np
 import orjson
 
 from ..atomic import write_json
-from ..errors import ManifestError, did_you_mean
+from ..errors import ManifestError, MissingObjectError, did_you_mean
+from ..special import special_kind
 from .format import FORMAT_NAME, FORMAT_VERSION, TOKEN_DTYPES
+from .remote import Access, describe, is_remote, local_name, read_range
 
 MANIFEST_NAME = "manifest.json"
 WORK_NAME = ".build"  # where a build that has not finished keeps its results,
@@ -123,14 +127,25 @@ class Manifest:
         }
 
     @classmethod
-    def read(cls, directory: str | Path) -> Manifest:
-        """Read ``manifest.json`` of a dataset directory (or the file itself).
+    def read(cls, directory: str | PathLike[str], access: Access | None = None) -> Manifest:
+        """Read ``manifest.json`` of a dataset's directory or url (or the file itself); ``access`` is for urls.
 
         Raises ``ManifestError`` where it is missing, unreadable, of another format version, contradicts its own
-        sums or fingerprint, or names a file outside its directory.
+        sums or fingerprint, or names a file outside its directory; for a url, ``MissingObjectError`` where there is no
+        such object and ``StorageError`` where it cannot be fetched.
         """
-        path = Path(directory)
+        spec = os.fspath(directory)
+        if is_remote(spec):
+            base = spec.rstrip("/").removesuffix(f"/{MANIFEST_NAME}")
+            url = f"{base}/{MANIFEST_NAME}"
+            try:
+                return cls.parse(read_range(url, 0, describe(url, access).size, access), url)
+            except MissingObjectError:
+                raise MissingObjectError(f"{url}: no such object; give the url of a complete dataset") from None
+        path = Path(local_name(spec))
         path = path if path.name == MANIFEST_NAME else path / MANIFEST_NAME
+        if kind := special_kind(path):
+            raise ManifestError(f"{path}: {kind}, where a manifest is a file; copy the dataset again")
         try:
             text = path.read_bytes()
         except FileNotFoundError:

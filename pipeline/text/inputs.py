@@ -16,6 +16,7 @@ from pathlib import Path, PurePath
 
 from ..errors import InputError
 from ..shards.manifest import is_dataset
+from ..special import special_kind
 
 FORMATS = ("jsonl", "ndjson", "json", "csv", "txt", "parquet", "tar")
 _PACKED = ("gz", "zst")
@@ -265,6 +266,8 @@ def _check_readable(path: Path, spec: str | None = None) -> None:
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
+        if str(path) == "-":
+            raise InputError("-: a build reads its input more than once, so write it to a file first") from None
         if path.is_symlink():
             raise InputError(f"{path}: a link to {os.readlink(path)}, which is not there") from None
         hint = "; a source's name before = holds letters, digits, - and _ only" if "=" in str(path) else ""
@@ -273,8 +276,7 @@ def _check_readable(path: Path, spec: str | None = None) -> None:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(mode):
-        kinds = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
-        kind = kinds.get(stat.S_IFMT(mode), "not a regular file")
+        kind = special_kind(path) or "not a regular file"
         raise InputError(f"{path}: {kind}; a build reads its input more than once, so write it to a file first")
     if not os.access(path, os.R_OK):
         raise InputError(f"{path}: no permission to read it")
