@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -165,6 +166,15 @@ def filter_unit(work: Path, number: int, limit: int | None = None) -> tuple[int,
             pass
     write_json(folder / DONE, {"parts": parts, "records": records, "bad": bad, "spans": spans})
     return records, bad
+
+
+def count_unit(work: Path, most: int, number: int) -> int:
+    """Return how many records a unit holds, at most ``most``; with an error, those before it, which the filter meets."""
+    plan, count = load_plan(work), 0
+    with suppress(InputError):
+        for _ in itertools.islice(_records(plan, plan.units[number], []), most):
+            count += 1
+    return count
 
 
 def _records(plan: Plan, unit: tuple[Span, ...], spans: list[dict[str, Any]]) -> Iterator[tuple[int, Record]]:

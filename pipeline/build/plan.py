@@ -121,7 +121,7 @@ def make_plan(
     for name in recipe.quotas:
         if name and name not in sources:
             raise ConfigError(f"max_tokens: no source {name!r}{did_you_mean(name, sources)}")
-    units = cut_units(inputs, lanes=recipe.limit is None)
+    units = cut_units(inputs)
     return Plan(inputs, units, recipe, definitions or {})
 
 
@@ -202,11 +202,10 @@ def _moment(ns: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest:09d} UTC"
 
 
-def cut_units(inputs: Sequence[Input], *, lanes: bool = True) -> tuple[tuple[Span, ...], ...]:
+def cut_units(inputs: Sequence[Input]) -> tuple[tuple[Span, ...], ...]:
     """Cut inputs into units of bounded size: large files into spans or lanes, neighbouring small ones joined.
 
-    The cut depends on names and sizes alone, never on workers, so any number of these gives the same units. Without
-    ``lanes`` every unit can be filtered on its own, in order.
+    The cut depends on names and sizes alone, never on workers, so any number of these gives the same units.
     """
     from ..text.documents import split_file
 
@@ -216,7 +215,7 @@ def cut_units(inputs: Sequence[Input], *, lanes: bool = True) -> tuple[tuple[Spa
     weight = 0
     for number, item in enumerate(inputs):
         pieces = split_file(item.path, target)
-        count = _lanes(item, len(inputs)) if lanes and len(pieces) == 1 else 1
+        count = _lanes(item, len(inputs)) if len(pieces) == 1 else 1
         if count > 1:
             units += [tuple(held)] if held else []
             units += [(Span(number, lane=lane, lanes=count),) for lane in range(count)]
