@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from pipeline.errors import ConfigError
+from pipeline.special import special_kind
 
 _MAGIC, _VERSION = 793712314, 12
 _REMEDY = "copy it anew, or leave --lid-model out for the bundled lid.176"
@@ -18,6 +19,8 @@ _REMEDY = "copy it anew, or leave --lid-model out for the bundled lid.176"
 def check_model(path: Path) -> list[str]:
     """Return the labels of a fastText model; ConfigError unless the file is as long as its own parts say."""
     labels: list[str] = []
+    if kind := special_kind(path):
+        raise ConfigError(f"language model {path} is {kind}: write it to a file")
     try:
         size = path.stat().st_size
         with path.open("rb") as file:

@@ -5,7 +5,7 @@
 
 The rooms, and what each may import:
 
-    errors.py, atomic.py   what everyone shares
+    errors.py, atomic.py, special.py   what everyone shares
     shards/                the format: writer, reader, manifest, storage. NumPy and the standard library
     text/                  documents, normalising, tokenizers. Loaded only when text is read
     build/                 raw text -> shards. Never torch, never stream/

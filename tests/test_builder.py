@@ -347,13 +347,19 @@ def test_a_second_build_against_the_first_adds_nothing(inputs: list[str], built:
 
 @pytest.mark.parametrize(
     ("changed", "message"),
-    [({"ngram": 6}, "ngram 5, this build has 6"), ({"seed": 7}, "seed 0"), ({"num_perm": 128}, "num_perm 112")],
+    [({"ngram": 6}, "ngram 5, this build has 6"), ({"num_perm": 128}, "num_perm 112")],
 )
 def test_signatures_of_another_scheme_are_refused(
     inputs: list[str], built: Path, tmp_path: Path, changed: dict[str, int], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         run(inputs, tmp_path / "out", against=[str(built)], **changed)
+
+
+def test_builds_of_other_seeds_compare_their_signatures(inputs: list[str], built: Path, tmp_path: Path) -> None:
+    manifest = run(inputs, tmp_path / "out", against=[str(built)], seed=7)
+    assert manifest.counts["kept"] == 0
+    assert sum(manifest.counts["duplicates"].values()) == 241
 
 
 def test_more_values_than_the_bands_use_stand_in_the_manifest(inputs: list[str], tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def write(path: Path, lines: int = 1, width: int = 10) -> Path:
 
 def test_a_plan_survives_its_file(tmp_path: Path) -> None:
     recipe = Recipe(language="en,de=0.7", rules="gopher", max_tokens="web=1e6")
-    plan = make_plan([str(write(tmp_path / "a.jsonl"))], recipe, {"rules": {"x": 1}})
+    plan = make_plan([f"web={write(tmp_path / 'a.jsonl')}"], recipe, {"rules": {"x": 1}})
     plan.write(tmp_path)
     assert Plan.read(tmp_path) == plan
 

@@ -107,6 +107,7 @@ def test_documents_without_an_id_are_shown_by_file_and_line(tmp_path: Path, monk
 
 
 def test_equal_texts_have_equal_keys_and_others_do_not() -> None:
-    first, second, third, lone = sample_keys(["a", "a", "b", "lone \ud800 surrogate"])
+    first, second, third, lone = sample_keys(["a", "a", "b", "lone \ud800 surrogate"], 0)
     assert first == second != third
+    assert sample_keys(["a"], 1) != [first]
     assert 0 <= lone < 2**64

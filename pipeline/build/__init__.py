@@ -11,8 +11,9 @@ passages.py repeats.py     lines and paragraphs that stood before -> cut
 minhash.py bands.py dedup.py exactly.py clusters.py    signatures -> keys -> verified edges -> clusters
 deduping.py earlier.py rows.py    the stage that runs these on files; decontaminate.py, n-grams of evaluation sets
 tokenizing.py   the tokenize unit
-settling.py     training, validation, quotas
+settling.py draws.py    training, validation, quotas
 writing.py      token counts -> layout -> shards
+work.py locking.py    the work directory: results that appear whole, one build at a time
 engine.py ray_engine.py    run units: here, in processes, on Ray
 builder.py finishing.py    the stages in order: the story of a build
 report.py tally.py progress.py preview.py    what was counted, and how it is shown

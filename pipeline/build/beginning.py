@@ -7,14 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import BuildError, ConfigError
-from ..shards.manifest import MANIFEST_NAME, Manifest
+from ..shards.manifest import MANIFEST_NAME, PLAN_NAME, WORK_NAME, Manifest
 from ..shards.remote import is_remote, local_name
 from .definitions import References
 from .finishing import result_files
+from .locking import LEASE_NAME, LOCK_NAME
 from .parts import DONE
-from .plan import PLAN_NAME, Input, Plan, check_unchanged
+from .plan import Input, Plan, check_unchanged
 from .recipe import Recipe
-from .work import WORK_NAME, discard, sweep
+from .work import discard, sweep
 
 
 def local_directory(output: str | Path) -> Path:
@@ -36,7 +37,7 @@ def clear(output: Path) -> None:
         path.unlink()
     shutil.rmtree(output / "signatures", ignore_errors=True)
     for path in (output / WORK_NAME).iterdir():
-        if path.name != "lock":
+        if path.name not in (LOCK_NAME, LEASE_NAME):
             discard(path)
 
 

@@ -13,15 +13,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..shards.manifest import Manifest, ShardInfo, Split
+from ..atomic import write_json
+from ..shards.manifest import PLAN_NAME, WORK_NAME, Manifest, ShardInfo, Split
 from .beginning import begin, clear, finished, local_directory
 from .deduping import dedup, prepare_dedup
 from .definitions import resolve
 from .engine import Engine, engine_session, open_engine
-from .filtering import check_errors, filter_unit, prepare_filter
+from .filtering import check_errors, count_unit, filter_unit, prepare_filter
 from .finishing import gather_counts, keep_signatures, make_manifest, write_run
 from .hashing import cut_inputs, hash_input, hash_path
 from .interrupts import heed_interrupts
+from .locking import locked
 from .parts import (
     DONE,
     PARTS,
@@ -34,7 +36,7 @@ from .parts import (
     read_json,
     unit_path,
 )
-from .plan import PLAN_NAME, Plan, make_plan
+from .plan import Plan, make_plan
 from .progress import Progress
 from .recipe import Recipe
 from .rejected import keep_rejected, refuse_if_all_are_bad
@@ -49,7 +51,7 @@ from .tokenizing import (
     tokens_path,
     train_on_survivors,
 )
-from .work import WORK_NAME, locked, naming_a_full_disk, result_directory
+from .work import naming_a_full_disk, result_directory
 from .writing import ShardPlan, SplitLengths, lay_out, shard_written, source_runs, write_unit
 
 
@@ -85,9 +87,9 @@ def build(
     started = time.perf_counter()
     specs = [str(inputs)] if isinstance(inputs, str | Path) else [str(each) for each in inputs]
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
-    references = resolve(recipe)
-    plan = make_plan(specs, recipe, references.definitions)
     output = local_directory(output)
+    references = resolve(recipe)
+    plan = make_plan(specs, recipe, references.definitions, output)
     work = output / WORK_NAME
     progress = progress or Progress()
     with locked(work), naming_a_full_disk(output):
@@ -112,11 +114,16 @@ def build(
     return manifest
 
 
-def _read(work: Path, task: tuple[str, int]) -> int:
-    """Do one unit of the filter stage, "filter" or "hash" and a number; return how many bad records it found."""
-    kind, number = task
+LIMITS_NAME = "limits.json"
+
+_Task = tuple[str, int, int | None]  # "filter" or "hash", a number, and the most records to read
+
+
+def _read(work: Path, task: _Task) -> int:
+    """Do one unit of the filter stage; return how many bad records it found."""
+    kind, number, limit = task
     if kind == "filter":
-        return filter_unit(work, number)[1]
+        return filter_unit(work, number, limit)[1]
     hash_input(work, number)
     return 0
 
@@ -156,37 +163,57 @@ class _Stages:
         """Read, normalise, measure, judge, hash."""
         if (self.work / PARTS).exists():
             return
-        if self.recipe.limit is not None:
-            self._filter_in_order(self.recipe.limit)
-        else:
-            todo = [("hash", number) for number in cut_inputs(self.plan) if not hash_path(self.work, number).exists()]
-            bad = 0
-            for unit in range(len(self.plan.units)):
-                done = unit_path(self.work, unit) / DONE
-                if done.exists():
-                    bad += read_json(done)["bad"]
-                else:
-                    todo.append(("filter", unit))
-            function, prepare = functools.partial(_read, self.work), functools.partial(prepare_filter, self.work)
-            for _, found in self.each("filter", function, todo, prepare, self.task_bytes):
-                bad += found
-                check_errors(bad, self.recipe)
+        limits = self._limits()
+        todo: list[_Task] = [
+            ("hash", number, None) for number in cut_inputs(self.plan) if not hash_path(self.work, number).exists()
+        ]
+        bad = 0
+        for unit in range(len(self.plan.units)):
+            done = unit_path(self.work, unit) / DONE
+            if done.exists():
+                bad += read_json(done)["bad"]
+            else:
+                todo.append(("filter", unit, limits[unit]))
+        function, prepare = functools.partial(_read, self.work), functools.partial(prepare_filter, self.work)
+        for _, found in self.each("filter", function, todo, prepare, self.task_bytes):
+            bad += found
+            check_errors(bad, self.recipe)
         refuse_if_all_are_bad(self.work, self.plan)
         list_parts(self.work, self.plan)
 
-    def _filter_in_order(self, limit: int) -> None:
-        """Filter units one after the other until enough records were read: the first ones, whatever the workers."""
-        for unit in self.progress.track("filter", range(len(self.plan.units)), lambda unit: 1):
-            done = unit_path(self.work, unit) / DONE
-            if not done.exists():
-                filter_unit(self.work, unit, limit)
-            limit -= read_json(done)["records"]
+    def _limits(self) -> list[int | None]:
+        """Return the most records that each unit reads: what those before it leave of ``limit``.
 
-    def task_bytes(self, task: tuple[str, int]) -> int:
+        Records are counted first, which takes a fraction of the time of filtering them, a few units at a time. So any
+        number of workers filters the same ones.
+        """
+        left, units, path = self.recipe.limit, self.plan.units, self.work / LIMITS_NAME
+        if left is None:
+            return [None] * len(units)
+        if path.exists():
+            return list(read_json(path))
+        limits: list[int | None] = []
+        first = [number for number, unit in enumerate(units) if unit[0].lane == 0]
+        at, width = 0, 1
+        with self.open_workers() as engine, self.progress.bar("count", left) as bar:
+            while left and at < len(first):
+                some = first[at : at + width]
+                counts = dict(engine.map(functools.partial(count_unit, self.work, left), some))
+                for number, unit in enumerate(some):
+                    limits += [left] * units[unit][0].lanes
+                    read = min(left, counts[number])
+                    left -= read
+                    bar(read)
+                at, width = at + width, 2 * width
+        limits += [0] * (len(units) - len(limits))
+        write_json(path, limits)
+        return limits
+
+    def task_bytes(self, task: _Task) -> int:
         """Return about how many bytes of input a unit filters, for the progress bar; hashing takes next to no time."""
-        kind, number = task
+        kind, number, limit = task
         total = 0
-        for span in self.plan.units[number] if kind == "filter" else ():
+        for span in self.plan.units[number] if kind == "filter" and limit != 0 else ():
             size = self.plan.inputs[span.input].size
             whole = span.start == 0 and span.stop is None
             total += size // span.lanes if whole else min(size, (span.stop or size) - span.start)

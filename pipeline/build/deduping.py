@@ -40,7 +40,7 @@ from ..errors import BuildError
 from .bands import KeyFiles, buckets_for, write_keys
 from .clusters import longest_of, roots_of, write_clusters
 from .dedup import equal_rows, similar_rows, star_edges
-from .earlier import earlier_folders
+from .earlier import check_against, fetch_earlier
 from .exactly import ExactSimilarity, write_sets
 from .parts import all_parts, column_numbers, part_rows, read_batches, read_json
 from .recipe import Recipe
@@ -202,7 +202,7 @@ def dedup(work: Path, recipe: Recipe, run: Run) -> None:
         part_rows(work, "signatures", recipe.permutations, np.uint32),
     )
     folder, n = work / "deduping", len(hashes)
-    job = _job(recipe, hashes, signatures) if recipe.dedup and n else None
+    job = _job(work, recipe, hashes, signatures) if recipe.dedup and n else None
     with result_directory(work / "dedup") as directory:
         np.save(directory / "starts.npy", hashes.starts)
         with open(directory / "hashes.npy", "wb") as file:
@@ -220,9 +220,10 @@ def dedup(work: Path, recipe: Recipe, run: Run) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _job(recipe: Recipe, hashes: Rows, signatures: Rows) -> Job:
+def _job(work: Path, recipe: Recipe, hashes: Rows, signatures: Rows) -> Job:
     """Return the job of a build, with the earlier builds it is held against."""
-    earlier = [folder.absolute() for folder in earlier_folders(recipe)]
+    check_against(recipe)
+    earlier = fetch_earlier(work, recipe)
     first = [[p for at in earlier for p in npy_pieces(at / f"{name}.npy")] for name in ("hashes", "signatures")]
     before = sum(piece.rows for piece in first[0])
     documents = before + len(hashes)

@@ -21,11 +21,12 @@ from ..shards.manifest import Manifest
 from ..text.definitions import END_OF_TEXT
 from ..text.tokens import Tokenizer, check_size
 from .decontaminate import Decontaminator, read_evaluation_sets
+from .earlier import check_against, dataset_name
 from .named_files import NamedFile
 from .parts import read_json
 from .recipe import Recipe
 from .rules import RuleSet, load_rules
-from .tokenizing import REFERENCES_NAME, TOKENIZER, load_spec
+from .tokenizing import REFERENCES_NAME, TOKENIZER, document_marks, load_spec
 from .work import discard, result_directory
 
 _INDEX = "references.json"
@@ -87,30 +88,36 @@ def resolve(recipe: Recipe) -> References:
 
     What cannot be found or loaded raises ``ConfigError`` here, before any work is done.
     """
+    check_against(recipe)
     rules = load_rules(recipe.rules)
     identifier = LanguageIdentifier(recipe.lid_model)
     identifier.check_known(parse_languages(recipe.language))
     model = NamedFile.read(identifier.path)
     key = recipe.decontaminate_key or recipe.text_key
     evaluation, hashes = read_evaluation_sets(recipe.decontaminate, key, normalized=recipe.normalize)
-    tokenizer = _load_tokenizer(recipe.tokenizer, recipe.end_token)
+    tokenizer = _load_tokenizer(recipe)
     definitions = {
         "rules": rules.describe(),
         "language_model": {"name": identifier.path.name, "sha256": model.sha256},
-        "against": {Path(path).resolve().name: Manifest.read(path).fingerprint for path in recipe.against},
+        "against": {dataset_name(path): Manifest.read(path).fingerprint for path in recipe.against},
         "decontaminate": hashes,
         "tokenizer": tokenizer and tokenizer.sha256,
     }
     return References(rules, model, recipe.lid_model is None, evaluation if hashes else None, tokenizer, definitions)
 
 
-def _load_tokenizer(spec: str, eos: str | None) -> Tokenizer | None:
+def _load_tokenizer(recipe: Recipe) -> Tokenizer | None:
     """Load a tokenizer; None for one that is yet to be trained."""
+    spec, eos = recipe.tokenizer, recipe.end_token
     if spec.startswith("train:"):
-        if not spec[6:].isdigit():
-            raise ConfigError(f"tokenizer {spec!r}: train: needs a vocabulary size, as in train:32000")
+        if not (spec[6:].isascii() and spec[6:].isdecimal()):
+            raise ConfigError(f"tokenizer {spec!r}: train: needs a vocabulary size in digits, as in train:32000")
+        if recipe.bos != "never":
+            raise ConfigError(f"bos {recipe.bos!r}: a trained tokenizer has no bos id; leave --bos out")
         check_size(int(spec[6:]))
         if eos not in (None, END_OF_TEXT):
             raise ConfigError(f"eos {eos!r}: a trained tokenizer ends documents with {END_OF_TEXT}; leave --eos out")
         return None
-    return load_spec(spec, eos)
+    tokenizer = load_spec(spec, eos)
+    document_marks(tokenizer, recipe)
+    return tokenizer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -108,9 +109,8 @@ class Filter:
 
 def make_hasher(recipe: Recipe) -> MinHasher:
     """Return what signs texts for dedup."""
-    return MinHasher(
-        ngram=recipe.ngram, bands=recipe.bands, rows=recipe.rows, seed=recipe.seed + 1, num_perm=recipe.num_perm
-    )
+    # Never from recipe.seed: later builds compare their signatures with these.
+    return MinHasher(ngram=recipe.ngram, bands=recipe.bands, rows=recipe.rows, num_perm=recipe.num_perm)
 
 
 _loaded: list[Filter] = []
@@ -161,6 +161,15 @@ def filter_unit(work: Path, number: int, limit: int | None = None) -> tuple[int,
             pass
     write_json(folder / DONE, {"parts": parts, "records": records, "bad": bad, "spans": spans})
     return records, bad
+
+
+def count_unit(work: Path, most: int, number: int) -> int:
+    """Return how many records a unit holds, at most ``most``; with an error, those before it, which the filter meets."""
+    plan, count = load_plan(work), 0
+    with suppress(InputError):
+        for _ in itertools.islice(_records(plan, plan.units[number], []), most):
+            count += 1
+    return count
 
 
 def _records(plan: Plan, unit: tuple[Span, ...], spans: list[dict[str, Any]]) -> Iterator[tuple[int, Record]]:
@@ -239,7 +248,7 @@ def _filter_part(
             documents = [(place, record) for place, record in batch if isinstance(record, Document)]
             starts = [spans[place].start for place, _ in documents]
             judged = loaded.judge([record for _, record in documents], starts, counts)
-            keys = iter(sample_keys([each.text for each in judged if each.reason is not None]))
+            keys = iter(sample_keys([each.text for each in judged if each.reason is not None], recipe.seed))
             for (place, record), each in zip(documents, judged, strict=True):
                 characters = len(each.text)
                 counts.read_characters += len(record.text)

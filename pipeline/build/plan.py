@@ -18,11 +18,11 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from ..atomic import write_json
-from ..errors import InputError, PlanChangedError
+from ..errors import ConfigError, InputError, PlanChangedError, did_you_mean
+from ..shards.manifest import PLAN_NAME
 from ..shards.remote import is_remote, local_name
 from .recipe import Recipe
 
-PLAN_NAME = "plan.json"
 PLAN_VERSION = 1
 UNIT_BYTES = 32 << 20  # of input; bounds a worker's memory and what a killed build loses
 SMALLEST_UNIT = 1 << 20
@@ -110,15 +110,27 @@ def _load_plan(work: Path, mtime_ns: int) -> Plan:
     return Plan.read(work)
 
 
-def make_plan(specs: Sequence[str], recipe: Recipe, definitions: Mapping[str, Any] | None = None) -> Plan:
-    """List the inputs that ``specs`` name and cut them into units. Raises ``InputError`` where one cannot be used."""
-    inputs = list_inputs(specs)
-    units = cut_units(inputs, lanes=recipe.limit is None)
+def make_plan(
+    specs: Sequence[str],
+    recipe: Recipe,
+    definitions: Mapping[str, Any] | None = None,
+    output: str | Path | None = None,
+) -> Plan:
+    """List the inputs that ``specs`` name and cut them into units. Raises ``InputError`` where one cannot be used.
+
+    ``output`` is the directory that will be built: nothing in it is read.
+    """
+    inputs = list_inputs(specs, output)
+    sources = {item.source for item in inputs}
+    for name in recipe.quotas:
+        if name and name not in sources:
+            raise ConfigError(f"max_tokens: no source {name!r}{did_you_mean(name, sources)}")
+    units = cut_units(inputs)
     absolute = tuple(path if is_remote(path) else os.path.abspath(local_name(path)) for path in recipe.against)
     return Plan(inputs, units, replace(recipe, against=absolute), definitions or {}, recipe.described())
 
 
-def list_inputs(specs: Sequence[str]) -> tuple[Input, ...]:
+def list_inputs(specs: Sequence[str], output: str | Path | None = None) -> tuple[Input, ...]:
     """Return every input file of ``specs``, in their order, sorted within each.
 
     A spec is a file, directory, glob or brace pattern, or ``NAME=`` and one of these, which names the source. A file
@@ -126,7 +138,7 @@ def list_inputs(specs: Sequence[str]) -> tuple[Input, ...]:
     """
     from ..text.documents import find_inputs
 
-    found = [(file.source, PurePath(file.name), file.path) for file in find_inputs(specs)]
+    found = [(file.source, PurePath(file.name), file.path) for file in find_inputs(specs, output=output)]
     if not found:
         raise InputError("no inputs were given; name at least one file, directory or pattern")
     seen: dict[str, str] = {}
@@ -195,11 +207,10 @@ def _moment(ns: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest:09d} UTC"
 
 
-def cut_units(inputs: Sequence[Input], *, lanes: bool = True) -> tuple[tuple[Span, ...], ...]:
+def cut_units(inputs: Sequence[Input]) -> tuple[tuple[Span, ...], ...]:
     """Cut inputs into units of bounded size: large files into spans or lanes, neighbouring small ones joined.
 
-    The cut depends on names and sizes alone, never on workers, so any number of these gives the same units. Without
-    ``lanes`` every unit can be filtered on its own, in order.
+    The cut depends on names and sizes alone, never on workers, so any number of these gives the same units.
     """
     from ..text.documents import split_file
 
@@ -209,7 +220,7 @@ def cut_units(inputs: Sequence[Input], *, lanes: bool = True) -> tuple[tuple[Spa
     weight = 0
     for number, item in enumerate(inputs):
         pieces = split_file(item.path, target)
-        count = _lanes(item, len(inputs)) if lanes and len(pieces) == 1 else 1
+        count = _lanes(item, len(inputs)) if len(pieces) == 1 else 1
         if count > 1:
             units += [tuple(held)] if held else []
             units += [(Span(number, lane=lane, lanes=count),) for lane in range(count)]

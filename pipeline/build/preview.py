@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
+from pathlib import Path
 
 from ..text.documents import Document, Reader
+from .beginning import local_directory
 from .definitions import resolve
 from .filtering import Filter
 from .plan import make_plan
@@ -16,10 +18,14 @@ from .tally import Counts, Histograms
 SAMPLE_DOCUMENTS = 1_000
 
 
-def preview(specs: Sequence[str], recipe: Recipe) -> None:
-    """Print what a build would read, and what it would do with the first documents of each input."""
+def preview(specs: Sequence[str], recipe: Recipe, output: str | Path | None = None) -> None:
+    """Print what a build would read, and what it would do with the first documents of each input.
+
+    Raises for what cannot work as the build itself does: everything that the recipe names is loaded.
+    """
+    output = None if output is None else local_directory(output)
     references = resolve(recipe)
-    plan = make_plan(specs, recipe, references.definitions)
+    plan = make_plan(specs, recipe, references.definitions, output)
     size = sum(item.size for item in plan.inputs)
     print(f"{len(plan.inputs)} input files, {size / 1e6:,.1f} MB, {len(plan.units)} units of work")
     loaded = Filter(plan, references)

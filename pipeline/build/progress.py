@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from ..shards.manifest import Manifest
 
-T = TypeVar("T")
 _LINE_SECONDS = 5.0
 
 
@@ -33,13 +32,6 @@ class Progress:
             yield from self._rich_bar(name, total, bytes)
         else:
             yield from self._lines(name, total, bytes)
-
-    def track(self, name: str, items: Sequence[T], weight: Callable[[T], int]) -> Iterable[T]:
-        """Yield items, moving a bar past each."""
-        with self.bar(name, sum(map(weight, items))) as bar:
-            for item in items:
-                yield item
-                bar(weight(item))
 
     def _rich_bar(self, name: str, total: int, bytes: bool) -> Iterator[Callable[[int], None]]:
         from rich.console import Console

@@ -11,6 +11,7 @@ from typing import Any
 from filters.language import parse_languages
 
 from ..errors import ConfigError, did_you_mean
+from ..special import special_kind
 from .minhash import signature_values
 from .passages import KINDS, LINES, PARAGRAPHS
 
@@ -73,7 +74,7 @@ class Recipe:
     tokens_per_shard: int | None = None
     tokens_per_sample: int = 0
     max_tokens: tuple[str, ...] = ()  # "web=5000000", or "5000000" for each source
-    seed: int = 0
+    seed: int = 0  # of what is drawn: validation, quotas, samples, the texts of a trained tokenizer
 
     def __post_init__(self) -> None:
         for name in ("rules", "language", "against", "decontaminate", "max_tokens"):
@@ -166,6 +167,8 @@ def read_config(path: str | Path) -> dict[str, Any]:
     """Read a YAML (or JSON) file of settings; what is not a mapping of names raises ``ConfigError``."""
     import yaml
 
+    if kind := special_kind(path):
+        raise ConfigError(f"{path}: {kind}; write the settings to a file")
     try:
         value = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -180,6 +183,8 @@ def read_config(path: str | Path) -> dict[str, Any]:
 
 
 def _name_of(entry: str) -> str:
+    if "://" in entry:
+        return entry.rstrip("/").rpartition("/")[2]
     return Path(entry).resolve().name if Path(entry).exists() else entry
 
 

@@ -15,6 +15,7 @@ from ..atomic import atomic_file
 from ..errors import BuildError, InputError
 from ..text.records import made_id
 from .dedup import EXACT, NEAR
+from .earlier import dataset_name, fetch_earlier
 from .filtering import write_line
 from .parts import (
     DONE,
@@ -30,7 +31,7 @@ from .parts import (
     unit_path,
 )
 from .plan import Plan
-from .samples import SAMPLES, Samples
+from .samples import SAMPLES, Samples, hash_keys
 from .settling import OVER_QUOTA
 from .work import discard
 
@@ -98,7 +99,7 @@ def take_samples(work: Path, plan: Plan) -> Samples:
                 if samples.wants(outcome, key):
                     samples.add(outcome, key, placed(work, part, sample))
     later = _Later(work, plan)
-    keys = _smallest(work, later.outcome)
+    keys = _smallest(work, later.outcome, plan.recipe.seed)
     chosen = np.array(sorted(keys), np.int64)
     later.name(chosen)
     for document in _documents(work, chosen):
@@ -107,13 +108,13 @@ def take_samples(work: Path, plan: Plan) -> Samples:
     return samples
 
 
-def _smallest(work: Path, outcome: np.ndarray) -> dict[int, int]:
+def _smallest(work: Path, outcome: np.ndarray, seed: int) -> dict[int, int]:
     """Return the places of the texts with the smallest keys of each outcome, and their keys."""
     hashes = np.load(work / "dedup" / "hashes.npy", mmap_mode="r")
     found: dict[int, dict[int, int]] = {}
     for part in range(len(all_parts(work))):
         mine = part_slice(work, part)
-        keys = np.ascontiguousarray(hashes[mine]).view("<u8").reshape(-1, 2)[:, 1]
+        keys = hash_keys(hashes[mine], seed)
         for what in np.unique(outcome[mine]).tolist():
             rows = np.flatnonzero(outcome[mine] == what)
             distinct, first = np.unique(keys[rows], return_index=True)
@@ -188,15 +189,15 @@ class _Later:
             return None
         if what == OVER_QUOTA:
             return "max_tokens of its source reached"
-        name = self._names[stands] if stands >= 0 else _earlier_name(self._plan, stands + self._before)
+        name = self._names[stands] if stands >= 0 else _earlier_name(self._work, self._plan, stands + self._before)
         return f"{'exact' if what == EXACT else 'near'} duplicate of {name}"
 
 
-def _earlier_name(plan: Plan, number: int) -> str:
+def _earlier_name(work: Path, plan: Plan, number: int) -> str:
     """Name a document of an earlier build by its dataset and its key there."""
-    for path in plan.recipe.against:
-        count = len(np.load(Path(path) / "signatures" / "hashes.npy", mmap_mode="r"))
+    for spec, folder in zip(plan.recipe.against, fetch_earlier(work, plan.recipe), strict=True):
+        count = len(np.load(folder / "hashes.npy", mmap_mode="r"))
         if number < count:
-            return f"{Path(path).resolve().name}:{number:012d}"
+            return f"{dataset_name(spec)}:{number:012d}"
         number -= count
     raise BuildError(f"no earlier document {number}: a fault of the builder")

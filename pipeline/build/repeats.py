@@ -29,7 +29,7 @@ from .passages import LINES, PARAGRAPHS, Passages, split, taken, without
 from .plan import Plan, load_plan
 from .rule_files import Rule, Verdict
 from .rules import RuleSet
-from .samples import Samples
+from .samples import Samples, sample_keys
 from .tally import PASSED, Flow
 from .work import result_directory
 
@@ -163,7 +163,7 @@ class Cutter:
     def _reject(self, row: Row, outcome: str, reason: str, text: str) -> None:
         file = self._inputs[row.span].name
         line = {"id": row.id, "file": file, "line": row.line, "reason": reason, "text": text, "span": row.span}
-        self._samples.offer(outcome, line)
+        self._samples.add(outcome, sample_keys([text], self._recipe.seed)[0], line)
         if self._recipe.keep_rejected:
             write_line(self._rejected, line)
 

@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from .draws import draws
 from .minhash import text_hashes
 
 SAMPLES = 5  # texts shown of each outcome
@@ -41,10 +45,6 @@ class Samples:
             if len(held) > SAMPLES:
                 del held[max(held)]
 
-    def offer(self, outcome: str, sample: Sample) -> None:
-        """Add a text under its own key."""
-        self.add(outcome, sample_keys([sample["text"]])[0], sample)
-
     def update(self, held: Mapping[str, Iterable[tuple[int, Sample]]]) -> None:
         """Add what ``to_json`` gave."""
         for outcome, samples in held.items():
@@ -59,7 +59,11 @@ class Samples:
         return {outcome: [sample for _, sample in samples] for outcome, samples in self.to_json().items()}
 
 
-def sample_keys(texts: Sequence[str]) -> list[int]:
-    """Return the key of each text: the second half of its hash."""
-    keys: list[int] = text_hashes(texts).view("<u8")[:, 1].tolist()
-    return keys
+def sample_keys(texts: Sequence[str], seed: int) -> list[int]:
+    """Return the key of each text, drawn from its hash and the seed."""
+    return hash_keys(text_hashes(texts), seed).tolist()
+
+
+def hash_keys(hashes: NDArray[np.uint8], seed: int) -> NDArray[np.uint64]:
+    """Return the keys, uint64 ``[n]``, of texts with these hashes, uint8 ``[n, 16]``."""
+    return draws(hashes, seed, "samples")

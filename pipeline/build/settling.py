@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from ..atomic import write_json
 from ..errors import ConfigError, did_you_mean
 from .dedup import EXACT, NEAR
+from .draws import draws
 from .parts import all_parts, column_numbers, column_values, part_slice, read_json
 from .plan import Plan
 from .rows import write_npy
@@ -37,15 +38,19 @@ _BINS = 1 << 16  # of hashes, in which a quota is looked for
 
 
 class Survivors(NamedTuple):
-    """Survivors of dedup in input order: the number of each one's source, its hash (uint64 ``[n, 2]``) and its tokens."""
+    """Survivors of dedup in input order: the number of each one's source, what is drawn for it, and its tokens.
+
+    ``splits`` and ``quotas`` (uint64) are drawn from the hash of its content and the seed.
+    """
 
     sources: NDArray[np.int64]
-    hashes: NDArray[np.uint64]
+    splits: NDArray[np.uint64]
+    quotas: NDArray[np.uint64]
     lengths: NDArray[np.int64]
 
 
 def settle(work: Path, plan: Plan) -> None:
-    """Decide every survivor's place by the hash of its content, and count what became of all that passed the filters."""
+    """Assign splits and apply token quotas by what is drawn for each content; count what became of all that passed."""
     parts = range(len(all_parts(work)))
     quotas, bounds = plan.recipe.quotas, {}
     if quotas:
@@ -61,9 +66,7 @@ def settle(work: Path, plan: Plan) -> None:
             for part in parts:
                 kind = np.array(kinds[part_slice(work, part)])
                 found = _survivors(work, plan, part)
-                place = np.where(in_validation(found.hashes[:, 0], plan.recipe.val_fraction), VAL, TRAIN).astype(
-                    np.uint8
-                )
+                place = np.where(in_validation(found.splits, plan.recipe.val_fraction), VAL, TRAIN).astype(np.uint8)
                 place[beyond_quotas(found, int(table.sum()), bounds)] = OVER
                 outcome = kind.copy()
                 outcome[kind == 0] = np.where(place == OVER, OVER_QUOTA, 0)
@@ -78,22 +81,22 @@ def settle(work: Path, plan: Plan) -> None:
         write_json(directory / "counts.json", tally.to_json())
 
 
-def in_validation(hashes: NDArray[np.uint64], val_fraction: float) -> NDArray[np.bool_]:
-    """Return which documents belong to validation: those whose content's hash falls below the fraction.
+def in_validation(drawn: NDArray[np.uint64], val_fraction: float) -> NDArray[np.bool_]:
+    """Return which documents belong to validation: those whose number falls below the fraction.
 
-    The order of the input and what else it holds do not matter.
+    The order of the input, what else it holds and how it is cut into shards do not matter.
     """
-    return hashes < np.uint64(min(val_fraction * 2.0**64, 2.0**64 - 2048))
+    return drawn < np.uint64(min(val_fraction * 2.0**64, 2.0**64 - 2048))
 
 
 def quota_bounds(
     batches: Callable[[], Iterable[Survivors]], names: dict[str, int], quotas: dict[str, int]
 ) -> dict[int, tuple[int, int]]:
-    """Return for each source with a quota of tokens the first document, by (hash, ordinal), that stays no more.
+    """Return for each source with a quota of tokens the first document, by (draw, ordinal), that stays no more.
 
-    Documents are taken in the order of the second halves of their hashes, which is no order of theirs: a larger quota
-    holds all that a smaller one does. ``batches`` gives all survivors in input order, and is called twice: to find the bin
-    of hashes in which each quota is reached, and to sort what lies in that bin. Sources with fewer tokens are left out.
+    Documents are taken in the order of what is drawn for them: a larger quota holds all that a smaller one does.
+    ``batches`` gives all survivors in input order, and is called twice: to find the bin of draws in which each quota is
+    reached, and to sort what lies in that bin. Sources with fewer tokens are left out.
     Raises ``ConfigError`` for a quota of a source that is not there.
     """
     for name in quotas:
@@ -108,7 +111,7 @@ def quota_bounds(
     for batch in batches():
         for number, held in tokens.items():
             mine = batch.sources == number
-            bins = (batch.hashes[mine, 1] >> np.uint64(48)).astype(np.int64)
+            bins = (batch.quotas[mine] >> np.uint64(48)).astype(np.int64)
             np.add.at(held, bins, batch.lengths[mine])
     ends = {number: np.cumsum(held) for number, held in tokens.items()}
     bins = {number: int(np.searchsorted(end, limits[number], side="right")) for number, end in ends.items()}
@@ -116,8 +119,8 @@ def quota_bounds(
     seen = 0
     for batch in batches():
         for number, found in inside.items():
-            mine = np.flatnonzero((batch.sources == number) & (batch.hashes[:, 1] >> np.uint64(48) == bins[number]))
-            columns = batch.hashes[mine, 1], (seen + mine).astype(np.uint64), batch.lengths[mine].astype(np.uint64)
+            mine = np.flatnonzero((batch.sources == number) & (batch.quotas >> np.uint64(48) == bins[number]))
+            columns = batch.quotas[mine], (seen + mine).astype(np.uint64), batch.lengths[mine].astype(np.uint64)
             found.append(np.stack(columns))
         seen += len(batch.sources)
     bounds = {}
@@ -135,7 +138,7 @@ def beyond_quotas(batch: Survivors, seen: int, bounds: dict[int, tuple[int, int]
     beyond = np.zeros(len(batch.sources), bool)
     ordinals = np.arange(seen, seen + len(beyond))
     for number, (least, ordinal) in bounds.items():
-        hashes = batch.hashes[:, 1]
+        hashes = batch.quotas
         after = (hashes > np.uint64(least)) | ((hashes == np.uint64(least)) & (ordinals >= ordinal))
         beyond |= after & (batch.sources == number)
     return beyond
@@ -155,8 +158,8 @@ def _sources(work: Path, plan: Plan, part: int) -> NDArray[np.int64]:
 def _survivors(work: Path, plan: Plan, part: int) -> Survivors:
     stay = survivors(work, part)
     hashes = np.load(work / "dedup" / "hashes.npy", mmap_mode="r")[part_slice(work, part)]
-    halves = np.ascontiguousarray(hashes[stay]).view("<u8").reshape(-1, 2)
-    return Survivors(_sources(work, plan, part)[stay], halves, token_lengths(work, part))
+    splits, quotas = (draws(hashes[stay], plan.recipe.seed, purpose) for purpose in ("val", "max_tokens"))
+    return Survivors(_sources(work, plan, part)[stay], splits, quotas, token_lengths(work, part))
 
 
 class Runs:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError
 from ..text.tokens import Tokenizer, load_tokenizer, train_tokenizer
+from .draws import draws
 from .parts import all_parts, part_path, part_slice, read_columns, read_json
 from .plan import load_plan
 from .recipe import Recipe
@@ -66,15 +67,15 @@ def prepare_tokenizer(work: Path) -> None:
 
 
 def train_on_survivors(work: Path, vocab_size: int) -> Tokenizer:
-    """Train a tokenizer on survivors chosen by the hash of their content, so that neither order nor workers matter."""
-    parts = range(len(all_parts(work)))
+    """Train a tokenizer on survivors drawn by the hash of their content, so that neither order nor workers matter."""
+    parts, seed = range(len(all_parts(work))), load_plan(work).recipe.seed
     passed = (Flow(read_json(part_path(work, part) / "counts.json")["flow"]).by("outcome") for part in parts)
     share = min(1.0, TRAINING_CHARACTERS / max(1, sum(outcomes.get(PASSED, [0, 0])[1] for outcomes in passed)))
 
     def texts() -> Iterator[str]:
         for part in parts:
             hashes = np.load(work / "dedup" / "hashes.npy", mmap_mode="r")[part_slice(work, part)]
-            drawn = np.ascontiguousarray(hashes[:, 8:12]).view("<u4")[:, 0] <= np.uint32(share * 0xFFFFFFFF)
+            drawn = draws(hashes, seed, "tokenizer") <= np.uint64(min(share * 2.0**64, 2.0**64 - 2048))
             rows = np.flatnonzero(survivors(work, part) & drawn)
             place = 0
             for batch in read_columns(work, part, "text"):
@@ -89,7 +90,7 @@ def train_on_survivors(work: Path, vocab_size: int) -> Tokenizer:
 def tokenize_unit(work: Path, part: int) -> int:
     """Encode the survivors of one part into ``work/tokens/PART``; return their tokens."""
     tokenizer = load_build_tokenizer(work)
-    marks = _marks(tokenizer, load_plan(work).recipe)
+    marks = document_marks(tokenizer, load_plan(work).recipe)
     lengths = [np.zeros(0, np.int64)]
     with result_directory(tokens_path(work, part)) as directory:
         with open(directory / "tokens.bin", "wb") as file:
@@ -102,8 +103,8 @@ def tokenize_unit(work: Path, part: int) -> int:
     return sum(int(counts.sum()) for counts in lengths)
 
 
-def _marks(tokenizer: Tokenizer, recipe: Recipe) -> dict[str, bool]:
-    """Return which ids stand before and after every document."""
+def document_marks(tokenizer: Tokenizer, recipe: Recipe) -> dict[str, bool]:
+    """Return which ids stand before and after every document; ``ConfigError`` for one that the tokenizer lacks."""
     found = {}
     for flag, policy, number in (("bos", recipe.bos, tokenizer.bos_id), ("eos", recipe.eos, tokenizer.eos_id)):
         found[flag] = policy != "never"

@@ -1,12 +1,10 @@
-"""The work directory of a build: a lock, and results that are there whole or not at all."""
+"""The work directory of a build: results that are there whole or not at all."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,40 +12,7 @@ from pathlib import Path
 from ..atomic import sync_directory, temporary_path
 from ..errors import BuildError
 
-WORK_NAME = ".build"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-_LOCK_PATIENCE = 5.0  # seconds; a killed build's last processes may still be ending
-
-
-@contextmanager
-def locked(work: Path) -> Iterator[None]:
-    """Hold the work directory for this process alone; ``BuildError`` says who else does, or that it cannot be made.
-
-    The lock is the kernel's and ends with the process, however it ends. Record locks (``lockf``) rather than ``flock``,
-    because a forked worker that outlives its parent by a moment would inherit the latter.
-    """
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BuildError(f"{work.parent}: cannot be written: {error.strerror}; choose another --output") from error
-    with open(work / "lock", "a+") as file:
-        deadline = time.monotonic() + _LOCK_PATIENCE
-        while True:
-            try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() > deadline:
-                    file.seek(0)
-                    raise BuildError(
-                        f"{work.parent}: another build works here (process {file.read().strip() or 'unknown'}); "
-                        "wait for it, end it, or choose another --output"
-                    ) from None
-                time.sleep(0.1)
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield
 
 
 @contextmanager

@@ -54,9 +54,10 @@ def make_parser() -> argparse.ArgumentParser:
         "inputs",
         nargs="*",
         metavar="INPUT",
-        help="files, directories, globs or braces; name=INPUT names the source, for --max-tokens and pipeline.mix",
+        help="files, directories, globs or braces; name=INPUT, where that is no path, names the source, for --max-tokens and "
+        "pipeline.mix",
     )
-    add("--output", type=Path, help="directory of the dataset")
+    add("--output", help="directory of the dataset")
     add("--config", type=Path, help="YAML file of these settings; flags override it")
 
     reading = parser.add_argument_group("reading")
@@ -150,14 +151,19 @@ def make_parser() -> argparse.ArgumentParser:
         "--max-tokens",
         help="most tokens of a source, as in web=5e9,wiki=1e9, or of each: a sample by the hash of the content",
     )
-    add("--seed", type=int, help="seed of everything that is chosen (default: 0)")
+    add(
+        "--seed",
+        type=int,
+        help="another seed draws other documents for validation, --max-tokens, tokenizer training and the report's samples; "
+        "duplicates are found without it (default: 0)",
+    )
 
     running = parser.add_argument_group("running")
     add = running.add_argument
     add("--workers", type=int, help="worker processes (default: all cores)")
     add("--engine", choices=ENGINES, help="local or ray (default: local)")
     add("--ray-address", help="address of a Ray cluster (default: one started here)")
-    add("--dry-run", action="store_true", help="plan, judge a sample, write nothing")
+    add("--dry-run", action="store_true", help="load all that is named, judge a sample, write nothing")
     add("--overwrite", action="store_true", help="discard what OUTPUT holds and begin anew")
     add("--quiet", action="store_true", help="say nothing unless it is an error")
     return parser
@@ -184,7 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
         if dry_run:
             from pipeline.build.preview import preview
 
-            preview(inputs, recipe)
+            preview(inputs, recipe, output)
             return 0
         from pipeline.build.builder import build
         from pipeline.build.progress import Progress

@@ -36,6 +36,7 @@ SCHEMES: dict[str, str] = {
 BLOCK_BYTES = 16 << 20  # of one request through fsspec, which has no streams that can be resumed
 _PIECE = 1 << 20
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
+_COLLAPSED = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):/(?!/)")
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+)\Z")
 _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}  # of the machine's own disk: the caller tells what to free
@@ -89,6 +90,11 @@ def is_remote(spec: str) -> bool:
     if spec.startswith("pipe:"):
         raise ConfigError(f"{spec!r}: commands are never run; give the url itself, such as s3://bucket/name.tar")
     if "://" not in spec:
+        collapsed = _COLLAPSED.match(spec) if ":/" in spec else None
+        if collapsed and collapsed[1].lower() in SCHEMES:
+            raise ConfigError(
+                f"{spec!r}: a url that lost a slash, as in pathlib.Path; give it as text, {collapsed[1]}://..."
+            )
         return False
     if "::" in spec:
         raise ConfigError(f"{spec!r}: chained urls are not opened; give the last url alone, shards are cached anyway")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import re
+import stat
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import CorruptShardError, TruncatedShardError
+from ..special import special_kind
 from .format import BLOCK
 
 CURE = "copy it again or rebuild it"
@@ -58,9 +60,13 @@ class Damage(NamedTuple):
 @contextmanager
 def opened(path: str | Path) -> Iterator[tuple[int, int]]:
     """Open a file for reading; give its descriptor and size. An empty one raises ``TruncatedShardError``."""
-    handle = os.open(path, os.O_RDONLY)  # a third of the time that a buffered file takes; streams open thousands
+    # A third of the time that a buffered file takes; streams open thousands. A FIFO opens at once without a writer.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        size = os.fstat(handle).st_size
+        status = os.fstat(handle)
+        size = status.st_size
+        if not stat.S_ISREG(status.st_mode):
+            raise CorruptShardError(f"{path}: {special_kind(path) or 'no file'}, which no shard is; write it to a file")
         if size == 0:
             raise TruncatedShardError(f"{path}: byte 0: the file is empty; {CURE}")
         yield handle, size

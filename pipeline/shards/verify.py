@@ -19,7 +19,7 @@ from .extents import ExtentTable
 from .folder import Folder, local_copy, size_of
 from .foreign import scan_index
 from .format import FOOTER_NAME, INDEX_PREFIX, TAIL
-from .manifest import MANIFEST_NAME, Manifest, ShardInfo
+from .manifest import MANIFEST_NAME, WORK_NAME, Manifest, ShardInfo
 from .reader import read_index
 from .remote import Access, is_remote, shown
 from .scan import CURE, Damage, Member, map_file, walk
@@ -27,7 +27,7 @@ from .store import remote_index
 
 __all__ = ["Problem", "verify_dataset", "verify_shard"]
 
-WORK_NAME = ".build"  # where a build that has not finished keeps its results
+LOCK_NAMES = ("lock", "lease")  # of its lock
 TOKENIZER_NAME = "tokenizer.json"
 
 MISSING = "the manifest names this shard, but it is not there; copy or rebuild it"
@@ -235,8 +235,11 @@ def _size(task: _Task) -> int:
 def _leftovers(folder: Path) -> Iterator[Problem]:
     for path in sorted(folder.glob(".*.tmp")):
         yield Problem(str(path), None, None, "left by a process that was killed while writing; remove it")
-    if (folder / WORK_NAME).exists():
-        state = "remove it" if (folder / MANIFEST_NAME).exists() else "the same build command again completes it"
+    complete = (folder / MANIFEST_NAME).exists()
+    held = [path for path in (folder / WORK_NAME).glob("[!.]*") if path.name not in LOCK_NAMES]
+    # A lock alone is of a build command that runs now or was killed before it did anything.
+    if held if complete else (folder / WORK_NAME).exists():
+        state = "remove it" if complete else "the same build command again completes it"
         yield Problem(str(folder / WORK_NAME), None, None, f"left by a build that did not finish; {state}")
 
 
