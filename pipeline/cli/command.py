@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
 import signal
 import sys
 import threading
@@ -82,8 +83,8 @@ def exit_status(action: Callable[[], int], *, error_status: int = 1, hint: str =
             return _end(OUTPUT_CLOSED)
         raise
     except OSError as error:
-        if _discard_unwritable_output() and isinstance(error, BrokenPipeError):
-            return OUTPUT_CLOSED
+        if isinstance(error, BrokenPipeError) and _output_is_closed():  # and not another pipe or socket
+            return _end(OUTPUT_CLOSED)
         file = f"{error.filename}: " if error.filename else ""
         cure = f"; {hint}" if hint else ""
         return _end(error_status, f"error: {file}{error.strerror or error}{cure}")
@@ -98,21 +99,27 @@ def _end(status: int, line: str = "") -> int:
     return status
 
 
-def _discard_unwritable_output() -> bool:
-    """Whether stdout or stderr cannot be written; what they still hold is then discarded.
+def _output_is_closed() -> bool:
+    """Whether the reader of stdout or of stderr has closed it."""
+    poll = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # a stream without a file, as in tests
+            poll.register(stream.fileno(), 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+def _discard_unwritable_output() -> None:
+    """Discard what stdout and stderr still hold if it cannot be written.
 
     Otherwise the interpreter tries again when it ends, fails, prints a message, and changes the exit status.
     """
-    found = False
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:
-            found = True
             devnull = os.open(os.devnull, os.O_WRONLY)
             os.dup2(devnull, stream.fileno())
             os.close(devnull)
-    return found
 
 
 @contextmanager

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pipeline
 from pipeline.build.interrupts import heed_interrupts
-from pipeline.errors import did_you_mean
+from pipeline.errors import ConfigError, did_you_mean
 
 from . import COMMANDS
 from .command import Command, Parser, exit_status
@@ -23,6 +25,8 @@ def main(argv: Sequence[str] | None = None, *, program: str = "shardwright") -> 
     def dispatch() -> int:
         parser = make_parser(program)
         name = parser.parse_args(arguments[:end]).command
+        if name is None:
+            parser.error("no COMMAND" + did_you_mean("", COMMANDS))
         if name not in COMMANDS:
             parser.error(f"no command {name!r}{did_you_mean(name, COMMANDS)}")
         return run_command(name, arguments[end:], program=f"{program} {name}")
@@ -42,7 +46,7 @@ def make_parser(program: str) -> Parser:
     )
     parser.usage = "%(prog)s [--help] [--version] COMMAND ..."
     parser.add_argument("--version", action="version", version=f"shardwright {pipeline.__version__}")
-    parser.add_argument("command", metavar="COMMAND", help="one of the commands below")
+    parser.add_argument("command", metavar="COMMAND", nargs="?", help="one of the commands below")
     return parser
 
 
@@ -50,6 +54,7 @@ def run_command(name: str, argv: Sequence[str] | None = None, *, program: str | 
     """Run one command with its own arguments and return its exit status; ``program`` is its name in messages."""
 
     def load_and_run() -> int:
+        check_filters()
         with heed_interrupts():  # imports are where Ctrl-C gets lost
             command = load_command(name)
             parser = command.make_parser(program)
@@ -63,3 +68,19 @@ def load_command(name: str) -> Command:
     """Import the module of a command and return it."""
     command: Command = importlib.import_module(f"pipeline.cli.{name.replace('-', '_')}").COMMAND
     return command
+
+
+def check_filters() -> None:
+    """Raise ConfigError where another ``filters`` comes before the one that is installed beside ``pipeline``.
+
+    A folder in PYTHONPATH is enough. Commands would fail at an import that names neither folder.
+    """
+    own = Path(pipeline.__file__).resolve().parents[1]
+    spec = importlib.util.find_spec("filters")
+    folders = [Path(path).resolve() for path in (spec and spec.submodule_search_locations) or ()]
+    if own / "filters" not in folders[:1]:
+        found = folders[0] if folders else spec and spec.origin
+        raise ConfigError(
+            f"'filters' is imported from {found}, but shardwright's own is {own / 'filters'}: rename the former, or remove "
+            "its parent folder from PYTHONPATH"
+        )
