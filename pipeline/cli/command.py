@@ -74,6 +74,9 @@ def exit_status(action: Callable[[], int], *, error_status: int = 1, hint: str =
             finally:
                 sys.stdout.flush()  # here, where a closed pipe is still handled, and not when the interpreter ends
     except KeyboardInterrupt as interrupt:
+        # CPython ends by SIGINT, whatever the exit status, if the interrupt passed through an `exec` of a string, as
+        # dataclasses are made by, even though it is handled here; another `exec` resets that.
+        exec("")
         detail = str(interrupt) or hint
         return _end(INTERRUPTED, f"interrupted: {detail}" if detail else "interrupted")
     except ShardwrightError as error:
