@@ -1,7 +1,7 @@
 """shardwright: raw text in, training batches out, and nothing lost, doubled or leaked on the way.
 
-    documents -> filters -> dedup -> tokens -> shards      pipeline.build(...), scripts/build_shards.py   (once)
-    shards -> order -> sequences -> batches -> device      pipeline.ShardDataset(...)                     (every run)
+    documents -> filters -> dedup -> tokens -> shards      pipeline.build(...), shardwright build   (once)
+    shards -> order -> sequences -> batches -> device      pipeline.ShardDataset(...)               (every run)
 
 The rooms, and what each may import:
 
@@ -10,6 +10,7 @@ The rooms, and what each may import:
     text/                  documents, normalising, tokenizers. Loaded only when text is read
     build/                 raw text -> shards. Never torch, never stream/
     stream/                shards -> batches. Never build/
+    cli/                   the commands of `shardwright`. Never torch, never stream/
 
 Names are imported when first used, so that streaming loads nothing that only building needs. Every error class is a
 name of the package, as ``pipeline.ConfigError``.

@@ -338,7 +338,7 @@ def test_long_work_is_reported_with_its_progress_and_its_cure(dataset: Path, tmp
     store, reports = SlowStore(tmp_path / "cache"), list[str]()
     load_extent_table(resolve(dataset, "train", store), store, Limits(reports.append, 0.02))
     assert f"{dataset}: no table of extents; 0 of 3 indexes read for it" in reports[0]
-    assert f"python scripts/index_shards.py {dataset}" in reports[0]
+    assert f"shardwright index {dataset}" in reports[0]
 
 
 # Damage
@@ -353,7 +353,7 @@ def test_every_flipped_byte_of_a_table_is_found_when_the_dataset_is_loaded(datas
         with pytest.raises(ManifestError, match=r"data/extents\.bin: "):
             load(dataset, tmp_path / "cache")
     path.unlink()
-    with pytest.raises(ManifestError, match=r"extents\.bin: not there, .*index_shards\.py .*data"):
+    with pytest.raises(ManifestError, match=r"extents\.bin: not there, .*shardwright index .*data"):
         load(dataset, tmp_path / "cache")
 
 

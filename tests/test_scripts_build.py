@@ -127,7 +127,7 @@ def test_ctrl_c_leaves_a_build_that_the_same_command_completes(inputs: list[str]
     os.killpg(process.pid, signal.SIGINT)
     _, error = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert b"the same command goes on" in error
+    assert b"run the same command again to continue" in error
     assert b"Traceback" not in error
     subprocess.run(command, check=True)
     assert digests(tmp_path / "out") == digests(built)

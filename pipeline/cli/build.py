@@ -1,37 +1,26 @@
-"""Build verified shards from raw text. The same command again goes on where an interrupted build stopped.
-
-    python scripts/build_shards.py data/*.jsonl.zst --output shards --tokenizer train:32000 --language en
-
-Exit status: 0 built or complete already (an empty dataset too), 1 an error, 2 wrong usage, 130 interrupted: run it again.
-"""
+"""``shardwright build``: raw text to verified shards."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import signal
-import sys
-import warnings
 from pathlib import Path
-from typing import NoReturn
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from pipeline.build.engine import ENGINES
+from pipeline.build.recipe import KEEP, ON_ERROR, VERIFY, Recipe, read_config
 
-from pipeline.build.engine import ENGINES  # noqa: E402
-from pipeline.build.recipe import KEEP, ON_ERROR, VERIFY, Recipe, read_config  # noqa: E402
-from pipeline.errors import ShardwrightError, did_you_mean  # noqa: E402
+from .command import Command, Parser
 
+DESCRIPTION = """\
+Build verified shards from raw text. Run the same command again to continue an interrupted build.
 
-class Parser(argparse.ArgumentParser):
-    """Answers wrong usage in two lines, with the nearest flag for a misspelt one."""
+  %(prog)s data/*.jsonl.zst --output shards --tokenizer train:32000 --language en"""
 
-    def error(self, message: str) -> NoReturn:
-        if "unrecognized arguments: --" in message:
-            flag = message.split("unrecognized arguments: ")[1].split()[0].split("=")[0]
-            known = [option for action in self._actions for option in action.option_strings]
-            message += did_you_mean(flag, known)
-        self.exit(2, f"error: {message}\nusage: {self.prog} INPUT... --output DIR; --help explains every flag\n")
+EPILOG = """\
+exit status: 0 the dataset is complete, even if it is empty; 1 an error; 2 wrong usage; 130 interrupted: run the same
+command again"""
+
+RUNNING = ("inputs", "output", "workers", "engine", "ray_address")
 
 
 def _count(value: str) -> int:
@@ -47,8 +36,8 @@ def _count(value: str) -> int:
 _count.__name__ = "whole number"  # what argparse calls it where it is none
 
 
-def make_parser() -> argparse.ArgumentParser:
-    parser = Parser(description=__doc__.split("\n")[0], epilog=__doc__.split("\n\n")[-1], allow_abbrev=False)
+def make_parser(prog: str | None = None) -> Parser:
+    parser = Parser(prog, brief="INPUT... --output DIR", description=DESCRIPTION, epilog=EPILOG)
     add = parser.add_argument
     add(
         "inputs",
@@ -169,50 +158,30 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-RUNNING = ("inputs", "output", "workers", "engine", "ray_address")
+def run(options: argparse.Namespace, parser: Parser) -> int:
+    flags = vars(options).copy()
+    dry_run, overwrite, quiet = (flags.pop(name) for name in ("dry_run", "overwrite", "quiet"))
+    config = read_config(path) if (path := flags.pop("config")) else {}
+    settings = {**config, **{name: value for name, value in flags.items() if value not in (None, [])}}
+    running = {name: settings.pop(name) for name in RUNNING if name in settings}
+    inputs, output = running.pop("inputs", []), running.pop("output", None)
+    if not inputs or not (output or dry_run):
+        parser.error("name at least one INPUT and --output, as flags or in --config")
+    inputs = [inputs] if isinstance(inputs, str) else inputs
+    recipe = Recipe.from_json(settings)
+    if dry_run:
+        from pipeline.build.preview import preview
 
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = make_parser()
-    options = vars(parser.parse_args(arguments))
-    dry_run, overwrite, quiet = (options.pop(name) for name in ("dry_run", "overwrite", "quiet"))
-    signal.signal(signal.SIGTERM, _interrupt)
-    warnings.formatwarning = lambda message, *where: f"warning: {message}\n"
-    try:
-        config = read_config(path) if (path := options.pop("config")) else {}
-        settings = {**config, **{name: value for name, value in options.items() if value not in (None, [])}}
-        running = {name: settings.pop(name) for name in RUNNING if name in settings}
-        inputs, output = running.pop("inputs", []), running.pop("output", None)
-        if not inputs or not (output or dry_run):
-            parser.error("name at least one INPUT and --output, as flags or in --config")
-        inputs = [inputs] if isinstance(inputs, str) else inputs
-        recipe = Recipe.from_json(settings)
-        if dry_run:
-            from pipeline.build.preview import preview
-
-            preview(inputs, recipe, output)
-            return 0
-        from pipeline.build.builder import build
-        from pipeline.build.progress import Progress
-
-        running = {"workers": os.cpu_count() or 1, **running}
-        build(inputs, output, recipe, overwrite=overwrite, progress=Progress(quiet=quiet), **running)
+        preview(inputs, recipe, output)
         return 0
-    except ShardwrightError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"error: {where}{error.strerror or error}; run the same command to go on", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted: finished units are kept, the same command goes on", file=sys.stderr)
-        return 130
+    from pipeline.build.builder import build
+    from pipeline.build.progress import Progress
+
+    running = {"workers": os.cpu_count() or 1, **running}
+    build(inputs, output, recipe, overwrite=overwrite, progress=Progress(quiet=quiet), **running)
+    return 0
 
 
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+COMMAND = Command(
+    make_parser=make_parser, run=run, hint="finished units are kept; run the same command again to continue"
+)

@@ -1,14 +1,8 @@
-"""Look into a dataset: at a glance, or at one document and where it came from.
-
-python scripts/inspect_shards.py shards                     # or a url: s3://bucket/shards
-python scripts/inspect_shards.py shards --document 12       # the 13th of the split
-python scripts/inspect_shards.py shards --key 000000000040  # by its key in the tar
-"""
+"""``shardwright inspect``: a dataset at a glance, or one document and its origin."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,36 +11,45 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from pipeline.errors import ConfigError
+from pipeline.shards.folder import Folder
+from pipeline.shards.manifest import Manifest, ShardInfo
+from pipeline.shards.store import Store
 
-from pipeline.errors import ConfigError, ShardwrightError  # noqa: E402
-from pipeline.shards.folder import Folder  # noqa: E402
-from pipeline.shards.manifest import Manifest, ShardInfo  # noqa: E402
-from pipeline.shards.store import Store  # noqa: E402
+from .command import Command, Parser
+
+DESCRIPTION = """\
+Show a dataset at a glance, or one document and its origin.
+
+  %(prog)s shards                     # or a url: s3://bucket/shards
+  %(prog)s shards --document 12       # the 13th of the split
+  %(prog)s shards --key 000000000040  # by its key in the tar"""
+
+EPILOG = "exit status: 0 shown; 1 an error; 2 wrong usage; 130 interrupted"
 
 console = Console(highlight=False, soft_wrap=True)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("dataset", help="directory or url of a dataset; shards of a url come through the cache")
-    parser.add_argument("--split", default="train", help="split to look into (default: train)")
+def make_parser(prog: str | None = None) -> Parser:
+    parser = Parser(prog, brief="DATASET", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument(
+        "dataset", metavar="DATASET", help="directory or url of a dataset; shards of a url are read through the cache"
+    )
+    parser.add_argument("--split", default="train", help="split of the document (default: train)")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--document", type=int, help="number of a document in the split, from 0")
+    which.add_argument("--document", type=int, metavar="N", help="number of a document in the split, from 0")
     which.add_argument("--key", help="key of a tar member")
-    parser.add_argument("--tokens", action="store_true", help="show token ids beside the text")
-    options = parser.parse_args(arguments)
-    try:
-        folder = Folder(options.dataset)
-        manifest = folder.manifest()
-        if options.document is None and options.key is None:
-            glance(folder.base, manifest)
-        else:
-            show(folder, manifest, options)
-    except ShardwrightError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    parser.add_argument("--tokens", action="store_true", help="show token ids before the text")
+    return parser
+
+
+def run(options: argparse.Namespace, parser: Parser) -> int:
+    folder = Folder(options.dataset)
+    manifest = folder.manifest()
+    if options.document is None and options.key is None:
+        glance(folder.base, manifest)
+    else:
+        show(folder, manifest, options)
     return 0
 
 
@@ -120,5 +123,4 @@ def find(folder: Folder, store: Store, manifest: Manifest, options: argparse.Nam
     raise ConfigError(f"no {asked} in split {options.split!r} of {before:,} documents; keys look like 000000000040")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+COMMAND = Command(make_parser=make_parser, run=run)

@@ -1,11 +1,4 @@
-"""Try rules on a sample of documents: what each would drop, with examples, and how a measure is spread.
-
-    python scripts/try_rules.py INPUT... [--rules gopher,fineweb|FILE.toml] [--limit N] [--examples N]
-        [--measure NAME] [--set words.min=20 ...] [--language en] [--text-key text] [--id-key id] [--no-normalize]
-
-The sample is the first records of every input file, as many of each. Every document is measured once; each --set
-judges the same values again with another limit, so a limit is tried in no time. Nothing is written.
-"""
+"""``shardwright try-rules``: what rules would drop from a sample, with examples, and histograms of measures."""
 
 from __future__ import annotations
 
@@ -16,16 +9,26 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from filters.language import LanguageIdentifier, parse_languages, wanted_threshold
 from pipeline.build.rule_files import user_module
 from pipeline.build.rules import Rule, RuleSet, load_rules
-from pipeline.errors import ConfigError, ShardwrightError
+from pipeline.errors import ConfigError
 from pipeline.text.documents import BadRecord, Document, InputFile, find_inputs, read_documents
 from pipeline.text.normalize import normalize
+
+from .command import Command, Parser
+
+DESCRIPTION = """\
+Try rules on a sample of documents: show what each would drop, with examples, and the histogram of a measure.
+
+  %(prog)s INPUT... [--rules gopher,fineweb|FILE.toml] [--limit N] [--examples N]
+      [--measure NAME] [--set words.min=20 ...] [--language en] [--text-key text] [--id-key id] [--no-normalize]
+
+The sample is the first records of every input file, the same number from each. Every document is measured once; each
+--set judges the same values again with another limit. Nothing is written."""
+
+EPILOG = "exit status: 0 shown; 1 no document was read; 2 an error, or wrong usage; 130 interrupted"
 
 BARS = 24
 BAR_WIDTH = 48
@@ -43,39 +46,40 @@ class Sample:
     values: dict[str, float]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+def make_parser(prog: str | None = None) -> Parser:
+    parser = Parser(prog, brief="INPUT...", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files, directories, globs or brace patterns")
     parser.add_argument("--rules", default="gopher", help="rule sets and files, joined by commas (default: gopher)")
     parser.add_argument("--limit", type=int, default=2000, help="documents in the sample (default: 2000)")
     parser.add_argument("--examples", type=int, default=1, help="documents shown for each rule (default: 1)")
-    parser.add_argument("--measure", metavar="NAME", help="show how this measure is spread, in a rule or not")
+    parser.add_argument("--measure", metavar="NAME", help="show the histogram of this measure, even if no rule uses it")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="RULE.min=N", help="another limit to judge the same values by"
+        "--set",
+        action="append",
+        default=[],
+        metavar="RULE.min=N",
+        help="judge the same values with this limit as well; may be repeated",
     )
-    parser.add_argument("--language", default="", help="look only at documents in these languages, as in en,de=0.5")
-    parser.add_argument("--lid-model", help="a fastText model (default: lid.176)")
+    parser.add_argument("--language", default="", help="use only documents in these languages, as in en,de=0.5")
+    parser.add_argument("--lid-model", help="fastText model for language identification (default: lid.176)")
     parser.add_argument("--text-key", default="text", help="field or column of the text (default: text)")
     parser.add_argument("--id-key", default="id", help="field or column of the id (default: id)")
-    parser.add_argument("--no-normalize", action="store_true", help="take texts as they are")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--no-normalize", action="store_true", help="keep texts byte for byte")
+    return parser
+
+
+def run(options: argparse.Namespace, parser: Parser) -> int:
     if options.limit < 1:
         parser.error(f"--limit must be 1 or more, got {options.limit}")
-    try:
-        rules = load_rules(options.rules)
-        tried = _with_limits(rules, options.set)
-        measured = rules
-        if options.measure and options.measure not in rules.measures:
-            module = user_module(options.measure, "", "measure of --measure")
-            tried_rule = Rule(options.measure, options.measure, "tried", module=module)
-            measured = RuleSet([*rules.rules, tried_rule], rules.cutters)
-        bad: list[BadRecord] = []
-        samples = list(_measure(measured, options, bad))
-    except ShardwrightError as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return 2
+    rules = load_rules(options.rules)
+    tried = _with_limits(rules, options.set)
+    measured = rules
+    if options.measure and options.measure not in rules.measures:
+        module = user_module(options.measure, "", "measure of --measure")
+        tried_rule = Rule(options.measure, options.measure, "tried", module=module)
+        measured = RuleSet([*rules.rules, tried_rule], rules.cutters)
+    bad: list[BadRecord] = []
+    samples = list(_measure(measured, options, bad))
     if not samples:
         print("no document was read" + (f" in {options.language}" if options.language else ""), file=sys.stderr)
         _print_bad(bad)
@@ -236,5 +240,4 @@ def histogram(name: str, values: Sequence[float], rule: Rule | None = None) -> s
     return "\n".join(lines)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+COMMAND = Command(make_parser=make_parser, run=run, error_status=2)

@@ -1,12 +1,4 @@
-"""Recompute every hash, count and index of a dataset, or of single shards, and name what is wrong.
-
-    python scripts/verify_shards.py DIRECTORY|SHARD|URL... [--workers N] [--quick] [--json]
-
-A directory is held to its manifest, a shard to the manifest beside it (or, without one, to itself). Urls (s3://, gs://,
-https:// and others) are read in full, one shard for each worker at a time through a temporary file ($TMPDIR); with
---quick, footers and indexes alone. One line for each problem: shard, member, byte offset, what is wrong and what to do.
-Exit code: 0 sound, 1 problems, 2 wrong usage.
-"""
+"""``shardwright verify``: every hash, count and index of a dataset, recomputed."""
 
 from __future__ import annotations
 
@@ -17,11 +9,8 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from pipeline.errors import ManifestError, ShardwrightError
+from pipeline.errors import ManifestError
 from pipeline.shards.check import Contents
 from pipeline.shards.dataset import may_be_directory
 from pipeline.shards.folder import Folder, size_of
@@ -30,20 +19,38 @@ from pipeline.shards.remote import shown
 from pipeline.shards.storage import expand
 from pipeline.shards.verify import Problem, verify_dataset, verify_shard
 
+from .command import Command, Parser
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+DESCRIPTION = """\
+Recompute every hash, count and index of a dataset, or of single shards, and name what is wrong.
+
+  %(prog)s DIRECTORY|SHARD|URL... [--workers N] [--quick] [--json]
+
+A directory is compared with its manifest; a shard with the manifest beside it, or, without one, with its own index. Urls
+(s3://, gs://, https:// and others) are read in full, one shard for each worker at a time through a temporary file
+($TMPDIR); with --quick, only footers and indexes. Each problem is one line: shard, member, byte offset, what is wrong and
+what to do."""
+
+EPILOG = "exit status: 0 no problem; 1 problems; 2 an error, or wrong usage; 130 interrupted"
+
+
+def make_parser(prog: str | None = None) -> Parser:
+    parser = Parser(prog, brief="DIRECTORY|SHARD|URL...", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument(
         "paths", nargs="+", metavar="DIRECTORY|SHARD|URL", help="datasets, shards, globs or brace patterns"
     )
     parser.add_argument(
-        "--workers", type=int, default=min(8, os.cpu_count() or 1), help="processes (default: cores, to 8)"
+        "--workers",
+        type=int,
+        default=min(8, os.cpu_count() or 1),
+        help="worker processes (default: all cores, at most 8)",
     )
-    parser.add_argument("--quick", action="store_true", help="headers, index and footer alone: no token is read")
+    parser.add_argument("--quick", action="store_true", help="check headers, index and footer only: read no tokens")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each problem")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def run(options: argparse.Namespace, parser: Parser) -> int:
     if options.workers < 1:
         parser.error(f"--workers must be 1 or more, got {options.workers}")
     began, bar = time.monotonic(), _Bar(not options.json and sys.stderr.isatty())
@@ -53,25 +60,18 @@ def main(arguments: list[str] | None = None) -> int:
             count += 1
             bar.clear()
             print(json.dumps(asdict(problem)) if options.json else problem, flush=True)
-    except ShardwrightError as error:
-        bar.clear()
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        bar.clear()
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"{parser.prog}: {where}{error.strerror or error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{_count(count)} so far") from None
+    finally:
         bar.clear()
-        print(f"{parser.prog}: interrupted, {count} problems so far", file=sys.stderr)
-        return 130
-    bar.clear()
     if not options.json:
         seconds = time.monotonic() - began
-        found = f"{count} problem{'s' * (count != 1)}" if count else "no problem"
-        print(f"{found} in {bar.bytes / 1e6:,.1f} MB, {seconds:.1f} s" + (" (quick)" if options.quick else ""))
+        print(f"{_count(count)} in {bar.bytes / 1e6:,.1f} MB, {seconds:.1f} s" + (" (quick)" if options.quick else ""))
     return 1 if count else 0
+
+
+def _count(problems: int) -> str:
+    return f"{problems} problem{'s' * (problems != 1)}" if problems else "no problem"
 
 
 def _problems(paths: list[str], workers: int, quick: bool, bar: _Bar) -> Iterator[Problem]:
@@ -88,7 +88,7 @@ def _problems(paths: list[str], workers: int, quick: bool, bar: _Bar) -> Iterato
 
 
 def _of_shard(shard: str, quick: bool) -> Iterator[Problem]:
-    """Hold a single shard to the manifest beside it."""
+    """Compare a single shard with the manifest beside it."""
     expected, contents = None, None
     base, _, name = shown(shard).rpartition("/")
     folder = Folder(base or ".")
@@ -130,5 +130,4 @@ class _Bar:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+COMMAND = Command(make_parser=make_parser, run=run, error_status=2)

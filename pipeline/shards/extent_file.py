@@ -41,7 +41,7 @@ from .extents import COUNTS, PER_SHARD, ExtentTable, index_offsets
 
 EXTENTS_NAME = "extents.bin"
 EXTENTS_VERSION = 1
-COMMAND = "python scripts/index_shards.py"  # writes the file, and is the cure for most that is wrong with it
+COMMAND = "shardwright index"  # writes the file, and is the cure for most that is wrong with it
 MAGIC = b"SWEXTENT"
 
 _HEADER = struct.Struct("<8sI4s2I2Q24s")

@@ -6,8 +6,11 @@ import hashlib
 import json
 import multiprocessing
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -214,7 +217,8 @@ def _run(tasks: Sequence[_Task], workers: int, progress: Progress | None) -> Ite
         pool = None
     else:
         pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
-        results = pool.map(_check, tasks)
+        with _signals_deferred():  # workers inherit the mask, and are started whole
+            results = pool.map(_check_in_worker, tasks)
     try:
         for size, check in zip(sizes, results, strict=True):
             done += size
@@ -224,6 +228,41 @@ def _run(tasks: Sequence[_Task], workers: int, progress: Progress | None) -> Ite
     finally:
         if pool is not None:
             pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _signals_deferred() -> Iterator[None]:
+    """Block SIGINT in this thread, and handle it and SIGTERM only when the block ends.
+
+    The mask alone is not enough: the kernel may give a signal to another thread, and Python then to the main thread.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if main}
+    deferred = {number: handler for number, handler in handlers.items() if callable(handler)}
+    received: list[int] = []
+    for number in deferred:
+        signal.signal(number, lambda number, frame: received.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in deferred.items():
+            signal.signal(number, handler)
+        for first in received[:1]:
+            signal.raise_signal(first)
+
+
+def _check_in_worker(task: _Task) -> ShardCheck:
+    """Check a shard in a worker process, where Ctrl-C may end the check, and nothing else.
+
+    Ctrl-C reaches every process of the terminal; a worker that starts or waits would print a traceback.
+    """
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    try:
+        return _check(task)
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _size(task: _Task) -> int:
