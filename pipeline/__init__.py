@@ -8,8 +8,8 @@ The rooms, and what each may import:
     errors.py, atomic.py, special.py   what everyone shares
     shards/                the format: writer, reader, manifest, storage. NumPy and the standard library
     text/                  documents, normalising, tokenizers. Loaded only when text is read
-    build/                 raw text -> shards. Never torch, never stream/
-    stream/                shards -> batches. Never build/
+    builder/               raw text -> shards. Never torch, never stream/
+    stream/                shards -> batches. Never builder/
     cli/                   the commands of `shardwright`. Never torch, never stream/
 
 Names are imported when first used, so that streaming loads nothing that only building needs. Every error class is a
@@ -46,9 +46,10 @@ _HOME = {
     "assert_resumes": "pipeline.stream.checks",
     "Stream": "pipeline.stream.stages",
     "Manifest": "pipeline.shards.manifest",
+    "build": "pipeline.builder.build",
 }
 
-_ROOMS = ("build", "shards", "stream", "text")  # ``build`` is a room and, called, a function
+_ROOMS = ("builder", "shards", "stream", "text")
 
 __all__ = [
     "BuildError",

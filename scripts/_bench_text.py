@@ -22,7 +22,7 @@ import orjson
 import zstandard
 
 import pipeline
-from pipeline.text.tokens import Tokenizer, load_tokenizer, train_tokenizer
+from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from scripts._report import Report
 
 SEQ_LEN, BATCH = 2048, 32

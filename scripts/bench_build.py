@@ -31,11 +31,11 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from filters.language import LanguageIdentifier, bundled_model  # noqa: E402
+from filters.language.language import LanguageIdentifier, bundled_model  # noqa: E402
 from pipeline.shards.manifest import Manifest  # noqa: E402
 from pipeline.shards.reader import Shard  # noqa: E402
-from pipeline.text.documents import Document, find_inputs, read_documents  # noqa: E402
-from pipeline.text.tokens import Tokenizer, load_tokenizer  # noqa: E402
+from pipeline.text.readers.reader import Document, find_inputs, read_documents  # noqa: E402
+from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer  # noqa: E402
 from scripts._against import compare, environment, show, worktree  # noqa: E402
 
 LANGUAGE = "en"

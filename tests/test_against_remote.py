@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.build.builder import build
-from pipeline.build.progress import Progress
+from pipeline.builder.build import build
+from pipeline.builder.report.console import Progress
 from pipeline.errors import ConfigError, ManifestError, MissingObjectError
 from pipeline.shards.manifest import Manifest
-from pipeline.shards.remote import Access
+from pipeline.shards.remote.transport import Access
 from tests.corpus import english
 from tests.faulty_server import FaultyServer, running_server
 from tests.test_builder import ROOT, digests

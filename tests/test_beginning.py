@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.build import builder
-from pipeline.build.builder import build
-from pipeline.build.progress import Progress
+from pipeline.builder import build as builder
+from pipeline.builder.build import build
+from pipeline.builder.report.console import Progress
 from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
-from pipeline.shards.verify import verify_dataset
+from pipeline.shards.verify.dataset import verify_dataset
 from tests.corpus import english
 from tests.test_builder import ROOT
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.build.recipe import Recipe
+from pipeline.builder.recipe import Recipe
 from pipeline.cli import COMMANDS
 from pipeline.cli.command import exit_status
 from pipeline.cli.main import load_command, main
@@ -80,7 +80,7 @@ def test_the_list_of_commands_loads_none_of_them() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     modules = set(loaded.stdout.split())
     assert "pipeline.cli.command" in modules
-    assert modules.isdisjoint({"numpy", "rich", "torch", "pipeline.build.recipe", "pipeline.cli.build"})
+    assert modules.isdisjoint({"numpy", "rich", "torch", "pipeline.builder.recipe", "pipeline.cli.build"})
 
 
 @pytest.mark.parametrize("command", ["build", "verify", "inspect"])

@@ -19,7 +19,7 @@ import pipeline
 from pipeline.errors import ConfigError
 from pipeline.stream import texts
 from pipeline.stream.order import derive_key, permutation
-from pipeline.text.tokens import load_tokenizer
+from pipeline.text.tokenizer.tokenizer import load_tokenizer
 from tests.oracle import plain_best_fit
 from tests.text_samples import write_texts
 

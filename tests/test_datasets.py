@@ -14,7 +14,7 @@ import pytest
 
 import pipeline
 from pipeline.errors import ConfigError
-from pipeline.text.tokens import Tokenizer, load_tokenizer, train_tokenizer
+from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from tests.shard_samples import make_documents, write_dataset
 from tests.text_samples import write_texts
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.build.builder import build
-from pipeline.build.decontaminate import SHORTEST, Decontaminator
-from pipeline.build.progress import Progress
+from pipeline.builder.build import build
+from pipeline.builder.dedup.decontaminate import SHORTEST, Decontaminator
+from pipeline.builder.report.console import Progress
 from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
 

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import InputError
-from pipeline.text.documents import (
+from pipeline.text.readers.reader import (
     BadRecord,
     Document,
     Reader,
@@ -577,6 +577,6 @@ def test_a_file_without_permission_is_refused(tmp_path: Path) -> None:
 
 def test_importing_the_readers_is_light() -> None:
     heavy = ("isal", "pyarrow", "torch", "transformers", "zstandard")
-    code = f"import sys, pipeline.text.documents; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, pipeline.text.readers.reader; print([m for m in {heavy} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.build.builder import build
-from pipeline.build.draws import draws
-from pipeline.build.progress import Progress
+from pipeline.builder.build import build
+from pipeline.builder.draws import draws
+from pipeline.builder.report.console import Progress
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
 from tests.corpus import english

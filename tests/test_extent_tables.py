@@ -18,19 +18,19 @@ import numpy as np
 import pytest
 import webdataset
 
-from pipeline.build.builder import build
-from pipeline.build.progress import Progress
+from pipeline.builder.build import build
+from pipeline.builder.report.console import Progress
 from pipeline.errors import ConfigError, CorruptShardError, ManifestError, ShardError, StorageError
-from pipeline.shards.dataset import resolve
-from pipeline.shards.extent_file import EXTENTS_NAME, decode_table, encode_table
-from pipeline.shards.extent_tables import Limits, load_extent_table
-from pipeline.shards.extents import CHECKSUMS, COUNTS, PER_SHARD, ExtentTable
-from pipeline.shards.indexing import index_dataset, write_table
+from pipeline.shards.extents.file import EXTENTS_NAME, decode_table, encode_table
+from pipeline.shards.extents.indexing import index_dataset, write_table
+from pipeline.shards.extents.loading import Limits, load_extent_table
+from pipeline.shards.extents.table import CHECKSUMS, COUNTS, PER_SHARD, ExtentTable
 from pipeline.shards.manifest import MANIFEST_NAME, Manifest, Split
 from pipeline.shards.reader import read_index
-from pipeline.shards.remote import Access
-from pipeline.shards.store import Store
-from pipeline.shards.verify import Problem, verify_dataset
+from pipeline.shards.remote.store import Store
+from pipeline.shards.remote.transport import Access
+from pipeline.shards.resolve import resolve
+from pipeline.shards.verify.dataset import Problem, verify_dataset
 from scripts.index_shards import main as index_main
 from tests.corpus import english
 from tests.faulty_server import FaultyServer, running_server

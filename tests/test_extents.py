@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pipeline.errors import CorruptShardError, ManifestError
-from pipeline.shards.extent_file import decode_table, encode_table
-from pipeline.shards.extent_tables import table_of_index
-from pipeline.shards.extents import CHECKSUMS, COUNTS, EXTENT_BYTES, PER_SHARD, ExtentTable, cut_extents
+from pipeline.shards.extents.file import decode_table, encode_table
+from pipeline.shards.extents.loading import table_of_index
+from pipeline.shards.extents.table import CHECKSUMS, COUNTS, EXTENT_BYTES, PER_SHARD, ExtentTable, cut_extents
 from pipeline.shards.reader import Shard, read_index
 from pipeline.shards.writer import write_shard, write_shard_with_extents
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.build.builder import build
-from pipeline.build.progress import Progress
+from pipeline.builder.build import build
+from pipeline.builder.report.console import Progress
 from pipeline.errors import InputError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard

@@ -11,8 +11,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.build.kernels import count_shared
-from pipeline.build.minhash import EMPTY, MinHasher, permutations, shingle_sets, text_hashes, word_table
+from pipeline.builder.dedup.kernels import count_shared
+from pipeline.builder.dedup.minhash import EMPTY, MinHasher, permutations, shingle_sets, text_hashes, word_table
 from pipeline.errors import ConfigError
 
 MASK = (1 << 64) - 1

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.build.plan import Plan, check_unchanged, cut_units, list_inputs, make_plan
-from pipeline.build.recipe import Recipe, read_config
+from pipeline.builder.plan import Plan, check_unchanged, cut_units, list_inputs, make_plan
+from pipeline.builder.recipe import Recipe, read_config
 from pipeline.errors import ConfigError, InputError, PlanChangedError
 
 
@@ -58,8 +58,8 @@ def test_no_input_is_an_error() -> None:
 
 
 def test_large_files_are_cut_and_small_ones_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.build.plan.SMALLEST_UNIT", 1_000)
-    monkeypatch.setattr("pipeline.build.plan.UNITS_WANTED", 4)
+    monkeypatch.setattr("pipeline.builder.plan.SMALLEST_UNIT", 1_000)
+    monkeypatch.setattr("pipeline.builder.plan.UNITS_WANTED", 4)
     write(tmp_path / "big.jsonl", lines=100, width=100)
     for number in range(8):
         write(tmp_path / f"small-{number}.jsonl", lines=2, width=50 + number)

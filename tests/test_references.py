@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from filters.language import bundled_model
-from pipeline.build.builder import build
-from pipeline.build.progress import Progress
+from filters.language.language import bundled_model
+from pipeline.builder.build import build
+from pipeline.builder.report.console import Progress
 from pipeline.errors import BuildError, PlanChangedError
 from pipeline.shards.manifest import Manifest
-from pipeline.text.tokens import train_tokenizer
+from pipeline.text.tokenizer.tokenizer import train_tokenizer
 from tests.corpus import english
 from tests.test_builder import digests
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from filters import SCANNED, bundled_rule_sets
-from pipeline.build.rules import Rule, RuleSet, Verdict, load_rules
+from filters.rules.ruleset import Rule, RuleSet, Verdict, load_rules
 from pipeline.errors import BuildError, ConfigError
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
@@ -352,7 +352,7 @@ def test_resolved_rules_measure_in_another_process_and_folder_without_the_files(
     shutil.rmtree(tmp_path / "there")
     (tmp_path / "own_measures.py").write_text("def f(page):\n    return 7\n")
     code = (
-        "import json; from pipeline.build.rules import RuleSet; rules = RuleSet.from_json(json.load(open('rules.json')));"
+        "import json; from filters.rules.ruleset import RuleSet; rules = RuleSet.from_json(json.load(open('rules.json')));"
         "print(json.dumps([rules.measure('some text'), rules.describe()]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT)
@@ -506,7 +506,7 @@ def test_profiles_with_other_keys_are_refused(tmp_path: Path, text: str, message
 
 def test_loading_rules_loads_no_compiler_and_no_model() -> None:
     code = (
-        "import sys; from pipeline.build.rules import load_rules; load_rules('gopher,c4,code,profanity').describe();"
+        "import sys; from filters.rules.ruleset import load_rules; load_rules('gopher,c4,code,profanity').describe();"
         "print(sorted({'numba', 'fasttext', 'torch', 'pyarrow', 'yaml'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1])

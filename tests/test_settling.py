@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.build.settling import Survivors, beyond_quotas, in_validation, quota_bounds
+from pipeline.builder.stages.split import Survivors, beyond_quotas, in_validation, quota_bounds
 from pipeline.errors import ConfigError
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.special import special_kind
+from pipeline.special_files import special_kind
 from tests.test_builder import ROOT
 
 BUILD = ["scripts/build_shards.py", "{file}", "--output", "{out}", "--tokenizer", "bytes"]

@@ -119,7 +119,7 @@ def test_a_cache_smaller_than_the_dataset_stays_within_its_limit(
 def test_the_first_batch_needs_no_more_shards_than_it_reads(
     tmp_path: Path, server: FaultyServer, dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipeline.shards.store import Store
+    from pipeline.shards.remote.store import Store
 
     monkeypatch.setattr(Store, "prefetch", lambda *_: None)
     unshuffled = pipeline.ShardDataset(server.url("data"), cache_dir=str(tmp_path / "cache")).pack(16).batch(1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.build.rules import Rule
+from filters.rules.ruleset import Rule
 from pipeline.cli.try_rules import excerpt, histogram
 from scripts.try_rules import main
 

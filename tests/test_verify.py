@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import ShardError
-from pipeline.shards import verify
-from pipeline.shards.check import MAX_PROBLEMS, Contents, check_shard
 from pipeline.shards.manifest import Manifest, ShardInfo, Split
 from pipeline.shards.reader import Shard
-from pipeline.shards.scan import scan_tar
-from pipeline.shards.verify import Problem, verify_dataset, verify_shard
+from pipeline.shards.tar import scan_tar
+from pipeline.shards.verify import dataset as verify
+from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
+from pipeline.shards.verify.shard import MAX_PROBLEMS, Contents, check_shard
 from tests.shard_samples import EOS, make_documents, write_dataset, write_documents
 
 

@@ -63,7 +63,7 @@ stream.load_state_dict(stream.state_dict())
     # torch, numba and orjson, which streaming needs, may load others that are installed; ours are those they do not load.
     theirs = "import torch, torch.utils.data, torch.distributed, numba, orjson\nnumba.njit('void()')(lambda: None)"
     assert (loaded - loaded_after(theirs)).isdisjoint(HEAVY.split())
-    assert not [name for name in loaded if name.startswith(("pipeline.build", "pipeline.text", "filters"))]
+    assert not [name for name in loaded if name.startswith(("pipeline.builder", "pipeline.text", "filters"))]
 
 
 def imports_of(path: Path) -> set[str]:
@@ -85,13 +85,13 @@ def imports_of(path: Path) -> set[str]:
     [
         (
             "pipeline/shards",
-            ("pipeline.stream", "pipeline.build", "pipeline.cli", "pipeline.text", "filters", "torch", "scripts"),
+            ("pipeline.stream", "pipeline.builder", "pipeline.cli", "pipeline.text", "filters", "torch", "scripts"),
         ),
-        ("pipeline/text", ("pipeline.stream", "pipeline.build", "pipeline.cli", "torch", "scripts")),
-        ("pipeline/build", ("pipeline.stream", "pipeline.cli", "torch", "scripts")),
-        ("pipeline/stream", ("pipeline.build", "pipeline.cli", "scripts")),
+        ("pipeline/text", ("pipeline.stream", "pipeline.builder", "pipeline.cli", "torch", "scripts")),
+        ("pipeline/builder", ("pipeline.stream", "pipeline.cli", "torch", "scripts")),
+        ("pipeline/stream", ("pipeline.builder", "pipeline.cli", "scripts")),
         ("pipeline/cli", ("pipeline.stream", "torch", "scripts")),
-        ("filters", ("pipeline.stream", "pipeline.build", "pipeline.cli", "torch", "scripts")),
+        ("filters", ("pipeline.stream", "pipeline.builder", "pipeline.cli", "torch", "scripts")),
     ],
 )
 def test_no_room_imports_what_lies_behind_its_walls(room: str, forbidden: tuple[str, ...]) -> None:

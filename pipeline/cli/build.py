@@ -6,8 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
-from pipeline.build.engine import ENGINES
-from pipeline.build.recipe import KEEP, ON_ERROR, VERIFY, Recipe, read_config
+from pipeline.builder.engine.base import ENGINES
+from pipeline.builder.recipe import KEEP, ON_ERROR, VERIFY, Recipe, read_config
 
 from .command import Command, Parser
 
@@ -170,12 +170,12 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     inputs = [inputs] if isinstance(inputs, str) else inputs
     recipe = Recipe.from_json(settings)
     if dry_run:
-        from pipeline.build.preview import preview
+        from pipeline.builder.report.dry_run import preview
 
         preview(inputs, recipe, output)
         return 0
-    from pipeline.build.builder import build
-    from pipeline.build.progress import Progress
+    from pipeline.builder.build import build
+    from pipeline.builder.report.console import Progress
 
     running = {"workers": os.cpu_count() or 1, **running}
     build(inputs, output, recipe, overwrite=overwrite, progress=Progress(quiet=quiet), **running)

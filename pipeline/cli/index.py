@@ -8,8 +8,8 @@ import sys
 import time
 
 from pipeline.errors import ConfigError
-from pipeline.shards.extent_file import EXTENTS_NAME
-from pipeline.shards.indexing import index_dataset
+from pipeline.shards.extents.file import EXTENTS_NAME
+from pipeline.shards.extents.indexing import index_dataset
 
 from .command import Command, Parser
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from pipeline.errors import ConfigError
 from pipeline.shards.folder import Folder
 from pipeline.shards.manifest import Manifest, ShardInfo
-from pipeline.shards.store import Store
+from pipeline.shards.remote.store import Store
 
 from .command import Command, Parser
 
@@ -95,7 +95,7 @@ def show(folder: Folder, manifest: Manifest, options: argparse.Namespace) -> Non
 
 def decode(folder: Folder, ids: list[int]) -> str:
     """Return the text of ids, by the tokenizer that lies in the dataset."""
-    from pipeline.text.tokens import load_tokenizer
+    from pipeline.text.tokenizer.tokenizer import load_tokenizer
 
     with TemporaryDirectory() as directory:
         for name in ("tokenizer.json", "tokenizer_config.json"):

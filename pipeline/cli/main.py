@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pipeline
-from pipeline.build.interrupts import heed_interrupts
+from pipeline.builder.engine.signals import heed_interrupts
 from pipeline.errors import ConfigError, did_you_mean
 
 from . import COMMANDS

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from filters.language import LanguageIdentifier, parse_languages, wanted_threshold
-from pipeline.build.rule_files import user_module
-from pipeline.build.rules import Rule, RuleSet, load_rules
+from filters.language.language import LanguageIdentifier, parse_languages, wanted_threshold
+from filters.rules.loader import user_module
+from filters.rules.ruleset import Rule, RuleSet, load_rules
 from pipeline.errors import ConfigError
-from pipeline.text.documents import BadRecord, Document, InputFile, find_inputs, read_documents
 from pipeline.text.normalize import normalize
+from pipeline.text.readers.reader import BadRecord, Document, InputFile, find_inputs, read_documents
 
 from .command import Command, Parser
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from pipeline.errors import ManifestError
-from pipeline.shards.check import Contents
-from pipeline.shards.dataset import may_be_directory
 from pipeline.shards.folder import Folder, size_of
 from pipeline.shards.manifest import MANIFEST_NAME
-from pipeline.shards.remote import shown
-from pipeline.shards.storage import expand
-from pipeline.shards.verify import Problem, verify_dataset, verify_shard
+from pipeline.shards.remote.transport import shown
+from pipeline.shards.resolve import may_be_directory
+from pipeline.shards.urls import expand
+from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
+from pipeline.shards.verify.shard import Contents
 
 from .command import Command, Parser
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ..errors import ConfigError, MissingObjectError
 from .manifest import MANIFEST_NAME, Manifest
-from .remote import Access, describe, download, is_remote, list_remote, local_name, read_range, retrying
-from .storage import ENDING, join
+from .remote.transport import Access, describe, download, is_remote, list_remote, local_name, read_range, retrying
+from .urls import ENDING, join
 
 
 class Folder:

@@ -18,9 +18,9 @@ import orjson
 
 from ..atomic import write_json
 from ..errors import ManifestError, MissingObjectError, did_you_mean
-from ..special import special_kind
+from ..special_files import special_kind
 from .format import FORMAT_NAME, TOKEN_DTYPES
-from .remote import Access, describe, is_remote, local_name, read_range
+from .remote.transport import Access, describe, is_remote, local_name, read_range
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_VERSION = 2  # of a manifest that names a table of extents; without one it is 1

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
-from ..shards.dataset import resolve
 from ..shards.manifest import MANIFEST_NAME, ShardInfo
 from ..shards.reader import Index
-from ..shards.remote import Access, is_remote
-from ..shards.store import Store
+from ..shards.remote.store import Store
+from ..shards.remote.transport import Access, is_remote
+from ..shards.resolve import resolve
 from .arguments import eos_given
 from .window_index import OpenShard, Tokens
 

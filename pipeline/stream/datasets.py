@@ -133,7 +133,7 @@ class ShardDataset(Documents):
         ``tokenizer`` is a name, a path, or a loaded tokenizer: ours, or one of ``transformers`` or ``tokenizers``, whose
         serialised definition is used.
         """
-        from ..text.tokens import load_tokenizer
+        from ..text.tokenizer.tokenizer import load_tokenizer
 
         check_epochs(epochs)
         if isinstance(texts, str | bytes):
@@ -203,8 +203,8 @@ class TextDataset(Texts):
         on_error: str = "stop",
         eos: bool = True,
     ) -> None:
-        from ..text.inputs import find_inputs
-        from ..text.tokens import load_tokenizer
+        from ..text.discovery import find_inputs
+        from ..text.tokenizer.tokenizer import load_tokenizer
 
         check_epochs(epochs)
         for name, key in (("text_key", text_key), ("id_key", id_key)):

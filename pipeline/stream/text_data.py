@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from ..text.inputs import InputFile
-    from ..text.tokens import Tokenizer
+    from ..text.discovery import InputFile
+    from ..text.tokenizer.tokenizer import Tokenizer
 
 _LANE_BYTES = 1 << 20  # input that makes a lane worth having
 _LANES = (1, 2, 4, 6, 12, 24, 48)  # each of which many numbers of ranks and workers divide
@@ -86,7 +86,7 @@ class TextData:
         Made when a state is first saved or loaded, for very many files take a while. Raises ``InputError`` for a file that
         changed since the stream was made.
         """
-        from ..text.inputs import fingerprint
+        from ..text.discovery import fingerprint
 
         for file in self.files:
             self.check(file)
@@ -103,6 +103,6 @@ def _stamp(file: InputFile) -> tuple[int, int]:
 
 
 def _packed(file: InputFile) -> bool:
-    from ..text.inputs import file_format
+    from ..text.discovery import file_format
 
     return file.path.name.lower().endswith((".gz", ".zst")) or file_format(file) == "parquet"

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from ..text.record_blocks import Block, BlockScan
-from ..text.records import BadRecord, Document, made_id
+from ..text.document import BadRecord, Document, made_id
+from ..text.readers.record_blocks import Block, BlockScan
 from .cursors import Chunk, Place
 from .open_files import OPEN_FILES, OpenFiles
 from .order import derive_key, permutation
