@@ -5,12 +5,15 @@
 
 The rooms, and what each may import:
 
-    errors.py, atomic.py, special.py   what everyone shares
-    shards/                the format: writer, reader, manifest, storage. NumPy and the standard library
-    text/                  documents, normalising, tokenizers. Loaded only when text is read
-    builder/               raw text -> shards. Never torch, never stream/
-    stream/                shards -> batches. Never builder/
-    cli/                   the commands of `shardwright`. Never torch, never stream/
+    errors.py         every error that is raised on purpose, in one tree
+    atomic.py         files that appear under their name only when whole
+    special_files.py  pipes, devices and sockets, named before they are opened
+    compiling.py      compiled loops, kept in a cache where one is writable
+    shards/           the format: writer, reader, manifest, storage. NumPy and the standard library
+    text/             documents, normalising, tokenizers. Loaded only when text is read
+    builder/          raw text -> shards. Never torch, never stream/
+    stream/           shards -> batches. Never builder/
+    cli/              the commands of `shardwright`. Never torch, never stream/
 
 Names are imported when first used, so that streaming loads nothing that only building needs. Every error class is a
 name of the package, as ``pipeline.ConfigError``.

@@ -1,0 +1,165 @@
+"""The code keeps its shape: short files and functions, no import circles, and folders whose docstrings list their files.
+
+The lists of exceptions may only shrink: a test fails where an entry grows, and where it is no longer needed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = sorted(path for room in ("pipeline", "filters", "scripts") for path in (ROOT / room).rglob("*.py"))
+PACKAGES = sorted(path.parent for path in FILES if path.name == "__init__.py")
+
+LONGEST_FILE = 400
+LONGEST_MEDIAN = 150
+LONGEST_FUNCTION = 60
+MOST_FILES = 12
+
+# What is longer than it may be, with its lines of today.
+LONG_FILES = {"pipeline/shards/verify/shard.py": 430}
+LONG_FUNCTIONS = {"pipeline/stream/kernels.py:gather": 77}
+CIRCLES = {("pipeline.shards.foreign", "pipeline.shards.reader")}
+# Folders of like things may hold any number of files; pipeline/stream is to be cut into folders.
+LISTS = {"scripts", "pipeline/cli", "filters/presets"}
+FULL_FOLDERS = {"pipeline/stream"}
+FOLDERS_WITHOUT_MAP = {"pipeline/stream"}
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return the lines of a function without its docstring, which may be as long as its reader needs."""
+    assert function.end_lineno is not None
+    lines = function.end_lineno - function.lineno + 1
+    if ast.get_docstring(function) is None:
+        return lines
+    docstring = function.body[0]
+    assert docstring.end_lineno is not None
+    return lines - (docstring.end_lineno - docstring.lineno + 1)
+
+
+def functions() -> Iterator[tuple[str, int]]:
+    """Yield ``file:name`` and the lines of each function, but those that only describe a command's arguments."""
+    for path in FILES:
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.endswith("make_parser"):
+                yield f"{relative(path)}:{node.name}", code_lines(node)
+
+
+def assert_only_listed(found: dict[str, int], listed: dict[str, int]) -> None:
+    """Assert that what is too long is listed, is no longer than the list says, and that the list holds nothing else."""
+    assert found.keys() == listed.keys()
+    grown = {name: (listed[name], lines) for name, lines in found.items() if lines > listed[name]}
+    assert not grown, f"longer than listed: {grown}"
+
+
+def test_no_file_is_long_but_those_listed() -> None:
+    lines = {relative(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    assert_only_listed({name: count for name, count in lines.items() if count > LONGEST_FILE}, LONG_FILES)
+
+
+def test_most_files_are_short() -> None:
+    lines = [len(path.read_text(encoding="utf-8").splitlines()) for path in FILES if path.name != "__init__.py"]
+    assert statistics.median(lines) < LONGEST_MEDIAN
+
+
+def test_no_function_is_long_but_those_listed() -> None:
+    assert_only_listed({name: lines for name, lines in functions() if lines > LONGEST_FUNCTION}, LONG_FUNCTIONS)
+
+
+def test_no_folder_is_full_but_those_listed() -> None:
+    folders = {path.parent for path in FILES} | {ROOT / "filters/presets"}
+    counts = {relative(folder): sum(path.is_file() for path in folder.iterdir()) for folder in folders}
+    full = {name for name, count in counts.items() if count > MOST_FILES}
+    assert full - LISTS == FULL_FOLDERS
+
+
+# Imports
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(path: Path, modules: set[str]) -> set[str]:
+    """Return the modules that a file imports, also inside functions: of ``from a import b``, a.b where it is a module."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    found = set()
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(parts[: len(parts) - node.level]) if node.level else ""
+            module = ".".join(part for part in (base, node.module) if part)
+            inner = {f"{module}.{alias.name}" for alias in node.names}
+            found |= inner & modules
+            if inner - modules:
+                found.add(module)
+    return found & modules
+
+
+def circles(imports: dict[str, set[str]]) -> set[tuple[str, ...]]:
+    """Return the groups of modules each of which imports itself through the others."""
+
+    def reached(module: str) -> set[str]:
+        found: set[str] = set()
+        waiting = set(imports[module])
+        while waiting:
+            found |= waiting
+            waiting = {other for each in waiting for other in imports[each]} - found
+        return found
+
+    reach = {module: reached(module) for module in imports}
+    return {
+        tuple(sorted(other for other in reach[module] if module in reach[other]))
+        for module in imports
+        if module in reach[module]
+    }
+
+
+def test_circles_of_imports_are_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == set()
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": {"b"}, "e": {"e"}}) == {("b", "c", "d"), ("e",)}
+
+
+def test_no_module_imports_itself_through_others_but_those_listed() -> None:
+    modules = {module_name(path): path for path in FILES}
+    imports = {name: imported(path, set(modules)) for name, path in modules.items()}
+    assert sum(map(len, imports.values())) > len(modules)
+    assert circles(imports) == CIRCLES
+
+
+# Maps
+
+
+def test_folders_listed_as_without_a_map_have_none() -> None:
+    assert {relative(path) for path in PACKAGES if ast.get_docstring(parse(path / "__init__.py")) is None} == (
+        FOLDERS_WITHOUT_MAP
+    )
+
+
+@pytest.mark.parametrize(
+    "folder", [path for path in PACKAGES if relative(path) not in FOLDERS_WITHOUT_MAP], ids=relative
+)
+def test_the_docstring_of_a_room_names_each_of_its_files_and_folders_and_nothing_else(folder: Path) -> None:
+    written = ast.get_docstring(parse(folder / "__init__.py")) or ""
+    files = {path.name for path in folder.glob("*.py")} - {"__init__.py", "__main__.py"}
+    folders = {path.name for path in folder.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    # A line of the map begins with names, ahead of two spaces.
+    entries = [re.split(r" {2,}", line.strip(), maxsplit=1)[0] for line in written.splitlines() if "  " in line.strip()]
+    names = {name for entry in entries for name in re.split(r",? ", entry) if re.fullmatch(r"[a-z0-9_]+(\.py|/)", name)}
+    assert names == files | {f"{name}/" for name in folders}
