@@ -213,9 +213,9 @@ def test_what_best_fit_and_filters_cannot_go_with_is_refused(dataset: Path) -> N
         mixed.filter(is_long)
     with pytest.raises(ConfigError, match="bare dataset"):
         pipeline.mix({"a": pipeline.ShardDataset(dataset).filter(is_long)}, weights={"a": 1})
-    with pytest.raises(ConfigError, match=r"sample.* needs to know ahead"):
+    with pytest.raises(ConfigError, match=r"sample.* needs to know in advance"):
         make(dataset).filter(is_long).sample(8)
-    with pytest.raises(ConfigError, match="bucket needs to know lengths ahead"):
+    with pytest.raises(ConfigError, match="bucket needs to know lengths in advance"):
         make(dataset).filter(is_long).documents(bucket=8)
     with pytest.raises(ConfigError, match="filter needs a function, got int"):
         make(dataset).filter(3)  # type: ignore[arg-type]

@@ -241,7 +241,7 @@ def test_decimal_weights_are_exact() -> None:
         (lambda f: mixed(f, {"books": 1, "wbe": 1}), "did you mean 'web'"),
         (lambda f: mixed(f, {"books": 0}), "not all 0"),
         (lambda f: mixed(f, {"books": "many"}), "must be numbers"),
-        (lambda f: mixed(f, [(5, {"books": 1})]), "begins at global sequence 0"),
+        (lambda f: mixed(f, [(5, {"books": 1})]), "must begin at global sequence 0"),
         (lambda f: mixed(f, {"books": 1}, temperature=1.0), "one of them"),
         (lambda f: pipeline.mix({"a": pipeline.ShardDataset(f / "web", epochs=1)}, {"a": 1}), "bare dataset"),
         (lambda f: pipeline.mix({"a": pipeline.ShardDataset(f / "web").shuffle()}, {"a": 1}), "bare dataset"),

@@ -68,13 +68,16 @@ def build(
     progress: Progress | None = None,
     **settings: Any,
 ) -> Manifest:
-    """Build verified shards from raw text and return their manifest; the same call again goes on, or finds it done.
+    """Build verified shards from raw text and return their manifest.
 
-    ``inputs``: files, directories, globs, braces, or ``name=`` and one of these. ``settings`` are fields of ``Recipe``
-    (``tokenizer="train:32000"``, ``language="en"``, ...). The result does not depend on ``workers`` or ``engine``.
+    ``inputs`` are files, directories, globs or braces; ``name=`` before one names the source. ``settings`` are the fields
+    of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...), which override those of ``recipe``. The same call
+    again continues an interrupted build, or returns the manifest of a complete one; ``overwrite=True`` starts over. The
+    bytes of the result do not depend on ``workers``, ``engine`` (``"local"`` or ``"ray"``), ``start_method`` of the
+    workers or ``ray_address``.
 
-    Raises ``InputError`` for input that cannot be read, ``ConfigError`` for settings that cannot work, ``PlanChangedError``
-    where another build was begun in ``output``, ``BuildError`` for what stops a build on its way.
+    Raises ``InputError`` for input that cannot be read, ``ConfigError`` for settings that cannot work,
+    ``PlanChangedError`` where another build began in ``output``, and ``BuildError`` for what stops a build later.
 
     >>> import json, pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())

@@ -1,4 +1,4 @@
-"""The check that every stream must pass, for users to hold their own stages to."""
+"""The check of exact resume, which users can run on streams with stages of their own."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .state import merge_states
 
 
 def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, world_sizes: Sequence[int] = (2, 3)) -> None:
-    """Assert that the stream resumes exactly: saved after every one of its first items, once and twice, and elsewhere.
+    """Assert that a stream resumes exactly after each of its first ``items`` items, on one rank and on ``world_sizes`` ranks.
 
-    ``make_stream`` makes the same new stream at each call. Every state goes through JSON, is loaded into a new stream,
-    saved again without a step, and everything that follows is compared, byte for byte, with the uninterrupted run;
-    likewise on each of ``world_sizes`` ranks, by rows of ``input_ids``, unless a stage binds the state to its rank. A
-    cursor stream is compared by batches, on those ``world_sizes`` that divide its lanes, whose states are merged again.
+    ``make_stream`` makes the same new stream at each call. Every state goes through JSON, is loaded into a new stream, and
+    is saved again without a step. All items that follow are compared, byte for byte, with the uninterrupted run, also
+    after a second resume. With several ranks, rows of ``input_ids`` are compared, unless a stage binds the state to its
+    rank; a sequential stream is compared by batches, on those ``world_sizes`` that divide its lanes, and the states of
+    the ranks are merged again.
 
-    Raises ``AssertionError`` naming the place and what differs, ``ConfigError`` for a stream that gives no item.
+    Raises ``AssertionError`` naming the position and what differs, and ``ConfigError`` for a stream without items.
 
-    >>> import numpy as np
     >>> import pipeline
-    >>> tokens = np.arange(1000, dtype=np.uint16)
+    >>> tokens = range(1000)
     >>> assert_resumes(lambda: pipeline.ShardDataset.from_tokens(tokens).shuffle(lanes=3).pack(16).batch(2))
     """
     stream = make_stream()
@@ -61,7 +61,7 @@ def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, world_size
 
 
 def _assert_elastic(make_stream: Callable[[], Stream], state: dict[str, Any], rows: list[Any], world_size: int) -> None:
-    """Assert that ``world_size`` ranks go on from ``state`` with the same rows in the same global order."""
+    """Assert that ``world_size`` ranks continue from ``state`` with the same rows in the same global order."""
     start = state["sequence_index"]
     ranks: list[list[Any]] = [[] for _ in range(world_size)]
     for rank in range(world_size):
@@ -84,7 +84,7 @@ def _assert_elastic(make_stream: Callable[[], Stream], state: dict[str, Any], ro
 def _assert_elastic_lanes(
     make_stream: Callable[[], Stream], state: dict[str, Any], items: list[Any], world_size: int
 ) -> None:
-    """Assert that ranks go on from ``state`` in turn, and one rank from the states of all after one item each."""
+    """Assert that ranks continue from ``state`` in turn, and one rank from their merged states after one item each."""
     start = state["sequence_index"] // state["shape"]["batch_size"]
     states = []
     for rank in range(world_size):

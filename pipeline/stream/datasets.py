@@ -1,4 +1,4 @@
-"""Where streams begin: shards, tokens and texts."""
+"""The datasets that a stream begins with: shards, arrays of tokens, texts, and mixes of them."""
 
 from __future__ import annotations
 
@@ -22,22 +22,28 @@ from .text_data import TextData
 
 
 class Documents(Stream):
-    """A stream at its beginning: documents with keys, by which they can be split."""
+    """A dataset of documents with keys, by which it can be split."""
 
     def __init__(self, data: KeyedData, *, epochs: int | None, max_open_shards: int = MOST) -> None:
         super().__init__(Plan(data=data, epochs=epochs, max_open_shards=max_open_shards))
         self._data = data
 
     def split(self, *, val: float) -> tuple[Documents, Documents]:
-        """Return two datasets, ``(rest, held_out)``: ``val`` is the share of documents held out, by a hash of their keys.
+        """Return two datasets, ``(train, val)``: ``val`` is the share of documents in the second, chosen by a hash of their keys.
 
-        Every document is in exactly one, in the same one whatever the number of shards, and a larger share holds out
-        what a smaller one did, and more. Both can be split again, by an independent hash: ``val`` is then a share of the
-        half that is split. A key is the name of a document's tar member, in memory its number. Calling it
-        reads the index and the keys of every shard, some 30 bytes and half a microsecond a document, but no token; of
-        remote shards and of over a million documents the counts are kept in the cache directory.
+        Every document is in exactly one of them, whatever the number of shards. A larger share selects the documents of a
+        smaller one, and more. Each result can be split again, by an independent hash; ``val`` is then a share of that result.
+        A key is the name of a document's tar member; for arrays in memory, the number of the document. The call reads the
+        index and the keys of every shard (some 30 bytes and half a microsecond a document), and no token; for remote shards
+        and over a million documents, the counts are kept in the cache directory.
 
         Raises ``ConfigError`` for a share that is not above 0 and below 1.
+
+        >>> import pipeline
+        >>> data = pipeline.ShardDataset.from_tokens(range(64), lengths=[1] * 64, epochs=1)
+        >>> train, val = data.split(val=0.25)
+        >>> len(train.documents()) + len(val.documents())
+        64
         """
         plan = self._plan
         rest, held_out = split_data(self._data, share_given(val))
@@ -51,16 +57,25 @@ class ShardDataset(Documents):
     """The tokens of a dataset directory, of shards by braces, glob, list or URL, or of plain webdataset tars.
 
     ``split`` names the split of a directory. ``epochs`` bounds the stream (None: endless). ``verify=True`` hashes
-    each shard before its first use. At most ``max_open_shards`` are open at a time; all streams of a process together
-    keep to half of the files that it may open. Tars without an index are scanned once; the index is kept beside them or in
-    ``cache_dir``. Remote shards (``s3://``, ``gs://``, ``https://``, ...) are
-    downloaded whole when they are needed and somewhat ahead, hashed, and kept in ``cache_dir`` (default:
-    ``$SHARDWRIGHT_CACHE``, else the user's cache directory), of which they take at most ``cache_limit`` bytes (default:
-    all but a tenth of the disk); all processes of a machine share it. ``storage_options`` go to fsspec. ``eos_id`` pads
-    what is short (default: the manifest's, else 0).
+    each shard before its first use. ``eos_id`` is the id that fills short rows (default: the manifest's, else 0). At most
+    ``max_open_shards`` are open at a time; all streams of a process together use at most half of the files that the
+    process may open. Tars without an index are scanned once; the index is kept beside them or in ``cache_dir``.
 
-    Raises ``ManifestError`` for an incomplete dataset or unknown split, and ``ShardError`` for a shard that disagrees
-    with its manifest, when it is opened.
+    Remote shards (``s3://``, ``gs://``, ``https://``, ...) are downloaded whole, somewhat before they are needed, hashed,
+    and kept in ``cache_dir`` (default: ``$SHARDWRIGHT_CACHE``, else the user's cache directory), which all processes of a
+    machine share. They take at most ``cache_limit`` bytes (default: all but a tenth of the disk). ``storage_options`` are
+    passed to fsspec.
+
+    Raises ``ManifestError`` for an incomplete dataset or an unknown split, ``ShardError`` for a shard that contradicts its
+    manifest, when it is opened, and ``StorageError`` for a remote object that cannot be fetched.
+
+    >>> import pathlib, tempfile
+    >>> import pipeline
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "in.jsonl").write_text('{"text": "to be or not to be"}')
+    >>> _ = pipeline.build(folder / "in.jsonl", folder / "shards", tokenizer="bytes", rules=(), val_fraction=0)
+    >>> next(iter(ShardDataset(folder / "shards").pack(8).batch(2)))["input_ids"].shape
+    torch.Size([2, 8])
     """
 
     def __init__(
@@ -92,7 +107,7 @@ class ShardDataset(Documents):
         super().__init__(data, epochs=epochs, max_open_shards=min(max_open_shards, data.max_open))
 
     def sources(self) -> dict[str, Documents]:
-        """Return a bare dataset for each named source of a build (``wiki=...``), by name: what ``mix`` takes.
+        """Return the named sources of a build (``wiki=...``) as bare datasets by name, which ``mix`` takes.
 
         Raises ``ConfigError`` where inputs had no names, and for a dataset with ``epochs``.
         """
@@ -111,10 +126,14 @@ class ShardDataset(Documents):
     def from_tokens(
         cls, tokens: Any, *, lengths: Any = None, eos_id: int | None = None, epochs: int | None = None
     ) -> Documents:
-        """Stream a 1-D array of token ids in memory.
+        """Stream a 1-D array of token ids in memory, of any integer dtype.
 
-        ``lengths`` says how many tokens each document has; without it a document ends at every ``eos_id``, and without
-        either the array is one document.
+        ``lengths`` (1-D integers) gives the number of tokens of each document; without it a document ends at every
+        ``eos_id``, and without either the array is one document. Raises ``ConfigError`` for other shapes and dtypes.
+
+        >>> stream = ShardDataset.from_tokens([1, 2, 0, 3, 0], eos_id=0, epochs=1).documents()
+        >>> [item["input_ids"].tolist() for item in stream]
+        [[1, 2, 0], [3, 0]]
         """
         array = np.asarray(tokens)
         if array.ndim != 1 or array.dtype.kind not in "ui":
@@ -128,10 +147,13 @@ class ShardDataset(Documents):
 
     @classmethod
     def from_texts(cls, texts: Iterable[str], tokenizer: Any, *, epochs: int | None = None) -> Documents:
-        """Tokenize ``texts`` now and stream them from memory, each ended by the end-of-text id.
+        """Tokenize ``texts`` now and stream them from memory, each followed by the end-of-text id.
 
-        ``tokenizer`` is a name, a path, or a loaded tokenizer: ours, or one of ``transformers`` or ``tokenizers``, whose
-        serialised definition is used.
+        ``tokenizer`` is a name, a path, or a loaded tokenizer of this package, ``transformers`` or ``tokenizers``, whose
+        serialised definition is used. Raises ``ConfigError`` for texts that are not strings.
+
+        >>> next(iter(ShardDataset.from_texts(["ab"], "bytes").documents()))["input_ids"].tolist()
+        [100, 101, 1]
         """
         from ..text.tokenizer.tokenizer import load_tokenizer
 
@@ -149,40 +171,41 @@ class ShardDataset(Documents):
 
 
 class Texts(Stream):
-    """A stream of raw text at its beginning, which can be split."""
+    """A dataset of raw text, which can be split."""
 
     def __init__(self, data: TextData, *, epochs: int | None) -> None:
         super().__init__(Plan(data=data, epochs=epochs))
         self._data = data
 
     def split(self, *, val: float) -> tuple[Texts, Texts]:
-        """Return two datasets, ``(rest, held_out)``: ``val`` is the share of documents held out, by a hash of their ids.
+        """Return two datasets, ``(train, val)``: ``val`` is the share of documents in the second, chosen by a hash of their ids.
 
-        Every document is in exactly one, in the same one in whatever file it lies, and a larger share holds out what a
-        smaller one did, and more; equal ids go together, and of documents without one equal texts. Each of the two reads
-        all files, and can be split again, by an independent hash. Raises ``ConfigError`` for a share that is not above 0
-        and below 1.
+        Every document is in exactly one of them, whatever file holds it. A larger share selects the documents of a smaller
+        one, and more. Documents with equal ids stay together; so do documents without an id that have equal texts. Each
+        result reads all files, and can be split again, by an independent hash.
+
+        Raises ``ConfigError`` for a share that is not above 0 and below 1.
         """
         rest, held_out = self._data.halves(share_given(val))
         return Texts(rest, epochs=self._plan.epochs), Texts(held_out, epochs=self._plan.epochs)
 
 
 class TextDataset(Texts):
-    """Raw text, filtered and tokenized while it is streamed: training starts seconds after the call.
+    """Raw text, filtered and tokenized while it streams, so that training starts seconds after the call.
 
-    ``files`` are what the builder takes: jsonl, csv, txt (each also .gz or .zst), parquet and webdataset tars of ``.txt``
+    ``files`` are what the builder takes: jsonl, csv, txt (each also .gz or .zst), parquet, and webdataset tars of ``.txt``
     or ``.json`` members, by path, directory, braces or glob. ``tokenizer`` is a name, a path or a loaded tokenizer (see
-    ``from_texts``); ids are those of Hugging Face's definition, by the fastest encoder that gives the same.
+    ``from_texts``); ids are those of Hugging Face's definition, from the fastest encoder that gives the same ids.
     ``text_key`` and ``id_key`` name the fields of a record. ``eos`` ends each document with the end-of-text id.
-    ``on_error="skip"`` passes over records that cannot be used, and the rest of files that cannot be read on, and
-    counts them in ``stats()``; ``"stop"`` raises ``InputError`` naming file and line. ``epochs`` bounds the stream
-    (None: endless), for one rank.
+    ``epochs`` bounds the stream (None: endless), on one rank only. ``on_error="skip"`` skips records that cannot be used
+    and the rest of files that cannot be read on, and counts them in ``stats()``.
 
-    Nobody knows ahead how many tokens there are, so this is a cursor stream: each of its lanes (48, for small input
-    fewer; one without ``.shuffle()``, in the order of the files) keeps a cursor; ranks and workers share lanes out, so
-    their product must divide them. ``.batch`` gives neighbouring sequences of one lane.
+    The stream is sequential: its lanes (48, fewer for small input; one, in the order of the files, without ``.shuffle()``)
+    keep a cursor each. Ranks and workers share the lanes, so ranks times workers must divide their number. ``.batch``
+    gives neighbouring sequences of one lane.
 
-    Raises ``InputError`` for files that are not there or of no known kind.
+    Raises ``InputError`` for files that are missing or of no known kind and, with ``on_error="stop"`` while iterating, for
+    records that cannot be used, naming file and line.
 
     >>> import pathlib, tempfile
     >>> file = pathlib.Path(tempfile.mkdtemp(), "texts.jsonl")
@@ -228,14 +251,19 @@ def mix(
     *,
     temperature: float | None = None,
 ) -> Stream:
-    """Mix bare sources by their share of sequences; ``.shuffle()`` and ``.pack()`` follow and hold for all.
+    """Mix bare datasets by their share of sequences; ``.shuffle()`` and ``.pack()`` follow, and hold for all sources.
 
-    ``weights`` are shares by name, or a schedule ``[(global sequence, shares), ...]`` that begins at 0; with
-    ``temperature`` T instead, shares are proportional to tokens to the power of 1 / T. Shares are realised as multiples
-    of 1 / 4,096, at least 1 / 4,096 for a weight above 0: ``stats()["sources"]`` says which (``asked``). Each source
-    repeats by epochs of its own. Sources may be datasets of their own or the named sources of one,
-    ``ShardDataset(...).sources()``. Raises ``ConfigError`` for sources that were shuffled, packed or bounded, or differ
-    in dtype or tokenizer.
+    ``sources`` maps names to datasets, or is ``ShardDataset(...).sources()``. ``weights`` are shares by name, or a schedule
+    ``[(sequence index, shares), ...]`` that begins at 0; with ``temperature`` T instead, shares are proportional to tokens
+    to the power of 1 / T. Shares are multiples of 1 / 4,096, and at least that for a weight above 0:
+    ``stats()["sources"]`` reports them as ``asked``. Each source repeats by epochs of its own.
+
+    Raises ``ConfigError`` for sources that are shuffled, packed or bounded, or differ in dtype or tokenizer.
+
+    >>> sources = {name: ShardDataset.from_tokens(range(64)) for name in ("web", "wiki")}
+    >>> stream = mix(sources, weights={"web": 0.75, "wiki": 0.25}).shuffle(seed=0).pack(4).batch(2)
+    >>> next(iter(stream))["input_ids"].shape
+    torch.Size([2, 4])
     """
     if not isinstance(sources, Mapping) or not sources:
         raise ConfigError(f"a mix needs at least one source, as {{'web': ShardDataset(...)}}, got {sources!r}")
@@ -253,7 +281,7 @@ def mix(
 
 
 def _bare(name: Any, source: Any) -> Data:
-    """Return the data of a source that nothing was done to yet."""
+    """Return the data of a source that no method was called on yet."""
     if not isinstance(name, str):
         raise ConfigError(f"sources of a mix have names of type str, got {name!r}")
     if not isinstance(source, Stream):
@@ -261,7 +289,9 @@ def _bare(name: Any, source: Any) -> Data:
         raise ConfigError(f"source {name!r} must be a dataset, {given}; write pipeline.ShardDataset(...)")
     plan = source._plan
     if isinstance(plan.data, TextData):
-        raise ConfigError(f"source {name!r} is text, whose tokens nobody counted; build shards of it and mix those")
+        raise ConfigError(
+            f"source {name!r} is text, whose tokens are not counted in advance; build shards of it and mix those"
+        )
     bare = Plan(data=plan.data, max_open_shards=plan.max_open_shards)
     if isinstance(plan.data, MixedData) or plan != bare:
         raise ConfigError(f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix")
@@ -277,7 +307,7 @@ def _schedule(weights: Any, names: list[str]) -> Schedule:
     for place, _ in steps:
         check_integer("a global sequence of the schedule", place, least=0)
     if not steps or steps[0][0] != 0 or any(a[0] >= b[0] for a, b in pairwise(steps)):
-        raise ConfigError(f"a schedule begins at global sequence 0 and ascends, got {[place for place, _ in steps]}")
+        raise ConfigError(f"a schedule must begin at global sequence 0 and ascend, got {[place for place, _ in steps]}")
     return tuple((place, exact_weights(shares, names)) for place, shares in steps)
 
 
@@ -285,7 +315,7 @@ _STEP = 1 << 24  # tokens that are compared at once
 
 
 def _document_ends(tokens: NDArray[Any], eos_id: Any) -> NDArray[np.int64]:
-    """Return where documents end, each after an ``eos_id``, the last where the tokens end; without one there is one."""
+    """Return where documents end: after each ``eos_id``, and where the tokens end; without ``eos_id`` there is one."""
     eos = None if eos_id is None else eos_given(eos_id, tokens.dtype)
     starts = range(0, len(tokens) if eos is not None else 0, _STEP)
     ends = [np.flatnonzero(tokens[start : start + _STEP] == eos) + start + 1 for start in starts]

@@ -1,4 +1,4 @@
-"""The part of a stream that iterates, knows where it stands, and saves and loads that."""
+"""The part of a stream that iterates, and that saves, loads and moves its position."""
 
 from __future__ import annotations
 
@@ -51,11 +51,20 @@ class PositionedStream(IterableDataset):
     # Position
 
     def state_dict(self, batches: int | None = None) -> dict[str, Any]:
-        """Return the position after the items handed out by the latest iterator, as plain JSON.
+        """Return the position after the items handed out by the latest iterator, as plain JSON of some hundred bytes.
 
-        With ``batches``, the position after that many of this rank's batches from where ``iter()`` began: for a plain
-        DataLoader, whose workers hide their positions; without it, that raises ``StateError``, as does ``batches`` for a
-        stream without ``.batch``.
+        ``batches`` asks for the position after that many of this rank's batches instead, counted from where ``iter()``
+        began: for a plain DataLoader, whose workers hide their positions. The state of an indexed stream is the same on all
+        ranks; the state of a sequential stream holds this rank's lanes (about 64 bytes each).
+
+        Raises ``StateError`` without ``batches`` where the workers of a DataLoader iterate, and with it for a stream without
+        ``.batch``, for a sequential one and after ``.apply``.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2)
+        >>> _ = next(iter(stream))
+        >>> stream.state_dict()["sequence_index"], stream.state_dict(batches=3)["sequence_index"]
+        (2, 6)
         """
         if batches is not None:
             return self._state(self._position_after(batches))
@@ -68,12 +77,19 @@ class PositionedStream(IterableDataset):
         return self._state(self._progress.position if self._progress is not None else self._position.get())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state``, saved by any rank of any number of ranks: every ``iter()`` starts there.
+        """Continue from ``state``: every ``iter()`` starts at its position.
 
-        Of a cursor stream each rank loads what it saved, or all load what ``pipeline.merge_states`` made of all ranks'.
+        Any rank may have saved it, with any number of ranks and workers. Each rank of a sequential stream loads what it
+        saved itself, or all ranks load what ``merge_states`` made of the states of all.
 
-        Raises ``StateError`` naming the field and both values where data, seed or shape differ, and while an iterator
-        is live.
+        Raises ``StateError``, naming the field and both values, where data, seed or settings of the order differ, and while
+        an iterator of this stream is live.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4)
+        >>> stream.load_state_dict(stream.state_dict() | {"sequence_index": 3})
+        >>> next(iter(stream))["input_ids"].tolist()
+        [12, 13, 14, 15]
         """
         self._refuse_live("load_state_dict")
         context = self._context()
@@ -87,15 +103,21 @@ class PositionedStream(IterableDataset):
             self._loaded, self._epoch_known = True, knows_epoch(self._plan, position)
 
     def set_epoch(self, epoch: int) -> None:
-        """Move to the start of ``epoch``: every ``iter()`` starts there, and ``.take(n)`` counts from there.
+        """Move to the start of ``epoch`` (an int from 0 on): every ``iter()`` starts there, and ``take`` counts from there.
 
         A stream with ``epochs=1`` then yields that epoch alone, its last sequence uncut. The first call after
         ``load_state_dict`` keeps the position, whatever ``epoch`` is, since frameworks count their own passes from 0;
-        later calls count from there. At the end of a pass it goes on with the next. On a mix it changes nothing. The same
-        call again changes nothing.
+        later calls count from there. At the end of a pass it moves to the next epoch. Calling it again with the same epoch
+        changes nothing, and so does calling it on a mix.
 
         Raises ``ConfigError`` for an epoch above 0 where ``epochs`` is above 1, and ``StateError`` while an iterator is
         live.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64), epochs=1).pack(4)
+        >>> stream.set_epoch(2)
+        >>> stream.state_dict()["sequence_index"], len(list(stream))
+        (32, 16)
         """
         check_integer("epoch", epoch, least=0)
         plan, shared = self._plan, self._position
@@ -129,10 +151,17 @@ class PositionedStream(IterableDataset):
         self._overtake("set_epoch")
 
     def set_weights(self, weights: dict[str, float]) -> None:
-        """Change the weights of a mix from the next row of its lanes on; every ``iter()`` goes on from there.
+        """Change the weights of a mix, from the next row of its lanes on; every ``iter()`` continues from there.
 
-        What was handed out before stays as it was, so no source loses or repeats a sequence. Raises ``StateError``
-        while an iterator is live.
+        ``weights`` maps every source to its share. Sequences handed out before stay as they were, so no source loses or
+        repeats one. Raises ``ConfigError`` for a stream that is no mix, and ``StateError`` while an iterator is live.
+
+        >>> import pipeline
+        >>> sources = {name: pipeline.ShardDataset.from_tokens(range(64)) for name in ("web", "wiki")}
+        >>> stream = pipeline.mix(sources, weights={"web": 3, "wiki": 1}).pack(4)
+        >>> stream.set_weights({"web": 1, "wiki": 1})
+        >>> [float(source["asked"]) for source in stream.stats()["sources"].values()]
+        [0.5, 0.5]
         """
         self._refuse_live("set_weights")
         plan = self._plan
@@ -148,13 +177,19 @@ class PositionedStream(IterableDataset):
         self._overtake("set_weights")
 
     def stats(self) -> dict[str, Any]:
-        """Return what the latest iterator did so far, cheap enough for every step.
+        """Return counts, rates and the position of the latest iterator; cheap enough for every step.
 
-        ``items`` and ``tokens`` (labels that counted) handed out, ``seconds`` since it began, ``tokens_per_second``,
-        ``waited_seconds`` that its consumer spent waiting for it and their ``waited_share``, ``bytes_read`` out of
-        shards, and the position: ``sequence_index`` and ``epoch``; of a mix also ``sources``, with the share asked and
-        served of each; of a cursor stream how many ``documents`` were read, ``rejected``, ``bad_records`` and
-        ``damaged_files``. In a loader the workers count, not this process.
+        ``items`` and ``tokens`` (labels that count) handed out, ``seconds`` since it began, ``tokens_per_second``,
+        ``waited_seconds`` that the consumer waited for items and their ``waited_share`` of the time, ``bytes_read`` from
+        shards, and the position as ``sequence_index`` and ``epoch``. A mix adds ``sources``, with the share asked and served
+        of each; a sequential stream adds the ``documents`` read, and those ``rejected``, ``bad_records`` and
+        ``damaged_files``. Under a DataLoader its workers count, and this process does not see their counts.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4)
+        >>> _ = next(iter(stream))
+        >>> stream.stats()["tokens"], stream.stats()["sequence_index"]
+        (4, 1)
         """
         progress = self._progress or Progress(self._position.get(), None)
         return progress.stats(self._plan_at(progress.position))
@@ -170,7 +205,7 @@ class PositionedStream(IterableDataset):
             )
         if plan.by_cursors:
             raise StateError(
-                "nobody can count batches of text, filters or best-fit packing ahead, each lane has its own cursor; "
+                "batches of text, filters and best-fit packing cannot be counted in advance, since each lane has its own cursor; "
                 "iterate the stream without workers, or use torchdata's StatefulDataLoader"
             )
         if plan.batch_size is None:
@@ -200,7 +235,7 @@ class PositionedStream(IterableDataset):
                 )
 
     def _overtake(self, what: str) -> None:
-        """Leave iterators that have not begun behind: they know the old position, and would go there without a word."""
+        """Invalidate iterators that have not begun: they hold the old position, and would silently start there."""
         self._progress = None
         for iterator in self._held():
             iterator.overtaken_by = what
@@ -215,10 +250,14 @@ class PositionedStream(IterableDataset):
     # Iteration
 
     def __len__(self) -> int:
-        """Return how many items this rank gets in one whole pass, wherever in it the stream stands.
+        """Return how many items this rank gets in one whole pass, whatever the position.
 
-        Raises ``TypeError`` for an endless stream, and where nobody knows ahead: after ``.apply``, and for text, filters
-        and best-fit packing unless ``.take`` alone ends them.
+        Raises ``TypeError`` for an endless stream, and where the count is unknown in advance: after ``apply``, and for a
+        sequential stream unless ``take`` alone ends it.
+
+        >>> import pipeline
+        >>> len(pipeline.ShardDataset.from_tokens(range(64), epochs=1).pack(4).batch(3))
+        6
         """
         return pass_length(self._plan, self._position.get(), self._context())
 

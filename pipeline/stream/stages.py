@@ -1,14 +1,8 @@
-"""The composable chain: every method returns a new stage, every stage is a torch ``IterableDataset``.
+"""The chain of a stream: every method returns a new stage, and every stage is a torch ``IterableDataset``.
 
     ShardDataset(...) -> .shuffle() -> .pack() or .documents() -> .map() -> .batch() -> .map() -> .to()
 
-A stage holds one frozen ``Plan`` and one position, at which every ``iter()`` begins. Iterating makes the plan's
-random-access core and asks it for the global sequences that belong to this rank and worker (``loop.py``); so a
-position, one integer, is all that a state needs.
-
-What plugs in where: a source offers ``Data`` (counts of every shard, fingerprint, ``open``; ``data.py``); another kind
-of sequence offers a core (``first``, ``epoch``, ``bytes_read``, ``close``; ``sequences.py``) with a
-collator that makes batches of it, and ``Plan.core`` and ``Plan.collator`` choose them by the layout.
+A stage holds one frozen ``Plan`` and one position, at which every ``iter()`` begins (``positioned.py``).
 """
 
 from __future__ import annotations
@@ -32,18 +26,37 @@ Item = dict[str, Any]
 
 
 class Stream(PositionedStream):
-    """A stage: iterate it, or call a method for the next stage.
+    """A stage: iterate it, or call a method to get the next stage.
 
-    Iterating yields dicts of torch tensors: documents or sequences of this rank (1-D), or batches after ``batch``.
+    Iterating yields this rank's samples, or its batches after ``batch``, as dicts of torch tensors in CPU memory. A batch
+    has the keys ``input_ids`` and ``labels`` (int64, ``[batch_size, seq_len]``; labels of -100 do not count) and
+    ``valid_tokens`` (int: labels that count). Options add other keys; the README has a table of all. A sample has the
+    same keys, and arrays without the first dimension.
+
+    A stream is *indexed* where counts of tokens are known in advance (shards, arrays), else *sequential*: a
+    ``TextDataset``, and any stream with ``filter`` or ``pack(best_fit=True)``, reads lanes that keep a cursor each.
+    Every method raises ``ConfigError`` for values that cannot work, and where it comes too early or too late in the chain.
+
+    >>> import pipeline
+    >>> batch = next(iter(pipeline.ShardDataset.from_tokens(range(64)).shuffle(seed=0).pack(8).batch(2)))
+    >>> batch["input_ids"].shape, batch["labels"].dtype, batch["valid_tokens"]
+    (torch.Size([2, 8]), torch.int64, 16)
     """
 
     # Stages
 
     def shuffle(self, seed: int = 0, *, window: int | None = None, lanes: int | None = None) -> Stream:
-        """Shuffle shards and, inside windows of ``window`` shards, documents; read at ``lanes`` places of the epoch.
+        """Shuffle shards, and documents within windows of shards, and interleave ``lanes`` parts of the epoch.
 
-        The defaults follow from the manifest: windows of 120,000 documents (4 to 64 shards), 48 lanes or more. Of a
-        ``TextDataset`` the window counts documents (default: 16,384) of all its lanes (default: 48).
+        The order is a function of ``seed`` (an int from 0 on) and the epoch: ranks and workers do not change it. ``window``
+        is the number of shards whose documents are shuffled together; for a ``TextDataset``, the number of documents, in
+        all lanes together. Defaults: windows of 120,000 documents (4 to 64 shards) and 48 lanes or more; for a
+        ``TextDataset``, 16,384 documents and 48 lanes.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64), lengths=[8] * 8, epochs=1).shuffle(seed=1).pack(8)
+        >>> sorted(row["input_ids"][0].item() for row in stream)
+        [0, 8, 16, 24, 32, 40, 48, 56]
         """
         self._before_layout("shuffle")
         if self._plan.seed is not None:
@@ -57,22 +70,28 @@ class Stream(PositionedStream):
         return self._with(seed=seed, window=window, lanes=lanes)
 
     def filter(self, predicate: Callable[[Any], Any], *, name: str | None = None) -> Stream:
-        """Keep the documents for which ``predicate`` is true: it gets the 1-D array of ids, or a text's record.
+        """Keep the documents for which ``predicate`` returns true.
 
-        A record has ``text``, ``id``, ``file``, ``line`` and ``source``. The predicate must depend on what it gets alone.
-        Nobody knows ahead what it keeps, so each lane keeps a cursor (a cursor stream): every rank takes equally many
-        steps even if nearly all documents of one rank go, and ranks save their own lanes (``merge_states``). A lane of
-        which a whole epoch is rejected raises ``ConfigError``.
+        The predicate gets the 1-D array of a document's token ids; for a ``TextDataset``, a record with the attributes
+        ``text``, ``id``, ``file``, ``line`` and ``source``. Its result must depend on nothing else. The kept count is unknown
+        in advance, so the stream becomes sequential (see ``Stream``): every rank takes equally many steps even if nearly all
+        documents of one rank are dropped, and every rank saves its own state (``merge_states``).
 
-        A state belongs to the filters that it was made with: to the code of each and the values that it reads, or to its
-        ``name``, which a filter needs where those cannot be compared, and which must change when the filter does.
+        A state belongs to its filters: to their code and the values that it reads, or to ``name``, which a filter needs where
+        those cannot be compared, and which must change when the filter does. Raises ``ConfigError`` for a mix and, while
+        iterating, where a lane keeps no document of a whole epoch.
+
+        >>> import pipeline
+        >>> documents = pipeline.ShardDataset.from_tokens(range(64), lengths=[4, 60])
+        >>> next(iter(documents.filter(lambda ids: len(ids) > 8).pack(4)))["input_ids"].tolist()
+        [4, 5, 6, 7]
         """
         self._before_layout("filter")
         if not callable(predicate):
             raise ConfigError(f"filter needs a function, got {type(predicate).__name__}")
         if isinstance(self._plan.data, MixedData):
             raise ConfigError(
-                "a mix counts the tokens of its sources ahead, so it cannot be filtered; build filtered ones"
+                "a mix counts the tokens of its sources in advance, so it cannot be filtered; build filtered shards"
             )
         return self._with(filters=(*self._plan.filters, identified(predicate, name)))
 
@@ -86,15 +105,23 @@ class Stream(PositionedStream):
         labels: str = "next",
         best_fit: bool = False,
     ) -> Stream:
-        """Cut the token stream into sequences of ``seq_len`` tokens, ``stride`` (default: ``seq_len``) tokens apart.
+        """Join documents, and cut the tokens into sequences of ``seq_len``, one every ``stride`` tokens (default: ``seq_len``).
 
-        ``labels`` are the tokens ``shift`` ahead, or with ``labels="same"`` the inputs themselves, for models that
-        shift by themselves. ``shift="divisors"`` draws a divisor of ``seq_len`` below it for each step (a batch on
-        every rank; before ``batch``, a sequence on every rank), equal on all ranks, gives ids, labels and
-        ``position_ids`` as ``[batch, seq_len // shift, shift]``, and the drawn one as ``batch["shift"]``; another
-        global batch size makes other steps, so it draws other shifts. ``boundaries=True`` adds ``position_ids``,
-        ``cu_seqlens`` and ``max_seqlen`` and masks labels that lie in another document. ``best_fit=True`` packs whole
-        documents, cutting only those longer than ``seq_len``, with a little padding (a cursor stream, see ``filter``).
+        Gives ``input_ids`` and ``labels``, int64 ``[batch_size, seq_len]``. Labels are the tokens ``shift`` ahead; with
+        ``labels="same"`` the inputs themselves, for models that shift. With ``boundaries=True``, labels that lie in another
+        document than their input are -100, and batches get ``position_ids`` (int64 ``[batch_size, seq_len]``, from 0 in each
+        document), ``cu_seqlens`` (int32: where documents begin in the flattened batch, and its size) and ``max_seqlen`` (int).
+
+        ``shift="divisors"`` draws a divisor of ``seq_len`` below ``seq_len`` for each step, the same on all ranks (before
+        ``batch``, a step is one sequence of each rank): ids, labels and ``position_ids`` are ``[batch_size, seq_len // shift,
+        shift]``, and ``batch["shift"]`` is the drawn int. Another global batch size draws other shifts.
+        ``best_fit=True`` packs whole documents, cuts only those longer than ``seq_len``, and pads a little; the stream becomes
+        sequential (see ``Stream``). Raises ``ConfigError`` where ``stride`` is above ``seq_len``, and for ``best_fit`` of a mix.
+
+        >>> import pipeline
+        >>> row = next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4)))
+        >>> row["input_ids"].tolist(), row["labels"].tolist()
+        ([0, 1, 2, 3], [1, 2, 3, 4])
         """
         self._before_layout("pack")
         check_integer("seq_len", seq_len, least=1)
@@ -108,23 +135,29 @@ class Stream(PositionedStream):
             raise ConfigError(f"best_fit packs each document once; remove stride={stride}, or best_fit")
         if best_fit and isinstance(self._plan.data, MixedData):
             raise ConfigError(
-                "a mix counts the tokens of its sources ahead, so best_fit cannot pack it; remove best_fit"
+                "a mix counts the tokens of its sources in advance, so best_fit cannot pack it; remove best_fit"
             )
         return self._with(layout=pack_layout(seq_len, stride, shift, boundaries, labels, best_fit))
 
     def sample(self, seq_len: int, *, shift: int | str = 1, boundaries: bool = False, labels: str = "next") -> Stream:
-        """Draw sequences of ``seq_len`` tokens from random places of the whole split, with replacement.
+        """Draw sequences of ``seq_len`` tokens at random positions of the whole split, with replacement.
 
-        Where a sequence begins is a hash of the seed given to ``shuffle`` (else 0) and its number, any token alike. An
-        epoch is as many sequences as there are ``seq_len`` tokens. Options are those of ``pack``. Raises ``ConfigError``
-        where ``shuffle`` was given a window or lanes, which would change nothing.
+        A sequence begins at a hash of its sequence index and the seed given to ``shuffle`` (0 without it); every token is
+        equally likely. An epoch has as many sequences as ``seq_len`` fits into the tokens. Options, keys and shapes are those
+        of ``pack``. Raises ``ConfigError`` for a mix, for a sequential stream, and where ``shuffle`` was given ``window`` or
+        ``lanes``, which would have no effect.
+
+        >>> import pipeline
+        >>> row = next(iter(pipeline.ShardDataset.from_tokens(range(64)).shuffle(seed=1).sample(4)))
+        >>> (row["labels"] - row["input_ids"]).tolist()
+        [1, 1, 1, 1]
         """
         self._before_layout("sample")
         self._refuse_mix("sample")
         check_integer("seq_len", seq_len, least=1)
         if self._plan.by_cursors:
             raise ConfigError(
-                ".sample() needs to know ahead where tokens lie; use .pack() for text and after .filter()"
+                ".sample() needs to know in advance where tokens are; use .pack() for text and after .filter()"
             )
         if self._plan.window is not None or self._plan.lanes is not None:
             raise ConfigError(".sample() draws from the whole split at once; remove window= and lanes= from .shuffle()")
@@ -138,10 +171,19 @@ class Stream(PositionedStream):
         labels: str = "next",
         bucket: int | None = None,
     ) -> Stream:
-        """Yield whole documents, cut at ``max_length`` tokens; batches are padded, with an ``attention_mask``.
+        """Yield whole documents, cut at ``max_length`` tokens (default: never), one in each row.
 
-        ``bucket`` brings that many documents of similar length together, of every 64 buckets in the global order, for
-        less padding: give it the batch size times the ranks, or a multiple.
+        A batch has ``input_ids``, ``labels`` and ``attention_mask`` (1 for a token, 0 for padding), all int64
+        ``[batch_size, length]``. ``length`` is that of the longest document of the batch, rounded up to a multiple of
+        ``pad_to_multiple_of``. Labels are as in ``pack``, and -100 for padding.
+        ``bucket`` puts that many documents of similar length side by side, out of every 64 buckets of the global order, which
+        saves padding: give the batch size times the number of ranks, or a multiple. Raises ``ConfigError`` for ``bucket`` of
+        a sequential stream, and for a mix.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(5), lengths=[3, 2], eos_id=9).documents().batch(2)
+        >>> next(iter(stream))["input_ids"].tolist()
+        [[0, 1, 2], [3, 4, 9]]
         """
         self._before_layout("documents")
         self._refuse_mix("documents")
@@ -152,20 +194,26 @@ class Stream(PositionedStream):
         if bucket is not None:
             check_integer("bucket", bucket, least=1)
             if self._plan.by_cursors:
-                raise ConfigError("bucket needs to know lengths ahead; remove it for text and after .filter()")
+                raise ConfigError("bucket needs to know lengths in advance; remove it for text and after .filter()")
         layout = DocumentLayout(
             max_length=max_length, pad_to_multiple_of=pad_to_multiple_of, same_labels=same, bucket=bucket
         )
         return self._with(layout=layout)
 
     def batch(self, batch_size: int, *, last: str = "pad", dtype: str = "int64") -> Stream:
-        """Collate ``batch_size`` sequences per rank; every rank gets equally many batches.
+        """Collate ``batch_size`` samples of each rank; every rank gets equally many batches.
 
-        At the end of a bounded stream, ``last="pad"`` fills missing rows with end-of-text ids and labels of -100
-        (``valid_tokens`` tells how many labels count), ``last="drop"`` drops what does not fill a batch on every rank,
-        and logs how much. ``dtype="stored"`` keeps packed ids and labels in the width of the shards (uint16 or uint32),
-        where -100 has no room: ``ignored`` then lists the flat places of labels to mask, if there are any. Samples that a
-        ``.map()`` before ``batch`` gets are int64 all the same, and what it gives is narrowed here.
+        At the end of a bounded stream, ``last="pad"`` fills missing rows with end-of-text ids and labels of -100;
+        ``valid_tokens`` says how many labels count. ``last="drop"`` drops the last incomplete global batch, and logs its size.
+        ``dtype="stored"`` keeps packed ids and labels in the width of the shards (uint16 or uint32), which has no -100:
+        ``ignored`` (int64, 1-D) then lists the flat indices of labels to mask, and is absent where there are none. Samples
+        given to a ``map`` before ``batch`` are int64, and its results are narrowed here. Raises ``ConfigError``, naming the
+        key, where the samples of a batch differ in keys or shapes.
+
+        >>> import pipeline
+        >>> *_, last = pipeline.ShardDataset.from_tokens(range(20), epochs=1).pack(4).batch(3)
+        >>> last["input_ids"].shape, last["valid_tokens"]
+        (torch.Size([3, 4]), 7)
         """
         self._before_device("batch")
         if self._plan.batch_size is not None:
@@ -189,34 +237,47 @@ class Stream(PositionedStream):
         return self._with(batch_size=batch_size, drop_last=last == "drop", stored=dtype == "stored")
 
     def map(self, function: Callable[[Item], Any]) -> Stream:
-        """Apply ``function`` to every sample, or to every batch after ``batch``."""
+        """Replace every sample (a dict), or after ``batch`` every batch, by ``function(item)``.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2).map(lambda batch: batch["labels"].sum())
+        >>> next(iter(stream)).item()
+        36
+        """
         if not callable(function):
             raise ConfigError(f"map needs a function, got {type(function).__name__}")
         return self._with_step(Map(function), "map")
 
     def apply(self, stage: Callable[[Iterator[Any]], Iterator[Any]]) -> Stream:
-        """Run a stage of your own: a generator function over the items before it.
+        """Run a stage of your own: ``stage`` gets the iterator of the items before it, and returns an iterator.
 
-        One that must remember is an object whose ``remembers`` names the attributes (plain JSON values) to keep in the
-        state. Its state, and that of a stage that drops items, belongs to one rank: another world size refuses it.
-        Every worker of a loader runs such a stage over all items of its rank, so the order stays the same. On several
-        ranks one that drops or adds items needs an endless stream and a ``take`` after it, else it raises
-        ``ConfigError``: ranks would take unequally many steps.
+        A stage that remembers is a callable object whose ``remembers`` names the attributes (plain JSON values) to keep in
+        the state. Its state, and that of a stage that drops items, belongs to one rank: another world size refuses it. Every
+        worker of a loader runs the stage over all items of its rank, so the order stays the same.
 
-        >>> def every_other(items):
-        ...     for number, item in enumerate(items):
-        ...         if number % 2 == 0:
-        ...             yield item
+        Raises ``ConfigError`` while iterating, where a stage drops or adds items of a bounded stream on several ranks, which
+        would take unequally many steps: use an endless stream and end it with ``take``.
+
+        >>> import pipeline
+        >>> def even(items):
+        ...     yield from (item for item in items if item["input_ids"][0] % 8 == 0)
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4).apply(even).take(2)
+        >>> [row["input_ids"][0].item() for row in stream]
+        [0, 8]
         """
         if not callable(stage):
             raise ConfigError(f"a stage must be callable with an iterator, got {type(stage).__name__}")
         return self._with_step(stage, "apply")
 
     def take(self, count: int) -> Stream:
-        """End after the first ``count`` global sequences, or after ``batch``: after ``count`` batches per rank.
+        """End the stream after ``count`` batches of each rank; without ``batch`` before it, after ``count`` global sequences.
 
-        Counted from the beginning of the stream, not from the place; after a stage that drops items, what it let
-        through is counted.
+        Counts from the start of the stream, or of the epoch that ``set_epoch`` set, so a resumed stream ends where the first
+        one would. After a stage of ``apply`` it counts the items that come out of it on this rank.
+
+        >>> import pipeline
+        >>> len(pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2).take(5))
+        5
         """
         check_integer("count", count, least=0)
         plan = self._plan
@@ -227,10 +288,16 @@ class Stream(PositionedStream):
         return self._with(**{name: count if before is None else min(count, before)})
 
     def shard(self, rank: Any, world_size: int | None = None) -> Stream:
-        """State which part is ours: a rank and a world size, a device mesh, or a process group.
+        """Set which part of the stream this process reads: a rank and a world size, a device mesh, or a process group.
 
-        Without it, torch.distributed says so where it is initialised, else the stream is one rank's. Ranks that must
-        see the same batches, as under tensor parallelism, state the same rank.
+        Without it, the rank is that of ``torch.distributed`` where it is initialised, else 0 of 1. Ranks that need the same
+        batches, as in tensor parallelism, give the same rank. Raises ``ConfigError`` for a rank that is not below the world
+        size.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4)
+        >>> [next(iter(stream.shard(rank, 2)))["input_ids"][0].item() for rank in range(2)]
+        [0, 4]
         """
         if world_size is None:
             rank, world_size = group_topology(rank)
@@ -241,11 +308,14 @@ class Stream(PositionedStream):
         return self._with(rank=rank, world_size=world_size)
 
     def to(self, device: str | torch.device) -> Stream:
-        """Give tensors on ``device``, ids and labels as int64; on a GPU, copied ahead of time from pinned memory.
+        """Give tensors on ``device``, ids and labels as int64; for a GPU, copied ahead of time from pinned memory.
 
-        Packed ids travel in their stored width and are widened there. A batch stays valid for as long as it is
-        referred to. The last stage but ``prefetch``, ``take`` and ``shard``. Raises ``ConfigError`` for a device that this
-        process cannot use.
+        Packed ids are copied in their stored width and widened on the device. A batch stays valid while it is referred to.
+        Only ``prefetch``, ``take`` and ``shard`` may follow. Raises ``ConfigError`` for a device that this process cannot use.
+
+        >>> import pipeline
+        >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2).to("cpu")))["input_ids"].device
+        device(type='cpu')
         """
         if self._plan.batch_size is None:
             raise ConfigError(".to(device) moves batches; add .batch(size) before it")
@@ -256,12 +326,24 @@ class Stream(PositionedStream):
         return self._with(device=device_given(device))
 
     def numpy(self) -> Stream:
-        """Give NumPy arrays for torch tensors."""
+        """Give NumPy arrays instead of torch tensors, of the same shapes and dtypes.
+
+        >>> import pipeline
+        >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).numpy()))["input_ids"]
+        array([0, 1, 2, 3])
+        """
         self._before_device("numpy")
         return self._with(numpy=True)
 
     def prefetch(self, count: int = 2) -> Stream:
-        """Make up to ``count`` items ahead in a thread (default: 2 for a GPU, none else)."""
+        """Make up to ``count`` items in advance, in a thread (without this method: 2 for a GPU, else 0).
+
+        The state counts the items handed out, not those made in advance.
+
+        >>> import pipeline
+        >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).prefetch(8)))["input_ids"].tolist()
+        [0, 1, 2, 3]
+        """
         check_integer("count", count, least=0)
         return self._with(prefetch=count)
 
@@ -290,7 +372,7 @@ class Stream(PositionedStream):
         if layout is None and not plan.steps and plan.batch_size is None:
             return
         if layout is not None and method in ("pack", "sample", "documents"):
-            raise ConfigError(f".{method}() comes once: {layout} says already what a sample is; remove one of the two")
+            raise ConfigError(f".{method}() comes once: {layout} already says what a sample is; remove one of the two")
         later = stages(plan)
         later = (
             later[later.index(layout) :] if layout is not None else [each for each in later if _follows_layout(each)]

@@ -1,4 +1,4 @@
-"""A position as users save it: plain JSON of some hundred bytes, and what refuses it under another shape."""
+"""A position as users save it: plain JSON of some hundred bytes, refused where it belongs to another stream."""
 
 from __future__ import annotations
 
@@ -121,9 +121,9 @@ def _warn_of_lost_tokens(epochs: int | None, plan: Plan, position: Position) -> 
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the one state that any number of ranks can load, from those that all ranks saved after the same batch.
 
-    The states of a cursor stream (``TextDataset``, ``filter``, ``best_fit``) each hold their own rank's lanes; any other
-    stream's are all the same. Raises ``StateError`` for states of different places or shapes, where a lane is missing,
-    and where a stage makes the state one rank's own.
+    The states of a sequential stream (``TextDataset``, ``filter``, ``best_fit``) hold their own rank's lanes each; those
+    of any other stream are all the same. Raises ``StateError`` for states of different positions or streams, where a lane
+    is missing, and where a stage of ``apply`` binds the state to one rank.
 
     >>> merge_states([{"version": 1, "sequence_index": 4, "shape": {}}] * 2)["sequence_index"]
     4
