@@ -1,8 +1,7 @@
 """The definition of the order in plain Python: lists, loops and integers of any size.
 
-Written from the definition alone, to check an implementation of it. Every part names its section. `Stream`, `Mix` and
-`Samples` share one face: ``lanes`` is C, ``count()`` the number of sequences (None: endless), ``row(i)`` the inputs and
-labels of sequence index ``i`` (None: a missing token). `steps` says which rank takes which sequence indices.
+Written from the definition alone, to check an implementation of it. Every part names its section; sections 8 and 9,
+mixes and samples, are in `order_oracle_mixes`. `steps` says which rank takes which sequence indices.
 
 >>> source = Source([memory_shard([[1, 2, 3], [4], [5, 6]], itemsize=2)], itemsize=2)
 >>> first_rows(Stream(source, Options(seq_len=4, epochs=1)), 5)
@@ -12,13 +11,12 @@ labels of sequence index ``i`` (None: a missing token). `steps` says which rank 
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
-from math import floor, gcd
+from math import gcd
+from typing import Protocol
 
 Document = list[int]  # its tokens
 Token = int | None  # None: missing
@@ -297,7 +295,7 @@ class Stream:
 
     def _group(self, e: int, q: int) -> dict[int, int]:
         """Return the stream sequence of each sequence index of group ``q`` of epoch ``e``."""
-        b, seed = self.options.bucket, self.options.seed
+        b, seed = self.options.bucket or 1, self.options.seed
         indices = range(max(self.A(e), 64 * b * q), min(self.A(e + 1), 64 * b * (q + 1)))
         buckets: list[list[int]] = []
         for i in indices:
@@ -345,97 +343,6 @@ def steps(first: int, end: int, ranks: int, batch: int, lanes: int, last: str = 
     return result
 
 
-# Section 8. Mixes
-
-PERIOD = 4096
-Weights = dict[str, Fraction]
-
-
-def quotas(weights: Weights) -> dict[str, int]:
-    names = sorted(name for name in weights if weights[name] > 0)
-    ideal = {name: weights[name] * PERIOD for name in names}
-    quota = {name: max(1, floor(ideal[name])) for name in names}
-    while sum(quota.values()) < PERIOD:
-        quota[max(names, key=lambda name: ideal[name] - quota[name])] += 1  # max and min give the first of equals
-    while sum(quota.values()) > PERIOD:
-        above_one = [name for name in names if quota[name] > 1]
-        quota[min(above_one, key=lambda name: ideal[name] - quota[name])] -= 1
-    return {name: quota.get(name, 0) for name in sorted(weights)}
-
-
-class Mix:
-    """Section 8. ``changes`` holds the weights and the sequence index of each change, in order; the first is 0."""
-
-    def __init__(self, sources: dict[str, Source], changes: list[tuple[int, Weights]], options: Options) -> None:
-        self.options = options
-        self.lanes = lane_count(options, in_mix=True)
-        self.streams = {name: Stream(source, options, name) for name, source in sources.items()}
-        self.weights = {ceil_div(x, self.lanes): weights for x, weights in changes}  # by row: the last of one row holds
-        self._served = [self._serve(lane) for lane in range(self.lanes)]
-        self._rows: list[list[tuple[str, int]]] = [[] for _ in range(self.lanes)]
-
-    def _serve(self, lane: int) -> Iterator[tuple[str, int]]:
-        """Yield for each row of a lane its source and how many rows of the lane the source served before."""
-        seed = 0 if self.options.seed is None else self.options.seed
-        served = dict.fromkeys(self.streams, 0)
-        f = 0
-        while True:
-            row_of_change = max(row for row in self.weights if row <= f)
-            next_change = min((row for row in self.weights if row > f), default=f + PERIOD)
-            quota = quotas(self.weights[row_of_change])
-            dealt = [name for name in sorted(quota) for _ in range(quota[name])]
-            p = permutation(PERIOD, key("mixture", seed, lane, f))
-            rows = min(PERIOD, next_change - f)
-            for j in range(rows):
-                name = dealt[p[j]]
-                yield name, served[name]
-                served[name] += 1
-            f += rows
-
-    def source_index(self, i: int) -> tuple[str, int]:
-        """Return the source that serves sequence index ``i``, and the sequence index in this source's own stream."""
-        row, lane = divmod(i, self.lanes)
-        while len(self._rows[lane]) <= row:
-            self._rows[lane].append(next(self._served[lane]))
-        name, k = self._rows[lane][row]
-        return name, k * self.lanes + lane
-
-    def row(self, i: int) -> Row:
-        name, index = self.source_index(i)
-        return self.streams[name].row(index)
-
-    def count(self) -> int | None:
-        return self.options.take
-
-
-# Section 9. Samples
-
-
-class Samples:
-    lanes = 1
-
-    def __init__(self, source: Source, options: Options) -> None:
-        self.options = options
-        self.ring = [t for shard in source.shards for document in kept_documents(shard) for t in document]
-        if not self.ring:
-            raise ValueError("no tokens")
-
-    def begin(self, i: int) -> int:
-        seed = 0 if self.options.seed is None else self.options.seed
-        return keyed_hash(i, key("sample", seed)) * len(self.ring) >> 64
-
-    def row(self, i: int) -> Row:
-        begin, seq_len, shift = self.begin(i), self.options.seq_len, self.options.shift
-        inputs = [self.ring[(begin + j) % len(self.ring)] for j in range(seq_len)]
-        labels = [self.ring[(begin + shift + j) % len(self.ring)] for j in range(seq_len)]
-        return inputs, labels
-
-    def count(self) -> int | None:
-        epochs = self.options.epochs
-        end = None if epochs is None else ceil_div(epochs * len(self.ring), self.options.seq_len)
-        return smaller_end(self.options.take, end)
-
-
 # Section 10. Sequential readers
 
 
@@ -447,7 +354,19 @@ def sequential_documents(source: Source, options: Options, e: int) -> list[Docum
 # What a test compares
 
 
-def first_rows(stream: Stream | Mix | Samples, number: int, first: int = 0) -> list[Row]:
+class Rows(Protocol):
+    """What `Stream`, `Mix` and `Samples` have in common."""
+
+    lanes: int  # C
+
+    def count(self) -> int | None:
+        """Return the number of sequences; None if it is endless."""
+
+    def row(self, i: int) -> Row:
+        """Return the inputs and labels of sequence index ``i``; None is a missing token."""
+
+
+def first_rows(stream: Rows, number: int, first: int = 0) -> list[Row]:
     """Return the rows of ``number`` sequence indices from ``first`` on, fewer at the end of a bounded stream."""
     end = stream.count()
     return [stream.row(i) for i in range(first, first + number) if end is None or i < end]
