@@ -24,6 +24,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from ..errors import ConfigError, StateError
 from .arguments import check_integer, group_topology, labels_are_inputs
 from .cursors import beginning
+from .double_sharding import refuse_second_split
 from .lanes import lanes_core
 from .loop import Map, Take, counts_items, resolved, run, share_of
 from .mixing import MixedData, exact_weights, weights_from_json, weights_to_json
@@ -317,8 +318,10 @@ class Stream(IterableDataset):
     def set_epoch(self, epoch: int) -> None:
         """Move the place to the start of ``epoch``: every ``iter()`` starts there.
 
-        Raises ``ConfigError`` for an epoch that a bounded stream does not have.
+        Raises ``ConfigError`` for an epoch that a bounded stream does not have, and where Accelerate would split the
+        stream among the ranks a second time.
         """
+        refuse_second_split(self._topology()[1])
         self._refuse_live("set_epoch")
         check_integer("epoch", epoch, least=0)
         if self._plan.epochs is not None and epoch >= self._plan.epochs:
@@ -386,6 +389,7 @@ class Stream(IterableDataset):
     # Iteration
 
     def __iter__(self) -> Iterator[Item]:
+        refuse_second_split(self._topology()[1])
         info = get_worker_info()
         mark, workers = self._place.get(), 1
         if info is not None:
@@ -414,6 +418,7 @@ class Stream(IterableDataset):
         return resolved(self._plan, *self._topology())
 
     def __getstate__(self) -> dict[str, Any]:
+        refuse_second_split(self._topology()[1])  # a spawned worker has a call stack of its own
         return {**self.__dict__, "_carried": self._topology(), "_progress": None, "_iterators": []}
 
     def _with(self, **changes: Any) -> Stream:
