@@ -43,7 +43,7 @@ def run(make: Any, world_size: int, batch: int, state: dict[str, Any] | None = N
         if state:
             stream.load_state_dict(state)
         ranks.append(rows_of(stream))
-    return interleave(ranks, state["i"] if state else 0)
+    return interleave(ranks, state["sequence_index"] if state else 0)
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_a_state_saved_after_any_batch_continues_exactly_on_any_number_of_ranks(
     for state in states:
         for world_size, batch in ((1, 4), (2, 3), (3, 1), (4, 2), (8, 1)):
             rest = run(make, world_size, batch, state)
-            assert [row for row in rest if any(row)] == whole[state["i"] :]
+            assert [row for row in rest if any(row)] == whole[state["sequence_index"] :]
 
 
 def test_second_and_third_resume_and_saving_without_a_step(dataset: Path) -> None:
@@ -213,7 +213,8 @@ def test_a_state_of_other_data_is_refused(dataset: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "state", [None, {}, {"version": 2, "i": 0}, {"version": 1, "i": -1, "shape": {}}, {"version": 1}]
+    "state",
+    [None, {}, {"version": 2, "sequence_index": 0}, {"version": 1, "sequence_index": -1, "shape": {}}, {"version": 1}],
 )
 def test_what_is_no_state_is_refused(dataset: Path, state: Any) -> None:
     with pytest.raises(StateError):
@@ -254,10 +255,10 @@ def test_an_iterator_made_before_the_place_was_set_never_goes_to_the_old_one(dat
     for name, move in moves.items():
         early = iter(stream)
         move()
-        place = stream.state_dict()["i"]
+        place = stream.state_dict()["sequence_index"]
         with pytest.raises(StateError, match=rf"made before {name}; call iter\(\) again"):
             next(early)
-        assert stream.state_dict()["i"] == place
+        assert stream.state_dict()["sequence_index"] == place
         assert next(iter(stream))["input_ids"].shape == (2, 8)
 
 
@@ -284,7 +285,7 @@ def test_a_state_grows_by_the_digits_of_its_number_alone(dataset: Path, layout: 
     early = stream.state_dict()
     stream.set_epoch(10**9)
     late = stream.state_dict()
-    assert {**late, "i": 0} == early
+    assert {**late, "sequence_index": 0} == early
     assert len(json.dumps(late)) < 1024
 
 
@@ -351,7 +352,7 @@ def test_changes_of_world_size_and_batch_in_a_row_lose_and_double_nothing(datase
     got: list[list[int]] = []
     state: dict[str, Any] | None = None
     for world_size, batch, steps in ((4, 2, 3), (2, 3, 5), (8, 1, 4), (3, 5, 2), (1, 7, 3)):
-        start = state["i"] if state else 0
+        start = state["sequence_index"] if state else 0
         ranks = []
         for rank in range(world_size):
             stream = make().shard(rank, world_size).batch(batch)
@@ -360,7 +361,7 @@ def test_changes_of_world_size_and_batch_in_a_row_lose_and_double_nothing(datase
             taken = list(islice(stream, steps))
             ranks.append([row for b in taken for row in b["input_ids"].tolist()])
             latest = stream.state_dict()
-        assert latest["i"] == start + world_size * batch * steps
+        assert latest["sequence_index"] == start + world_size * batch * steps
         got += interleave(ranks, start)
         state = json.loads(json.dumps(latest))
     assert got == whole[: len(got)]
@@ -409,9 +410,9 @@ def test_the_end_of_one_epoch_and_the_start_of_the_next_are_where_they_should_be
 
     stream = make()
     rows = [s["input_ids"].tolist() for s in stream]
-    assert stream.state_dict()["i"] == len(rows)
+    assert stream.state_dict()["sequence_index"] == len(rows)
     stream.set_epoch(1)
-    start = stream.state_dict()["i"]
+    start = stream.state_dict()["sequence_index"]
     assert [s["input_ids"].tolist() for s in stream] == rows[start:]
     tokens = sum(len(d) for s in shards_of(dataset) for d in s)
     assert start == -(-tokens // 16)

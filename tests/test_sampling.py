@@ -103,7 +103,7 @@ def test_an_epoch_is_as_many_sequences_as_hold_all_tokens(dataset: Path, shards:
     assert len(list(stream)) == -(-tokens // SEQ_LEN)
     stream = sampled(dataset)
     stream.set_epoch(3)
-    assert stream.state_dict()["i"] == -(-3 * tokens // SEQ_LEN)
+    assert stream.state_dict()["sequence_index"] == -(-3 * tokens // SEQ_LEN)
     assert stream.stats()["epoch"] == 3
 
 

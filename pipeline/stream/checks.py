@@ -62,7 +62,7 @@ def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, world_size
 
 def _assert_elastic(make_stream: Callable[[], Stream], state: dict[str, Any], rows: list[Any], world_size: int) -> None:
     """Assert that ``world_size`` ranks go on from ``state`` with the same rows in the same global order."""
-    start = state["i"]
+    start = state["sequence_index"]
     ranks: list[list[Any]] = [[] for _ in range(world_size)]
     for rank in range(world_size):
         stream = make_stream().shard(rank, world_size)
@@ -85,12 +85,12 @@ def _assert_elastic_lanes(
     make_stream: Callable[[], Stream], state: dict[str, Any], items: list[Any], world_size: int
 ) -> None:
     """Assert that ranks go on from ``state`` in turn, and one rank from the states of all after one item each."""
-    start = state["i"] // state["shape"]["batch_size"]
+    start = state["sequence_index"] // state["shape"]["batch_size"]
     states = []
     for rank in range(world_size):
         stream = make_stream().shard(rank, world_size)
         stream.load_state_dict(state)
-        where = f"after global sequence {state['i']}, on rank {rank} of {world_size}"
+        where = f"after global sequence {state['sequence_index']}, on rank {rank} of {world_size}"
         ours = items[(rank - start) % world_size :: world_size]
         found = []
         for item in islice(stream, max(1, len(ours))):

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch.distributed as dist
 
 from ..errors import ConfigError
 from .arguments import labels_are_inputs, shift_given
@@ -74,7 +73,7 @@ class Plan:
     """Everything that the stages said.
 
     ``seed`` None keeps the order of the files; ``window`` and ``lanes`` None are chosen from the data; ``rank`` None
-    asks torch.distributed; ``steps`` and ``batch_steps`` are what users put before and after batching; ``take`` bounds
+    is torch.distributed's; ``steps`` and ``batch_steps`` are what users put before and after batching; ``take`` bounds
     the global sequences, ``take_batches`` the batches of a rank; ``stored`` keeps ids in the width they are stored in;
     ``prefetch`` None reads two batches ahead for a GPU and none else. A mix has ``weights``, from global sequences on.
     ``filters`` say which documents stay.
@@ -102,13 +101,10 @@ class Plan:
     prefetch: int | None = None
     stored: bool = False
 
-    def topology(self) -> tuple[int, int]:
-        """Return rank and world size: as stated, else torch.distributed's where it is initialised, else 0 of 1."""
-        if self.rank is not None:
-            return self.rank, self.world_size
-        if dist.is_available() and dist.is_initialized():
-            return dist.get_rank(), dist.get_world_size()
-        return 0, 1
+    @property
+    def stated_topology(self) -> tuple[int, int] | None:
+        """Rank and world size as the user stated them, if so."""
+        return None if self.rank is None else (self.rank, self.world_size)
 
     @property
     def best_fit(self) -> bool:
@@ -206,11 +202,11 @@ class Plan:
             raise ConfigError("nothing says what a sample is; add .pack(seq_len) or .documents()")
         return self.layout
 
-    def end(self, length: int | None) -> int | None:
+    def end(self, length: int | None, world_size: int) -> int | None:
         """Return how many global sequences there are, given what the core has; None for an endless stream."""
         bounds = [length, self.take]
         if self.take_batches is not None:
-            bounds.append(self.take_batches * (self.batch_size or 1) * self.topology()[1])
+            bounds.append(self.take_batches * (self.batch_size or 1) * world_size)
         return min((bound for bound in bounds if bound is not None), default=None)
 
     def collator(self) -> PackCollator | DrawnShifts | DocumentCollator:

@@ -1,4 +1,4 @@
-"""How far an iterator came: the place that rides with each item that it hands out, and what the items cost."""
+"""How far an iterator came: the position that rides with each item that it hands out, and what the items cost."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 from ..errors import StateError
 from .cursors import Lanes
-from .loop import Marked
-from .place import Mark
+from .loop import Positioned
 from .plan import Plan
+from .position import Position
 from .sequences import Core
 
 
 class Progress:
     """How far an iterator came, and what that cost."""
 
-    def __init__(self, mark: Mark, core: Core | Lanes | None) -> None:
-        self.mark = mark
+    def __init__(self, position: Position, core: Core | Lanes | None) -> None:
+        self.position = position
         self.items = 0
         self.tokens = 0
         self.waited = 0.0
@@ -30,19 +30,19 @@ class Progress:
 
     def stats(self, plan: Plan) -> dict[str, Any]:
         seconds = ((self.ended or time.perf_counter()) - self.began) if self.began is not None else 0.0
-        told: dict[str, Any] = {"i": self.mark.i}
+        told: dict[str, Any] = {"sequence_index": self.position.sequence_index}
         if plan.by_cursors:
             lanes = self._core if isinstance(self._core, Lanes) else None
             counted = lanes.counts if lanes is not None else Counter[str]()
             told |= {name: counted[name] for name in ("documents", "rejected", "bad_records", "damaged_files")}
             told["bytes_read"] = lanes.bytes_read if lanes is not None else 0
-            told["epoch"] = min((cursor[0] for cursor in (self.mark.lanes or {}).values()), default=0)
+            told["epoch"] = min((cursor[0] for cursor in (self.position.lanes or {}).values()), default=0)
         else:
             core = self._core if self._core is not None else plan.core()
             assert not isinstance(core, Lanes)
-            told |= {"bytes_read": core.bytes_read, "epoch": core.epoch(self.mark.i)}
+            told |= {"bytes_read": core.bytes_read, "epoch": core.epoch(self.position.sequence_index)}
             if (shares := getattr(core, "shares", None)) is not None:
-                told["sources"] = shares(self.mark.i)
+                told["sources"] = shares(self.position.sequence_index)
         return {
             "items": self.items,
             "tokens": self.tokens,
@@ -55,9 +55,9 @@ class Progress:
 
 
 class StreamIterator:
-    """Hands out items, having noted the place that rides with each."""
+    """Hands out items, having noted the position that rides with each."""
 
-    def __init__(self, items: Iterator[Marked], progress: Progress, workers: int) -> None:
+    def __init__(self, items: Iterator[Positioned], progress: Progress, workers: int) -> None:
         self.progress = progress
         self.overtaken_by: str | None = None
         self._items = items
@@ -74,11 +74,11 @@ class StreamIterator:
                 raise StateError(f"this iterator was made before {self.overtaken_by}; call iter() again")
             progress.began = begin
         try:
-            mark, item = next(self._items)
+            position, item = next(self._items)
         except BaseException:
             progress.ended = time.perf_counter()
             raise
-        progress.mark = replace(mark, skip=self._skip) if self._skip else mark
+        progress.position = replace(position, skip=self._skip) if self._skip else position
         progress.items += 1
         if isinstance(item, dict):
             progress.tokens += item.get("valid_tokens", 0)

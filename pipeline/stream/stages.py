@@ -2,9 +2,9 @@
 
     ShardDataset(...) -> .shuffle() -> .pack() or .documents() -> .map() -> .batch() -> .map() -> .to()
 
-A stage holds one frozen ``Plan`` and one ``Place``, at which every ``iter()`` begins. Iterating makes the plan's
-random-access core and asks it for the global sequences that belong to this rank and worker (``loop.py``); so a place,
-one integer, is all that a state needs.
+A stage holds one frozen ``Plan`` and one position, at which every ``iter()`` begins. Iterating makes the plan's
+random-access core and asks it for the global sequences that belong to this rank and worker (``loop.py``); so a
+position, one integer, is all that a state needs.
 
 What plugs in where: a source offers ``Data`` (counts of every shard, fingerprint, ``open``; ``data.py``); another kind
 of sequence offers a core (``length``, ``first``, ``epoch``, ``bytes_read``, ``close``; ``sequences.py``) with a
@@ -26,12 +26,13 @@ from .arguments import check_integer, group_topology, labels_are_inputs
 from .cursors import beginning
 from .double_sharding import refuse_second_split
 from .lanes import lanes_core
-from .loop import Map, Take, counts_items, resolved, run, share_of
+from .loop import Map, Take, counts_items, run, share_of
 from .mixing import MixedData, exact_weights, weights_from_json, weights_to_json
-from .place import Mark, Place
 from .plan import DocumentLayout, PackLayout, Plan, pack_layout
+from .position import Position, SharedPosition
 from .progress import Progress, StreamIterator
 from .state import from_state, to_state
+from .worker_context import Topology, WorkerContext, resolve_context, topology_to_carry
 
 Item = dict[str, Any]
 
@@ -44,11 +45,11 @@ class Stream(IterableDataset):
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._place = Place(Mark(0))
+        self._position = SharedPosition(Position(0))
         # Where a loader that saves its workers' states put this worker, until it has begun there.
-        self._worker_mark: Mark | None = None
-        # Rank and world size of the process that started this worker, which has no process group of its own.
-        self._carried: tuple[int, int] | None = None
+        self._worker_position: Position | None = None
+        # The topology of the process that started this one by spawn; a loader's worker has no process group of its own.
+        self._carried: Topology | None = None
         self._progress: Progress | None = None
         self._iterators: list[weakref.ref[StreamIterator]] = []
 
@@ -285,19 +286,19 @@ class Stream(IterableDataset):
                     "nobody can count batches of text, filters or best-fit packing ahead, each lane has its own cursor; "
                     "iterate the stream without workers, or use torchdata's StatefulDataLoader"
                 )
-            plan, mark = self._resolved(), self._place.get()
-            i = mark.i + batches * (plan.batch_size or 1) * plan.world_size
-            end = plan.end(plan.core().length)
-            return self._state(Mark(i if end is None else max(mark.i, min(i, end))))
+            plan, world_size, start = self._plan, self._context().world_size, self._position.get().sequence_index
+            index = start + batches * (plan.batch_size or 1) * world_size
+            end = plan.end(plan.core().length, world_size)
+            return self._state(Position(index if end is None else max(start, min(index, end))))
         if self._progress is not None:
-            return self._state(self._progress.mark)
-        if self._place.in_workers and get_worker_info() is None:
+            return self._state(self._progress.position)
+        if self._position.worker_began and get_worker_info() is None:
             counting = "" if self._plan.by_cursors else "use state_dict(batches=n) after n batches, "
             raise StateError(
                 f"the places of a DataLoader's workers are hidden by its prefetching; {counting}iterate the stream "
                 "without workers, or use torchdata's StatefulDataLoader"
             )
-        return self._state(self._place.get())
+        return self._state(self._position.get())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state``, saved by any rank of any number of ranks: every ``iter()`` starts there.
@@ -308,12 +309,12 @@ class Stream(IterableDataset):
         is live.
         """
         self._refuse_live("load_state_dict")
-        mark = from_state(state, self._resolved(), worker=get_worker_info() is not None)
+        position = from_state(state, self._plan, self._context())
         self._overtake("load_state_dict")
         if get_worker_info() is not None:
-            self._worker_mark = mark
+            self._worker_position = position
         else:
-            self._place.set(mark)
+            self._position.set(position)
 
     def set_epoch(self, epoch: int) -> None:
         """Move the place to the start of ``epoch``: every ``iter()`` starts there.
@@ -321,7 +322,7 @@ class Stream(IterableDataset):
         Raises ``ConfigError`` for an epoch that a bounded stream does not have, and where Accelerate would split the
         stream among the ranks a second time.
         """
-        refuse_second_split(self._topology()[1])
+        refuse_second_split(self._context().world_size)
         self._refuse_live("set_epoch")
         check_integer("epoch", epoch, least=0)
         if self._plan.epochs is not None and epoch >= self._plan.epochs:
@@ -330,9 +331,9 @@ class Stream(IterableDataset):
                 "leave it out and use .take()"
             )
         if self._plan.by_cursors:
-            self._place.set(Mark(0, lanes=beginning(epoch, self._plan.order_shape()[1])))
+            self._position.set(Position(0, lanes=beginning(epoch, self._plan.order_shape()[1])))
         else:
-            self._place.set(Mark(self._plan.core().first(epoch)))
+            self._position.set(Position(self._plan.core().first(epoch)))
         self._overtake("set_epoch")
 
     def set_weights(self, weights: dict[str, float]) -> None:
@@ -345,13 +346,13 @@ class Stream(IterableDataset):
         plan = self._plan
         if not isinstance(plan.data, MixedData):
             raise ConfigError("set_weights is for streams of pipeline.mix")
-        mark = self._progress.mark if self._progress is not None else self._place.get()
+        position = self._progress.position if self._progress is not None else self._position.get()
         lanes = plan.order_shape()[1]
-        schedule = weights_from_json(mark.weights) if mark.weights else plan.weights
-        place = -(-mark.i // lanes) * lanes
+        schedule = weights_from_json(position.weights) if position.weights else plan.weights
+        place = -(-position.sequence_index // lanes) * lanes
         kept = tuple(segment for segment in schedule if segment[0] < place or segment[0] == 0)
         changed = (*kept, (place, exact_weights(weights, list(plan.data.sources))))
-        self._place.set(replace(mark, weights=weights_to_json(changed)))
+        self._position.set(replace(position, weights=weights_to_json(changed)))
         self._overtake("set_weights")
 
     def stats(self) -> dict[str, Any]:
@@ -359,11 +360,11 @@ class Stream(IterableDataset):
 
         ``items`` and ``tokens`` (labels that counted) handed out, ``seconds`` since it began, ``tokens_per_second``,
         ``waited_seconds`` that its consumer spent waiting for it and their ``waited_share``, ``bytes_read`` out of
-        shards, and the place: ``i`` (global sequence) and ``epoch``; of a mix also ``sources``, with the share asked and
+        shards, and the position: ``sequence_index`` and ``epoch``; of a mix also ``sources``, with the share asked and
         served of each; of a cursor stream how many ``documents`` were read, ``rejected``, ``bad_records`` and
         ``damaged_files``. In a loader the workers count, not this process.
         """
-        progress = self._progress or Progress(self._place.get(), None)
+        progress = self._progress or Progress(self._position.get(), None)
         return progress.stats(self._plan)
 
     def _refuse_live(self, what: str) -> None:
@@ -383,43 +384,36 @@ class Stream(IterableDataset):
         """Return the iterators of this stream that somebody still holds."""
         return [iterator for held in self._iterators if (iterator := held()) is not None]
 
-    def _state(self, mark: Mark) -> dict[str, Any]:
-        return to_state(mark, self._resolved())
+    def _state(self, position: Position) -> dict[str, Any]:
+        return to_state(position, self._plan, self._context())
 
     # Iteration
 
     def __iter__(self) -> Iterator[Item]:
-        refuse_second_split(self._topology()[1])
-        info = get_worker_info()
-        mark, workers = self._place.get(), 1
-        if info is not None:
-            self._place.note_worker()
-            workers = info.num_workers
-            mark = replace(mark, skip=info.id)
-            if self._worker_mark is not None:
-                mark, self._worker_mark = self._worker_mark, None
-        plan = self._resolved()
-        if mark.weights is not None:
-            plan = replace(plan, weights=weights_from_json(mark.weights))
-        core = lanes_core(plan, mark, *share_of(plan, mark, workers)) if plan.by_cursors else plan.core()
-        progress = Progress(mark, core)
-        iterator = StreamIterator(run(plan, core, mark, workers), progress, workers)
+        plan, context, position = self._plan, self._context(), self._position.get()
+        refuse_second_split(context.world_size)
+        if get_worker_info() is not None:
+            self._position.note_worker()
+            position = replace(position, skip=context.worker)
+            if self._worker_position is not None:
+                position, self._worker_position = self._worker_position, None
+        if position.weights is not None:
+            plan = replace(plan, weights=weights_from_json(position.weights))
+        share = share_of(plan, position, context)
+        core = lanes_core(plan, position, context, *share) if plan.by_cursors else plan.core()
+        progress = Progress(position, core)
+        iterator = StreamIterator(run(plan, core, position, context), progress, context.workers)
         self._progress = progress
         self._iterators = [weakref.ref(each) for each in (*self._held(), iterator)]
         return iterator
 
-    def _topology(self) -> tuple[int, int]:
-        carried = self._carried
-        if carried is not None and self._plan.rank is None and get_worker_info() is not None:
-            return carried
-        return self._plan.topology()
-
-    def _resolved(self) -> Plan:
-        return resolved(self._plan, *self._topology())
+    def _context(self) -> WorkerContext:
+        return resolve_context(self._plan.stated_topology, self._carried)
 
     def __getstate__(self) -> dict[str, Any]:
-        refuse_second_split(self._topology()[1])  # a spawned worker has a call stack of its own
-        return {**self.__dict__, "_carried": self._topology(), "_progress": None, "_iterators": []}
+        refuse_second_split(self._context().world_size)  # a spawned worker has a call stack of its own
+        carried = topology_to_carry(self._plan.stated_topology, self._carried)
+        return {**self.__dict__, "_carried": carried, "_progress": None, "_iterators": []}
 
     def _with(self, **changes: Any) -> Stream:
         return Stream(replace(self._plan, **changes))
