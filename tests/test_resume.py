@@ -214,7 +214,13 @@ def test_a_state_of_other_data_is_refused(dataset: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "state",
-    [None, {}, {"version": 2, "sequence_index": 0}, {"version": 1, "sequence_index": -1, "shape": {}}, {"version": 1}],
+    [
+        None,
+        {},
+        {"version": 2, "sequence_index": 0},
+        {"version": 1, "sequence_index": -1, "shape": "{}"},
+        {"version": 1},
+    ],
 )
 def test_what_is_no_state_is_refused(dataset: Path, state: Any) -> None:
     with pytest.raises(StateError):
