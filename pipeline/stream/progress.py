@@ -84,3 +84,15 @@ class StreamIterator:
             progress.tokens += item.get("valid_tokens", 0)
         progress.waited += time.perf_counter() - begin
         return item
+
+    @property
+    def live(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self.progress.began is not None and self.progress.ended is None
+
+    def close(self) -> None:
+        """End the iteration where it is, and stop its threads."""
+        if (close := getattr(self._items, "close", None)) is not None:
+            close()
+        if self.progress.ended is None:
+            self.progress.ended = time.perf_counter()

@@ -26,6 +26,7 @@ from .arguments import check_integer, group_topology, labels_are_inputs
 from .cursors import beginning
 from .double_sharding import refuse_second_split
 from .lanes import lanes_core
+from .loader import Loader
 from .loop import Map, Take, counts_items, run, share_of
 from .mixing import MixedData, exact_weights, weights_from_json, weights_to_json
 from .plan import DocumentLayout, PackLayout, Plan, pack_layout
@@ -265,6 +266,18 @@ class Stream(IterableDataset):
         """Make up to ``count`` items ahead in a thread (default: 2 for a GPU, none else)."""
         check_integer("count", count, least=0)
         return self._with(prefetch=count)
+
+    def loader(self, keys: str | Callable[[Any], Any] | None = None, length: int | None = None) -> Loader:
+        """Return what a training framework takes in place of a ``DataLoader``: see `Loader`.
+
+        ``keys``: None gives the batches as they are; ``"hf"`` gives ``input_ids``, ``labels``, ``attention_mask`` and
+        ``position_ids``, as far as there are any, labels unshifted, as models of ``transformers`` take them;
+        ``"torchtitan"`` gives ``({"input", "positions"}, labels)``, flattened; a function gives what it makes of a batch.
+        ``length`` is what ``len()`` says of a stream that does not know its own (default: 2**31).
+        """
+        if length is not None:
+            check_integer("length", length, least=1)
+        return Loader(self, keys, length)
 
     # Place
 
