@@ -106,9 +106,11 @@ def test_the_length_is_true_for_bounded_streams_as_stated_for_others_and_huge_by
         make(dataset).loader(length=0)
 
 
-def epochs_of(dataset: Path, count: int) -> list[list[Any]]:
-    """Return the batches of epochs as a loop calling set_epoch gives them, epoch 0 as nobody calls it."""
+def epochs_of(dataset: Path, count: int, calls: bool = False) -> list[list[Any]]:
+    """Return the batches of epochs as a loop calling set_epoch gives them; of epoch 0 only where it ``calls`` it then."""
     stream = make(dataset, 1)
+    if calls:
+        stream.set_epoch(0)
     found = [ids(stream)]
     for epoch in range(1, count):
         stream.set_epoch(epoch)
@@ -135,10 +137,13 @@ def test_two_passes_are_two_epochs_whether_the_end_was_asked_for_or_not(dataset:
 def test_it_resumes_inside_an_epoch_and_at_its_end_with_and_without_set_epoch(
     dataset: Path, epoch: int, stop: int, calls: bool
 ) -> None:
-    whole = epochs_of(dataset, epoch + 3)
+    whole = epochs_of(dataset, epoch + 3, calls)
     first = make(dataset, 1).loader()
-    for _ in range(epoch):
-        ids(first)
+    for number in range(epoch + 1):
+        if calls:
+            first.set_epoch(number)
+        if number < epoch:
+            ids(first)
     stop = stop if stop > 0 else len(whole[epoch]) + stop
     assert exactly(first, stop) == whole[epoch][:stop]
     state = json.loads(json.dumps(first.state_dict()))

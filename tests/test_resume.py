@@ -291,7 +291,7 @@ def test_a_state_grows_by_the_digits_of_its_number_alone(dataset: Path, layout: 
     early = stream.state_dict()
     stream.set_epoch(10**9)
     late = stream.state_dict()
-    assert {**late, "sequence_index": 0} == early
+    assert {**late, "sequence_index": 0, "start_epoch": None} == early
     assert len(json.dumps(late)) < 1024
 
 
@@ -411,14 +411,17 @@ print(next(iter(stream))["input_ids"].tolist())
 
 
 def test_the_end_of_one_epoch_and_the_start_of_the_next_are_where_they_should_be(dataset: Path) -> None:
-    def make() -> pipeline.Stream:
-        return pipeline.ShardDataset(dataset, epochs=2).shuffle(seed=5, lanes=6).pack(16)
+    def make(epochs: int | None) -> pipeline.Stream:
+        return pipeline.ShardDataset(dataset, epochs=epochs).shuffle(seed=5, lanes=6).pack(16)
 
-    stream = make()
-    rows = [s["input_ids"].tolist() for s in stream]
-    assert stream.state_dict()["sequence_index"] == len(rows)
+    bounded = make(2)
+    rows = [s["input_ids"].tolist() for s in bounded]
+    assert bounded.state_dict()["sequence_index"] == len(rows)
+    stream = make(None)
     stream.set_epoch(1)
     start = stream.state_dict()["sequence_index"]
-    assert [s["input_ids"].tolist() for s in stream] == rows[start:]
+    following = [s["input_ids"].tolist() for s in islice(stream, len(rows) - start)]
+    short = [n for n, (row, cut) in enumerate(zip(following, rows[start:], strict=True)) if row != cut]
+    assert len(short) <= 1  # the sequence that is cut at the last token of the bounded stream
     tokens = sum(len(d) for s in shards_of(dataset) for d in s)
     assert start == -(-tokens // 16)

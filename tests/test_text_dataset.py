@@ -312,7 +312,7 @@ def test_set_epoch_begins_that_epoch_in_every_lane(files: list[Path]) -> None:
     single.set_epoch(1)
     assert [spelled(item["input_ids"]) for item in islice(single, 9)] == second
     assert single.stats()["epoch"] == 1
-    with pytest.raises(ConfigError, match="before epoch 2"):
+    with pytest.raises(ConfigError, match="use epochs=1"):
         packed(files, epochs=2).set_epoch(2)
 
 

@@ -45,8 +45,8 @@ def arrange(lengths: NDArray[np.int64], first: int, bucket: int, key: int | None
 class BucketedDocuments(DocumentSequences):
     """Whole documents, of which ``bucket`` neighbours are of similar length."""
 
-    def __init__(self, stream: TokenStream, *, lanes: int, epochs: int | None, bucket: int, seed: int | None) -> None:
-        super().__init__(stream, lanes=lanes, epochs=epochs)
+    def __init__(self, stream: TokenStream, *, lanes: int, bucket: int, seed: int | None) -> None:
+        super().__init__(stream, lanes=lanes)
         self._bucket = bucket
         self._seed = seed
         self._group = lru_cache(maxsize=2)(self._arrange)

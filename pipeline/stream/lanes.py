@@ -35,7 +35,9 @@ def lanes_core(plan: Plan, position: Position, context: WorkerContext, skip: int
     turn = begin + (rank - begin) % world_size + skip * world_size  # the first of ours
     own = range(turn % (world_size * every), lanes, world_size * every)
     cursors = beginning(0, lanes) if position.lanes is None else position.lanes
-    windows = _windows(plan, {lane: cursors[str(lane)] for lane in own if str(lane) in cursors})
+    windows = _windows(
+        plan, {lane: cursors[str(lane)] for lane in own if str(lane) in cursors}, position.start_epoch or 0
+    )
 
     def make_lane(lane: int, cursor: Cursor) -> Lane:
         # Best fit counts its sequences, not the documents of a window, so it takes every window whole.
@@ -56,8 +58,9 @@ def lanes_core(plan: Plan, position: Position, context: WorkerContext, skip: int
     return Lanes(windows, make_lane, count=lanes, own=own, cursors=cursors, bounded=plan.epochs is not None)
 
 
-def _windows(plan: Plan, cursors: dict[int, Cursor]) -> Windows:
+def _windows(plan: Plan, cursors: dict[int, Cursor], start_epoch: int) -> Windows:
     window, lanes = plan.order_shape()
+    epochs = None if plan.epochs is None else start_epoch + plan.epochs
     if isinstance(plan.data, TextData):
         from .texts import TextWindows  # loaded for text alone
 
@@ -68,7 +71,7 @@ def _windows(plan: Plan, cursors: dict[int, Cursor]) -> Windows:
             seed=plan.seed,
             window=window,
             filters=plan.filters,
-            epochs=plan.epochs,
+            epochs=epochs,
         )
     stream, documents = plan.token_stream(lanes), _BLOCK_DOCUMENTS
     if isinstance(plan.layout, PackLayout) and plan.layout.best_fit:
@@ -77,7 +80,7 @@ def _windows(plan: Plan, cursors: dict[int, Cursor]) -> Windows:
         documents = min(max(documents, 256), 65_536)
     # Of few documents every lane has some, and lanes have about equally many.
     documents = min(documents, max(1, stream.documents_per_epoch // lanes))
-    return ShardWindows(stream, lanes=lanes, documents=documents, filters=plan.filters, epochs=plan.epochs)
+    return ShardWindows(stream, lanes=lanes, documents=documents, filters=plan.filters, epochs=epochs)
 
 
 def _check_shares(lanes: int, world_size: int, workers: int, unshuffled: bool) -> None:

@@ -1,8 +1,4 @@
-"""The loader that training frameworks take in place of a ``DataLoader``: ``stream.loader()``.
-
-It is no ``DataLoader``, so ``accelerator.prepare`` leaves it alone, and it has a length, so Lightning reads nothing ahead of
-the state that it saves.
-"""
+"""What frameworks take in place of a ``DataLoader``: left alone by Accelerate, and not read ahead by Lightning."""
 
 from __future__ import annotations
 
@@ -25,10 +21,9 @@ log = logging.getLogger("pipeline")
 class Loader:
     """Iterates a stream under the keys and by the protocol of a training framework.
 
-    ``len()`` is that of a whole pass: the stream's own where it is known, else ``length``, else 2**31. A pass over a
-    stream that knows its length starts where the stream stands; when all its batches were handed out, the next pass is
-    the next epoch. A pass over any other stream goes on where the pass before was left. Raises ``ConfigError`` where
-    ``length`` is given for a stream that knows its own, and where ``keys`` do not suit the stream.
+    ``len()`` is the stream's own where it is known, else ``length``, else 2**31. A pass over a stream that knows its length
+    starts where the stream stands; when all its batches were handed out, the next pass is the next epoch. A pass over
+    any other stream goes on where the last was left. Raises ``ConfigError`` where ``keys`` or ``length`` do not suit it.
     """
 
     def __init__(self, stream: Stream, keys: str | Callable[[Any], Any] | None, length: int | None) -> None:
@@ -38,22 +33,21 @@ class Loader:
         self._items: Any = None  # the stream's iterator in the latest pass
         self._loaded = False
         if length is not None and self._known_length() is not None:
-            raise ConfigError(
-                f"the stream knows its length, {len(stream)} batches; remove length={length}, or use .take"
-            )
+            raise ConfigError(f"the stream knows its length, {len(stream)} batches; remove length={length}")
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the batches of a pass; it ends an earlier one."""
-        self._leave_pass()
+        if self._leave_pass():
+            self.stream._start_next_pass()
         self._items = iter(self.stream)
         return self._batches(self._items)
 
     def __len__(self) -> int:
         known = self._known_length()
-        return known if known is not None else self._length or ENDLESS
+        return (self._length or ENDLESS) if known is None else known
 
     def set_epoch(self, epoch: int) -> None:
-        """Move to the start of ``epoch``, as ``Stream.set_epoch`` does: the first call after a load keeps the position."""
+        """Do what ``Stream.set_epoch`` does: the first call after a load keeps the position, others begin an epoch."""
         self._leave_pass()
         self.stream.set_epoch(epoch)
 
@@ -68,7 +62,7 @@ class Loader:
         self._loaded = True
 
     def close(self) -> None:
-        """End the running pass and stop its threads; the stream stays at its position."""
+        """End the running pass and stop its threads."""
         if self._items is not None:
             self._items.close()
             self._items = None
@@ -76,7 +70,8 @@ class Loader:
     def _batches(self, items: Iterator[Any]) -> Iterator[Any]:
         loaded, self._loaded = self._loaded, False
         first = list(islice(items, 1))
-        if not first and loaded and items is self._items:
+        if not first and loaded and items is self._items:  # the state was saved at the end of a pass
+            self.stream._start_next_pass()
             self._items = items = iter(self.stream)
         for batch in chain(first, items):
             yield self._map(batch)
@@ -87,16 +82,18 @@ class Loader:
         except TypeError:
             return None
 
-    def _leave_pass(self) -> None:
-        """Bring the latest pass to its end, if all its batches were handed out, as frameworks stop there without asking."""
-        if self._items is None or not self._items.live:
-            return
-        if self._known_length() is None:
+    def _leave_pass(self) -> bool:
+        """End the latest pass; say whether it handed out all its batches, even if nobody asked for one more."""
+        items, self._items = self._items, None
+        if items is None:
+            return False
+        if items.live and self._known_length() is None:
             state = self.stream.state_dict()
-            self.close()
+            items.close()
             self.stream.load_state_dict(state)
-            return
-        # Epochs differ by a sequence, and a framework that asked for the length of the first may stop a batch early.
-        if len(list(islice(self._items, 2))) == 1:
-            log.warning("the framework left the last batch of an epoch unread; the next pass is the next epoch")
-        self.close()
+        elif items.live:
+            # Epochs differ by a sequence, and a framework that asked for the length of one may stop a batch early.
+            if len(list(islice(items, 2))) == 1 and items.progress.finished:
+                log.warning("one batch of an epoch was left unread; the next pass is the next epoch")
+            items.close()
+        return bool(items.progress.finished)

@@ -11,6 +11,7 @@ import copy
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -18,55 +19,19 @@ from ..errors import ConfigError
 from .batches import row_of, stack
 from .cursors import Lanes
 from .device import place_on_device, read_ahead, to_torch
+from .epochs import item_count, pass_bounds
 from .even import EvenSteps
 from .plan import Plan
 from .position import Position
 from .sequences import Core
 from .shifting import DrawnShifts
+from .steps import Map, Take, counts_items
 from .worker_context import WorkerContext
 
 Item = Any
 Positioned = tuple[Position, Item]
 
 log = logging.getLogger("pipeline")
-
-
-class Map:
-    """A function of one item, as a stage."""
-
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self.function = function
-
-
-class Take:
-    """The first ``count`` items, where what comes before may drop some, so that arithmetic cannot tell."""
-
-    remembers = ("taken",)
-    per_rank = False
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.taken = 0
-
-    def __call__(self, items: Iterator[Any]) -> Iterator[Any]:
-        while self.taken < self.count:
-            for item in islice(items, 1):
-                self.taken += 1
-                yield item
-                break
-            else:
-                return
-
-
-def remembering(plan: Plan) -> dict[str, Any]:
-    """Return the stages that keep something in the state, by the name that it has there."""
-    steps = (*plan.steps, *plan.batch_steps)
-    return {f"{n}.{type(step).__name__}": step for n, step in enumerate(steps) if getattr(step, "remembers", ())}
-
-
-def counts_items(plan: Plan) -> bool:
-    """Say whether items follow from the place by arithmetic: every stage gives one item for each that it gets."""
-    return all(isinstance(step, Map) for step in (*plan.steps, *plan.batch_steps))
 
 
 def share_of(plan: Plan, position: Position, context: WorkerContext) -> tuple[int, int]:
@@ -118,13 +83,14 @@ def _from_core(
 ) -> Iterator[Positioned]:
     """Yield batches, or the samples that make them one by one, passing over ``skip`` and then taking every n-th."""
     collator: Any = plan.collator()
-    start, weights = position.sequence_index, position.weights
+    start = position.sequence_index
+    after_item = partial(Position, weights=position.weights, start_epoch=position.start_epoch)
     rank, world_size = context.rank, context.world_size
     size = plan.batch_size or 1
     step = size * world_size
     first = start + (rank - start) % world_size
-    end = plan.end(core.length, world_size)
-    batches = None if end is None else _batches(plan, max(0, end - start), max(0, end - first), step)
+    _, end = pass_bounds(plan, core.first, position, world_size)
+    batches = None if end is None else item_count(plan, start, end, context)
     if batches is not None and plan.drop_last and rank == skip == 0 and end is not None and end > start:
         lost = (end - start) % step
         log.warning("last='drop' drops the last %d of %d sequences, %d batches a rank remain", lost, end, batches)
@@ -140,10 +106,10 @@ def _from_core(
                 for row in range(size):
                     after += world_size
                     sample = row_of(collate(core, numbers[row : row + 1], 1))
-                    yield Position(after if end is None else min(after, end), weights=weights), sample
+                    yield after_item(after if end is None else min(after, end)), sample
             else:
                 after += step
-                yield Position(after if end is None else min(after, end), weights=weights), collate(core, numbers, size)
+                yield after_item(after if end is None else min(after, end)), collate(core, numbers, size)
             number += every
     finally:
         core.close()
@@ -159,10 +125,8 @@ def _from_lanes(
     # Inside a batch only where a stage of samples drops some of them.
     begin, row = divmod(position.sequence_index, size)
     first = begin + (rank - begin) % world_size
-    end = plan.end(None, world_size)
-    batches = None
-    if end is not None:
-        batches = _batches(plan, max(0, end - begin * size), max(0, end - first), size * world_size)
+    _, end = pass_bounds(plan, lambda epoch: 0, position, world_size)
+    batches = None if end is None else item_count(plan, begin * size, end, context)
     number = skip
     try:
         while batches is None or number < batches:
@@ -173,7 +137,7 @@ def _from_lanes(
                 part = lanes.draw(turn, max(0, min(counts, wanted - row)))
                 row += counts
                 i = place + row if row < size else place + world_size * size
-                drawn.append((Position(i, lanes=lanes.cursors), part))
+                drawn.append((Position(i, lanes=lanes.cursors, start_epoch=position.start_epoch), part))
             found = sum(part.count for _, part in drawn)
             if found < expected and (plan.drop_last or found == 0):
                 if found:
@@ -186,13 +150,6 @@ def _from_lanes(
             number, row = number + every, 0
     finally:
         lanes.close()
-
-
-def _batches(plan: Plan, left: int, ours: int, step: int) -> int:
-    """Return how many batches (or samples) a bounded stream has left for this rank."""
-    if plan.batch_size is None:
-        return -(-ours // step)
-    return left // step if plan.drop_last else -(-left // step)
 
 
 def _stages(

@@ -176,8 +176,6 @@ class _Part(NamedTuple):
 class MixedSequences:
     """Packed sequences of several sources, row by row as the mixture says. Endless."""
 
-    length: int | None = None
-
     def __init__(
         self,
         streams: Mapping[str, TokenStream],

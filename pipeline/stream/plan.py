@@ -14,7 +14,7 @@ from .batches import DocumentCollator, PackCollator
 from .bucketing import BucketedDocuments
 from .data import Data
 from .mixing import MixedData, MixedSequences, Mixture, Schedule
-from .order import LIVE_DOCUMENTS, ShardOrder, default_lanes, default_window
+from .order import LIVE_DOCUMENTS, Sequences, ShardOrder, default_lanes, default_window
 from .pool import ShardPool
 from .sampling import SampledSequences, ScatteredTokens
 from .sequences import DocumentSequences, PackedSequences
@@ -132,6 +132,20 @@ class Plan:
         lanes = 1 if self.seed is None else default_lanes(shards, documents, window)
         return window, self.lanes or lanes
 
+    def sequences(self) -> Sequences | None:
+        """Return where the epochs' sequences begin; None where epochs are not counted ahead, or are the sources' own.
+
+        Raises ``ConfigError`` for a split that holds nothing.
+        """
+        layout = self.stated_layout()
+        if self.by_cursors or isinstance(self.data, MixedData | TextData):
+            return None
+        packed = isinstance(layout, PackLayout)
+        count = sum(self.data.tokens if packed else self.data.documents)
+        _refuse_empty(count, "tokens" if packed else "documents", self.data)
+        stride = (layout.stride or layout.seq_len) if isinstance(layout, PackLayout) else 1
+        return Sequences(count, stride, self.order_shape()[1])
+
     def mixed_core(self, weights: Schedule) -> MixedSequences:
         """Make the core of a mix under the weights in force."""
         assert isinstance(self.data, MixedData)
@@ -166,8 +180,8 @@ class Plan:
         _refuse_empty(stream.tokens_per_epoch if what == "tokens" else stream.documents_per_epoch, what, self.data)
         return stream
 
-    def core(self) -> PackedSequences | SampledSequences | DocumentSequences | MixedSequences:
-        """Make the random-access core."""
+    def core(self, *, cut: bool = True) -> PackedSequences | SampledSequences | DocumentSequences | MixedSequences:
+        """Make the random-access core; ``cut`` ends the last sequences at the last token of a bounded stream."""
         layout = self.stated_layout()
         if isinstance(self.data, MixedData):
             return self.mixed_core(self.weights)
@@ -180,7 +194,6 @@ class Plan:
                     seq_len=layout.seq_len,
                     extra=layout.extra,
                     seed=self.seed or 0,
-                    epochs=self.epochs,
                     boundaries=layout.boundaries,
                 )
             return PackedSequences(
@@ -189,25 +202,18 @@ class Plan:
                 stride=layout.stride,
                 extra=layout.extra,
                 lanes=lanes,
-                epochs=self.epochs,
+                epochs=self.epochs if cut else None,
                 boundaries=layout.boundaries,
             )
         if layout.bucket is not None:
-            return BucketedDocuments(stream, lanes=lanes, epochs=self.epochs, bucket=layout.bucket, seed=self.seed)
-        return DocumentSequences(stream, lanes=lanes, epochs=self.epochs)
+            return BucketedDocuments(stream, lanes=lanes, bucket=layout.bucket, seed=self.seed)
+        return DocumentSequences(stream, lanes=lanes)
 
     def stated_layout(self) -> PackLayout | DocumentLayout:
         """Return the layout; raises ``ConfigError`` where no stage gave one."""
         if self.layout is None:
             raise ConfigError("nothing says what a sample is; add .pack(seq_len) or .documents()")
         return self.layout
-
-    def end(self, length: int | None, world_size: int) -> int | None:
-        """Return how many global sequences there are, given what the core has; None for an endless stream."""
-        bounds = [length, self.take]
-        if self.take_batches is not None:
-            bounds.append(self.take_batches * (self.batch_size or 1) * world_size)
-        return min((bound for bound in bounds if bound is not None), default=None)
 
     def collator(self) -> PackCollator | DrawnShifts | DocumentCollator:
         """Make the collator; for a device, packs stay in their stored width until they are there."""

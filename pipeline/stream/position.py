@@ -16,7 +16,9 @@ from typing import Any
 
 from ..errors import StateError
 
-_GENERATION, _WORKER_BEGAN = range(2)  # the shared integers
+# The shared integers: the generation of the position; whether workers of a loader began since, and ended; the epoch that
+# a loader loaded them at, plus 1.
+_GENERATION, _WORKER_BEGAN, _WORKER_ENDED, _WORKER_LOADED = range(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,8 @@ class Position:
     a loader's worker that takes every n-th; ``stages``: what stages of the user's own remember, by dotted name;
     ``bound_to``: the stage that makes this position one rank's own, if any; ``weights``: (sequence index, weights as
     fractions) where a mix's were changed; ``lanes``: the cursors of a sequential stream by the number of their lane,
-    None at the start of all.
+    None at the start of all; ``start_epoch``: the epoch at whose start ``set_epoch`` began this pass, None before it was
+    ever called.
     """
 
     sequence_index: int
@@ -36,6 +39,7 @@ class Position:
     bound_to: str | None = None
     weights: list[list[Any]] | None = None
     lanes: dict[str, list[int]] | None = None
+    start_epoch: int | None = None
 
 
 class SharedPosition:
@@ -48,7 +52,7 @@ class SharedPosition:
     """
 
     def __init__(self, position: Position) -> None:
-        self._position = position
+        self._position, self._generation, self._path = position, 0, ""
         self._own()
 
     def get(self) -> Position:
@@ -65,7 +69,7 @@ class SharedPosition:
         raw = json.dumps([generation, asdict(position)], separators=(",", ":"))
         _write(self._path, raw)
         self._generation, self._position = _parse(raw)  # shares nothing with what the caller holds
-        self._shared[_WORKER_BEGAN] = 0
+        self._shared[_WORKER_BEGAN] = self._shared[_WORKER_ENDED] = self._shared[_WORKER_LOADED] = 0
         self._shared[_GENERATION] = generation  # last, so that who sees it finds the file
 
     @property
@@ -73,14 +77,31 @@ class SharedPosition:
         """Whether a worker process of a loader began to iterate since the position was set."""
         return bool(self._shared[_WORKER_BEGAN])
 
-    def note_worker(self) -> None:
-        """Note that a worker process of a loader begins to iterate."""
-        self._shared[_WORKER_BEGAN] = 1
+    @property
+    def worker_ended(self) -> bool:
+        """Whether a worker process of a loader came to the end of its pass since the position was set."""
+        return bool(self._shared[_WORKER_ENDED])
+
+    @property
+    def worker_epoch(self) -> int | None:
+        """The epoch that a loader loaded its workers at since the position was set, if it did."""
+        return self._shared[_WORKER_LOADED] - 1 if self._shared[_WORKER_LOADED] else None
+
+    def note_worker(self, *, ended: bool = False, loaded: int | None = None) -> None:
+        """Note that a worker process of a loader begins to iterate, comes to the end, or was put at an epoch."""
+        if loaded is not None:
+            self._shared[_WORKER_LOADED] = loaded + 1
+        else:
+            self._shared[_WORKER_ENDED if ended else _WORKER_BEGAN] = 1
+
+    def note_reader(self) -> None:
+        """Note that this process itself begins to iterate, after any worker that began before."""
+        self._shared[_WORKER_BEGAN] = self._shared[_WORKER_ENDED] = 0
 
     def _own(self) -> None:
         """Share with no other process what is set from now on."""
         self._owner = os.getpid()
-        self._shared = RawArray(ctypes.c_uint64, 2)
+        self._shared = RawArray(ctypes.c_uint64, 4)
         self._generation = 0
         # Worker processes must know the path before the file is there.
         self._path = os.path.join(tempfile.gettempdir(), f"shardwright-position-{secrets.token_hex(16)}.json")

@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from torch.utils.data import get_worker_info
+
 from ..errors import StateError
 from .cursors import Lanes
 from .loop import Positioned
 from .plan import Plan
-from .position import Position
+from .position import Position, SharedPosition
 from .sequences import Core
+from .worker_context import WorkerContext
 
 
 class Progress:
@@ -26,6 +29,7 @@ class Progress:
         self.waited = 0.0
         self.began: float | None = None
         self.ended: float | None = None
+        self.finished = False  # it came to the end, and no error ended it
         self._core = core
 
     def stats(self, plan: Plan) -> dict[str, Any]:
@@ -57,11 +61,15 @@ class Progress:
 class StreamIterator:
     """Hands out items, having noted the position that rides with each."""
 
-    def __init__(self, items: Iterator[Positioned], progress: Progress, workers: int) -> None:
+    def __init__(
+        self, items: Iterator[Positioned], progress: Progress, context: WorkerContext, shared: SharedPosition
+    ) -> None:
         self.progress = progress
         self.overtaken_by: str | None = None
         self._items = items
-        self._skip = workers - 1
+        self._skip = context.workers - 1
+        self._shared = shared
+        self._in_worker = get_worker_info() is not None
 
     def __iter__(self) -> StreamIterator:
         return self
@@ -73,10 +81,15 @@ class StreamIterator:
             if self.overtaken_by is not None:
                 raise StateError(f"this iterator was made before {self.overtaken_by}; call iter() again")
             progress.began = begin
+            if not self._in_worker:
+                self._shared.note_reader()
         try:
             position, item = next(self._items)
-        except BaseException:
+        except BaseException as error:
+            progress.finished |= isinstance(error, StopIteration) and progress.ended is None
             progress.ended = time.perf_counter()
+            if progress.finished and self._in_worker:
+                self._shared.note_worker(ended=True)
             raise
         progress.position = replace(position, skip=self._skip) if self._skip else position
         progress.items += 1

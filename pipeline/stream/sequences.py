@@ -1,8 +1,7 @@
 """What global sequence ``i`` holds: the random-access core that every stage draws from.
 
-A core offers ``length`` (how many sequences there are, None for endless), ``first(epoch)`` and ``epoch(i)``, and the
-contents of any arithmetic progression of global sequences, for the collator of its kind. It remembers nothing that
-matters: what it caches can be made again from the number alone.
+A core offers ``first(epoch)`` and ``epoch(i)``, and the contents of any arithmetic progression of global sequences, for
+the collator of its kind. It remembers nothing that matters: what it caches can be made again from the number alone.
 """
 
 from __future__ import annotations
@@ -32,9 +31,7 @@ class _Places:
 
 
 class Core(Protocol):
-    """Random access to global sequences, of which a bounded stream has ``length``."""
-
-    length: int | None
+    """Random access to global sequences, endlessly."""
 
     def first(self, epoch: int) -> int:
         """Return the global sequence that begins ``epoch``."""
@@ -51,12 +48,11 @@ class Core(Protocol):
 
 
 class Ordered:
-    """The core of one source: its tokens, the order of its sequences, and how many ``epochs`` it has (None: endless)."""
+    """The core of one source: its tokens, and the order of its sequences."""
 
-    def __init__(self, stream: TokenStream, order: Sequences, epochs: int | None) -> None:
+    def __init__(self, stream: TokenStream, order: Sequences) -> None:
         self.stream = stream
         self.order = order
-        self.length = None if epochs is None else order.first(epochs)
 
     def first(self, epoch: int) -> int:
         return self.order.first(epoch)
@@ -75,7 +71,8 @@ class Ordered:
 class PackedSequences(Ordered):
     """Sequences of ``seq_len`` tokens, ``stride`` apart, with ``extra`` more tokens for the labels.
 
-    ``boundaries`` says that rows are to say where documents end.
+    ``epochs`` says after how many the last sequences are cut (None: nowhere), ``boundaries`` that rows say where
+    documents end.
     """
 
     def __init__(
@@ -89,7 +86,7 @@ class PackedSequences(Ordered):
         epochs: int | None,
         boundaries: bool,
     ) -> None:
-        super().__init__(stream, Sequences(stream.tokens_per_epoch, stride, lanes), epochs)
+        super().__init__(stream, Sequences(stream.tokens_per_epoch, stride, lanes))
         self.width = seq_len + extra
         self.total = None if epochs is None else epochs * stream.tokens_per_epoch
         self.buffer = RowBuffer(self.width, stream.dtype, boundaries)
@@ -132,8 +129,8 @@ class PackedSequences(Ordered):
 class DocumentSequences(Ordered):
     """Whole documents, one a sequence, in the same order with documents for tokens and a stride of 1."""
 
-    def __init__(self, stream: TokenStream, *, lanes: int, epochs: int | None) -> None:
-        super().__init__(stream, Sequences(stream.documents_per_epoch, 1, lanes), epochs)
+    def __init__(self, stream: TokenStream, *, lanes: int) -> None:
+        super().__init__(stream, Sequences(stream.documents_per_epoch, 1, lanes))
 
     def documents(self, numbers: range) -> list[NDArray[Any]]:
         """Return the token ids of documents ``numbers`` of the global order, as read-only views."""

@@ -1,8 +1,8 @@
 """A position as users save it: plain JSON of some hundred bytes, and what refuses it under another shape.
 
-    version, shape              what the state holds under
-    sequence_index, stages      the position; of a mix also ``weights``, of a sequential stream ``lanes``
-    rank_R: {STAGE: {...}}      in place of it where a stage of the user's own may make the position one rank's own
+    version, shape          what the state holds under
+    sequence_index ...      the position: also start_epoch and stages, of a mix weights, of a sequential stream lanes
+    rank_R: {STAGE: {...}}  in place of it where a stage of the user's own may make the position one rank's own
 
 ``torch.distributed.checkpoint`` takes a nested dict apart into one entry for each key, loads only the keys that a fresh
 stream's state has, and keeps equal keys of several ranks once. So every state of one stream has the same keys, what
@@ -18,10 +18,10 @@ from typing import Any
 
 from ..errors import StateError
 from .cursors import Cursor, beginning, missing_lanes
-from .loop import Map, remembering
 from .mixing import MixedData, weights_to_json
 from .plan import Plan
 from .position import Position
+from .steps import Map, remembering
 from .worker_context import WorkerContext
 
 STATE_VERSION = 1
@@ -29,7 +29,7 @@ STATE_VERSION = 1
 
 def to_state(position: Position, plan: Plan, context: WorkerContext) -> dict[str, Any]:
     """Return a position as JSON that shares nothing with it, with the shape that it holds under."""
-    part: dict[str, Any] = {"sequence_index": position.sequence_index}
+    part: dict[str, Any] = {"sequence_index": position.sequence_index, "start_epoch": position.start_epoch}
     part["stages"] = _to_leaf(position.stages or _initial(plan))
     if position.skip:
         part["skip"] = position.skip
@@ -66,6 +66,9 @@ def from_state(state: Any, plan: Plan, context: WorkerContext) -> Position:
     index, bound_to = part.get("sequence_index"), part.get("bound_to")
     if not isinstance(index, int) or index < 0:
         raise StateError(f"this is no state of a stream: sequence_index is {index!r}")
+    start_epoch = part.get("start_epoch")
+    if start_epoch is not None and (not isinstance(start_epoch, int) or start_epoch < 0):
+        raise StateError(f"start_epoch must be an epoch from 0 on, or None, got {start_epoch!r}")
     stages = _from_leaf("stages", part.get("stages"), dict)
     names = sorted(remembering(plan))
     if sorted(stages) != names and (stages or index > 0):
@@ -79,7 +82,7 @@ def from_state(state: Any, plan: Plan, context: WorkerContext) -> Position:
         )
     lanes = _lanes(part, plan, context) if plan.by_cursors else None
     weights = _from_leaf("weights", part["weights"], list) if "weights" in part else None
-    return Position(index, part.get("skip", 0), stages, bound_to, weights, lanes)
+    return Position(index, part.get("skip", 0), stages, bound_to, weights, lanes, start_epoch)
 
 
 def shape_of(state: Mapping[str, Any]) -> dict[str, Any]:
