@@ -34,7 +34,12 @@ def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any, ki
         ranks = []
         for rank in range(world_size):
             environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            environment |= {"WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size), "GROUP_RANK": "0"}
+            environment |= {
+                "WORLD_SIZE": str(world_size),
+                "LOCAL_WORLD_SIZE": str(world_size),
+                "GROUP_RANK": "0",
+                "TORCHELASTIC_RUN_ID": "tests",
+            }
             arguments_of_rank = (function, arguments, dict(environment), directory)
             ranks.append(context.Process(target=_run, args=arguments_of_rank))
         for process in ranks:
