@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Any
 
 # Imported once, in the server from which ranks are forked, so that a rank starts in some milliseconds.
-PRELOADED = ["torch", "torch.distributed.checkpoint", "pipeline", "accelerate", "transformers.trainer", "lightning"]
+PRELOADED = [
+    "torch",
+    "torch.distributed.checkpoint",
+    "pipeline",
+    "accelerate",
+    "transformers.trainer",
+    "pytorch_lightning",
+]
 SECONDS = 90
 SECONDS_AFTER_A_FAILURE = 5
 

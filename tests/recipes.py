@@ -64,7 +64,7 @@ def hugging_face_model(record: Recorder) -> Any:
 
 
 def lightning_module(record: Recorder) -> Any:
-    import lightning
+    import pytorch_lightning as lightning
 
     class Module(lightning.LightningModule):
         def __init__(self) -> None:
