@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,3 +121,42 @@ def test_streams_that_state_one_rank_or_are_not_prepared_give_every_sequence_onc
 def test_one_process_splits_nothing_so_nothing_is_refused(dataset: str) -> None:
     (refusals,) = run_ranks(prepare_everything, 1, dataset, True)
     assert refusals == [""] * len(refusals)
+
+
+def train_on_a_dataset(dataset: str, directory: str, batched: bool) -> list[str]:
+    """Return what a Trainer says that is given a stream as its training set, and as its evaluation set."""
+    import transformers
+
+    config = transformers.GPT2Config(vocab_size=60_000, n_positions=16, n_embd=4, n_layer=1, n_head=1)
+    arguments = transformers.TrainingArguments(directory, max_steps=2, report_to="none", save_strategy="no")
+    same, bounded = (
+        pipeline.ShardDataset(dataset, epochs=epochs).pack(16, labels="same").map(only_tensors) for epochs in (None, 1)
+    )
+    if batched:
+        same, bounded = same.batch(2), bounded.batch(2)
+    trainer = transformers.Trainer(
+        transformers.GPT2LMHeadModel(config), arguments, train_dataset=same, eval_dataset=bounded
+    )
+    found = []
+    for run in (trainer.train, trainer.evaluate):
+        try:
+            run()
+        except ConfigError as error:
+            found.append(str(error))
+    return found
+
+
+def only_tensors(sample: dict[str, Any]) -> dict[str, Any]:
+    return {key: sample[key] for key in ("input_ids", "labels")}
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_trainer_on_two_ranks_refuses_a_stream_as_training_and_evaluation_set(
+    dataset: str, tmp_path: Path, batched: bool
+) -> None:
+    for refusals in run_ranks(train_on_a_dataset, 2, dataset, str(tmp_path), batched):
+        assert [refusal[: len(SPLIT)] for refusal in refusals] == [SPLIT, SPLIT]
+
+
+def test_a_trainer_alone_takes_a_stream_as_its_dataset(dataset: str, tmp_path: Path) -> None:
+    assert run_ranks(train_on_a_dataset, 1, dataset, str(tmp_path), False) == [[]]

@@ -13,6 +13,7 @@ from tests.recipes import VOCABULARY, make_stream, recorded, run_recipe
 from tests.shard_samples import EOS, write_dataset
 
 pytestmark = pytest.mark.stacks
+IMPORT = "from torchdata.stateful_dataloader import StatefulDataLoader"
 TRAINER = [("max_steps=max_steps", "num_train_epochs=epochs_to_train")]
 LIGHTNING = [("max_steps=max_steps", "max_epochs=epochs_to_train")]
 ACCELERATE = [
@@ -95,3 +96,31 @@ def test_a_run_killed_in_an_epoch_or_at_its_end_goes_on_with_what_is_left(
         again["epochs_of_loop"] = range(count - saved // 7)
     run_ranks(run_recipe, 1, *arguments, str(resumed), None, again)
     assert recorded(resumed, 1) == expected[saved : count * 7], why
+
+
+@pytest.mark.parametrize("saved", [3, 7, 16])
+def test_trainer_counts_max_steps_over_the_epochs_of_a_bounded_stream(dataset: str, tmp_path: Path, saved: int) -> None:
+    expected = [step for epoch in epochs(dataset, 3, 1, calls=True) for step in epoch]
+    killed, resumed = tmp_path / "killed", tmp_path / "resumed"
+    killed.mkdir()
+    resumed.mkdir()
+    bounded = {"epochs": 1, "max_steps": 20, "save_every": saved}
+    run_ranks(run_recipe, 1, "trainer", dataset, str(tmp_path), str(killed), saved + 2, bounded, killed=True)
+    run_ranks(run_recipe, 1, "trainer", dataset, str(tmp_path), str(resumed), None, bounded | {"save_every": 100})
+    assert recorded(resumed, 1) == expected[saved:20]
+
+
+@pytest.mark.parametrize("saved", [1, 3, 6])
+@pytest.mark.parametrize("loader", ["stream", "StatefulDataLoader(stream, batch_size=None, num_workers=2)"])
+def test_lightning_loses_no_batch_of_a_bounded_stream_without_the_loader(
+    dataset: str, tmp_path: Path, loader: str, saved: int
+) -> None:
+    (expected,) = epochs(dataset, 1, 1, calls=False)
+    killed, resumed = tmp_path / "killed", tmp_path / "resumed"
+    killed.mkdir()
+    resumed.mkdir()
+    code = [("stream.loader()", loader), ("import pytorch_lightning", f"{IMPORT}\nimport pytorch_lightning")]
+    bounded = {"epochs": 1, "max_steps": 7, "save_every": saved, "replace": code}
+    run_ranks(run_recipe, 1, "lightning", dataset, str(tmp_path), str(killed), saved + 1, bounded, killed=True)
+    run_ranks(run_recipe, 1, "lightning", dataset, str(tmp_path), str(resumed), None, bounded)
+    assert recorded(resumed, 1) == expected[saved:]
