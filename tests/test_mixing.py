@@ -219,3 +219,22 @@ def test_sources_of_two_tokenizers_are_refused(folder: Path, tmp_path: Path) -> 
         pipeline.mix(
             {"a": pipeline.ShardDataset(folder / "web"), "b": pipeline.ShardDataset(tmp_path / "wide")}, {"a": 1}
         )
+
+
+def test_a_change_of_weights_survives_counting_batches_and_stats_tell_it(folder: Path) -> None:
+    def make() -> pipeline.Stream:
+        return mixed(folder).pack(8).batch(2)
+
+    changed = make()
+    list(islice(changed, 3))
+    changed.set_weights({"books": 1, "web": 3})
+    whole = [batch["input_ids"].tolist() for batch in islice(changed, 25)]
+    counted = make()
+    counted.load_state_dict(changed.state_dict(batches=5))
+    assert [batch["input_ids"].tolist() for batch in islice(counted, 20)] == whole[5:]
+    fresh = make()
+    fresh.load_state_dict(changed.state_dict(batches=5))
+    asked = {name: source["asked"] for name, source in fresh.stats()["sources"].items()}
+    list(islice(fresh, 1))
+    assert asked == {name: source["asked"] for name, source in fresh.stats()["sources"].items()}
+    assert asked["books"] == 0.25

@@ -89,11 +89,16 @@ def _from_core(
     size = plan.batch_size or 1
     step = size * world_size
     first = start + (rank - start) % world_size
-    _, end = pass_bounds(plan, core.first, position, world_size)
+    begin_of_pass, end = pass_bounds(plan, core.first, position, world_size)
     batches = None if end is None else item_count(plan, start, end, context)
     if batches is not None and plan.drop_last and rank == skip == 0 and end is not None and end > start:
         lost = (end - start) % step
-        log.warning("last='drop' drops the last %d of %d sequences, %d batches a rank remain", lost, end, batches)
+        log.warning(
+            "last='drop' drops the last %d of %d sequences, %d batches a rank remain",
+            lost,
+            end - begin_of_pass,
+            batches,
+        )
     number = skip
     try:
         while batches is None or number < batches:

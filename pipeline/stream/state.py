@@ -13,11 +13,13 @@ finds it, and what belongs to one rank has the rank in its key.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import StateError
 from .cursors import Cursor, beginning, missing_lanes
+from .epochs import tokens_lost
 from .mixing import MixedData, weights_to_json
 from .plan import Plan
 from .position import Position
@@ -26,6 +28,8 @@ from .worker_context import WorkerContext
 
 STATE_VERSION = 1
 
+log = logging.getLogger("pipeline")
+
 
 def to_state(position: Position, plan: Plan, context: WorkerContext) -> dict[str, Any]:
     """Return a position as JSON that shares nothing with it, with the shape that it holds under."""
@@ -33,6 +37,8 @@ def to_state(position: Position, plan: Plan, context: WorkerContext) -> dict[str
     part["stages"] = _to_leaf(position.stages or _initial(plan))
     if position.skip:
         part["skip"] = position.skip
+    if context.workers > 1:
+        part["workers"] = context.workers
     if plan.by_cursors:
         lanes = position.lanes or beginning(0, plan.order_shape()[1])
         part["lanes"] = {lane: list(cursor) for lane, cursor in lanes.items()}
@@ -56,16 +62,18 @@ def from_state(state: Any, plan: Plan, context: WorkerContext) -> Position:
     if not isinstance(state, dict) or state.get("version") != STATE_VERSION:
         found = state.get("version") if isinstance(state, dict) else type(state).__name__
         raise StateError(f"state version {found!r}, but this release reads {STATE_VERSION}")
-    ours, saved = plan.shape(), shape_of(state)
-    for field in {**ours, **saved}:
-        if saved.get(field) != ours.get(field):
-            raise StateError(
-                f"{field} was {saved.get(field)!r} when the state was saved, but is {ours.get(field)!r} in this stream"
-            )
+    _refuse_other_shape(shape_of(state), plan)
     rank, part = part_of(state, context.rank)
     index, bound_to = part.get("sequence_index"), part.get("bound_to")
     if not isinstance(index, int) or index < 0:
         raise StateError(f"this is no state of a stream: sequence_index is {index!r}")
+    workers = part.get("workers", 1)
+    if workers != context.workers:
+        raise StateError(
+            f"a loader of {workers} workers saved this state, and its position lies in all of them, but it is loaded with "
+            f"{context.workers}; load it with num_workers={workers}, or save stream.state_dict(batches=n) instead, which "
+            "any number of workers loads"
+        )
     start_epoch = part.get("start_epoch")
     if start_epoch is not None and (not isinstance(start_epoch, int) or start_epoch < 0):
         raise StateError(f"start_epoch must be an epoch from 0 on, or None, got {start_epoch!r}")
@@ -75,6 +83,11 @@ def from_state(state: Any, plan: Plan, context: WorkerContext) -> Position:
         raise StateError(
             f"stages that remember were {sorted(stages)} when the state was saved, but are {names} in this stream"
         )
+    if bound_to is not None and ("sequence_index" in state or not isinstance(part.get("world_size"), int)):
+        raise StateError(
+            f"stage {bound_to} binds this state to a rank, but it lacks the rank or the world_size: it is cut or was "
+            "edited; load it as it was saved"
+        )
     if bound_to is not None and (rank, part.get("world_size")) != (context.rank, context.world_size):
         raise StateError(
             f"stage {bound_to} remembers or drops items, so this state belongs to rank {rank} of "
@@ -82,7 +95,9 @@ def from_state(state: Any, plan: Plan, context: WorkerContext) -> Position:
         )
     lanes = _lanes(part, plan, context) if plan.by_cursors else None
     weights = _from_leaf("weights", part["weights"], list) if "weights" in part else None
-    return Position(index, part.get("skip", 0), stages, bound_to, weights, lanes, start_epoch)
+    position = Position(index, part.get("skip", 0), stages, bound_to, weights, lanes, start_epoch)
+    _warn_of_lost_tokens(shape_of(state).get("epochs"), plan, position)
+    return position
 
 
 def shape_of(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,6 +123,28 @@ def part_of(state: Mapping[str, Any], rank: int) -> tuple[int, Mapping[str, Any]
 def is_bound(state: Mapping[str, Any]) -> bool:
     """Say whether a stage makes a state its rank's own."""
     return part_of(state, 0)[1].get("bound_to") is not None
+
+
+def _refuse_other_shape(saved: dict[str, Any], plan: Plan) -> None:
+    """Raise ``StateError`` for the first field that differs, the data before all; ``epochs`` may be raised."""
+    ours = plan.shape()
+    for field in {"data": None, **ours, **saved}:
+        theirs, now = saved.get(field), ours.get(field)
+        if field == "epochs" and theirs is not None and (now is None or now > theirs):
+            continue
+        if theirs != now:
+            raise StateError(f"{field} was {theirs!r} when the state was saved, but is {now!r} in this stream")
+
+
+def _warn_of_lost_tokens(epochs: int | None, plan: Plan, position: Position) -> None:
+    """Warn where ``epochs`` was raised after the sequence that ended the stream was handed out."""
+    if epochs is None or epochs == plan.epochs or not (lost := tokens_lost(plan, epochs, position)):
+        return
+    log.warning(
+        "epochs was raised from %d to %s after the last sequence, cut at the last token, was handed out: the %d tokens "
+        "behind the cut are lost",
+        epochs, plan.epochs, lost,
+    )  # fmt: skip
 
 
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
