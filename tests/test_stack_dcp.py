@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
@@ -178,3 +179,59 @@ def test_a_checkpoint_of_another_shape_is_refused_naming_the_field(dataset: str,
     bucketed = pipeline.ShardDataset(dataset).shuffle(seed=1, lanes=6).documents(bucket=4).batch(2)
     with pytest.raises(StateError, match="kind was 'pack' when the state was saved, but is 'documents'"):
         dcp.load({"data": bucketed}, checkpoint_id=saved, no_dist=True)
+
+
+class Titan:
+    """What torchtitan does with a loader that its ``Config.build`` returns: steps, and a checkpoint of ``dataloader``."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader, self.step = loader, 0
+        self.batches = iter(loader)
+
+    def train(self, steps: int) -> Rows:
+        found = []
+        for _ in range(steps):
+            inputs, labels = next(self.batches)
+            assert inputs["input"].shape == inputs["positions"].shape == labels.shape
+            assert torch.equal(inputs["input"].reshape(-1, 16)[:, 1:], labels.reshape(-1, 16)[:, :-1])
+            found += inputs["input"].reshape(-1, 16).tolist()
+            self.step += 1
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"step": self.step}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.step = state["step"]
+
+    def checkpoint(self) -> dict[str, Any]:
+        return {"dataloader": self.loader, "train_state": self}
+
+
+def run_titan(dataset: str, kind: str, load: str | None, save: str | None, steps: int) -> Any:
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    loader = make(dataset, kind).loader(keys="torchtitan")
+    titan = Titan(loader)
+    if load is not None:
+        dcp.load(titan.checkpoint(), checkpoint_id=load)
+        titan.batches = iter(loader)
+    rows = titan.train(steps)
+    if save is not None:
+        dcp.save(titan.checkpoint(), checkpoint_id=save)
+    loader.close()
+    return rows, titan.step
+
+
+@pytest.mark.parametrize(("ranks", "others"), [(1, 1), (2, 2), (2, 1)])
+@pytest.mark.parametrize("kind", ["plain", "mix"])
+def test_torchtitans_protocol_resumes_a_loader_exactly(
+    dataset: str, tmp_path: Path, kind: str, ranks: int, others: int
+) -> None:
+    saved = str(tmp_path / "saved")
+    whole = rows_of(islice(make(dataset, kind), 3 * ranks + 2 * others))
+    first = run_ranks(run_titan, ranks, dataset, kind, None, saved, 3)
+    assert flat(steps(first)) == sorted(whole[: 3 * 2 * ranks])
+    rest = run_ranks(run_titan, others, dataset, kind, saved, None, 2)
+    assert [step for _, step in rest] == [5] * others
+    assert flat(steps(rest)) == sorted(whole[3 * 2 * ranks :])

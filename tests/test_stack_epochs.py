@@ -124,3 +124,15 @@ def test_lightning_loses_no_batch_of_a_bounded_stream_without_the_loader(
     run_ranks(run_recipe, 1, "lightning", dataset, str(tmp_path), str(killed), saved + 1, bounded, killed=True)
     run_ranks(run_recipe, 1, "lightning", dataset, str(tmp_path), str(resumed), None, bounded)
     assert recorded(resumed, 1) == expected[saved:]
+
+
+@pytest.mark.parametrize(
+    "loader",
+    ["stream", "StatefulDataLoader(stream, batch_size=None)", "StatefulDataLoader(stream, None, num_workers=2)"],
+)
+def test_lightning_is_refused_a_loader_without_a_length_naming_the_one_that_has_it(
+    dataset: str, tmp_path: Path, loader: str
+) -> None:
+    code = [("stream.loader()", loader), ("import pytorch_lightning", f"{IMPORT}\nimport pytorch_lightning")]
+    with pytest.raises(AssertionError, match=r"each resume would lose a batch of this stream: .* stream\.loader\(\)"):
+        run_ranks(run_recipe, 1, "lightning", dataset, str(tmp_path), str(tmp_path), None, {"replace": code})

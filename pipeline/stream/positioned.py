@@ -11,7 +11,6 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from ..errors import ConfigError, StateError
 from .arguments import check_integer
-from .double_sharding import refuse_second_split
 from .epochs import (
     EpochNumbers,
     after_load,
@@ -22,6 +21,7 @@ from .epochs import (
     pass_length,
     start_of_epoch,
 )
+from .frameworks import refuse_read_ahead, refuse_second_split
 from .lanes import lanes_core
 from .loop import run, share_of
 from .mixing import MixedData, exact_weights, weights_from_json, weights_to_json
@@ -230,6 +230,7 @@ class PositionedStream(IterableDataset):
     def __iter__(self) -> Iterator[dict[str, Any]]:
         context, position = self._context(), self._position.get()
         refuse_second_split(context.world_size)
+        refuse_read_ahead()
         in_worker = get_worker_info() is not None
         if in_worker:
             self._position.note_worker()
@@ -259,5 +260,6 @@ class PositionedStream(IterableDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         refuse_second_split(self._context().world_size)  # a spawned worker has a call stack of its own
+        refuse_read_ahead()
         carried = topology_to_carry(self._plan.stated_topology, self._carried)
         return {**self.__dict__, "_carried": carried, "_progress": None, "_iterators": []}
