@@ -21,6 +21,7 @@ from .epochs import (
     pass_length,
     start_of_epoch,
 )
+from .frameworks import refuse_read_ahead, refuse_second_split
 from .lanes import lanes_core
 from .loop import run, share_of
 from .mixing import MixedData, exact_weights, weights_from_json, weights_to_json
@@ -110,8 +111,8 @@ class PositionedStream(IterableDataset):
         later calls count from there. At the end of a pass it moves to the next epoch. Calling it again with the same epoch
         changes nothing, and so does calling it on a mix.
 
-        Raises ``ConfigError`` for an epoch above 0 where ``epochs`` is above 1, and ``StateError`` while an iterator is
-        live.
+        Raises ``ConfigError`` for an epoch above 0 where ``epochs`` is above 1, and where Accelerate would split the
+        stream among the ranks a second time; and ``StateError`` while an iterator is live.
 
         >>> import pipeline
         >>> stream = pipeline.ShardDataset.from_tokens(range(64), epochs=1).pack(4)
@@ -119,6 +120,7 @@ class PositionedStream(IterableDataset):
         >>> stream.state_dict()["sequence_index"], len(list(stream))
         (32, 16)
         """
+        refuse_second_split(self._context().world_size)
         check_integer("epoch", epoch, least=0)
         plan, shared = self._plan, self._position
         if isinstance(plan.data, MixedData):
@@ -266,6 +268,8 @@ class PositionedStream(IterableDataset):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         context, position = self._context(), self._position.get()
+        refuse_second_split(context.world_size)
+        refuse_read_ahead()
         in_worker = get_worker_info() is not None
         if in_worker:
             self._position.note_worker()
@@ -294,5 +298,7 @@ class PositionedStream(IterableDataset):
         return resolve_context(self._plan.stated_topology, self._carried)
 
     def __getstate__(self) -> dict[str, Any]:
+        refuse_second_split(self._context().world_size)  # a spawned worker has a call stack of its own
+        refuse_read_ahead()
         carried = topology_to_carry(self._plan.stated_topology, self._carried)
         return {**self.__dict__, "_carried": carried, "_progress": None, "_iterators": []}

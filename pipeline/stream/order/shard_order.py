@@ -1,22 +1,7 @@
-"""The order of a stream, as pure integer arithmetic: seed, epoch and position give shard, document and token.
-
-A split has ``S`` shards and ``T`` tokens; sequence ``n`` of its endless stream begins at token ``n * stride``.
-
-    hash        a permutation sorts a bijective 64-bit mix of the index, under a key named by its parts
-    epoch       e permutes the shards by (seed, e) and cuts them into ceil(S / window) near-equal windows;
-                window w permutes its documents by (seed, e, w)
-    sequences   A(e) = ceil(e * T / stride) is the first sequence that begins in epoch e, N = A(e + 1) - A(e)
-    lanes       C read heads equally spaced over the epoch: global sequence i of epoch e has
-                row, lane = divmod(i - A, C) and is stream sequence A + lane * (N // C) + min(lane, N % C) + row
-
-Everything about resuming follows: the place is ``i``, and nothing is replayed. Counts are Python integers, so no
-epoch is too late for them.
-"""
+"""The order of shards and documents over windows of whole shards, and where sequences begin."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,42 +9,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernels import permute
+from .hashing import derive_key, permutation
 
 _WINDOW_DOCUMENTS = 120_000  # documents that a default window holds, where its bounds allow
 _WINDOW_SHARDS = (4, 64)
 LIVE_DOCUMENTS = 32_000_000  # documents of all windows that the lanes keep open
-
-
-def derive_key(tag: str, *parts: int | str) -> int:
-    """Return a 64-bit key for named parts: blake2b of their JSON, so that no two lists of parts share one.
-
-    >>> derive_key("shards", 0, 1) == derive_key("shards", 0, 1)
-    True
-    >>> derive_key("shards", 0, 1) == derive_key("shards", 1, 0)
-    False
-    """
-    return int.from_bytes(hashlib.blake2b(json.dumps([tag, *parts]).encode(), digest_size=8).digest(), "little")
-
-
-def mix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix 64-bit integers bijectively (the finaliser of SplitMix64, Steele et al. 2014)."""
-    x = x ^ (x >> np.uint64(30))
-    x = x * np.uint64(0xBF58476D1CE4E5B9)
-    x = x ^ (x >> np.uint64(27))
-    x = x * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-def permutation(n: int, key: int) -> NDArray[np.int64]:
-    """Return the numbers below ``n`` by ascending mix64(mix64(number * 0x9E3779B97F4A7C15) ^ key).
-
-    Distinct numbers have distinct mixes, so there are no ties to break.
-
-    >>> sorted(permutation(5, derive_key("example"))) == [0, 1, 2, 3, 4]
-    True
-    """
-    return permute(n, np.uint64(key))
 
 
 @dataclass(frozen=True, slots=True)
