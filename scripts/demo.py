@@ -3,7 +3,7 @@
     python scripts/demo.py [DIRECTORY]
 
 The text: docstrings and comments of the standard library, and the licences, READMEs and metadata of the installed
-packages, which hold natural duplicates. Nothing is downloaded. DIRECTORY (default: demo) is made anew each time.
+packages, which hold natural duplicates. Nothing is downloaded. DIRECTORY (default: demo) is made again each time.
 """
 
 from __future__ import annotations

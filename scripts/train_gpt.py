@@ -1,9 +1,9 @@
-"""Train a small GPT from shards, alone or under torchrun; killed and resumed, on any number of ranks, it goes on.
+"""Train a small GPT from shards, alone or under torchrun; a killed run continues on any number of ranks.
 
     python scripts/train_gpt.py data/shards --steps 200
     torchrun --nproc-per-node 2 scripts/train_gpt.py data/shards --steps 200 --checkpoint run.pt
 
-The checkpoint holds model, optimizer and the stream's place. With the same ``--global-batch`` the batches of a step are
+The checkpoint holds model, optimizer and the stream's position. With the same ``--global-batch`` the batches of a step are
 the same sequences on any number of ranks, so the loss follows the same curve. One JSON line per step goes to stdout.
 """
 

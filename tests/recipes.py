@@ -16,8 +16,8 @@ import torch.distributed as dist
 import pipeline
 
 README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
-SECTION = README.split("## Inside frameworks\n")[1].split("\n## ")[0]
-BLOCKS = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+SECTION = README.split("\n## Frameworks\n")[1].split("\n## ")[0]
+BLOCKS = [block for block in re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL) if "import jax" not in block]
 RECIPES = dict(zip(("trainer", "accelerate", "lightning", "dcp"), BLOCKS, strict=True))
 VOCABULARY = 64
 

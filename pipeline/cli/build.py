@@ -93,7 +93,7 @@ def make_parser(prog: str | None = None) -> Parser:
         "--dedup-lines",
         action="store_true",
         default=None,
-        help="cut every line that stood before, anywhere in the corpus: the first one in input order stays",
+        help="cut every line that occurs earlier in the corpus: the first one in input order stays",
     )
     add("--dedup-paragraphs", action="store_true", default=None, help="the same for paragraphs, which blank lines part")
     add("--shortest-passage", type=int, help="lines and paragraphs of fewer characters are never cut (default: 30)")
@@ -111,8 +111,8 @@ def make_parser(prog: str | None = None) -> Parser:
     add(
         "--verify",
         choices=VERIFY,
-        help="what near duplicates are held to the threshold by: the estimate of their signatures (default), or exact: "
-        "the shingles of their texts, which are read again",
+        help="what is compared with the threshold: the similarity that signatures estimate (default), or exact: that of the "
+        "shingles of the texts, which are read again",
     )
     add("--keep", choices=KEEP, help="which of a cluster stays (default: the first in input order)")
     add(
@@ -153,8 +153,8 @@ def make_parser(prog: str | None = None) -> Parser:
     add("--engine", choices=ENGINES, help="local or ray (default: local)")
     add("--ray-address", help="address of a Ray cluster (default: one started here)")
     add("--dry-run", action="store_true", help="load all that is named, judge a sample, write nothing")
-    add("--overwrite", action="store_true", help="discard what OUTPUT holds and begin anew")
-    add("--quiet", action="store_true", help="say nothing unless it is an error")
+    add("--overwrite", action="store_true", help="discard what OUTPUT holds and start over")
+    add("--quiet", action="store_true", help="print errors only")
     return parser
 
 

@@ -72,7 +72,7 @@ def glance(directory: str, manifest: Manifest) -> None:
             console.print(f"{number:>12,}  {name}: {reason}", markup=False)
     for kind in ("lines", "paragraphs"):
         if number := counts.get("repeats", {}).get(kind):
-            console.print(f"{number:>12,}  cut: {kind} that stood before", markup=False)
+            console.print(f"{number:>12,}  cut: {kind} that occur earlier", markup=False)
     console.print(
         f"{len(manifest.inputs):,} input files, {sum(item['bytes'] for item in manifest.inputs) / 1e6:,.1f} MB"
     )

@@ -110,6 +110,14 @@ class ShardDataset(Documents):
         """Return the named sources of a build (``wiki=...``) as bare datasets by name, which ``mix`` takes.
 
         Raises ``ConfigError`` where inputs had no names, and for a dataset with ``epochs``.
+
+        >>> import pathlib, tempfile
+        >>> import pipeline
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "in.jsonl").write_text('{"text": "to be or not to be"}')
+        >>> _ = pipeline.build(f"wiki={folder}/in.jsonl", folder / "shards", tokenizer="bytes", rules=(), val_fraction=0)
+        >>> list(ShardDataset(folder / "shards").sources())
+        ['wiki']
         """
         files: ShardFiles = self._data  # type: ignore[assignment]
         found = files.of_sources()
@@ -185,6 +193,13 @@ class Texts(Stream):
         result reads all files, and can be split again, by an independent hash.
 
         Raises ``ConfigError`` for a share that is not above 0 and below 1.
+
+        >>> import pathlib, tempfile
+        >>> file = pathlib.Path(tempfile.mkdtemp(), "texts.txt")
+        >>> _ = file.write_text("to be")
+        >>> train, val = TextDataset(file, tokenizer="bytes", epochs=1).split(val=0.5)
+        >>> len(list(train.documents())) + len(list(val.documents()))
+        1
         """
         rest, held_out = self._data.halves(share_given(val))
         return Texts(rest, epochs=self._plan.epochs), Texts(held_out, epochs=self._plan.epochs)

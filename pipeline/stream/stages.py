@@ -182,8 +182,8 @@ class Stream(PositionedStream):
         a sequential stream, and for a mix.
 
         >>> import pipeline
-        >>> stream = pipeline.ShardDataset.from_tokens(range(5), lengths=[3, 2], eos_id=9).documents().batch(2)
-        >>> next(iter(stream))["input_ids"].tolist()
+        >>> data = pipeline.ShardDataset.from_tokens(range(5), lengths=[3, 2], eos_id=9)
+        >>> next(iter(data.documents().batch(2)))["input_ids"].tolist()
         [[0, 1, 2], [3, 4, 9]]
         """
         self._before_layout("documents")
@@ -241,9 +241,8 @@ class Stream(PositionedStream):
         """Replace every sample (a dict), or after ``batch`` every batch, by ``function(item)``.
 
         >>> import pipeline
-        >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2).map(lambda batch: batch["labels"].sum())
-        >>> next(iter(stream)).item()
-        36
+        >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).map(lambda sample: sample["labels"].sum()))).item()
+        10
         """
         if not callable(function):
             raise ConfigError(f"map needs a function, got {type(function).__name__}")
@@ -262,8 +261,7 @@ class Stream(PositionedStream):
         >>> import pipeline
         >>> def even(items):
         ...     yield from (item for item in items if item["input_ids"][0] % 8 == 0)
-        >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4).apply(even).take(2)
-        >>> [row["input_ids"][0].item() for row in stream]
+        >>> [row["input_ids"][0].item() for row in pipeline.ShardDataset.from_tokens(range(64)).pack(4).apply(even).take(2)]
         [0, 8]
         """
         if not callable(stage):
@@ -292,13 +290,11 @@ class Stream(PositionedStream):
         """Set which part of the stream this process reads: a rank and a world size, a device mesh, or a process group.
 
         Without it, the rank is that of ``torch.distributed`` where it is initialised, else 0 of 1. Ranks that need the same
-        batches, as in tensor parallelism, give the same rank. Raises ``ConfigError`` for a rank that is not below the world
-        size.
+        batches, as in tensor parallelism, give the same rank.
 
         >>> import pipeline
-        >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4)
-        >>> [next(iter(stream.shard(rank, 2)))["input_ids"][0].item() for rank in range(2)]
-        [0, 4]
+        >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).shard(1, 2)))["input_ids"].tolist()
+        [4, 5, 6, 7]
         """
         if world_size is None:
             rank, world_size = group_topology(rank)
@@ -339,8 +335,6 @@ class Stream(PositionedStream):
     def prefetch(self, count: int = 2) -> Stream:
         """Make up to ``count`` items in advance, in a thread (without this method: 2 for a GPU, else 0).
 
-        The state counts the items handed out, not those made in advance.
-
         >>> import pipeline
         >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).prefetch(8)))["input_ids"].tolist()
         [0, 1, 2, 3]
@@ -351,10 +345,15 @@ class Stream(PositionedStream):
     def loader(self, keys: str | Callable[[Any], Any] | None = None, length: int | None = None) -> Loader:
         """Return what a training framework takes in place of a ``DataLoader``: see `Loader`.
 
-        ``keys``: None gives the batches as they are; ``"hf"`` gives ``input_ids``, ``labels``, ``attention_mask`` and
-        ``position_ids``, as far as there are any, labels unshifted, as models of ``transformers`` take them;
-        ``"torchtitan"`` gives ``({"input", "positions"}, labels)``, flattened; a function gives what it makes of a batch.
-        ``length`` is what ``len()`` says of a stream that does not know its own (default: 2**31).
+        ``keys``: None gives the batches as they are; ``"hf"``, for ``transformers``, gives ``input_ids``, unshifted
+        ``labels`` and, where a batch has them, ``attention_mask`` and ``position_ids``; ``"torchtitan"`` gives
+        ``({"input", "positions"}, labels)``, flattened; a function gives its result for each batch. ``length`` is
+        ``len()`` of the loader where the stream has none (default: 2**31).
+
+        >>> import pipeline
+        >>> loader = pipeline.ShardDataset.from_tokens(range(64), epochs=1).pack(4).batch(2).loader(keys="hf")
+        >>> len(loader), sorted(next(iter(loader)))
+        (8, ['input_ids', 'labels'])
         """
         if length is not None:
             check_integer("length", length, least=1)
