@@ -22,7 +22,7 @@ SHARDS = 150
 START = """
 import hashlib, os, resource, sys
 from itertools import islice
-import numpy, torch, pipeline, pipeline.stream.datasets, pipeline.stream.texts, pipeline.text.tokens
+import numpy, torch, pipeline, pipeline.stream.datasets, pipeline.stream.texts, pipeline.text.tokenizer.tokenizer
 from torch.utils.data import DataLoader
 
 def digest(batches, count):
