@@ -165,3 +165,12 @@ def test_the_docstring_of_a_room_names_each_of_its_files_and_folders_and_nothing
     entries = [re.split(r" {2,}", line.strip(), maxsplit=1)[0] for line in written.splitlines() if "  " in line.strip()]
     names = {name for entry in entries for name in re.split(r",? ", entry) if re.fullmatch(r"[a-z0-9_]+(\.py|/)", name)}
     assert names == files | {f"{name}/" for name in folders}
+
+
+def test_the_architecture_of_the_readme_names_the_folders_that_there_are() -> None:
+    block = (ROOT / "README.md").read_text(encoding="utf-8").split("## Architecture\n")[1]
+    # Folders of folders stand in lines of names alone; those of pipeline/stream are listed as they will be.
+    stated = {name for line in block.splitlines() for name in re.findall(r"(?:^|(?<= ))([a-z]+/)(?= |$)", line)}
+    rooms = {f"{path.name}/" for path in PACKAGES if WITHOUT_MAP + "/" not in relative(path)}
+    coming = {"data/", "order/", "indexed/", "sequential/", "batch/", "loader/"}
+    assert stated - coming == rooms | {"presets/", "scripts/", "tests/"}
