@@ -102,6 +102,25 @@ def permute(n: Any, key: Any) -> Any:
     return order
 
 
+@compiled(types.void(int64[::1], int64, int64, int64, int64, int64[:, ::1]))
+def sorted_runs(begins: Any, size: Any, place: Any, lanes: Any, inverse: Any, out: Any) -> None:
+    """Sort the indices of steps by lane, and write those from ``place`` on, as many as ``out`` has room for, to a row each.
+
+    A step is ``size`` indices from one that is ``begins[k]`` modulo ``lanes`` on; index ``i`` is sorted by
+    ``(i * s % lanes, i)``, where ``inverse * s % lanes`` is 1. What is written is less the step's first index.
+    """
+    least, more = size // lanes, size % lanes
+    for k in range(len(begins)):
+        before, row = -place, 0
+        for key in range(lanes):
+            lag = (key * inverse - begins[k]) % lanes
+            count = least + (lag < more)
+            for turn in range(max(0, -before), min(count, out.shape[1] - before)):
+                out[k, row] = lag + turn * lanes
+                row += 1
+            before += count
+
+
 @compiled(int64(int64[::1], int64, int64))
 def _last_at_most(ascending: Any, count: Any, value: Any) -> Any:
     """Return the last of the first ``count`` places whose number is at most ``value``."""
