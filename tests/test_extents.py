@@ -1,0 +1,288 @@
+"""The cut of shards into extents and the table's file: every rule, every sum, every damaged byte."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from pipeline.errors import CorruptShardError, ManifestError
+from pipeline.shards.extent_file import decode_table, encode_table
+from pipeline.shards.extents import CHECKSUMS, COUNTS, EXTENT_BYTES, PER_SHARD, ExtentTable, cut_extents
+from pipeline.shards.reader import Shard
+from pipeline.shards.writer import write_shard
+
+KIB = 1024
+# Tokens of documents: empty, short, about an extent, longer than several.
+TOKENS = st.one_of(st.just(0), st.integers(1, 400), st.integers(90 * KIB, 100 * KIB), st.integers(200 * KIB, 400 * KIB))
+LENGTHS = st.lists(st.tuples(TOKENS, st.integers(1, 60)), max_size=12)
+
+
+def laid_out(lengths: list[int], itemsize: int, grouped: int) -> tuple[NDArray[np.int64], int]:
+    """Return where documents begin, and the payload's size, in a tar of ``grouped`` documents a member."""
+    starts, at = [], 0
+    for first in range(0, len(lengths), grouped):
+        at += 512 + 128
+        for length in lengths[first : first + grouped]:
+            starts.append(at)
+            at += length * itemsize
+        at += -at % 512
+    return np.array(starts, np.int64), at
+
+
+def defined_cut(starts: NDArray[np.int64], lengths: list[int], itemsize: int, size: int) -> list[int]:
+    """Cut as the definition reads, one extent after the other, in exact fractions."""
+    if not lengths:
+        return []
+    extents = max(1, (2 * size + EXTENT_BYTES) // (2 * EXTENT_BYTES))
+    ends = [start + length * itemsize for start, length in zip(starts.tolist(), lengths, strict=True)]
+    runs, first = [], 0
+    for extent in range(extents):
+        limit = Fraction((extent + 1) * size, extents)
+        last = next((k for k, end in enumerate(ends) if end >= limit), len(ends) - 1)
+        if last >= first:
+            runs.append(first)
+            first = last + 1
+    return [run for run in runs if run == 0 or starts[run] < size]
+
+
+def expanded(runs: list[tuple[int, int]]) -> list[int]:
+    return [length for length, times in runs for _ in range(times)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(runs=LENGTHS, itemsize=st.sampled_from([1, 2, 4, 8]), grouped=st.sampled_from([1, 3, 1000]))
+def test_extents_are_cut_as_defined(runs: list[tuple[int, int]], itemsize: int, grouped: int) -> None:
+    lengths = expanded(runs)
+    starts, size = laid_out(lengths, itemsize, grouped)
+    firsts = cut_extents(starts, np.array(lengths, np.int64), itemsize, size)
+    assert firsts.dtype == np.int64
+    assert firsts.tolist() == defined_cut(starts, lengths, itemsize, size)
+
+
+@settings(max_examples=150, deadline=None)
+@given(runs=LENGTHS, itemsize=st.sampled_from([2, 4]), grouped=st.sampled_from([1, 3, 1000]))
+def test_extents_tile_a_shard_and_none_is_empty(runs: list[tuple[int, int]], itemsize: int, grouped: int) -> None:
+    lengths = np.array(expanded(runs), np.int64)
+    starts, size = laid_out(lengths.tolist(), itemsize, grouped)
+    table = ExtentTable.of_shard(starts, lengths, f"<u{itemsize}", size, indexed=True)
+    assert (table.documents > 0).all()
+    assert (table.sizes > 0).all()
+    assert table.per_shard(table.size_sums).tolist() == [size if len(lengths) else 0]
+    assert table.per_shard(table.token_sums).tolist() == [lengths.sum()]
+    assert table.per_shard(table.document_sums).tolist() == [len(lengths)]
+    ends = table.offsets + table.sizes
+    assert table.offsets[1:].tolist() == ends[:-1].tolist()
+    for extent, first in enumerate(table.first_documents.tolist()):
+        mine = slice(first, first + int(table.documents[extent]))
+        assert table.offsets[extent] == (starts[first] if extent else 0)
+        assert starts[mine][0] >= table.offsets[extent]
+        assert (starts[mine] + lengths[mine] * itemsize).max() <= ends[extent]
+        assert table.first_tokens[extent] == lengths[:first].sum()
+        assert table.tokens[extent] == lengths[mine].sum()
+        items = lengths[mine].astype("<u4"), starts[mine].astype("<u8")
+        assert table.index_crc32[extent] == zlib.crc32(items[0], zlib.crc32(items[1]))
+
+
+def test_a_shard_of_one_document_has_one_extent_however_long_it_is() -> None:
+    for length in (0, 1, 100_000, 5_000_000):
+        starts, size = laid_out([length], 2, 1)
+        assert cut_extents(starts, np.array([length]), 2, size).tolist() == [0]
+
+
+def test_a_long_document_ends_the_extent_that_it_is_in() -> None:
+    lengths = [1_000, 1_000, 500_000, 1_000, 1_000]
+    starts, size = laid_out(lengths, 2, 1)
+    assert cut_extents(starts, np.array(lengths), 2, size).tolist() == [0, 3]
+
+
+def test_empty_documents_behind_the_last_byte_belong_to_the_last_extent() -> None:
+    size = 4 * EXTENT_BYTES
+    starts = np.array([640, size, size, size])
+    lengths = np.array([(size - 640) // 2, 0, 0, 0])
+    table = ExtentTable.of_shard(starts, lengths, "<u2", size, indexed=False)
+    assert table.documents.tolist() == [4]
+    assert table.sizes.tolist() == [size]
+
+
+@pytest.mark.parametrize(("end", "firsts"), [(EXTENT_BYTES, [0, 2]), (EXTENT_BYTES + 1, [0, 1, 2])])
+def test_an_end_reaches_the_border_of_an_extent_only_exactly(end: int, firsts: list[int]) -> None:
+    size = 3 * EXTENT_BYTES + 1  # a third is 196,608 and 1/3: one byte less does not reach it
+    starts, lengths = np.array([0, end, 2 * EXTENT_BYTES + 1]), np.array([end, 9, EXTENT_BYTES])
+    lengths[1] = 2 * EXTENT_BYTES + 1 - end
+    assert cut_extents(starts, lengths, 1, size).tolist() == firsts
+
+
+@pytest.mark.parametrize(
+    ("starts", "lengths", "size"),
+    [([0, 10], [6, 1], 100), ([10, 0], [1, 1], 100), ([-2], [1], 100), ([0], [51], 100), ([0, 98], [1, 2], 100)],
+)
+def test_documents_that_do_not_follow_each_other_are_refused(starts: list[int], lengths: list[int], size: int) -> None:
+    with pytest.raises(ValueError, match="first 100 bytes"):
+        cut_extents(np.array(starts), np.array(lengths), 2, size)
+    with pytest.raises(CorruptShardError, match=r"a\.tar: its index is wrong"):
+        ExtentTable.of_shard(np.array(starts), np.array(lengths), "<u2", size, indexed=False, name="a.tar")
+
+
+def test_the_table_of_a_written_shard_points_to_its_index_and_its_payload(tmp_path: Path) -> None:
+    lengths = np.random.default_rng(0).integers(0, 3_000, 700)
+    tokens = np.arange(lengths.sum(), dtype="<u2")
+    for grouped in (0, 5_000):
+        path = tmp_path / f"{grouped}.tar"
+        keys = [f"{k:012d}" for k in range(len(lengths))]
+        write_shard(path, tokens=tokens, lengths=lengths, keys=keys, tokens_per_sample=grouped)
+        shard, raw = Shard(path), path.read_bytes()
+        payload = shard.footer["starts"][0] - 512
+        table = ExtentTable.of_shard(shard.starts * 2, lengths, "<u2", payload, indexed=True)
+        count = len(lengths)
+        starts_at, lengths_at = int(table.starts_at[0]), int(table.lengths_at[0])
+        assert np.frombuffer(raw, "<u8", count, starts_at).tolist() == (shard.starts * 2).tolist()
+        assert np.frombuffer(raw, "<u4", count, lengths_at).tolist() == lengths.tolist()
+        assert len(table) == (2 * payload + EXTENT_BYTES) // (2 * EXTENT_BYTES)
+        assert int(table.sizes.sum()) == payload
+
+
+def some_table(shards: int = 7, seed: int = 0, crc32: bool = True) -> ExtentTable:
+    """Return the table of small shards, the first of them empty."""
+    generator = np.random.default_rng(seed)
+    tables = []
+    for number in range(shards):
+        lengths = generator.integers(0, 60_000, 20 * min(1, number))
+        starts, size = laid_out(lengths.tolist(), 2, 1)
+        table = ExtentTable.of_shard(starts, lengths, "<u2", size, indexed=True)
+        sums = generator.integers(0, 1 << 32, len(table)).tolist()
+        tables.append(ExtentTable.of_shard(starts, lengths, "<u2", size, indexed=True, crc32=sums if crc32 else None))
+    return ExtentTable.join(tables)
+
+
+COLUMNS = (*PER_SHARD, *COUNTS, *CHECKSUMS)
+
+
+def assert_equal(found: ExtentTable, wanted: ExtentTable) -> None:
+    assert found.dtype == wanted.dtype
+    for name in COLUMNS:
+        one, other = getattr(found, name), getattr(wanted, name)
+        assert (one is None) == (other is None)
+        assert one is None or one.tolist() == other.tolist(), name
+
+
+@pytest.mark.parametrize("crc32", [True, False])
+def test_a_table_comes_back_from_its_bytes(crc32: bool) -> None:
+    table = some_table(crc32=crc32)
+    raw = encode_table(table)
+    found = decode_table(raw, sha256=hashlib.sha256(raw).hexdigest())
+    assert_equal(found, table)
+    assert encode_table(found) == raw
+    assert found.sizes.dtype == np.uint32
+
+
+def test_a_table_without_shards_comes_back_from_its_bytes() -> None:
+    table = ExtentTable.of_documents(np.zeros(0, np.int64), "<u2").select([])
+    assert decode_table(encode_table(table)).shards == 0
+
+
+def test_a_document_over_4_gib_widens_the_columns() -> None:
+    long = ExtentTable.of_documents(np.array([5, 1 << 33]), "<u2")
+    assert long.tokens.tolist() == [5 + (1 << 33)]
+    both = ExtentTable.join([ExtentTable.of_documents(np.array([3]), "<u2"), long])
+    found = decode_table(encode_table(both))
+    assert_equal(found, both)
+    assert decode_table(encode_table(both.select([0]))).tokens.dtype == np.uint32
+
+
+def test_every_flipped_byte_of_a_table_is_found_and_named() -> None:
+    raw = encode_table(some_table(shards=3))
+    for at in range(len(raw)):
+        damaged = bytearray(raw)
+        damaged[at] ^= 1 << (at % 8)
+        with pytest.raises(ManifestError, match=r"^lost/extents\.bin: "):
+            decode_table(bytes(damaged), "lost/extents.bin")
+
+
+def test_every_cut_of_a_table_is_found_and_named() -> None:
+    raw = encode_table(some_table(shards=2))
+    for size in range(len(raw)):
+        with pytest.raises(ManifestError, match=r"^lost/extents\.bin: "):
+            decode_table(raw[:size], "lost/extents.bin")
+    with pytest.raises(ManifestError, match="size"):
+        decode_table(raw + b"\0")
+
+
+def test_a_sound_table_of_other_shards_is_refused_by_the_hash_of_the_manifest() -> None:
+    wanted, other = encode_table(some_table(seed=1)), encode_table(some_table(seed=2))
+    with pytest.raises(ManifestError, match=r"sha256 is '[0-9a-f]{64}', but the manifest says"):
+        decode_table(other, sha256=hashlib.sha256(wanted).hexdigest())
+
+
+def resigned(raw: bytes) -> bytes:
+    return raw[:-32] + hashlib.sha256(raw[:-32]).digest()
+
+
+def edited(table: ExtentTable, column: str, at: int, value: int) -> bytes:
+    """Return a table's file with one value changed and a digest that covers it."""
+    values: Any = getattr(table, column).copy()
+    values[at] = value
+    columns = {name: getattr(table, name) for name in COLUMNS} | {column: values}
+    return encode_table(ExtentTable(table.dtype, **columns))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("extents", 1 << 62, "extents of shard 1 is"),
+        ("extents", 1, "extents of all shards is"),
+        ("starts_at", 17, "starts_at of shard 1 is 17"),
+        ("starts_at", 0, "starts_at of shard 1 is 0, but"),
+        ("lengths_at", 1 << 62, "lengths_at of shard 1 is"),
+        ("sizes", (1 << 32) - 1, "starts_at of shard 0|starts_at of shard 1"),
+        ("sizes", 1 << 60, "sizes of extent 1 is"),
+        ("documents", 0, "documents of extent 1 is 0, but an extent has 1 or more"),
+        ("documents", 1 << 31, "lengths_at of shard 1"),
+        ("tokens", (1 << 32) - 1, "tokens of extent 1 is 4294967295"),
+    ],
+)
+def test_values_that_contradict_each_other_are_refused_by_name(column: str, value: int, message: str) -> None:
+    table = some_table()
+    if value >= 1 << 32 and column == "sizes":
+        wide = {name: getattr(table, name).astype(np.uint64) for name in ("sizes", "tokens", "documents")}
+        table = ExtentTable(table.dtype, **{name: getattr(table, name) for name in COLUMNS} | wide)
+    with pytest.raises(ManifestError, match=message):
+        decode_table(edited(table, column, 1, value))
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [(8, 2), (12, 62), (13, 102), (14, 51), (15, 9), (16, 5), (20, 2), (24, 200), (32, 1 << 62), (50, 1)],
+)
+def test_a_header_that_cannot_be_is_refused(at: int, value: int) -> None:
+    raw = bytearray(encode_table(some_table()))
+    raw[at : at + (8 if value >= 1 << 32 else 1)] = value.to_bytes(8 if value >= 1 << 32 else 1, "little")
+    with pytest.raises(ManifestError):
+        decode_table(resigned(bytes(raw)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(chosen=st.lists(st.integers(0, 6), max_size=9))
+def test_a_selection_of_shards_is_the_join_of_their_tables(chosen: list[int]) -> None:
+    table = some_table()
+    found = table.select(chosen)
+    parts = [table.select([number]) for number in chosen]
+    assert_equal(found, ExtentTable.join(parts) if parts else table.select([]))
+    assert found.shards == len(chosen)
+    assert found.offsets.tolist() == [at for part in parts for at in part.offsets.tolist()]
+    numbers = [place for place, part in enumerate(parts) for _ in range(len(part))]
+    assert found.shard_numbers.tolist() == numbers
+
+
+def test_tables_of_two_dtypes_are_not_joined() -> None:
+    tables = [ExtentTable.of_documents(np.array([3]), dtype) for dtype in ("<u2", "<u4")]
+    with pytest.raises(ValueError, match=r"uint16.*uint32"):
+        ExtentTable.join(tables)
