@@ -15,8 +15,8 @@ Arithmetic is modulo 2**64::
 2. Extents and blocks
 ---------------------
 `pipeline.shards.extents` defines the table of extents: runs of consecutive documents of one shard, each of at least one
-document, with their bytes, tokens and documents. A split has ``E`` extents of ``Y`` bytes (the sum of the table's column
-``bytes``) in all. Let ``y = max(1, Y)``. A **block** is up to ``g`` neighbouring extents of one shard::
+document, with their sizes in bytes, tokens and documents. A split has ``E`` extents of ``Y`` bytes (the sum of the column
+``sizes``) in all. Let ``y = max(1, Y)``. A **block** is up to ``g`` neighbouring extents of one shard::
 
     g = max(1, min(4, 786432 * E // y))             a stream of one source
     g = 1                                           a source of a mix

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels import sorted_runs
+from .kernels import sorted_runs
 
 
 @dataclass(frozen=True, slots=True)
