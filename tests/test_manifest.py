@@ -37,7 +37,10 @@ def test_an_unknown_split_names_the_nearest(dataset: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(version=2), "format version 2"),
+        (lambda m: m.update(version=3), "format version 3"),
+        (lambda m: m.update(version="1"), "format version '1'"),
+        (lambda m: m.update(version=True), "format version True"),
+        (lambda m: m.update(version=2), "extents"),
         (lambda m: m.update(format="tarball"), "tarball"),
         (lambda m: m.update(dtype="<i8"), "<i8"),
         (lambda m: m["splits"]["train"].update(tokens=1), "states"),

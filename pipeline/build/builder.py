@@ -135,7 +135,7 @@ class _Stages:
         for stage in (self.filter, self.repeats, self.dedup, self.tokenizer, self.tokenize, self.settle):
             self.timed(stage.__name__, stage)
         splits = self.timed("write", self.write)
-        manifest = make_manifest(self.work, self.plan, gather_counts(self.work, self.plan), splits)
+        manifest = make_manifest(self.work, self.output, self.plan, gather_counts(self.work, self.plan), splits)
         self.timed("finish", lambda: self.finish(manifest))
         self.seconds["total"] = sum(self.seconds.values())
         write_run(self.work, self.output, manifest, self.seconds, facts)

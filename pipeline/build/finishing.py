@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import numpy as np
 
 from ..atomic import write_json
 from ..errors import BuildError
+from ..shards.extent_file import EXTENTS_NAME, decode_table
+from ..shards.indexing import write_table
 from ..shards.manifest import MANIFEST_NAME, Manifest, Split
 from .earlier import save_signatures
 from .hashing import whole_hashes
@@ -21,6 +24,7 @@ from .plan import Plan
 from .rejected import REJECTED_NAME, take_samples
 from .tally import Flow, by_group, sum_filter_counts
 from .tokenizing import load_build_tokenizer
+from .writing import extents_path
 
 RUN_NAME = "run.json"
 _PACKAGES = ("numpy", "tokenizers", "pyarrow", "numba", "orjson")
@@ -69,14 +73,17 @@ def _check_sums(counts: Mapping[str, Any]) -> None:
             )
 
 
-def make_manifest(work: Path, plan: Plan, counts: dict[str, Any], splits: dict[str, Split]) -> Manifest:
-    """Return the manifest: nothing in it tells when, where, how fast or by how many workers it was made."""
+def make_manifest(work: Path, output: Path, plan: Plan, counts: dict[str, Any], splits: dict[str, Split]) -> Manifest:
+    """Write the table of extents, and return the manifest that names it.
+
+    Nothing in either tells when, where, how fast or by how many workers it was made.
+    """
     tokenizer = load_build_tokenizer(work)
     for name in ("documents", "tokens"):
         held, counted = sum(getattr(s, name) for s in splits.values()), counts["kept" if name == "documents" else name]
         if held != counted:
             raise BuildError(f"shards hold {held} {name}, but {counted} were counted: a fault of the builder")
-    return Manifest(
+    manifest = Manifest(
         dtype=np.dtype(tokenizer.dtype).str,
         tokenizer={
             "name": plan.recipe.described()["tokenizer"],
@@ -91,6 +98,8 @@ def make_manifest(work: Path, plan: Plan, counts: dict[str, Any], splits: dict[s
         inputs=_inputs(work, plan),
         counts=counts,
     )
+    tables = (decode_table(extents_path(work, info.name).read_bytes(), info.name) for info in manifest.shards)
+    return replace(manifest, extents=write_table(output, tables, manifest.dtype))
 
 
 def _inputs(work: Path, plan: Plan) -> list[dict[str, Any]]:
@@ -124,6 +133,8 @@ def write_run(work: Path, output: Path, manifest: Manifest, seconds: dict[str, f
 
 def result_files(output: Path) -> Iterator[Path]:
     """Yield the files that a build leaves in its directory, the manifest first."""
-    yield from (path for name in (MANIFEST_NAME, RUN_NAME, REJECTED_NAME) if (path := output / name).exists())
+    yield from (
+        path for name in (MANIFEST_NAME, EXTENTS_NAME, RUN_NAME, REJECTED_NAME) if (path := output / name).exists()
+    )
     for pattern in ("report.html", "tokenizer*.json", "train-[0-9]*.tar", "val-[0-9]*.tar"):
         yield from sorted(output.glob(pattern))

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..atomic import write_json
+from ..atomic import atomic_file, write_json
+from ..shards.extent_file import encode_table
 from ..shards.manifest import ShardInfo
-from ..shards.writer import TokenBlocks, write_shard
+from ..shards.writer import TokenBlocks, write_shard_with_extents
 from .parts import Origins, all_parts, column_values, part_slice, read_json
 from .plan import load_plan
 from .settling import OVER, SPLITS
@@ -108,7 +109,10 @@ def lay_out(
 
 
 def write_unit(work: Path, output: Path, shard: ShardPlan) -> ShardInfo:
-    """Write one shard and, in the work directory, its entry for the manifest; its tokens are read as they are written."""
+    """Write one shard and, in the work directory, its extents and its entry for the manifest.
+
+    Its tokens are read as they are written.
+    """
     recipe = load_plan(work).recipe
     dtype = load_build_tokenizer(work).dtype
     keys, table = [], _Table(work)
@@ -119,7 +123,7 @@ def write_unit(work: Path, output: Path, shard: ShardPlan) -> ShardInfo:
         lengths.append(token_lengths(work, part)[chosen])
         keys += [f"{ordinal:012d}" for ordinal in ordinals.tolist()]
         table.extend(part, chosen)
-    info = write_shard(
+    info, extents = write_shard_with_extents(
         output / shard.name,
         tokens=TokenBlocks(dtype, _tokens(work, dtype, members)),
         lengths=np.concatenate(lengths),
@@ -128,6 +132,8 @@ def write_unit(work: Path, output: Path, shard: ShardPlan) -> ShardInfo:
         tokens_per_sample=recipe.tokens_per_sample,
     )
     info = info._replace(source=shard.source)
+    with atomic_file(extents_path(work, shard.name)) as file:
+        file.write(encode_table(extents))
     write_json(_note(work, shard), info.to_json())
     return info
 
@@ -195,6 +201,11 @@ class _Table:
             add["score"].append(round(values["score"][row], 4))
         add["hash"] += [digest.tobytes().hex() for digest in hashes]
         add["cluster_size"] += sizes.tolist()
+
+
+def extents_path(work: Path, name: str) -> Path:
+    """Return where the table of extents of one shard lies until the tables of all are joined."""
+    return work / "shards" / f"{name}.extents"
 
 
 def _note(work: Path, shard: ShardPlan) -> Path:

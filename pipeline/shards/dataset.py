@@ -15,11 +15,15 @@ from .store import Store
 
 
 class Resolved(NamedTuple):
-    """Shards in order: their ``urls`` (or paths), and, where a manifest covers them, it and their entries in it."""
+    """Shards in order: their ``urls`` (or paths), and, where a manifest covers them, it and their entries in it.
+
+    ``directory`` is where that manifest lies.
+    """
 
     urls: list[str]
     manifest: Manifest | None = None
     infos: list[ShardInfo] | None = None
+    directory: str = ""
 
 
 def resolve(source: Spec, split: str, store: Store) -> Resolved:
@@ -35,7 +39,7 @@ def resolve(source: Spec, split: str, store: Store) -> Resolved:
         if manifest is not None:
             infos = list(manifest.split(split).shards)
             base = directory if is_remote(directory) else local_name(directory)
-            return Resolved(join_all(base, [info.name for info in infos]), manifest, infos)
+            return Resolved(join_all(base, [info.name for info in infos]), manifest, infos, base)
         path = Path(directory)
         if not is_remote(directory) and path.is_dir() and not any(path.glob(f"*{ENDING}")):
             Manifest.read(path)  # raises, saying what a complete dataset needs
@@ -47,7 +51,8 @@ def resolve(source: Spec, split: str, store: Store) -> Resolved:
     urls = expand(source, store.access)
     folders = {url.rpartition("/")[0] if is_remote(url) else os.path.dirname(url) or "." for url in urls}
     # Of a url with a query (a signature), the directory is not known.
-    manifest = _manifest_of(folders.pop(), store) if len(folders) == 1 and "?" not in urls[0] else None
+    folder = folders.pop()
+    manifest = _manifest_of(folder, store) if not folders and "?" not in urls[0] else None
     if manifest is None:
         return Resolved(urls)
     known = {info.name: info for each in manifest.splits.values() for info in each.shards}
@@ -57,7 +62,7 @@ def resolve(source: Spec, split: str, store: Store) -> Resolved:
         raise ManifestError(
             f"{strangers[0]}: the {MANIFEST_NAME} beside it does not name it; list only the shards it names"
         )
-    return Resolved(urls, manifest, [known[name] for name in names])
+    return Resolved(urls, manifest, [known[name] for name in names], folder)
 
 
 def may_be_directory(spec: str) -> bool:

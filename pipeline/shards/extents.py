@@ -21,7 +21,7 @@ member, and the padding behind the member before, are thus the last bytes of the
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -173,17 +173,18 @@ class ExtentTable:
         return ExtentTable(self.dtype, **columns)
 
     @classmethod
-    def join(cls, tables: Sequence[ExtentTable]) -> ExtentTable:
+    def join(cls, tables: Sequence[ExtentTable], dtype: DTypeLike) -> ExtentTable:
         """Return one table of the shards of several, in order, with ``crc32`` where all have it.
 
-        Raises ``ValueError`` for no tables, or tables of different dtypes.
+        Raises ``ValueError`` where the tokens of one are not of ``dtype``.
         """
-        dtypes = {table.dtype for table in tables}
+        dtypes = {np.dtype(dtype), *(table.dtype for table in tables)}
         if len(dtypes) != 1:
-            raise ValueError(f"tables of one dtype can be joined, got {sorted(map(str, dtypes))}")
+            raise ValueError(f"tables of one dtype can be joined, got {', '.join(sorted(map(str, dtypes)))}")
         columns: dict[str, Any] = {}
         for name in (*PER_SHARD, *COUNTS, *CHECKSUMS):
-            held = [getattr(table, name) for table in tables]
+            empty = np.zeros(0, np.int64 if name in PER_SHARD else "<u4")
+            held = [empty, *(getattr(table, name) for table in tables)]
             columns[name] = None if any(column is None for column in held) else np.concatenate(held)
         return cls(dtypes.pop(), **columns)
 
@@ -243,6 +244,36 @@ class ExtentTable:
 
     def _in_shard(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
         return sums[:-1] - np.repeat(sums[self.shard_bounds[:-1]], self.extents)
+
+
+class RangeChecksums:
+    """CRC-32 of byte ranges that follow each other, of bytes that come in pieces; ``ends`` are the ends of the ranges.
+
+    >>> sums = RangeChecksums([2, 5])
+    >>> for piece in (b"a", b"bcd", b"ef"):
+    ...     sums.update(piece)
+    >>> sums.values == [zlib.crc32(b"ab"), zlib.crc32(b"cde")]
+    True
+    """
+
+    def __init__(self, ends: Iterable[int]) -> None:
+        self.values: list[int] = []
+        self._ends = list(ends)
+        self._at = 0
+        self._crc32 = 0
+
+    def update(self, piece: bytes) -> None:
+        """Take the next bytes; those behind the last range are ignored."""
+        view = memoryview(piece)
+        while view and len(self.values) < len(self._ends):
+            end = self._ends[len(self.values)]
+            part = view[: end - self._at]
+            self._crc32 = zlib.crc32(part, self._crc32)
+            self._at += len(part)
+            view = view[len(part) :]
+            if self._at == end:
+                self.values.append(self._crc32)
+                self._crc32 = 0
 
 
 def extent_offsets(

@@ -72,7 +72,7 @@ def sample_parts(name: str) -> tuple[str, str] | None:
 
 def _kept(path: Path, cache_dir: str | Path | None) -> tuple[dict[str, NDArray[Any]], np.dtype[Any]]:
     with map_file(path) as data:
-        mark = _fingerprint(path, data)
+        mark = tar_mark(path, data)
         places = _places(path, cache_dir)
         for place in places:
             found = _load(place, mark)
@@ -99,7 +99,8 @@ def _places(path: Path, cache_dir: str | Path | None) -> list[Path]:
     return places
 
 
-def _fingerprint(path: Path, data: mmap.mmap) -> str:
+def tar_mark(path: Path, data: mmap.mmap) -> str:
+    """Return what changes with a tar: its size, its time, a hash of its first and last MiB."""
     edges = hashlib.blake2b(data[:_EDGE], digest_size=16)
     edges.update(data[max(0, len(data) - _EDGE) :])
     return f"{INDEX_VERSION} {len(data)} {path.stat().st_mtime_ns} {edges.hexdigest()}"

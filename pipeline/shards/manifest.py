@@ -16,9 +16,10 @@ import orjson
 
 from ..atomic import write_json
 from ..errors import ManifestError, did_you_mean
-from .format import FORMAT_NAME, FORMAT_VERSION, TOKEN_DTYPES
+from .format import FORMAT_NAME, TOKEN_DTYPES
 
 MANIFEST_NAME = "manifest.json"
+MANIFEST_VERSION = 2  # of a manifest that names a table of extents; without one it is 1
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
 
 
@@ -43,6 +44,14 @@ class ShardInfo(NamedTuple):
         return value
 
 
+class FileInfo(NamedTuple):
+    """A file beside the manifest that the manifest names: its size in bytes and hash."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """The shards of one split, in order."""
@@ -63,7 +72,9 @@ class Manifest:
     """A complete dataset: its tokens, where they came from and how they were made.
 
     ``dtype`` is ``"<u2"`` or ``"<u4"``. ``tokenizer`` holds ``name``, ``sha256``, ``vocab_size``, ``eos_id``,
-    ``bos_id`` and ``special_ids``. ``recipe``, ``inputs`` and ``counts`` are plain JSON from the build.
+    ``bos_id`` and ``special_ids``. ``recipe``, ``inputs`` and ``counts`` are plain JSON from the build. ``extents`` names
+    the file of the table of extents (`extent_file`); a manifest without it has version 1, else 2. What is streamed is the
+    same with and without it, and so is the fingerprint.
     """
 
     dtype: str
@@ -72,6 +83,7 @@ class Manifest:
     recipe: dict[str, Any] = field(default_factory=dict)
     inputs: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, Any] = field(default_factory=dict)
+    extents: FileInfo | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -82,6 +94,11 @@ class Manifest:
         """A sha256 of what one split streams."""
         shards = [shard.to_json() for shard in self.split(split).shards]
         return _digest([self.dtype, self.tokenizer.get("sha256"), shards])
+
+    @property
+    def shards(self) -> list[ShardInfo]:
+        """All shards in the order of the table of extents: splits in the order of their names."""
+        return [info for _, split in sorted(self.splits.items()) for info in split.shards]
 
     def split(self, name: str) -> Split:
         """Return a split by name; an unknown one raises ``ManifestError`` naming those there are."""
@@ -98,9 +115,9 @@ class Manifest:
         write_json(Path(directory) / MANIFEST_NAME, self.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        value = {
             "format": FORMAT_NAME,
-            "version": FORMAT_VERSION,
+            "version": 1 if self.extents is None else MANIFEST_VERSION,
             "dtype": self.dtype,
             "tokenizer": self.tokenizer,
             "splits": self._splits_json(),
@@ -109,6 +126,9 @@ class Manifest:
             "counts": self.counts,
             "fingerprint": self.fingerprint,
         }
+        if self.extents is not None:
+            value["extents"] = self.extents._asdict()
+        return value
 
     def _splits_json(self) -> dict[str, Any]:
         return {
@@ -150,9 +170,10 @@ class Manifest:
         if not isinstance(value, dict) or value.get("format") != FORMAT_NAME:
             found = value.get("format") if isinstance(value, dict) else type(value).__name__
             raise ManifestError(f"{name}: not a {FORMAT_NAME} manifest (format: {found!r})")
-        if value.get("version") != FORMAT_VERSION:
+        version = value.get("version")
+        if type(version) is not int or not 1 <= version <= MANIFEST_VERSION:
             raise ManifestError(
-                f"{name}: format version {value.get('version')!r}, but this release reads {FORMAT_VERSION}; "
+                f"{name}: format version {version!r}, but this release reads 1 to {MANIFEST_VERSION}; "
                 "use the release that built it, or build again"
             )
         try:
@@ -163,6 +184,7 @@ class Manifest:
                 recipe=value.get("recipe", {}),
                 inputs=value.get("inputs", []),
                 counts=value.get("counts", {}),
+                extents=_read_file(value["extents"], name) if version > 1 else None,
             )
             stated = {split: (entry["documents"], entry["tokens"]) for split, entry in value["splits"].items()}
         except (KeyError, TypeError, AttributeError) as error:
@@ -181,6 +203,14 @@ class Manifest:
                 f"({fingerprint}): it was edited or damaged after the build"
             )
         return manifest
+
+
+def _read_file(entry: dict[str, Any], name: str) -> FileInfo:
+    info = FileInfo(*(entry[field] for field in FileInfo._fields))
+    plain = isinstance(info.name, str) and _SAFE_NAME.match(info.name)
+    if not plain or type(info.bytes) is not int or info.bytes < 0 or not isinstance(info.sha256, str):
+        raise ManifestError(f"{name}: extents names no plain file with its size and hash: {tuple(info)}")
+    return info
 
 
 def _read_split(entry: dict[str, Any], name: str) -> Split:

@@ -15,7 +15,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from ..atomic import atomic_file
 from ..errors import ConfigError
+from .extents import ExtentTable, RangeChecksums, cut_extents, extent_offsets
 from .format import (
+    BLOCK,
     END,
     FOOTER_NAME,
     KEY_COLUMN,
@@ -37,11 +39,12 @@ _WRITE_BYTES = 1 << 20  # members are joined to writes of about this size
 
 
 class _TarStream:
-    """Appends members to a file, counting and hashing what went in."""
+    """Appends members to a file, counting and hashing what went in; ``ends`` are those of the extents."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], ends: Iterable[int]) -> None:
         self.size = 0
         self.sha256 = hashlib.sha256()
+        self.crc32 = RangeChecksums(ends)
         self._file = file
         self._parts: list[bytes] = []
         self._pending = 0
@@ -66,6 +69,7 @@ class _TarStream:
     def flush(self) -> None:
         block = b"".join(self._parts)
         self.sha256.update(block)
+        self.crc32.update(block)
         self._file.write(block)
         self._parts, self._pending = [], 0
 
@@ -128,6 +132,20 @@ def write_shard(
     >>> info.documents, info.tokens, info.bytes
     (2, 5, 7168)
     """
+    options: dict[str, Any] = {"table": table, "tokens_per_sample": tokens_per_sample}
+    return write_shard_with_extents(path, tokens=tokens, lengths=lengths, keys=keys, **options)[0]
+
+
+def write_shard_with_extents(
+    path: str | Path,
+    *,
+    tokens: NDArray[np.unsignedinteger[Any]] | TokenBlocks,
+    lengths: Sequence[int] | NDArray[np.integer[Any]],
+    keys: Sequence[str],
+    table: Mapping[str, Sequence[Any]] | None = None,
+    tokens_per_sample: int = 0,
+) -> tuple[ShardInfo, ExtentTable]:
+    """Do what `write_shard` does, and return the shard's extents as well, with the checksum of each."""
     path = Path(path)
     sizes = np.asarray(lengths, dtype=np.int64)
     # First, so that it can be read without the rest.
@@ -136,27 +154,16 @@ def write_shard(
     columns[KEY_COLUMN] = list(keys)
     _check(tokens, sizes, keys, columns)
     blocks = tokens if isinstance(tokens, TokenBlocks) else TokenBlocks(tokens.dtype, [tokens])
-    ends = np.concatenate([[0], np.cumsum(sizes)]) * blocks.dtype.itemsize
-    starts = np.zeros(len(sizes), dtype="<u8")
-    checksums: list[int] = []
+    dtype = blocks.dtype
+    groups = _groups(sizes, tokens_per_sample)
+    starts, payload_bytes = _lay_out(sizes, groups, dtype.itemsize)
+    firsts = cut_extents(starts, sizes, dtype.itemsize, payload_bytes)
 
     with atomic_file(path) as file:
-        tar = _TarStream(file)
-        for first, last in _groups(sizes, tokens_per_sample):
-            begin, end = int(ends[first]), int(ends[last])
-            count = (end - begin) // blocks.dtype.itemsize
-            payload = blocks.take(count)
-            if len(payload) < end - begin:
-                raise ConfigError(f"lengths sum to {int(sizes.sum())} tokens, but the blocks held fewer")
-            offset = tar.member(keys[first] + ".npy", npy_header(blocks.dtype, count), payload) + NPY_HEADER
-            starts[first:last] = offset - begin + ends[first:last]
-            places = (ends[first : last + 1] - begin).tolist()
-            checksums += [zlib.crc32(memoryview(payload)[a:b]) for a, b in itertools.pairwise(places)]
-        if blocks.take(1):
-            raise ConfigError(f"lengths sum to {int(sizes.sum())} tokens, but the blocks held more")
-        columns["crc32"] = checksums
+        tar = _TarStream(file, extent_offsets(starts, firsts, payload_bytes)[1:].tolist())
+        columns["crc32"] = _put_samples(tar, blocks, sizes, keys, groups)
         index = [
-            (STARTS_NAME, npy_header("<u8", len(sizes)) + starts.tobytes()),
+            (STARTS_NAME, npy_header("<u8", len(sizes)) + starts.astype("<u8").tobytes()),
             (LENGTHS_NAME, npy_header("<u4", len(sizes)) + sizes.astype("<u4").tobytes()),
             (TABLE_NAME, json.dumps(columns, separators=(",", ":"), ensure_ascii=False).encode()),
         ]
@@ -164,7 +171,7 @@ def write_shard(
         index_crc32 = zlib.crc32(index[1][1], zlib.crc32(index[0][1]))
         total = tar.size + TAIL
         footer = {
-            "dtype": blocks.dtype.str,
+            "dtype": dtype.str,
             "documents": len(sizes),
             "tokens": int(sizes.sum()),
             "bytes": total,
@@ -176,7 +183,7 @@ def write_shard(
         tar.member(FOOTER_NAME, footer_payload(footer))
         tar.put(END)
         tar.flush()
-    return ShardInfo(
+    info = ShardInfo(
         name=path.name,
         documents=len(sizes),
         tokens=int(sizes.sum()),
@@ -184,6 +191,45 @@ def write_shard(
         sha256=tar.sha256.hexdigest(),
         index_crc32=index_crc32,
     )
+    crc32 = tar.crc32.values
+    extents = ExtentTable.of_shard(starts, sizes, dtype, payload_bytes, indexed=True, crc32=crc32, name=str(path))
+    return info, extents
+
+
+def _lay_out(
+    sizes: NDArray[np.int64], groups: Sequence[tuple[int, int]], itemsize: int
+) -> tuple[NDArray[np.int64], int]:
+    """Return the offset of each document's first token, and where the last member ends."""
+    ends = np.concatenate([[0], np.cumsum(sizes)]) * itemsize
+    bounds = np.array([0, *(last for _, last in groups)], np.int64)
+    payloads = NPY_HEADER + np.diff(ends[bounds])
+    members = np.concatenate([[0], np.cumsum(BLOCK + payloads + -payloads % BLOCK)])
+    shifts = members[:-1] + BLOCK + NPY_HEADER - ends[bounds[:-1]]  # from places among the tokens to places in the file
+    return ends[:-1] + np.repeat(shifts, np.diff(bounds)), int(members[-1])
+
+
+def _put_samples(
+    tar: _TarStream,
+    blocks: TokenBlocks,
+    sizes: NDArray[np.int64],
+    keys: Sequence[str],
+    groups: Sequence[tuple[int, int]],
+) -> list[int]:
+    """Append the members of tokens; return the checksum of each document."""
+    ends = np.concatenate([[0], np.cumsum(sizes)]) * blocks.dtype.itemsize
+    checksums: list[int] = []
+    for first, last in groups:
+        begin, end = int(ends[first]), int(ends[last])
+        count = (end - begin) // blocks.dtype.itemsize
+        payload = blocks.take(count)
+        if len(payload) < end - begin:
+            raise ConfigError(f"lengths sum to {int(sizes.sum())} tokens, but the blocks held fewer")
+        tar.member(keys[first] + ".npy", npy_header(blocks.dtype, count), payload)
+        places = (ends[first : last + 1] - begin).tolist()
+        checksums += [zlib.crc32(memoryview(payload)[a:b]) for a, b in itertools.pairwise(places)]
+    if blocks.take(1):
+        raise ConfigError(f"lengths sum to {int(sizes.sum())} tokens, but the blocks held more")
+    return checksums
 
 
 def _groups(sizes: NDArray[np.int64], tokens_per_sample: int) -> list[tuple[int, int]]:

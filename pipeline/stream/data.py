@@ -113,7 +113,7 @@ class ShardFiles:
         self.split = split
         self._store = Store(cache_dir, cache_limit, Access(options=storage_options or {}))
         self._unverified: set[int] = set()
-        self._urls, manifest, infos = resolve(source, split, self._store)
+        self._urls, manifest, infos, _ = resolve(source, split, self._store)
         self._infos: Sequence[ShardInfo | None]
         if manifest is not None and infos is not None:
             self._infos = infos
