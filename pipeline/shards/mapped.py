@@ -20,8 +20,10 @@ from ..errors import TruncatedShardError
 PAGE = mmap.ALLOCATIONGRANULARITY
 # Kinds that statfs names: ext2 to ext4, XFS, Btrfs, tmpfs, ramfs, F2FS, ZFS, bcachefs, overlayfs, squashfs, EROFS, NTFS.
 _LOCAL = frozenset(
-    (0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0x858458F6, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E, 0x794C7630)
-    + (0x73717368, 0xE0F5E1E2, 0x7366746E)
+    (
+        *(0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0x858458F6, 0xF2F52010),
+        *(0x2FC12FC1, 0xCA451A4E, 0x794C7630, 0x73717368, 0xE0F5E1E2, 0x7366746E),
+    )
 )
 _LEAST_REQUEST = 128 << 10  # bytes that the kernel reads for one piece of advice, however small its read-ahead
 _SHARE_OF_MAPS = 2  # of the maps that a process may have, this part is used

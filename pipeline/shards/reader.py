@@ -209,7 +209,9 @@ def _check_size(name: str, size: int, expected: ShardInfo | None) -> None:
 
 
 def _wrong_size(name: str, size: int, footer: dict[str, Any]) -> CorruptShardError:
-    return CorruptShardError(f"{name}: {size} bytes, but its footer says {footer['bytes']}; copy it again or rebuild it")
+    return CorruptShardError(
+        f"{name}: {size} bytes, but its footer says {footer['bytes']}; copy it again or rebuild it"
+    )
 
 
 def parse_index(footer: dict[str, Any], name: str, size: int, read: Callable[[int, int], bytes]) -> Index:

@@ -54,6 +54,8 @@ class Contents:
             counts = np.diff(bounds)
         return Blocks.of_extents(counts, self.sizes, self.tokens, self.documents, in_mix=in_mix)
 
-    def table_rows(self, first: NDArray[np.int64], last: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def table_rows(
+        self, first: NDArray[np.int64], last: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return which rows of the table, first and behind the last, hold these extents ``first`` to before ``last``."""
         return (first, last) if self.rows is None else (self.rows[first], self.rows[last - 1] + 1)

@@ -13,7 +13,8 @@ import numpy as np
 from ..errors import ConfigError, InputError
 from .arguments import check_integer
 from .data import KeyedData, MemoryData, ShardFiles, Source
-from .mixing import MixedData, exact_weights
+from .mixing import MixedData
+from .order.mixture import exact_weights
 from .plan import Plan
 from .splitting import share_given, split_data
 from .stages import Stream
@@ -23,7 +24,7 @@ from .text_data import TextData
 class Documents(Stream):
     """A stream at its beginning: documents with keys, by which they can be split."""
 
-    def __init__(self, data: KeyedData, *, epochs: int | None, max_open_shards: int = 512) -> None:
+    def __init__(self, data: KeyedData, *, epochs: int | None, max_open_shards: int | None = None) -> None:
         super().__init__(Plan(data=data, epochs=epochs, max_open_shards=max_open_shards))
         self._data = data
 
@@ -69,12 +70,12 @@ class ShardDataset(Documents):
         cache_limit: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
         eos_id: int | None = None,
+        memory_map: bool | None = None,
     ) -> None:
         if epochs is not None:
             check_integer("epochs", epochs, least=1)
-        if max_open_shards is None:
-            max_open_shards = _default_open_shards()
-        check_integer("max_open_shards", max_open_shards, least=1)
+        if max_open_shards is not None:
+            check_integer("max_open_shards", max_open_shards, least=1)
         data = ShardFiles(
             source,
             split,
@@ -83,8 +84,9 @@ class ShardDataset(Documents):
             cache_limit=cache_limit,
             storage_options=storage_options,
             eos_id=eos_id,
+            memory_map=memory_map,
         )
-        super().__init__(data, epochs=epochs, max_open_shards=min(max_open_shards, data.max_open))
+        super().__init__(data, epochs=epochs, max_open_shards=max_open_shards)
 
     def sources(self) -> dict[str, Documents]:
         """Return a bare dataset for each named source of a build (``wiki=...``), by name: what ``mix`` takes.
@@ -221,7 +223,7 @@ def mix(
         plan = source._plan
         if isinstance(plan.data, TextData):
             raise ConfigError(f"source {name!r} is text, whose tokens nobody counted; build shards of it and mix those")
-        if replace(plan, data=None, max_open_shards=512) != Plan(data=None):  # type: ignore[arg-type]
+        if replace(plan, data=None, max_open_shards=None) != Plan(data=None):  # type: ignore[arg-type]
             raise ConfigError(
                 f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix"
             )
@@ -239,19 +241,5 @@ def mix(
     if not steps or steps[0][0] != 0 or any(a[0] >= b[0] for a, b in pairwise(steps)):
         raise ConfigError(f"a schedule begins at global sequence 0 and ascends, got {[place for place, _ in steps]}")
     schedule = tuple((place, exact_weights(shares, list(data))) for place, shares in steps)
-    limit = min(source._plan.max_open_shards for source in sources.values())
-    return Stream(Plan(data=MixedData(data), weights=schedule, max_open_shards=limit))
-
-
-def _default_open_shards() -> int:
-    """Return half of the files that this process may open, from 64 to 16,384.
-
-    A shard that stays open costs nothing; one that must be opened anew for each of its documents, some 20 us.
-    """
-    try:
-        import resource
-
-        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    except ImportError:  # not a Unix system
-        allowed = 1024
-    return max(64, min(allowed // 2 if allowed > 0 else 16_384, 16_384))
+    limits = [limit for source in sources.values() if (limit := source._plan.max_open_shards) is not None]
+    return Stream(Plan(data=MixedData(data), weights=schedule, max_open_shards=min(limits, default=None)))

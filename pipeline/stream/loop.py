@@ -19,9 +19,10 @@ from .batches import row_of, stack
 from .cursors import Lanes
 from .device import place_on_device, read_ahead, to_torch
 from .even import EvenSteps
+from .indexed.core import Core
+from .order import Step
 from .place import Mark
 from .plan import Plan
-from .sequences import Core
 from .shifting import DrawnShifts
 
 Item = Any
@@ -128,15 +129,14 @@ def _from_core(plan: Plan, core: Core, mark: Mark, skip: int, every: int, by_sam
     number = skip
     try:
         while batches is None or number < batches:
-            begin = first + number * step
-            stop = begin + step if end is None else max(begin, min(begin + step, end))
-            numbers = range(begin, stop, world_size)
             after = start + number * step
+            length = step if end is None else max(0, min(step, end - after))
+            numbers = Step(after, length, rank, world_size, core.lanes)
             collate = collator.of_step(after) if isinstance(collator, DrawnShifts) else collator
             if by_sample:
                 for row in range(size):
                     after += world_size
-                    sample = row_of(collate(core, numbers[row : row + 1], 1))
+                    sample = row_of(collate(core, numbers.rows(row, row + 1), 1))
                     yield Mark(after if end is None else min(after, end), weights=weights), sample
             else:
                 after += step

@@ -10,10 +10,10 @@ from typing import Any
 
 from ..errors import StateError
 from .cursors import Lanes
+from .indexed.core import Core
 from .loop import Marked
 from .place import Mark
 from .plan import Plan
-from .sequences import Core
 
 
 class Progress:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..atomic import write_json
+from ..atomic import atomic_file
 from ..errors import ConfigError, CorruptShardError
-from .data import KeyedData, KeyedShard, Keys, PlainShard
+from ..shards.extents import ExtentTable, running_sums
+from .contents import Contents
+from .data import KeyedData, Keys, Ranges
 from .order import derive_key, mix64
-from .window_index import Tokens
 
 RULE = 1  # of the hash below
 KEEP_ABOVE = 1_000_000  # documents of local shards, which take half a second to count, and are kept from there on
+_NONE = np.zeros(0, np.int64)
 _TOGETHER = 4096  # keys that are hashed at once, each in the room of the longest
 
 
@@ -59,74 +64,124 @@ def share_given(val: Any) -> Fraction:
 
 
 class HalfData:
-    """The documents of a source that are held out, or the rest of them."""
+    """The documents of a source that are held out, or the rest of them: of all documents, ``selection`` says which."""
 
-    def __init__(self, whole: KeyedData, share: Fraction, held: bool, documents: list[int], tokens: list[int]) -> None:
+    def __init__(self, whole: KeyedData, share: Fraction, held: bool, selection: Selection) -> None:
         self.name = whole.name
         self.split = f"{whole.split}, {'val' if held else 'without val'}={float(share):g}"
         self.dtype, self.eos_id, self.tokenizer = whole.dtype, whole.eos_id, whole.tokenizer
-        self.documents, self.tokens = documents, tokens
-        parts = json.dumps([whole.fingerprint, str(share), held])
-        self.fingerprint = hashlib.sha256(parts.encode()).hexdigest()
-        self._whole, self._share, self._held = whole, share, held
+        self.fingerprint = _digest([whole.fingerprint, str(share), held])
+        self._whole, self._selection = whole, selection
+        bounds = whole.contents.table.shard_bounds
+        self.documents, self.tokens = (
+            np.diff(running_sums(counts)[bounds]).tolist() for counts in (selection.documents, selection.tokens)
+        )
 
-    def open(self, number: int) -> KeyedShard:
-        shard = self._whole.open(number)
-        ours = held_out(self._whole.keys(number, shard), self._share) == self._held
-        lengths = shard.lengths[ours]
-        if (len(lengths), int(lengths.sum())) != (self.documents[number], self.tokens[number]):
-            raise CorruptShardError(
-                f"shard {number} of split {self.split!r}: {len(lengths)} documents of {int(lengths.sum())} tokens, but it "
-                f"had {self.documents[number]} of {self.tokens[number]} when it was split; it was replaced meanwhile"
-            )
-        return PlainShard(shard.tokens, shard.starts[ours], lengths)
+    @cached_property
+    def contents(self) -> Contents:
+        selection = self._selection
+        return Contents.selected(self._whole.contents.table, selection.tokens, selection.documents, selection.keeps)
 
-    def reopen(self, number: int) -> Tokens:
-        return self._whole.reopen(number)
+    def ranges(self, max_open: int | None) -> Ranges:
+        return self._whole.ranges(max_open)
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Which documents of a source are kept: a bit for each in ``bits`` (uint8), each shard's from a byte of its own on.
+
+    ``tokens`` and ``documents`` (int64) are those kept of each extent, ``firsts`` the first byte of each shard.
+    ``inverted``: a bit of 0 keeps a document.
+    """
+
+    bits: NDArray[np.uint8]
+    tokens: NDArray[np.int64]
+    documents: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+    inverted: bool = False
+
+    def keeps(self, shard: int, first: int, count: int) -> NDArray[np.bool_]:
+        """Say which of ``count`` documents of a shard from the ``first`` on are kept."""
+        begin = int(self.firsts[shard]) + first // 8
+        skipped = first % 8
+        bits = np.unpackbits(self.bits[begin : begin + (skipped + count + 7) // 8])[skipped : skipped + count]
+        return bits == (0 if self.inverted else 1)
+
+    def rest(self, table: ExtentTable) -> Selection:
+        """Return what this leaves of a table."""
+        tokens, documents = table.tokens - self.tokens, table.documents - self.documents
+        return replace(self, tokens=tokens, documents=documents, inverted=True)
 
 
 def split_data(whole: KeyedData, share: Fraction) -> tuple[HalfData, HalfData]:
     """Return the rest and what is held out; every index is read for it, and the keys, but no token.
 
-    Where that takes long, the counts are kept for the next time, under a name that covers shards, share and rule.
+    Where that takes long, what was found is kept for the next time, under a name that covers shards, share and rule.
     """
-    about = json.dumps([RULE, whole.fingerprint, str(share)])
-    place = whole.kept and whole.kept / f"split-{hashlib.sha256(about.encode()).hexdigest()[:32]}.json"
-    kept = _kept(place, whole)
-    counts = kept or _count(whole, share)
-    if place is not None and kept is None and (whole.index_threads > 1 or sum(whole.documents) > KEEP_ABOVE):
-        with suppress(OSError):  # a read-only folder or a full disk: they are counted each time
-            place.parent.mkdir(parents=True, exist_ok=True)
-            write_json(place, counts)
-    rest = {
-        name: [all_ - held for all_, held in zip(getattr(whole, name), counts[name], strict=True)] for name in counts
-    }
-    return HalfData(whole, share, False, **rest), HalfData(whole, share, True, **counts)
+    table = whole.contents.table
+    about = _digest([RULE, whole.fingerprint, str(share)])
+    place = whole.kept and whole.kept / f"split-{about[:32]}.npz"
+    held = _kept(place, table)
+    if held is None:
+        held = _select(whole, share)
+        if place is not None and (whole.index_threads > 1 or sum(whole.documents) > KEEP_ABOVE):
+            _keep(place, held)
+    return HalfData(whole, share, False, held.rest(table)), HalfData(whole, share, True, held)
 
 
-def _count(whole: KeyedData, share: Fraction) -> dict[str, list[int]]:
-    """Return how many documents and tokens of every shard are held out."""
+def _select(whole: KeyedData, share: Fraction) -> Selection:
+    """Return the documents that are held out."""
+    table = whole.contents.table
 
-    def count(number: int) -> tuple[int, int]:
+    def select(number: int) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
         index = whole.index(number)
-        held = index.lengths[held_out(whole.keys(number, index), share)]
-        return len(held), int(held.sum())
+        held = held_out(whole.keys(number, index), share)
+        extents = slice(int(table.shard_bounds[number]), int(table.shard_bounds[number + 1]))
+        firsts = table.first_documents[extents]
+        if len(index.lengths) != int(table.documents[extents].sum(dtype=np.int64)):
+            raise CorruptShardError(
+                f"shard {number} of split {whole.split!r}: {len(index.lengths)} documents, but another number was counted "
+                "before; it was replaced meanwhile"
+            )
+        counts = (np.where(held, index.lengths, 0), held.astype(np.int64))
+        sums = [np.add.reduceat(each, firsts) if len(firsts) else np.zeros(0, np.int64) for each in counts]
+        return np.packbits(held), sums[0], sums[1]
 
-    # Where shards are remote, counting them is waiting.
+    # Where shards are remote, reading them is waiting.
     with ThreadPoolExecutor(whole.index_threads, thread_name_prefix="shardwright-split") as threads:
-        counts = list(threads.map(count, range(len(whole.documents))))
-    return {"documents": [documents for documents, _ in counts], "tokens": [tokens for _, tokens in counts]}
+        found = list(threads.map(select, range(len(whole.documents))))
+    bits, tokens, documents = (np.concatenate([each[k] for each in found]) for k in range(3)) if found else [_NONE] * 3
+    return Selection(bits, tokens, documents, _firsts(table))
 
 
-def _kept(place: Path | None, whole: KeyedData) -> dict[str, list[int]] | None:
-    """Return counts that were kept, or None where there are none that fit."""
-    if place is None or not place.exists():
+def _firsts(table: ExtentTable) -> NDArray[np.int64]:
+    """Return the first byte of each shard's bits, and behind the last."""
+    return running_sums(-(-table.per_shard(table.document_sums) // 8))
+
+
+def _keep(place: Path, held: Selection) -> None:
+    with suppress(OSError):  # a read-only folder or a full disk: it is found out each time
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(place) as file:
+            np.savez(file, allow_pickle=False, bits=held.bits, tokens=held.tokens, documents=held.documents)
+
+
+def _kept(place: Path | None, table: ExtentTable) -> Selection | None:
+    """Return what was kept, or None where there is nothing that fits the table: it is only a cache."""
+    if place is None:
         return None
     try:
-        counts = json.loads(place.read_text())
-        for name, most in (("documents", whole.documents), ("tokens", whole.tokens)):
-            if not all(0 <= held <= all_ for held, all_ in zip(counts[name], most, strict=True)):
-                return None
-    except (OSError, ValueError, KeyError, TypeError):
+        with np.load(place, allow_pickle=False) as kept:
+            held = Selection(kept["bits"], kept["tokens"], kept["documents"], _firsts(table))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError):
         return None
-    return {"documents": counts["documents"], "tokens": counts["tokens"]}
+    if held.bits.dtype != np.uint8 or len(held.bits) != held.firsts[-1]:
+        return None
+    for counts, most in ((held.tokens, table.tokens), (held.documents, table.documents)):
+        if counts.dtype != np.int64 or counts.shape != most.shape or (counts < 0).any() or (counts > most).any():
+            return None
+    return held
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()

@@ -26,7 +26,8 @@ from .arguments import check_integer, group_topology, labels_are_inputs
 from .cursors import beginning
 from .lanes import lanes_core
 from .loop import Map, Take, counts_items, resolved, run, share_of
-from .mixing import MixedData, exact_weights, weights_from_json, weights_to_json
+from .mixing import MixedData
+from .order.mixture import exact_weights, weights_from_json, weights_to_json
 from .place import Mark, Place
 from .plan import DocumentLayout, PackLayout, Plan, pack_layout
 from .progress import Progress, StreamIterator

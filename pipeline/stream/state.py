@@ -8,7 +8,8 @@ from typing import Any
 from ..errors import StateError
 from .cursors import Cursor, beginning, missing_lanes
 from .loop import remembering
-from .mixing import MixedData, weights_to_json
+from .mixing import MixedData
+from .order.mixture import weights_to_json
 from .place import Mark
 from .plan import Plan
 

@@ -117,7 +117,9 @@ class BlockPool:
         if wrong.any():
             k = int(np.argmax(wrong))
             block, table = int(blocks[k]), self._contents.table
-            row = int(self._contents.table_rows(self._bounds[block : block + 1], self._bounds[block + 1 : block + 2])[0][0])
+            row = int(
+                self._contents.table_rows(self._bounds[block : block + 1], self._bounds[block + 1 : block + 2])[0][0]
+            )
             raise CorruptShardError(
                 f"shard {int(table.shard_numbers[row])}, documents from {int(table.first_documents[row])} on: the index holds "
                 f"{int(tokens[k])} tokens in {int(documents[k])} documents, but {int(known.tokens[block])} in "
@@ -158,5 +160,13 @@ class BlockPool:
         blocks = np.array([[buffer.address, int(sizes.sum()) // self.item]])
         count = np.array([len(sizes)])
         return ShuffleWindow.of(
-            ends - sizes, lengths, count, np.zeros(1, np.int64), blocks[:, 1] * self.item, order, blocks, [buffer], self.item
+            ends - sizes,
+            lengths,
+            count,
+            np.zeros(1, np.int64),
+            blocks[:, 1] * self.item,
+            order,
+            blocks,
+            [buffer],
+            self.item,
         )

@@ -55,9 +55,7 @@ class Lookahead:
         places, lanes = order.places(epoch, inside)
         lanes = (lanes + first) % order.lanes
         rows = np.arange(offsets.shape[1])
-        return {
-            step.begin + int(begin): [Piece(epoch, rows, places[k], lanes[k])] for k, begin in enumerate(begins)
-        }
+        return {step.begin + int(begin): [Piece(epoch, rows, places[k], lanes[k])] for k, begin in enumerate(begins)}
 
     def _across(self, step: Step) -> list[Piece]:
         """Find the places of a step that lies in several epochs."""

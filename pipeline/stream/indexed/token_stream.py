@@ -132,7 +132,9 @@ class TokenStream:
         loaded = max(1, window // _COPIES_AHEAD)
         found: dict[Key, bool] = {}
         for distance, far in ((loaded, False), (window, True)):
-            first, last = (np.searchsorted(starts, x, side="right") - 1 for x in (at, np.minimum(at + distance, end - 1)))
+            first, last = (
+                np.searchsorted(starts, x, side="right") - 1 for x in (at, np.minimum(at + distance, end - 1))
+            )
             for low, high in {*zip(first.tolist(), last.tolist(), strict=True)}:
                 for number in range(low + 1, high + 1):
                     found.setdefault((epoch, number), far)
@@ -153,7 +155,9 @@ class TokenStream:
         numbers = [np.searchsorted(starts, x, side="right") - 1 for x in (at, last)]
         far = not self._pool.source.copies and beyond * 2 < window
         found: dict[Key, bool] = {}
-        for low, high, only_asked in {*zip(*(each.tolist() for each in (*numbers, far * np.ones(len(at), bool))), strict=True)}:
+        for low, high, only_asked in {
+            *zip(*(each.tolist() for each in (*numbers, far * np.ones(len(at), bool))), strict=True)
+        }:
             for number in range(low, high + 1):
                 found[epoch, number] = found.get((epoch, number), True) and bool(only_asked)
         return found
@@ -222,7 +226,9 @@ class TokenStream:
         out = np.empty(int(ends[-1]) if len(ends) else 0, self.dtype)
         self.bytes_read += out.nbytes
         done = 0
-        while (done := kernels.join(done, found, windows, self.dtype.itemsize, out.view(np.uint8), ends)) < len(documents):
+        while (done := kernels.join(done, found, windows, self.dtype.itemsize, out.view(np.uint8), ends)) < len(
+            documents
+        ):
             window = self._window((epoch, int(found[0, done])))
             place, end = int(found[1, done]), int(ends[done])
             block, begin = place >> kernels.PLACE_BITS, place & ((1 << kernels.PLACE_BITS) - 1)
@@ -234,9 +240,7 @@ class TokenStream:
         """Return how many tokens documents of an epoch have, given by their places in its shuffled order."""
         return self._look_up(epoch, documents)[0][2]
 
-    def _look_up(
-        self, epoch: int, documents: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _look_up(self, epoch: int, documents: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return window, place and tokens of each document (``[3, documents]``), and the table that they lie in."""
         found, done = np.empty((3, len(documents)), np.int64), 0
         held = self._needed

@@ -122,13 +122,17 @@ section 3 with ``C = 1``, ``W`` eight times as large where it is not stated, and
 """
 
 from .hashing import derive_key, mix64, permutation
-from .shard_order import LIVE_DOCUMENTS, Sequences, ShardOrder, default_lanes, default_window
+from .interleave import Sequences, Step
+from .shuffle import LANES, LANES_OF_MIX, Blocks, Epoch, Shuffle, default_window
 
 __all__ = [
-    "LIVE_DOCUMENTS",
+    "LANES",
+    "LANES_OF_MIX",
+    "Blocks",
+    "Epoch",
     "Sequences",
-    "ShardOrder",
-    "default_lanes",
+    "Shuffle",
+    "Step",
     "default_window",
     "derive_key",
     "mix64",

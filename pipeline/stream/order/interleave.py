@@ -125,7 +125,12 @@ class Step:
             modulo = [self.begin % self.lanes] if begins is None else [b % self.lanes for b in begins.tolist()]
             found = np.empty((count, rows), np.int64)
             sorted_runs(
-                np.array(modulo), self.size, self.rank * self.size // self.ranks, self.lanes, _inverse(self.lanes), found
+                np.array(modulo),
+                self.size,
+                self.rank * self.size // self.ranks,
+                self.lanes,
+                _inverse(self.lanes),
+                found,
             )
         return found[:, self.first : self.last]
 
