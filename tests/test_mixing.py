@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from pipeline.stream.mixing import BLOCK, Mixture, exact_weights, quotas
+from pipeline.stream.order.mixture import PERIOD, Mixture, exact_weights, quotas
 from tests.shard_samples import make_documents, write_dataset
 from tests.test_resume import run
 
@@ -46,11 +46,11 @@ def test_quotas_fill_a_block_and_no_positive_weight_starves(raw: dict[str, int])
         return
     weights = exact_weights(raw, list(raw))
     found = quotas(weights)
-    assert sum(found.values()) == BLOCK
+    assert sum(found.values()) == PERIOD
     for name, weight in weights.items():
         assert (found[name] >= 1) == (weight > 0)
-        if all(share * BLOCK >= 1 for share in weights.values() if share):
-            assert abs(found[name] - weight * BLOCK) < 1
+        if all(share * PERIOD >= 1 for share in weights.values() if share):
+            assert abs(found[name] - weight * PERIOD) < 1
 
 
 @settings(max_examples=15, deadline=None)
@@ -92,7 +92,7 @@ def test_a_source_keeps_its_order_when_another_joins(folder: Path) -> None:
 def test_a_block_serves_the_shares_asked_exactly(folder: Path) -> None:
     stream = mixed(folder).shuffle(seed=1, lanes=2).pack(4).batch(64)
     iterator = iter(stream)
-    for _ in range(2 * BLOCK // 64):
+    for _ in range(2 * PERIOD // 64):
         next(iterator)
     sources = stream.stats()["sources"]
     assert {name: source["sequences"] for name, source in sources.items()} == {

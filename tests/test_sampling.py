@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.stream.order import derive_key, mix64
-from pipeline.stream.sampling import draw
+from pipeline.stream.indexed.sampled import draw
 from tests.shard_samples import make_documents, write_dataset
 
 SEQ_LEN = 16

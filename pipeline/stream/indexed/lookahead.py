@@ -30,7 +30,6 @@ class Lookahead:
         if step.begin not in self._steps or shape != self._shape:
             self._shape = shape
             self._steps = self._look(step)
-            self._prepare([piece for pieces in self._steps.values() for piece in pieces])
         if step.begin != self._last:  # those before are not asked for again
             self._steps.pop(self._last, None)
             self._last = step.begin
@@ -45,7 +44,9 @@ class Lookahead:
         epoch = order.epoch(step.begin)
         first, after = order.first(epoch), order.first(epoch + 1)
         if step.begin + step.size > after:
-            return {step.begin: self._across(whole)}
+            pieces = self._across(whole)
+            self._prepare(pieces)
+            return {step.begin: pieces}
         distance = step.begin - self._last if self._last >= 0 and step.begin > self._last else step.size
         distance = distance if distance % step.size == 0 else step.size
         count = min(self._sequences // max(1, len(whole)), (after - step.begin - step.size) // distance + 1)
