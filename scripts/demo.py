@@ -204,7 +204,7 @@ def resumed_digests(shards: Path, state: dict[str, Any]) -> dict[str, Any]:
     for batch, rank in zip(first, ranks, strict=True):
         digests.append([*map(digest, batch["input_ids"]), *(digest(row) for b in rank for row in b["input_ids"])])
     # Sequence i belongs to rank i % WORLD_SIZE: dealing the ranks' rows in turn restores the global order.
-    start = state["i"]
+    start = state["sequence_index"]
     order = [digests[i % WORLD_SIZE] for i in range(start, start + WORLD_SIZE)]
     return {"seconds": seconds, "digests": [row for rows in zip(*order, strict=True) for row in rows]}
 

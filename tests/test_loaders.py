@@ -125,7 +125,7 @@ def test_persistent_workers_see_a_place_that_is_set_between_epochs(dataset: Path
 
 def test_the_place_behind_a_plain_loader_is_counted_by_batches_and_refused_otherwise(dataset: Path) -> None:
     stream = make(dataset)
-    assert stream.state_dict()["i"] == 0
+    assert stream.state_dict()["sequence_index"] == 0
     loader = iter(DataLoader(stream, batch_size=None, num_workers=2, prefetch_factor=4))
     for _ in range(5):
         next(loader)
@@ -203,13 +203,13 @@ def test_copies_and_pickles_stand_where_the_stream_stood_and_move_apart(dataset:
     for twin in (deepcopy(stream), pickle.loads(pickle.dumps(stream))):
         assert ids(islice(twin, 2)) == ids(islice(stream, 2))
         twin.set_epoch(3)
-    assert stream.state_dict(batches=0)["i"] == make_epoch_start(dataset, 1)
+    assert stream.state_dict(batches=0)["sequence_index"] == make_epoch_start(dataset, 1)
 
 
 def make_epoch_start(dataset: Path, epoch: int) -> int:
     stream = make(dataset)
     stream.set_epoch(epoch)
-    return stream.state_dict()["i"]
+    return stream.state_dict()["sequence_index"]
 
 
 def test_environment_variables_alone_never_decide_the_rank(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ def _rank(rank: int, world_size: int, dataset: str, store: str, out: str, start:
         source = DataLoader(stream, batch_size=None, num_workers=1, multiprocessing_context=start)
     got = ids(source)
     state = stream.state_dict(batches=len(got))
-    Path(out, f"{rank}.json").write_text(json.dumps([got, state["i"]]))
+    Path(out, f"{rank}.json").write_text(json.dumps([got, state["sequence_index"]]))
     dist.barrier()
     dist.destroy_process_group()
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.stream.order.mixture import PERIOD, Mixture, exact_weights, quotas
+from tests.ranks import rows_in_order as run
 from tests.shard_samples import make_documents, write_dataset
-from tests.test_resume import run
 
 NAMES = ("books", "code", "web")
 
@@ -127,7 +127,7 @@ def test_a_mix_resumes_exactly_on_any_number_of_ranks(folder: Path, boundaries: 
         assert len(json.dumps(state)) < 2048
         for world_size, batch in ((1, 4), (3, 1), (4, 2)):
             rest = run(make, world_size, batch, state)
-            assert rest[: 240 - state["i"]] == whole[state["i"] :]
+            assert rest[: 240 - state["sequence_index"]] == whole[state["sequence_index"] :]
 
 
 def test_weights_changed_in_mid_run_lose_and_repeat_nothing(folder: Path) -> None:

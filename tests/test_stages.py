@@ -246,7 +246,7 @@ def test_stats_tell_what_was_handed_out_and_where_it_stands(dataset: Path) -> No
     stats = stream.stats()
     assert stats["items"] == len(batches)
     assert stats["tokens"] == sum(batch["valid_tokens"] for batch in batches)
-    assert stats["i"] == stream.state_dict()["i"]
+    assert stats["sequence_index"] == stream.state_dict()["sequence_index"]
     assert stats["epoch"] == 2
     assert stats["bytes_read"] >= 2 * stats["tokens"]
     assert 0 < stats["waited_seconds"] <= stats["seconds"]

@@ -186,7 +186,7 @@ def test_a_state_that_lacks_lanes_is_refused_naming_them(files: list[Path]) -> N
         pipeline.merge_states([state])
     ahead = packed(files).shard(0, 3)
     list(islice(ahead, 3))
-    with pytest.raises(StateError, match="i is 12 in state 0, but 18 in state 1"):
+    with pytest.raises(StateError, match="sequence_index is 12 in state 0, but 18 in state 1"):
         pipeline.merge_states([state, ahead.state_dict()])
     moved = {**state, "lanes": {**state["lanes"], "1": [0, 0, 0, 0, 1]}}
     with pytest.raises(StateError, match="lane 1 stands at"):
@@ -312,7 +312,7 @@ def test_set_epoch_begins_that_epoch_in_every_lane(files: list[Path]) -> None:
     single.set_epoch(1)
     assert [spelled(item["input_ids"]) for item in islice(single, 9)] == second
     assert single.stats()["epoch"] == 1
-    with pytest.raises(ConfigError, match="before epoch 2"):
+    with pytest.raises(ConfigError, match="use epochs=1"):
         packed(files, epochs=2).set_epoch(2)
 
 

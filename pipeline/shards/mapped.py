@@ -111,8 +111,11 @@ def will_need(handle: int, offset: int, size: int) -> None:
 
 
 def can_map(path: str | os.PathLike[str]) -> bool:
-    """Say whether files in a directory are on a local file system that can be mapped and asked ahead."""
-    return _libc is not None and hasattr(os, "posix_fadvise") and _kind(os.fspath(path)) in _LOCAL
+    """Say whether files in a directory, which may not be there yet, can be mapped: its file system is a local one."""
+    place = Path(path).absolute()
+    while not place.exists():
+        place = place.parent
+    return _libc is not None and hasattr(os, "posix_fadvise") and _kind(os.fspath(place)) in _LOCAL
 
 
 @lru_cache

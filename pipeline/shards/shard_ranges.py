@@ -19,7 +19,7 @@ from ..errors import CorruptShardError
 from .cache import Lease
 from .extents import ExtentTable
 from .manifest import ShardInfo
-from .mapped import BufferedBytes, Bytes, can_map, map_range, read_bytes, read_range, will_need
+from .mapped import BufferedBytes, Bytes, map_range, read_bytes, read_range, will_need
 from .open_files import OpenFiles
 from .reader import Index, check_shard
 
@@ -105,8 +105,8 @@ class ShardRanges:
     """Shards as files: ``lease(number)`` gives one, which stays at its path while the lease is held.
 
     ``names`` are what errors call shards, ``infos`` what a manifest says of them, ``scan(path)`` gives the index of one that
-    holds none. At most ``limit`` leases are held. ``mapped`` None maps files on local file systems and reads others into
-    buffers. ``verify`` checks bytes at their first use.
+    holds none. At most ``limit`` leases are held. ``mapped`` maps files, which must be on a local file system, else they are
+    read into buffers. ``verify`` checks bytes at their first use.
     """
 
     waits = True
@@ -120,7 +120,7 @@ class ShardRanges:
         scan: Callable[[Path], Index],
         *,
         limit: int,
-        mapped: bool | None = None,
+        mapped: bool,
         verify: bool = False,
         files: OpenFiles | None = None,
     ) -> None:
@@ -130,7 +130,7 @@ class ShardRanges:
         self._lease = lease
         self._scan = scan
         self._limit = max(1, limit)
-        self._mapped = mapped
+        self.copies = not mapped
         self._files = _FILES if files is None else files
         self._lock = threading.Lock()
         self._leases: OrderedDict[int, Lease] = OrderedDict()
@@ -139,13 +139,6 @@ class ShardRanges:
         self._unverified = np.full(len(table) if verify else 0, True)
         self._hashed: set[int] = set()
         self._indexes: OrderedDict[int, Index] = OrderedDict()
-
-    @property
-    def copies(self) -> bool:
-        """Whether bytes take memory of their own, judged by the first shard."""
-        if self._mapped is None:
-            self._mapped = self.table.shards > 0 and can_map(os.path.dirname(self._path(0)) or ".")
-        return not self._mapped
 
     def index(self, first: int, last: int) -> tuple[bytes, bytes]:
         table, shard = self.table, int(self.table.shard_numbers[first])
@@ -190,7 +183,7 @@ class ShardRanges:
             read_range(handle, offset, target, self._checked_name(shard, handle))
 
     def ask(self, first: int, last: int) -> None:
-        if self.copies:
+        if self.copies or self._limit < self.table.shards:  # what is asked for would be gone when it is needed
             return
         table, shard = self.table, int(self.table.shard_numbers[first])
         begin = int(table.first_documents[first])
@@ -289,6 +282,12 @@ class ShardRanges:
                 self._indexes.move_to_end(shard)
                 return index
         index = self._scan(Path(self._path(shard)))
+        known = int(np.diff(self.table.document_sums[self.table.shard_bounds[shard : shard + 2]])[0])
+        if len(index.lengths) != known:
+            raise CorruptShardError(
+                f"{self._names[shard]}: {len(index.lengths)} documents, but it had {known} when they were counted; it was "
+                "replaced meanwhile: make the stream again"
+            )
         with self._lock:
             self._indexes[shard] = index
             held = sum(16 * len(each.lengths) for each in self._indexes.values())

@@ -251,8 +251,6 @@ class Lanes:
     goes on with the lanes after it.
     """
 
-    length = None
-
     def __init__(
         self,
         windows: Windows,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from ..shards.dataset import Resolved, resolve
 from ..shards.extent_tables import load_extent_table
 from ..shards.extents import ExtentTable
 from ..shards.manifest import MANIFEST_NAME, ShardInfo
+from ..shards.mapped import can_map
 from ..shards.open_files import OpenFiles
 from ..shards.reader import Index
 from ..shards.remote import Access, is_remote, local_name, shown
@@ -193,6 +195,7 @@ class ShardFiles:
         return Contents.whole(table if self._numbers is None else table.select(self._numbers))
 
     def ranges(self, max_open: int | None) -> Ranges:
+        directory = self._store.directory if self._remote else os.path.dirname(local_name(self._urls[0]))
         return ShardRanges(
             self.contents.table,
             [shown(url) if is_remote(url) else local_name(url) for url in self._urls],
@@ -200,7 +203,7 @@ class ShardFiles:
             self._lease,
             self._store.scan,
             limit=min(self.max_open, max_open or self.max_open) if self._remote else len(self._urls),
-            mapped=self._memory_map,
+            mapped=can_map(directory) if self._memory_map is None else self._memory_map,
             verify=self._verify,
             files=None if max_open is None else OpenFiles(max_open),
         )

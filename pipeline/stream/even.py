@@ -10,13 +10,14 @@ from collections.abc import Sequence
 
 from ..errors import ConfigError
 from .plan import Plan
+from .worker_context import WorkerContext
 
 
 class EvenSteps:
     """Watches the stages of one iteration, by their numbers; ``takes`` are those that end after so many items."""
 
-    def __init__(self, plan: Plan, takes: Sequence[int]) -> None:
-        self._rank, self._ranks = plan.topology()
+    def __init__(self, plan: Plan, takes: Sequence[int], context: WorkerContext) -> None:
+        self._rank, self._ranks = context.rank, context.world_size
         self._bounded = any(bound is not None for bound in (plan.epochs, plan.take, plan.take_batches))
         self._takes = takes
         self._upset_by: str | None = None

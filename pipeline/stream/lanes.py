@@ -5,23 +5,24 @@ from __future__ import annotations
 from ..errors import ConfigError
 from .cursors import Cursor, DocumentLane, Lane, Lanes, PackedLane, Reader, Windows, beginning
 from .order import derive_key
-from .place import Mark
 from .plan import PackLayout, Plan
+from .position import Position
 from .shard_windows import ShardWindows
 from .text_data import TextData
+from .worker_context import WorkerContext
 
 _BLOCK_DOCUMENTS = 64  # of shards, that a filter sees at a time
 _BEST_FIT_SEQUENCES = 256  # that documents of shards are fitted into at a time
 
 
-def lanes_core(plan: Plan, mark: Mark, skip: int, every: int) -> Lanes:
-    """Make the lanes of every ``every``-th batch of a rank from ``mark`` on, ``skip`` batches passed over.
+def lanes_core(plan: Plan, position: Position, context: WorkerContext, skip: int, every: int) -> Lanes:
+    """Make the lanes of every ``every``-th batch of a rank from ``position`` on, ``skip`` batches passed over.
 
-    ``plan`` states its rank and world size. Raises ``ConfigError`` where ranks and workers cannot share the lanes out,
-    ``StateError`` where the mark lacks some of them.
+    Raises ``ConfigError`` where ranks and workers cannot share the lanes out,
+    ``StateError`` where the position lacks some of them.
     """
     layout = plan.stated_layout()
-    rank, world_size = plan.topology()
+    rank, world_size = context.rank, context.world_size
     _, lanes = plan.order_shape()
     if plan.epochs is not None and world_size > 1:
         raise ConfigError(
@@ -30,11 +31,13 @@ def lanes_core(plan: Plan, mark: Mark, skip: int, every: int) -> Lanes:
             "stream with .take(n)"
         )
     _check_shares(lanes, world_size, every, unshuffled=plan.seed is None)
-    begin = mark.i // (plan.batch_size or 1)
+    begin = position.sequence_index // (plan.batch_size or 1)
     turn = begin + (rank - begin) % world_size + skip * world_size  # the first of ours
     own = range(turn % (world_size * every), lanes, world_size * every)
-    cursors = beginning(0, lanes) if mark.lanes is None else mark.lanes
-    windows = _windows(plan, {lane: cursors[str(lane)] for lane in own if str(lane) in cursors})
+    cursors = beginning(0, lanes) if position.lanes is None else position.lanes
+    windows = _windows(
+        plan, {lane: cursors[str(lane)] for lane in own if str(lane) in cursors}, position.start_epoch or 0
+    )
 
     def make_lane(lane: int, cursor: Cursor) -> Lane:
         # Best fit counts its sequences, not the documents of a window, so it takes every window whole.
@@ -55,8 +58,9 @@ def lanes_core(plan: Plan, mark: Mark, skip: int, every: int) -> Lanes:
     return Lanes(windows, make_lane, count=lanes, own=own, cursors=cursors, bounded=plan.epochs is not None)
 
 
-def _windows(plan: Plan, cursors: dict[int, Cursor]) -> Windows:
+def _windows(plan: Plan, cursors: dict[int, Cursor], start_epoch: int) -> Windows:
     window, lanes = plan.order_shape()
+    epochs = None if plan.epochs is None else start_epoch + plan.epochs
     if isinstance(plan.data, TextData):
         from .texts import TextWindows  # loaded for text alone
 
@@ -67,7 +71,7 @@ def _windows(plan: Plan, cursors: dict[int, Cursor]) -> Windows:
             seed=plan.seed,
             window=window,
             filters=plan.filters,
-            epochs=plan.epochs,
+            epochs=epochs,
         )
     stream, documents = plan.document_stream(), _BLOCK_DOCUMENTS
     if isinstance(plan.layout, PackLayout) and plan.layout.best_fit:
@@ -76,7 +80,7 @@ def _windows(plan: Plan, cursors: dict[int, Cursor]) -> Windows:
         documents = min(max(documents, 256), 65_536)
     # Of few documents every lane has some, and lanes have about equally many.
     documents = min(documents, max(1, stream.documents_per_epoch // lanes))
-    return ShardWindows(stream, lanes=lanes, documents=documents, filters=plan.filters, epochs=plan.epochs)
+    return ShardWindows(stream, lanes=lanes, documents=documents, filters=plan.filters, epochs=epochs)
 
 
 def _check_shares(lanes: int, world_size: int, workers: int, unshuffled: bool) -> None:

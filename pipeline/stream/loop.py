@@ -1,8 +1,8 @@
-"""One iteration of a stream: the items of one rank and worker, each with the mark of the place after it.
+"""One iteration of a stream: the items of one rank and worker, each with the position after it.
 
     core -> collate -> the user's stages -> batches of what they changed -> read ahead -> device
 
-A mark rides with every item, so nothing needs to know how far ahead of the consumer its source is.
+A position rides with every item, so nothing needs to know how far ahead of the consumer its source is.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import copy
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -18,60 +19,25 @@ from ..errors import ConfigError
 from .batches import row_of, stack
 from .cursors import Lanes
 from .device import place_on_device, read_ahead, to_torch
+from .epochs import item_count, pass_bounds
 from .even import EvenSteps
 from .indexed.core import Core
 from .order import Step
-from .place import Mark
 from .plan import Plan
+from .position import Position
 from .shifting import DrawnShifts
+from .steps import Map, Take, counts_items
+from .worker_context import WorkerContext
 
 Item = Any
-Marked = tuple[Mark, Item]
+Positioned = tuple[Position, Item]
 
 log = logging.getLogger("pipeline")
 
 
-class Map:
-    """A function of one item, as a stage."""
-
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self.function = function
-
-
-class Take:
-    """The first ``count`` items, where what comes before may drop some, so that arithmetic cannot tell."""
-
-    remembers = ("taken",)
-    per_rank = False
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.taken = 0
-
-    def __call__(self, items: Iterator[Any]) -> Iterator[Any]:
-        while self.taken < self.count:
-            for item in islice(items, 1):
-                self.taken += 1
-                yield item
-                break
-            else:
-                return
-
-
-def remembering(plan: Plan) -> dict[str, Any]:
-    """Return the stages that keep something in the state, by the name that it has there."""
-    steps = (*plan.steps, *plan.batch_steps)
-    return {f"{n}.{type(step).__name__}": step for n, step in enumerate(steps) if getattr(step, "remembers", ())}
-
-
-def counts_items(plan: Plan) -> bool:
-    """Say whether items follow from the place by arithmetic: every stage gives one item for each that it gets."""
-    return all(isinstance(step, Map) for step in (*plan.steps, *plan.batch_steps))
-
-
-def share_of(plan: Plan, mark: Mark, workers: int) -> tuple[int, int]:
+def share_of(plan: Plan, position: Position, context: WorkerContext) -> tuple[int, int]:
     """Return which of its rank's items a loader's worker makes: how many it passes over, then every how many-th."""
-    return (mark.skip, workers) if _can_divide(plan) else (0, 1)
+    return (position.skip, context.workers) if _can_divide(plan) else (0, 1)
 
 
 def _can_divide(plan: Plan) -> bool:
@@ -83,25 +49,25 @@ def _can_divide(plan: Plan) -> bool:
     return counts_items(plan) and not (plan.by_cursors and plan.epochs is not None)
 
 
-def run(plan: Plan, core: Core | Lanes, mark: Mark, workers: int) -> Iterator[Marked]:
-    """Yield items from ``mark`` on, every ``workers``-th; ``plan`` states its rank and world size."""
+def run(plan: Plan, core: Core | Lanes, position: Position, context: WorkerContext) -> Iterator[Positioned]:
+    """Yield the items of one worker from ``position`` on."""
     by_sample = plan.batch_size is None or bool(plan.steps)
-    skip, every = share_of(plan, mark, workers)
+    skip, every = share_of(plan, position, context)
     if isinstance(core, Lanes):
-        items = _from_lanes(plan, core, mark, skip, every, by_sample)
+        items = _from_lanes(plan, core, position, context, skip, every, by_sample)
     else:
-        items = _from_core(plan, core, mark, skip, every, by_sample)
+        items = _from_core(plan, core, position, context, skip, every, by_sample)
     if not plan.numpy:
         items = ((after, to_torch(item)) for after, item in items)
     takes = [n for n, step in enumerate((*plan.steps, *plan.batch_steps)) if isinstance(step, Take)]
-    even = EvenSteps(plan, takes)
+    even = EvenSteps(plan, takes, context)
     if by_sample:
-        items = _stages(plan.steps, 0, items, mark, even)
+        items = _stages(plan.steps, 0, items, position, even)
     if plan.batch_size is not None:
         items = _stacked(items, plan.batch_size, plan.numpy) if by_sample else items
-        items = _stages(plan.batch_steps, len(plan.steps), items, mark, even)
+        items = _stages(plan.batch_steps, len(plan.steps), items, position, even)
     if not _can_divide(plan):
-        items = islice(items, mark.skip, None, workers)
+        items = islice(items, position.skip, None, context.workers)
     ahead = plan.prefetch
     if ahead is None:
         ahead = 2 if plan.device is not None and plan.device.startswith("cuda") else 0
@@ -113,51 +79,53 @@ def run(plan: Plan, core: Core | Lanes, mark: Mark, workers: int) -> Iterator[Ma
     return place_on_device(items, plan.device)
 
 
-def _from_core(plan: Plan, core: Core, mark: Mark, skip: int, every: int, by_sample: bool) -> Iterator[Marked]:
+def _from_core(
+    plan: Plan, core: Core, position: Position, context: WorkerContext, skip: int, every: int, by_sample: bool
+) -> Iterator[Positioned]:
     """Yield batches, or the samples that make them one by one, passing over ``skip`` and then taking every n-th."""
     collator: Any = plan.collator()
-    start, weights = mark.i, mark.weights
-    rank, world_size = plan.topology()
+    start = position.sequence_index
+    after_item = partial(Position, weights=position.weights, start_epoch=position.start_epoch)
+    rank, world_size = context.rank, context.world_size
     size = plan.batch_size or 1
     step = size * world_size
-    first = start + (rank - start) % world_size
-    end = plan.end(core.length)
-    batches = None if end is None else _batches(plan, max(0, end - start), max(0, end - first), step)
+    _, end = pass_bounds(plan, core.first, position, world_size)
+    batches = None if end is None else item_count(plan, start, end, context, core.lanes)
     if batches is not None and plan.drop_last and rank == skip == 0 and end is not None and end > start:
         lost = (end - start) % step
         log.warning("last='drop' drops the last %d of %d sequences, %d batches a rank remain", lost, end, batches)
-    number = skip
+    number, taken = skip, position.taken
     try:
         while batches is None or number < batches:
             after = start + number * step
             length = step if end is None else max(0, min(step, end - after))
             numbers = Step(after, length, rank, world_size, core.lanes)
             collate = collator.of_step(after) if isinstance(collator, DrawnShifts) else collator
+            end_of_step = after_item(after + length)
             if by_sample:
-                for row in range(size):
-                    after += world_size
+                for row in range(taken, size):
                     sample = row_of(collate(core, numbers.rows(row, row + 1), 1))
-                    yield Mark(after if end is None else min(after, end), weights=weights), sample
+                    yield after_item(after, taken=row + 1) if row + 1 < size else end_of_step, sample
+                taken = 0
             else:
-                after += step
-                yield Mark(after if end is None else min(after, end), weights=weights), collate(core, numbers, size)
+                yield end_of_step, collate(core, numbers, size)
             number += every
     finally:
         core.close()
 
 
-def _from_lanes(plan: Plan, lanes: Lanes, mark: Mark, skip: int, every: int, by_sample: bool) -> Iterator[Marked]:
+def _from_lanes(
+    plan: Plan, lanes: Lanes, position: Position, context: WorkerContext, skip: int, every: int, by_sample: bool
+) -> Iterator[Positioned]:
     """Yield the batches of this rank's turns, or their samples, passing over ``skip`` and then taking every n-th."""
     collator: Any = plan.collator()
-    rank, world_size = plan.topology()
+    rank, world_size = context.rank, context.world_size
     size = plan.batch_size or 1
     # Inside a batch only where a stage of samples drops some of them.
-    begin, row = divmod(mark.i, size)
+    begin, row = divmod(position.sequence_index, size)
     first = begin + (rank - begin) % world_size
-    end = plan.end(None)
-    batches = None
-    if end is not None:
-        batches = _batches(plan, max(0, end - begin * size), max(0, end - first), size * world_size)
+    _, end = pass_bounds(plan, lambda epoch: 0, position, world_size)
+    batches = None if end is None else item_count(plan, begin * size, end, context, lanes=1)
     number = skip
     try:
         while batches is None or number < batches:
@@ -168,7 +136,7 @@ def _from_lanes(plan: Plan, lanes: Lanes, mark: Mark, skip: int, every: int, by_
                 part = lanes.draw(turn, max(0, min(counts, wanted - row)))
                 row += counts
                 i = place + row if row < size else place + world_size * size
-                drawn.append((Mark(i, lanes=lanes.cursors), part))
+                drawn.append((Position(i, lanes=lanes.cursors, start_epoch=position.start_epoch), part))
             found = sum(part.count for _, part in drawn)
             if found < expected and (plan.drop_last or found == 0):
                 if found:
@@ -183,28 +151,23 @@ def _from_lanes(plan: Plan, lanes: Lanes, mark: Mark, skip: int, every: int, by_
         lanes.close()
 
 
-def _batches(plan: Plan, left: int, ours: int, step: int) -> int:
-    """Return how many batches (or samples) a bounded stream has left for this rank."""
-    if plan.batch_size is None:
-        return -(-ours // step)
-    return left // step if plan.drop_last else -(-left // step)
-
-
 def _stages(
-    steps: tuple[Any, ...], number: int, items: Iterator[Marked], start: Mark, even: EvenSteps
-) -> Iterator[Marked]:
+    steps: tuple[Any, ...], number: int, items: Iterator[Positioned], start: Position, even: EvenSteps
+) -> Iterator[Positioned]:
     for n, step in enumerate(steps, number):
         items = _mapped(step.function, items) if isinstance(step, Map) else _applied(step, n, items, start, even)
     return items
 
 
-def _mapped(function: Callable[[Any], Any], items: Iterator[Marked]) -> Iterator[Marked]:
-    for mark, item in items:
-        yield mark, function(item)
+def _mapped(function: Callable[[Any], Any], items: Iterator[Positioned]) -> Iterator[Positioned]:
+    for position, item in items:
+        yield position, function(item)
 
 
-def _applied(step: Any, number: int, items: Iterator[Marked], start: Mark, even: EvenSteps) -> Iterator[Marked]:
-    """Run a stage of the user's, marking what it gives with the place after what it took last.
+def _applied(
+    step: Any, number: int, items: Iterator[Positioned], start: Position, even: EvenSteps
+) -> Iterator[Positioned]:
+    """Run a stage of the user's, what it gives gets the position after what it took last.
 
     One that remembers is copied, so that iterators do not share what it knows.
     """
@@ -215,13 +178,13 @@ def _applied(step: Any, number: int, items: Iterator[Marked], start: Mark, even:
         step = copy.deepcopy(step)
         for field, value in start.stages.get(name, {}).items():
             setattr(step, field, copy.deepcopy(value))
-    mark, taken, exhausted = start, 0, False
+    position, taken, exhausted = start, 0, False
 
     def feed() -> Iterator[Item]:
-        nonlocal mark, taken, exhausted
-        for marked in items:
-            mark, taken = marked[0], taken + 1
-            yield marked[1]
+        nonlocal position, taken, exhausted
+        for after, each in items:
+            position, taken = after, taken + 1
+            yield each
         exhausted = True
 
     for item in step(feed()):
@@ -235,23 +198,18 @@ def _applied(step: Any, number: int, items: Iterator[Marked], start: Mark, even:
         if taken != 1:
             even.upset(name, number)
         taken = 0
-        stages = {**mark.stages}
+        stages = {**position.stages}
         if fields:
             stages[name] = {field: copy.deepcopy(getattr(step, field)) for field in fields}
-        yield replace(mark, skip=0, stages=stages, bound_to=bound or mark.bound_to), item
+        yield replace(position, skip=0, stages=stages, bound_to=bound or position.bound_to), item
     if taken and exhausted:  # one that ends by itself may well end alike on all ranks
         even.upset(name, number)
     if isinstance(step, Take):
         even.ended(number, step.taken, step.count)
 
 
-def _stacked(samples: Iterator[Marked], size: int, as_numpy: bool) -> Iterator[Marked]:
+def _stacked(samples: Iterator[Positioned], size: int, as_numpy: bool) -> Iterator[Positioned]:
     """Group samples into batches; where stages dropped some, the last batch of a bounded stream is smaller."""
     while rows := list(islice(samples, size)):
         batch = stack([item for _, item in rows])
         yield rows[-1][0], batch if as_numpy else to_torch(batch)
-
-
-def resolved(plan: Plan, rank: int, world_size: int) -> Plan:
-    """Return ``plan`` with rank and world size stated."""
-    return replace(plan, rank=rank, world_size=world_size)

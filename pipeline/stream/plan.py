@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch.distributed as dist
 
 from ..errors import ConfigError
 from .arguments import labels_are_inputs, shift_given
@@ -79,7 +78,7 @@ class Plan:
     """Everything that the stages said.
 
     ``seed`` None keeps the order of the files; ``window`` and ``lanes`` None are chosen from the data; ``rank`` None
-    asks torch.distributed; ``steps`` and ``batch_steps`` are what users put before and after batching; ``take`` bounds
+    is torch.distributed's; ``steps`` and ``batch_steps`` are what users put before and after batching; ``take`` bounds
     the global sequences, ``take_batches`` the batches of a rank; ``stored`` keeps ids in the width they are stored in;
     ``prefetch`` None reads two batches ahead for a GPU and none else. A mix has ``weights``, from global sequences on.
     ``filters`` say which documents stay.
@@ -107,13 +106,10 @@ class Plan:
     prefetch: int | None = None
     stored: bool = False
 
-    def topology(self) -> tuple[int, int]:
-        """Return rank and world size: as stated, else torch.distributed's where it is initialised, else 0 of 1."""
-        if self.rank is not None:
-            return self.rank, self.world_size
-        if dist.is_available() and dist.is_initialized():
-            return dist.get_rank(), dist.get_world_size()
-        return 0, 1
+    @property
+    def stated_topology(self) -> tuple[int, int] | None:
+        """Rank and world size as the user stated them, if so."""
+        return None if self.rank is None else (self.rank, self.world_size)
 
     @property
     def best_fit(self) -> bool:
@@ -141,6 +137,26 @@ class Plan:
         window = self.window or default_window(self.data.contents.blocks(), sequential=self.by_cursors)
         lanes = _SEQUENTIAL_LANES if self.by_cursors else LANES
         return window, 1 if self.seed is None else self.lanes or lanes
+
+    def sequences(self) -> Sequences | None:
+        """Return where the epochs' sequences begin; None where epochs are not counted ahead, or are the sources' own.
+
+        Raises ``ConfigError`` for a split that holds nothing.
+        """
+        layout = self.stated_layout()
+        if self.by_cursors or isinstance(self.data, MixedData | TextData):
+            return None
+        packed = isinstance(layout, PackLayout)
+        count = sum(self.data.tokens if packed else self.data.documents)
+        _refuse_empty(count, "tokens" if packed else "documents", self.data)
+        stride = (layout.stride or layout.seq_len) if isinstance(layout, PackLayout) else 1
+        return Sequences(count, stride, self.lanes_in_force)
+
+    @property
+    def lanes_in_force(self) -> int:
+        """How many lanes ranks share."""
+        sampled = isinstance(self.layout, PackLayout) and self.layout.stride is None
+        return 1 if sampled else self.order_shape()[1]
 
     def mixed_core(self, weights: Schedule) -> MixedSequences:
         """Make the core of a mix under the weights in force."""
@@ -172,8 +188,8 @@ class Plan:
         pool = BlockPool(data.ranges(self.max_open_shards), data.contents, order)
         return TokenStream(order, pool, data.dtype, sequences, **options)
 
-    def core(self) -> PackedSequences | SampledSequences | DocumentSequences | MixedSequences:
-        """Make the random-access core."""
+    def core(self, *, cut: bool = True) -> PackedSequences | SampledSequences | DocumentSequences | MixedSequences:
+        """Make the random-access core; ``cut`` ends the last sequences at the last token of a bounded stream."""
         layout = self.stated_layout()
         if isinstance(self.data, MixedData):
             return self.mixed_core(self.weights)
@@ -187,16 +203,17 @@ class Plan:
             assert layout.stride is not None
             sequences, width = Sequences(order.tokens, layout.stride, lanes), layout.seq_len + layout.extra
             stream = self._stream(self.data, order, sequences, width=width)
-            return PackedSequences(stream, sequences, width=width, epochs=self.epochs, boundaries=layout.boundaries)
+            return PackedSequences(
+                stream, sequences, width=width, epochs=self.epochs if cut else None, boundaries=layout.boundaries
+            )
         _refuse_empty(order.documents, "documents", self.data)
         sequences = Sequences(order.documents, 1, lanes)
         stream = self._stream(self.data, order, sequences, documents=True)
         if layout.bucket is None:
-            return DocumentSequences(stream, sequences, epochs=self.epochs, max_length=layout.max_length)
+            return DocumentSequences(stream, sequences, max_length=layout.max_length)
         return BucketedDocuments(
             stream,
             sequences,
-            epochs=self.epochs,
             bucket=layout.bucket,
             seed=self.seed,
             max_length=layout.max_length,
@@ -210,7 +227,6 @@ class Plan:
             seq_len=layout.seq_len,
             width=layout.seq_len + layout.extra,
             seed=self.seed or 0,
-            epochs=self.epochs,
             boundaries=layout.boundaries,
         )
 
@@ -219,13 +235,6 @@ class Plan:
         if self.layout is None:
             raise ConfigError("nothing says what a sample is; add .pack(seq_len) or .documents()")
         return self.layout
-
-    def end(self, length: int | None) -> int | None:
-        """Return how many global sequences there are, given what the core has; None for an endless stream."""
-        bounds = [length, self.take]
-        if self.take_batches is not None:
-            bounds.append(self.take_batches * (self.batch_size or 1) * self.topology()[1])
-        return min((bound for bound in bounds if bound is not None), default=None)
 
     def collator(self) -> PackCollator | DrawnShifts | DocumentCollator:
         """Make the collator; for a device, packs stay in their stored width until they are there."""

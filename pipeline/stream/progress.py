@@ -1,4 +1,4 @@
-"""How far an iterator came: the place that rides with each item that it hands out, and what the items cost."""
+"""How far an iterator came: the position that rides with each item that it hands out, and what the items cost."""
 
 from __future__ import annotations
 
@@ -8,41 +8,45 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from torch.utils.data import get_worker_info
+
 from ..errors import StateError
 from .cursors import Lanes
 from .indexed.core import Core
-from .loop import Marked
-from .place import Mark
+from .loop import Positioned
 from .plan import Plan
+from .position import Position, SharedPosition
+from .worker_context import WorkerContext
 
 
 class Progress:
     """How far an iterator came, and what that cost."""
 
-    def __init__(self, mark: Mark, core: Core | Lanes | None) -> None:
-        self.mark = mark
+    def __init__(self, position: Position, core: Core | Lanes | None) -> None:
+        self.position = position
         self.items = 0
         self.tokens = 0
         self.waited = 0.0
         self.began: float | None = None
         self.ended: float | None = None
+        self.finished = False  # it came to the end, and no error ended it
         self._core = core
 
     def stats(self, plan: Plan) -> dict[str, Any]:
         seconds = ((self.ended or time.perf_counter()) - self.began) if self.began is not None else 0.0
-        told: dict[str, Any] = {"i": self.mark.i}
+        told: dict[str, Any] = {"sequence_index": self.position.sequence_index}
         if plan.by_cursors:
             lanes = self._core if isinstance(self._core, Lanes) else None
             counted = lanes.counts if lanes is not None else Counter[str]()
             told |= {name: counted[name] for name in ("documents", "rejected", "bad_records", "damaged_files")}
             told["bytes_read"] = lanes.bytes_read if lanes is not None else 0
-            told["epoch"] = min((cursor[0] for cursor in (self.mark.lanes or {}).values()), default=0)
+            told["epoch"] = min((cursor[0] for cursor in (self.position.lanes or {}).values()), default=0)
         else:
             core = self._core if self._core is not None else plan.core()
             assert not isinstance(core, Lanes)
-            told |= {"bytes_read": core.bytes_read, "epoch": core.epoch(self.mark.i)}
+            told |= {"bytes_read": core.bytes_read, "epoch": core.epoch(self.position.sequence_index)}
             if (shares := getattr(core, "shares", None)) is not None:
-                told["sources"] = shares(self.mark.i)
+                told["sources"] = shares(self.position.sequence_index)
         return {
             "items": self.items,
             "tokens": self.tokens,
@@ -55,13 +59,17 @@ class Progress:
 
 
 class StreamIterator:
-    """Hands out items, having noted the place that rides with each."""
+    """Hands out items, having noted the position that rides with each."""
 
-    def __init__(self, items: Iterator[Marked], progress: Progress, workers: int) -> None:
+    def __init__(
+        self, items: Iterator[Positioned], progress: Progress, context: WorkerContext, shared: SharedPosition
+    ) -> None:
         self.progress = progress
         self.overtaken_by: str | None = None
         self._items = items
-        self._skip = workers - 1
+        self._skip = context.workers - 1
+        self._shared = shared
+        self._in_worker = get_worker_info() is not None
 
     def __iter__(self) -> StreamIterator:
         return self
@@ -73,12 +81,16 @@ class StreamIterator:
             if self.overtaken_by is not None:
                 raise StateError(f"this iterator was made before {self.overtaken_by}; call iter() again")
             progress.began = begin
+            if not self._in_worker:
+                self._shared.note_reader()
         try:
-            mark, item = next(self._items)
-        except BaseException:
-            progress.ended = time.perf_counter()
+            position, item = next(self._items)
+        except BaseException as error:
+            progress.ended, progress.finished = time.perf_counter(), isinstance(error, StopIteration)
+            if progress.finished and self._in_worker:
+                self._shared.note_worker(ended=True)
             raise
-        progress.mark = replace(mark, skip=self._skip) if self._skip else mark
+        progress.position = replace(position, skip=self._skip) if self._skip else position
         progress.items += 1
         if isinstance(item, dict):
             progress.tokens += item.get("valid_tokens", 0)

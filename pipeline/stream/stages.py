@@ -2,55 +2,38 @@
 
     ShardDataset(...) -> .shuffle() -> .pack() or .documents() -> .map() -> .batch() -> .map() -> .to()
 
-A stage holds one frozen ``Plan`` and one ``Place``, at which every ``iter()`` begins. Iterating makes the plan's
-random-access core and asks it for the global sequences that belong to this rank and worker (``loop.py``); so a place,
-one integer, is all that a state needs.
+A stage holds one frozen ``Plan`` and one position, at which every ``iter()`` begins. Iterating makes the plan's
+random-access core and asks it for the global sequences that belong to this rank and worker (``loop.py``); so a
+position, one integer, is all that a state needs.
 
 What plugs in where: a source offers ``Data`` (counts of every shard, fingerprint, ``open``; ``data.py``); another kind
-of sequence offers a core (``length``, ``first``, ``epoch``, ``bytes_read``, ``close``; ``sequences.py``) with a
+of sequence offers a core (``first``, ``epoch``, ``bytes_read``, ``close``; ``sequences.py``) with a
 collator that makes batches of it, and ``Plan.core`` and ``Plan.collator`` choose them by the layout.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset, get_worker_info
 
-from ..errors import ConfigError, StateError
+from ..errors import ConfigError
 from .arguments import check_integer, group_topology, labels_are_inputs
-from .cursors import beginning
-from .lanes import lanes_core
-from .loop import Map, Take, counts_items, resolved, run, share_of
 from .mixing import MixedData
-from .order.mixture import exact_weights, weights_from_json, weights_to_json
-from .place import Mark, Place
-from .plan import DocumentLayout, PackLayout, Plan, pack_layout
-from .progress import Progress, StreamIterator
-from .state import from_state, to_state
+from .plan import DocumentLayout, PackLayout, pack_layout
+from .positioned import PositionedStream
+from .steps import Map, Take, counts_items
 
 Item = dict[str, Any]
 
 
-class Stream(IterableDataset):
+class Stream(PositionedStream):
     """A stage: iterate it, or call a method for the next stage.
 
     Iterating yields dicts of torch tensors: documents or sequences of this rank (1-D), or batches after ``batch``.
     """
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._place = Place(Mark(0))
-        # Where a loader that saves its workers' states put this worker, until it has begun there.
-        self._worker_mark: Mark | None = None
-        # Rank and world size of the process that started this worker, which has no process group of its own.
-        self._carried: tuple[int, int] | None = None
-        self._progress: Progress | None = None
-        self._iterators: list[weakref.ref[StreamIterator]] = []
 
     # Stages
 
@@ -264,158 +247,6 @@ class Stream(IterableDataset):
         """Make up to ``count`` items ahead in a thread (default: 2 for a GPU, none else)."""
         check_integer("count", count, least=0)
         return self._with(prefetch=count)
-
-    # Place
-
-    def state_dict(self, batches: int | None = None) -> dict[str, Any]:
-        """Return the place after the items handed out by the latest iterator, as plain JSON.
-
-        With ``batches``, the place after that many of this rank's batches (or samples) from where ``iter()`` began:
-        for a plain DataLoader, whose workers hide their places; without it, that raises ``StateError``.
-        """
-        if batches is not None:
-            check_integer("batches", batches, least=0)
-            if not counts_items(self._plan):
-                raise StateError(
-                    "a stage given to .apply() may drop items, so batches cannot be counted past it; iterate the stream "
-                    "without workers, or use torchdata's StatefulDataLoader"
-                )
-            if self._plan.by_cursors:
-                raise StateError(
-                    "nobody can count batches of text, filters or best-fit packing ahead, each lane has its own cursor; "
-                    "iterate the stream without workers, or use torchdata's StatefulDataLoader"
-                )
-            plan, mark = self._resolved(), self._place.get()
-            i = mark.i + batches * (plan.batch_size or 1) * plan.world_size
-            end = plan.end(plan.core().length)
-            return self._state(Mark(i if end is None else max(mark.i, min(i, end))))
-        if self._progress is not None:
-            return self._state(self._progress.mark)
-        if self._place.in_workers and get_worker_info() is None:
-            counting = "" if self._plan.by_cursors else "use state_dict(batches=n) after n batches, "
-            raise StateError(
-                f"the places of a DataLoader's workers are hidden by its prefetching; {counting}iterate the stream "
-                "without workers, or use torchdata's StatefulDataLoader"
-            )
-        return self._state(self._place.get())
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state``, saved by any rank of any number of ranks: every ``iter()`` starts there.
-
-        Of a cursor stream each rank loads what it saved, or all load what ``pipeline.merge_states`` made of all ranks'.
-
-        Raises ``StateError`` naming the field and both values where data, seed or shape differ, and while an iterator
-        is live.
-        """
-        self._refuse_live("load_state_dict")
-        mark = from_state(state, self._resolved(), worker=get_worker_info() is not None)
-        self._overtake("load_state_dict")
-        if get_worker_info() is not None:
-            self._worker_mark = mark
-        else:
-            self._place.set(mark)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Move the place to the start of ``epoch``: every ``iter()`` starts there.
-
-        Raises ``ConfigError`` for an epoch that a bounded stream does not have.
-        """
-        self._refuse_live("set_epoch")
-        check_integer("epoch", epoch, least=0)
-        if self._plan.epochs is not None and epoch >= self._plan.epochs:
-            raise ConfigError(
-                f"the stream ends before epoch {epoch}: it was made with epochs={self._plan.epochs}; raise epochs, or "
-                "leave it out and use .take()"
-            )
-        if self._plan.by_cursors:
-            self._place.set(Mark(0, lanes=beginning(epoch, self._plan.order_shape()[1])))
-        else:
-            self._place.set(Mark(self._plan.core().first(epoch)))
-        self._overtake("set_epoch")
-
-    def set_weights(self, weights: dict[str, float]) -> None:
-        """Change the weights of a mix from the next row of its lanes on; every ``iter()`` goes on from there.
-
-        What was handed out before stays as it was, so no source loses or repeats a sequence. Raises ``StateError``
-        while an iterator is live.
-        """
-        self._refuse_live("set_weights")
-        plan = self._plan
-        if not isinstance(plan.data, MixedData):
-            raise ConfigError("set_weights is for streams of pipeline.mix")
-        mark = self._progress.mark if self._progress is not None else self._place.get()
-        lanes = plan.order_shape()[1]
-        schedule = weights_from_json(mark.weights) if mark.weights else plan.weights
-        place = -(-mark.i // lanes) * lanes
-        kept = tuple(segment for segment in schedule if segment[0] < place or segment[0] == 0)
-        changed = (*kept, (place, exact_weights(weights, list(plan.data.sources))))
-        self._place.set(replace(mark, weights=weights_to_json(changed)))
-        self._overtake("set_weights")
-
-    def stats(self) -> dict[str, Any]:
-        """Return what the latest iterator did so far, cheap enough for every step.
-
-        ``items`` and ``tokens`` (labels that counted) handed out, ``seconds`` since it began, ``tokens_per_second``,
-        ``waited_seconds`` that its consumer spent waiting for it and their ``waited_share``, ``bytes_read`` out of
-        shards, and the place: ``i`` (global sequence) and ``epoch``; of a mix also ``sources``, with the share asked and
-        served of each; of a cursor stream how many ``documents`` were read, ``rejected``, ``bad_records`` and
-        ``damaged_files``. In a loader the workers count, not this process.
-        """
-        progress = self._progress or Progress(self._place.get(), None)
-        return progress.stats(self._plan)
-
-    def _refuse_live(self, what: str) -> None:
-        for iterator in self._held():
-            if iterator.progress.began is not None and iterator.progress.ended is None:
-                raise StateError(
-                    f"{what} while an iterator of this stream is live would be ignored by it; end or drop it first"
-                )
-
-    def _overtake(self, what: str) -> None:
-        """Leave iterators that have not begun behind: they know the old place, and would go there without a word."""
-        self._progress = None
-        for iterator in self._held():
-            iterator.overtaken_by = what
-
-    def _held(self) -> list[StreamIterator]:
-        """Return the iterators of this stream that somebody still holds."""
-        return [iterator for held in self._iterators if (iterator := held()) is not None]
-
-    def _state(self, mark: Mark) -> dict[str, Any]:
-        return to_state(mark, self._resolved())
-
-    # Iteration
-
-    def __iter__(self) -> Iterator[Item]:
-        info = get_worker_info()
-        mark, workers = self._place.get(), 1
-        if info is not None:
-            self._place.note_worker()
-            workers = info.num_workers
-            mark = replace(mark, skip=info.id)
-            if self._worker_mark is not None:
-                mark, self._worker_mark = self._worker_mark, None
-        plan = self._resolved()
-        if mark.weights is not None:
-            plan = replace(plan, weights=weights_from_json(mark.weights))
-        core = lanes_core(plan, mark, *share_of(plan, mark, workers)) if plan.by_cursors else plan.core()
-        progress = Progress(mark, core)
-        iterator = StreamIterator(run(plan, core, mark, workers), progress, workers)
-        self._progress = progress
-        self._iterators = [weakref.ref(each) for each in (*self._held(), iterator)]
-        return iterator
-
-    def _topology(self) -> tuple[int, int]:
-        carried = self._carried
-        if carried is not None and self._plan.rank is None and get_worker_info() is not None:
-            return carried
-        return self._plan.topology()
-
-    def _resolved(self) -> Plan:
-        return resolved(self._plan, *self._topology())
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_carried": self._topology(), "_progress": None, "_iterators": []}
 
     def _with(self, **changes: Any) -> Stream:
         return Stream(replace(self._plan, **changes))

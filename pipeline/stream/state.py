@@ -1,71 +1,114 @@
-"""A place as users save it: plain JSON of some hundred bytes, and what refuses it under another shape."""
+"""A position as users save it: plain JSON of some hundred bytes, and what refuses it under another shape."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import StateError
 from .cursors import Cursor, beginning, missing_lanes
-from .loop import remembering
 from .mixing import MixedData
 from .order.mixture import weights_to_json
-from .place import Mark
 from .plan import Plan
+from .position import Position
+from .steps import remembering
+from .worker_context import WorkerContext
 
 STATE_VERSION = 1
 
 
-def to_state(mark: Mark, plan: Plan) -> dict[str, Any]:
-    """Return a mark as JSON, with the shape that it holds under; ``plan`` states its rank and world size."""
-    state: dict[str, Any] = {"version": STATE_VERSION, "i": mark.i, "shape": plan.shape()}
-    if mark.stages:
-        state["stages"] = {name: dict(fields) for name, fields in mark.stages.items()}
-    if mark.bound_to is not None:
-        rank, world_size = plan.topology()
-        state |= {"bound_to": mark.bound_to, "rank": rank, "world_size": world_size}
-    if mark.skip:
-        state["skip"] = mark.skip
+def to_state(position: Position, plan: Plan, context: WorkerContext) -> dict[str, Any]:
+    """Return a position as JSON that shares nothing with it, with the shape that it holds under."""
+    state: dict[str, Any] = {
+        "version": STATE_VERSION,
+        "sequence_index": position.sequence_index,
+        "start_epoch": position.start_epoch,
+        "shape": plan.shape(),
+    }
+    if position.stages:
+        state["stages"] = copy.deepcopy(position.stages)
+    if position.bound_to is not None:
+        state |= {"bound_to": position.bound_to, "rank": context.rank, "world_size": context.world_size}
+    if position.taken:
+        state["step"] = _step(position.taken, plan, context)
+    if position.skip:
+        state["skip"] = position.skip
     if plan.by_cursors:
-        state["lanes"] = mark.lanes or beginning(0, plan.order_shape()[1])
+        lanes = position.lanes or beginning(0, plan.order_shape()[1])
+        state["lanes"] = {lane: list(cursor) for lane, cursor in lanes.items()}
     if isinstance(plan.data, MixedData):
-        state["weights"] = mark.weights or weights_to_json(plan.weights)
+        state["weights"] = copy.deepcopy(position.weights) or weights_to_json(plan.weights)
     return state
 
 
-def from_state(state: Any, plan: Plan, worker: bool = False) -> Mark:
-    """Return the mark that a state holds; ``plan`` states its rank and world size.
+def from_state(state: Any, plan: Plan, context: WorkerContext) -> Position:
+    """Return the position that a state holds, for one rank or one worker of a loader.
 
     Raises ``StateError`` naming the field and both values where the state was made under another version or shape, with
-    other stages that remember, or belongs to another rank; and naming the lanes that it lacks for ``plan``'s rank, but in
-    a ``worker``, which needs some of them.
+    other stages that remember, or belongs to another rank; and naming the lanes that it lacks for the rank, but in a
+    worker, which needs some of them.
     """
     if not isinstance(state, dict) or state.get("version") != STATE_VERSION:
         found = state.get("version") if isinstance(state, dict) else type(state).__name__
         raise StateError(f"state version {found!r}, but this release reads {STATE_VERSION}")
-    if not isinstance(state.get("i"), int) or state["i"] < 0 or not isinstance(state.get("shape"), dict):
-        raise StateError(f"this is no state of a stream: i is {state.get('i')!r}, shape {state.get('shape')!r}")
+    index = state.get("sequence_index")
+    if not isinstance(index, int) or index < 0 or not isinstance(state.get("shape"), dict):
+        raise StateError(f"this is no state of a stream: sequence_index is {index!r}, shape {state.get('shape')!r}")
     ours, saved = plan.shape(), state["shape"]
     for field in {**ours, **saved}:
         if saved.get(field) != ours.get(field):
             raise StateError(
                 f"{field} was {saved.get(field)!r} when the state was saved, but is {ours.get(field)!r} in this stream"
             )
+    start_epoch = state.get("start_epoch")
+    if start_epoch is not None and (not isinstance(start_epoch, int) or start_epoch < 0):
+        raise StateError(f"start_epoch must be an epoch from 0 on, or None, got {start_epoch!r}")
     stages, bound_to = state.get("stages", {}), state.get("bound_to")
     names = sorted(remembering(plan))
-    if sorted(stages) != names and (stages or state["i"] > 0):
+    if sorted(stages) != names and (stages or index > 0):
         raise StateError(
             f"stages that remember were {sorted(stages)} when the state was saved, but are {names} in this stream"
         )
     if bound_to is not None:
-        theirs, rank_and_size = (state["rank"], state["world_size"]), plan.topology()
+        theirs, rank_and_size = (state["rank"], state["world_size"]), (context.rank, context.world_size)
         if theirs != rank_and_size:
             raise StateError(
                 f"stage {bound_to} remembers or drops items, so this state belongs to rank {theirs[0]} of {theirs[1]}, "
                 f"but this is rank {rank_and_size[0]} of {rank_and_size[1]}"
             )
-    lanes = _lanes(state, plan, worker) if plan.by_cursors else None
-    return Mark(state["i"], state.get("skip", 0), stages, bound_to, state.get("weights"), lanes)
+    lanes = _lanes(state, plan, context) if plan.by_cursors else None
+    taken = _taken(state, plan, context)
+    return Position(index, state.get("skip", 0), stages, bound_to, state.get("weights"), lanes, start_epoch, taken)
+
+
+def _step(taken: int, plan: Plan, context: WorkerContext) -> dict[str, int]:
+    """Return a position inside a step: its rows that the rank has taken, and what says which rows these are."""
+    return {
+        "taken": taken,
+        "rank": context.rank,
+        "world_size": context.world_size,
+        "batch_size": plan.batch_size or 1,
+    }
+
+
+def _taken(state: dict[str, Any], plan: Plan, context: WorkerContext) -> int:
+    """Return how many rows of its step a state was saved behind; raises where this rank takes others of the step."""
+    saved = state.get("step")
+    if saved is None:
+        return 0
+    taken = saved.get("taken") if isinstance(saved, dict) else None
+    if not isinstance(taken, int) or not 0 < taken < (plan.batch_size or 1):
+        raise StateError(f"step of the state is {saved!r}: taken must be above 0 and below the batch size")
+    ours = _step(taken, plan, context)
+    for field in ours:
+        if saved.get(field) != ours[field]:
+            raise StateError(
+                f"the state was saved inside a step, which goes on under the same ranks and batches only: {field} was "
+                f"{saved.get(field)!r} when it was saved, but is {ours[field]!r} in this stream; load it there and save "
+                "at the end of a step"
+            )
+    return taken
 
 
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -75,7 +118,7 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     stream's are all the same. Raises ``StateError`` for states of different places or shapes, where a lane is missing,
     and where a stage makes the state one rank's own.
 
-    >>> merge_states([{"version": 1, "i": 4, "shape": {}}, {"version": 1, "i": 4, "shape": {}}])["i"]
+    >>> merge_states([{"version": 1, "sequence_index": 4, "shape": {}}] * 2)["sequence_index"]
     4
     """
     if not states:
@@ -101,13 +144,12 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def _lanes(state: dict[str, Any], plan: Plan, worker: bool) -> dict[str, Cursor]:
+def _lanes(state: dict[str, Any], plan: Plan, context: WorkerContext) -> dict[str, Cursor]:
     lanes, count = state.get("lanes"), plan.order_shape()[1]
     if not isinstance(lanes, dict) or not all(_is_cursor(cursor) for cursor in lanes.values()):
         raise StateError(f"this is no state of a cursor stream: lanes is {str(lanes)[:100]}")
-    rank, world_size = plan.topology()
-    missing = [lane for lane in range(rank, count, world_size) if str(lane) not in lanes]
-    if missing and not worker:
+    missing = [lane for lane in range(context.rank, count, context.world_size) if str(lane) not in lanes]
+    if missing and context.workers == 1:
         raise missing_lanes(missing, count)
     return lanes
 

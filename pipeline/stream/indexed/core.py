@@ -9,9 +9,8 @@ from .token_stream import TokenStream
 
 
 class Core(Protocol):
-    """Random access to sequences, of which a bounded stream has ``length``, read by ``lanes``."""
+    """Random access to sequences, endlessly, read by ``lanes``."""
 
-    length: int | None
     lanes: int
 
     def first(self, epoch: int) -> int:
@@ -29,13 +28,12 @@ class Core(Protocol):
 
 
 class Ordered:
-    """The core of one source: its tokens, the order of its sequences, and how many ``epochs`` it has (None: endless)."""
+    """The core of one source: its tokens, the order of its sequences."""
 
-    def __init__(self, stream: TokenStream, order: Sequences, epochs: int | None) -> None:
+    def __init__(self, stream: TokenStream, order: Sequences) -> None:
         self.stream = stream
         self.order = order
         self.lanes = order.lanes
-        self.length = None if epochs is None else order.first(epochs)
 
     def first(self, epoch: int) -> int:
         return self.order.first(epoch)

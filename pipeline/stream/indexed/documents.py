@@ -18,10 +18,8 @@ from .token_stream import Piece, TokenStream
 class DocumentSequences(Ordered):
     """Whole documents, one a sequence, of at most ``max_length`` tokens each."""
 
-    def __init__(
-        self, stream: TokenStream, order: Sequences, *, epochs: int | None, max_length: int | None = None
-    ) -> None:
-        super().__init__(stream, order, epochs)
+    def __init__(self, stream: TokenStream, order: Sequences, *, max_length: int | None = None) -> None:
+        super().__init__(stream, order)
         self._max_length = max_length
         self._ahead = Lookahead(order, stream.prepare)
 
@@ -47,12 +45,11 @@ class BucketedDocuments(DocumentSequences):
         stream: TokenStream,
         order: Sequences,
         *,
-        epochs: int | None,
         bucket: int,
         seed: int | None,
         max_length: int | None = None,
     ) -> None:
-        super().__init__(stream, order, epochs=epochs, max_length=max_length)
+        super().__init__(stream, order, max_length=max_length)
         self._bucket = bucket
         self._seed = seed
         self._group = lru_cache(maxsize=2)(self._arrange)

@@ -23,8 +23,6 @@ class MixedSequences:
     A sequence has ``width`` tokens, those of the labels included.
     """
 
-    length: int | None = None
-
     def __init__(
         self,
         streams: Mapping[str, tuple[TokenStream, Sequences]],

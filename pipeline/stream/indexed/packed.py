@@ -16,13 +16,13 @@ from .token_stream import TokenStream
 class PackedSequences(Ordered):
     """Sequences of ``width`` tokens, those of the labels included, where ``order`` says.
 
-    ``boundaries`` says that rows are to say where documents end.
+    ``epochs`` says after how many the last sequences are cut (None: nowhere), ``boundaries`` that rows say where documents end.
     """
 
     def __init__(
         self, stream: TokenStream, order: Sequences, *, width: int, epochs: int | None, boundaries: bool
     ) -> None:
-        super().__init__(stream, order, epochs)
+        super().__init__(stream, order)
         self.width = width
         self.total = None if epochs is None else epochs * stream.tokens_per_epoch
         self.buffer = RowBuffer(width, stream.dtype, boundaries)

@@ -36,10 +36,8 @@ class SampledSequences(Ordered):
     An epoch is as many sequences as hold its tokens once: ceil(epoch * tokens / seq_len) come before it.
     """
 
-    def __init__(
-        self, stream: TokenStream, *, seq_len: int, width: int, seed: int, epochs: int | None, boundaries: bool
-    ) -> None:
-        super().__init__(stream, Sequences(stream.tokens_per_epoch, seq_len, 1), epochs)
+    def __init__(self, stream: TokenStream, *, seq_len: int, width: int, seed: int, boundaries: bool) -> None:
+        super().__init__(stream, Sequences(stream.tokens_per_epoch, seq_len, 1))
         self.width = width
         self._seed = seed
         self.buffer = RowBuffer(width, stream.dtype, boundaries)
