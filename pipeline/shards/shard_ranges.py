@@ -239,11 +239,11 @@ class ShardRanges:
             end = begin + int(self.table.documents[row])
             found = zlib.crc32(lengths[4 * begin : 4 * end], zlib.crc32(starts[8 * begin : 8 * end]))
             if found != self.table.index_crc32[row]:
-                name = self._names[int(self.table.shard_numbers[row])]
+                shard, document = int(self.table.shard_numbers[row]), int(self.table.first_documents[row])
                 raise CorruptShardError(
-                    f"{name}: documents {int(self.table.first_documents[row])} and behind: their part of the index has "
-                    f"checksum {found}, but the table of extents says {int(self.table.index_crc32[row])}; copy the shard "
-                    "again or rebuild it"
+                    f"{self._names[shard]}: byte {int(self.table.starts_at[shard]) + 8 * document}: the index of documents "
+                    f"{document} to {document + end - begin} has checksum {found}, but the table of extents says "
+                    f"{int(self.table.index_crc32[row])}; copy the shard again or rebuild it"
                 )
             begin = end
         self._checked_index[first:last] = True

@@ -129,14 +129,17 @@ class Plan:
             return self.window or _TEXT_WINDOW, self.lanes or self.data.lanes
         if isinstance(self.data, MixedData):
             sources = self.data.sources.items()
+            if self.seed is None:
+                return dict.fromkeys(self.data.sources, 1), 1
             windows = {
                 name: self.window or default_window(data.contents.blocks(in_mix=True), in_mix=True)
                 for name, data in sources
             }
-            return windows, 1 if self.seed is None else self.lanes or LANES_OF_MIX
+            return windows, self.lanes or LANES_OF_MIX
+        if self.seed is None:
+            return 1, 1
         window = self.window or default_window(self.data.contents.blocks(), sequential=self.by_cursors)
-        lanes = _SEQUENTIAL_LANES if self.by_cursors else LANES
-        return window, 1 if self.seed is None else self.lanes or lanes
+        return window, self.lanes or (_SEQUENTIAL_LANES if self.by_cursors else LANES)
 
     def sequences(self) -> Sequences | None:
         """Return where the epochs' sequences begin; None where epochs are not counted ahead, or are the sources' own.

@@ -56,6 +56,7 @@ class Lookahead:
         places, lanes = order.places(epoch, inside)
         lanes = (lanes + first) % order.lanes
         rows = np.arange(offsets.shape[1])
+        self._prepare([Piece(epoch, rows, places.ravel(), lanes.ravel())])
         return {step.begin + int(begin): [Piece(epoch, rows, places[k], lanes[k])] for k, begin in enumerate(begins)}
 
     def _across(self, step: Step) -> list[Piece]:

@@ -36,7 +36,7 @@ extent are then ``itemsize * its kept tokens``, else the table's.
 
     C = 64     W = max(8,  (2 * 4 MiB * K + y) // (2 * y))        a stream of one source: 4 MiB / mean block, rounded
     C = 16     W = max(16, (2 * 3 MiB * K + y) // (2 * y))        a mix; W of each source, by its own K and y
-    C = 1                                                         without .shuffle(), W as above
+    C = 1      W = 1                                              without .shuffle()
 
 Of an epoch's ``M`` windows there is one if ``K <= C * W``; else ``M`` is the largest integer that is at most ``K // W``
 and coprime to ``C``, so that lanes do not change windows all at once.
