@@ -8,20 +8,14 @@ A measure is a plain function from a `Page` (a document and its words, lines and
 Limits stand in rule files: `gopher.toml` here, or ``exclamation_ratio = { max = 0.05 }`` in one of your own, where
 ``"my_measures:exclamation_ratio" = { max = 0.05 }`` names a function in a module of your own.
 
-    characters.py   which kind of character is which
-    page.py         a document's words, marks, lines and paragraphs: the definitions
-    length.py       how long it is
-    wording.py      whether it is worded like prose
-    lines.py        what its lines look like
-    repetition.py   how much of it repeats itself
-    sentences.py    sentences and tell-tale phrases, as C4 has them
-    code.py         how much of it is source code or markup
-    profanity.py    how much of it is on a list of words
-    cutting.py      cutters: what may be cut from a document before it is measured
-    language.py     which language it is in; by a fastText model (model_file.py), of the usual kind by compiled loops
-                    (fasttext.py)
-    scan.py         those of the measures above that builds need most, for many documents in one compiled pass
-    screens.py      others of them for many documents, each in a pass of its own
+    text_view.py        a document's words, marks, lines and paragraphs: the definitions
+    unicode_classes.py  which kind of character is which
+    measures/           the measures: length, words, lines, repetition, sentences, code, profanity
+    cleaners/           what is cut from a document before it is measured
+    language/           which language and script a document is in
+    compiled/           the same measures for many documents at once, in compiled passes
+    rules/              rule files -> limits on measures -> verdicts; modules of the user
+    presets/            rule files: Gopher, C4, FineWeb, FineWeb2, code, profanity
 
 Nothing here imports the pipeline, but its errors and its compiler; compiled code and models are loaded when first used.
 """
@@ -35,7 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from filters.page import Page, share
+from filters.text_view import Page, share
 
 __all__ = [
     "MEASURE_MODULES",
@@ -44,14 +38,17 @@ __all__ = [
     "Measure",
     "Page",
     "bundled_rule_sets",
-    "cutters",
-    "measures",
+    "cleaner_functions",
+    "measure_functions",
     "share",
 ]
 
 Measure = Callable[..., float]
 
-MEASURE_MODULES = ("length", "wording", "lines", "repetition", "sentences", "code", "profanity", "language")
+MEASURE_MODULES = (
+    "measures.length", "measures.words", "measures.lines", "measures.repetition", "measures.sentences", "measures.code",
+    "measures.profanity", "language.language",
+)  # fmt: skip
 
 
 SCANNED = (
@@ -62,11 +59,11 @@ SCANNED = (
     "top_4_gram_ratio", "duplicate_5_gram_ratio", "duplicate_6_gram_ratio", "duplicate_7_gram_ratio",
     "duplicate_8_gram_ratio", "duplicate_9_gram_ratio", "duplicate_10_gram_ratio",
 )  # fmt: skip
-"""The measures that `filters.scan` takes of a document in one compiled pass, with default parameters, in its order."""
+"""The measures that `filters.compiled.scan` takes of a document in one compiled pass, with default parameters, in its order."""
 
 
 SCREENED = ("sentences", "code_line_ratio", "code_symbol_ratio", "profanity_ratio")
-"""The measures that `filters.screens` takes of many documents at once, by functions of the same names."""
+"""The measures that `filters.compiled.screens` takes of many documents at once, by functions of the same names."""
 
 
 @functools.cache
@@ -83,18 +80,18 @@ def _functions(module_name: str, first: str) -> dict[str, Callable[..., Any]]:
     return found
 
 
-def measures() -> dict[str, Measure]:
+def measure_functions() -> dict[str, Measure]:
     """Return every measure of this package by name: its public functions of a `page` and keywords.
 
-    >>> sorted(name for name in measures() if "bullet" in name)
+    >>> sorted(name for name in measure_functions() if "bullet" in name)
     ['bullet_line_ratio']
     """
     return {name: function for module in MEASURE_MODULES for name, function in _functions(module, "page").items()}
 
 
-def cutters() -> dict[str, Callable[..., tuple[str, dict[str, int]]]]:
+def cleaner_functions() -> dict[str, Callable[..., tuple[str, dict[str, int]]]]:
     """Return every cutter by name: functions from a `text` to what is left of it and counts of what was cut."""
-    return _functions("cutting", "text")
+    return _functions("cleaners.cleaners", "text")
 
 
 def bundled_rule_sets() -> dict[str, Path]:
@@ -103,4 +100,4 @@ def bundled_rule_sets() -> dict[str, Path]:
     >>> sorted(bundled_rule_sets())[:2]
     ['c4', 'code']
     """
-    return {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
+    return {path.stem: path for path in sorted((Path(__file__).parent / "presets").glob("*.toml"))}

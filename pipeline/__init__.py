@@ -1,23 +1,42 @@
 """shardwright: raw text in, training batches out, and nothing lost, doubled or leaked on the way.
 
-    documents -> filters -> dedup -> tokens -> shards      pipeline.build(...), scripts/build_shards.py   (once)
-    shards -> order -> sequences -> batches -> device      pipeline.ShardDataset(...)                     (every run)
+    documents -> filters -> dedup -> tokens -> shards      pipeline.build(...), shardwright build   (once)
+    shards -> order -> sequences -> batches -> device      pipeline.ShardDataset(...)               (every run)
 
 The rooms, and what each may import:
 
-    errors.py, atomic.py   what everyone shares
+    errors.py, atomic.py, special.py   what everyone shares
     shards/                the format: writer, reader, manifest, storage. NumPy and the standard library
     text/                  documents, normalising, tokenizers. Loaded only when text is read
-    build/                 raw text -> shards. Never torch, never stream/
-    stream/                shards -> batches. Never build/
+    builder/               raw text -> shards. Never torch, never stream/
+    stream/                shards -> batches. Never builder/
+    cli/                   the commands of `shardwright`. Never torch, never stream/
 
-Names are imported when first used, so that streaming loads nothing that only building needs.
+Names are imported when first used, so that streaming loads nothing that only building needs. Every error class is a
+name of the package, as ``pipeline.ConfigError``.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
+
+from . import errors
+from .errors import (
+    BuildError,
+    ConfigError,
+    CorruptShardError,
+    DamagedInputError,
+    InputError,
+    ManifestError,
+    MissingObjectError,
+    PlanChangedError,
+    ShardError,
+    ShardwrightError,
+    StateError,
+    StorageError,
+    TruncatedShardError,
+)
 
 _HOME = {
     "ShardDataset": "pipeline.stream.datasets",
@@ -27,19 +46,45 @@ _HOME = {
     "assert_resumes": "pipeline.stream.checks",
     "Stream": "pipeline.stream.stages",
     "Manifest": "pipeline.shards.manifest",
+    "build": "pipeline.builder.build",
 }
 
-__all__ = [*sorted(_HOME), "build"]
+_ROOMS = ("builder", "shards", "stream", "text")
+
+__all__ = [
+    "BuildError",
+    "ConfigError",
+    "CorruptShardError",
+    "DamagedInputError",
+    "InputError",
+    "Manifest",
+    "ManifestError",
+    "MissingObjectError",
+    "PlanChangedError",
+    "ShardDataset",
+    "ShardError",
+    "ShardwrightError",
+    "StateError",
+    "StorageError",
+    "Stream",
+    "TextDataset",
+    "TruncatedShardError",
+    "assert_resumes",
+    "build",
+    "errors",
+    "merge_states",
+    "mix",
+]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name == "build":  # both a room and, called, its story
-        return importlib.import_module("pipeline.build")
+    if name in _ROOMS:
+        return importlib.import_module(f"pipeline.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'pipeline' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_HOME]
+    return [*globals(), *_HOME, *_ROOMS]

@@ -13,7 +13,7 @@ import statistics
 import sysconfig
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -22,19 +22,19 @@ import orjson
 import zstandard
 
 import pipeline
-from pipeline.text.tokens import Tokenizer, load_tokenizer, train_tokenizer
+from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
+from scripts._report import Report
 
 SEQ_LEN, BATCH = 2048, 32
 _ROUNDS, _BATCHES = 7, 40
 _COPIES = 1_000
 _FILES, _PIECE = 6, 2_000  # characters of a made document
-Print = Callable[[str, tuple[str, ...], Sequence[tuple[str, ...]]], None]
 
 
-def measure(directory: Path, texts: str | None, table: Print) -> None:
+def measure(directory: Path, texts: str | None, report: Report) -> None:
     """Print speed, time to the first batch and the padding of best fit."""
-    files = sorted(glob.glob(texts)) if texts else made_texts(directory)
-    tokenizer = tokenizer_of(directory, files)
+    files = text_files(directory, texts)
+    tokenizer = load_tokenizer(tokenizer_folder(directory, files))
 
     def stream(paths: Sequence[str] = files) -> pipeline.Stream:
         return pipeline.TextDataset(paths, tokenizer).shuffle(seed=0)
@@ -51,11 +51,11 @@ def measure(directory: Path, texts: str | None, table: Print) -> None:
     rates = take_turns(loaders)
     ours = rates["shardwright"]
     rows = [(f"{ours / rate:.2f}", name, f"{rate:.1f}") for name, rate in rates.items()]
-    table(
+    report.table(
         f"Text tokenized on the fly by {tokenizer.encoder}, one core", ("shardwright is x", "loader", "Mtokens/s"), rows
     )
     share = statistics.mean(float(np.mean(batch["labels"].numpy() != -100)) for batch in islice(fitted, 100))
-    print(f"\nbest fit: {share:.2%} of places hold a token that counts")
+    report.note(f"best fit: {share:.2%} of places hold a token that counts")
 
     many = copies(directory, files)
     cells = []
@@ -73,11 +73,16 @@ def measure(directory: Path, texts: str | None, table: Print) -> None:
         resumed.load_state_dict(state)
         next(iter(resumed))
         cells.append((name, f"{size / 1e6:,.0f}", f"{first * 1e3:,.0f}", f"{(time.perf_counter() - begin) * 1e3:,.0f}"))
-    table(
+    report.table(
         "Raw text to the first batch",
         ("the files", "MB", "first batch, ms", "resumed after 100, with hashes, ms"),
         cells,
     )
+
+
+def text_files(directory: Path, texts: str | None) -> list[str]:
+    """Return the files of a glob, or, without one, made ones."""
+    return sorted(glob.glob(texts)) if texts else made_texts(directory)
 
 
 def made_texts(directory: Path) -> list[str]:
@@ -97,12 +102,12 @@ def made_texts(directory: Path) -> list[str]:
     return [str(path) for path in paths]
 
 
-def tokenizer_of(directory: Path, files: Sequence[str]) -> Tokenizer:
-    """Return a BPE of 32,000 ids trained on the beginning of the first file, loaded as users load it."""
+def tokenizer_folder(directory: Path, files: Sequence[str]) -> Path:
+    """Return the folder of a BPE of 32,000 ids, trained on the beginning of the first file if it is not there yet."""
     path = directory / f"tokenizer-{size_of(files)}"
     if not (path / "tokenizer.json").exists():
         train_tokenizer(list(islice(read(files[:1]), 4_000)), 32_000).save(path)
-    return load_tokenizer(path)
+    return path
 
 
 def size_of(files: Sequence[str]) -> int:

@@ -17,12 +17,12 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from pipeline.build.bands import buckets_for  # noqa: E402
-from pipeline.build.clusters import write_clusters  # noqa: E402
-from pipeline.build.deduping import Job, find_duplicates, prepare_dedup  # noqa: E402
-from pipeline.build.engine import open_engine  # noqa: E402
-from pipeline.build.minhash import MinHasher, text_hashes  # noqa: E402
-from pipeline.build.rows import Piece  # noqa: E402
+from pipeline.builder.dedup.bands import buckets_for  # noqa: E402
+from pipeline.builder.dedup.minhash import MinHasher, text_hashes  # noqa: E402
+from pipeline.builder.dedup.row_files import Piece  # noqa: E402
+from pipeline.builder.dedup.union_find import write_clusters  # noqa: E402
+from pipeline.builder.engine.base import open_engine  # noqa: E402
+from pipeline.builder.stages.dedup import Job, find_duplicates, prepare_dedup  # noqa: E402
 from scripts._scaling import Growth, edit, watch  # noqa: E402
 
 _PIECE = 8_192  # documents of one file, as parts of a build have

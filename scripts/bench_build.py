@@ -7,6 +7,10 @@ after the other in one process. ``--datatrove`` names an interpreter that has ``
 language filter and Gopher's rules run in its local executor, which then only writes what is left, on a sample. All take
 turns, round by round, and the median round counts: ratios are what holds on a shared machine. Start-up (imports, models,
 compiled code, worker processes) is timed by a build of one document, and shown apart.
+
+    python scripts/bench_build.py corpus/*.jsonl.zst --against REV
+
+times the builds of the commit REV and of this tree in turn instead, and tells whether their shards have the same bytes.
 """
 
 from __future__ import annotations
@@ -27,11 +31,12 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from filters.language import LanguageIdentifier, bundled_model  # noqa: E402
+from filters.language.language import LanguageIdentifier, bundled_model  # noqa: E402
 from pipeline.shards.manifest import Manifest  # noqa: E402
 from pipeline.shards.reader import Shard  # noqa: E402
-from pipeline.text.documents import Document, find_inputs, read_documents  # noqa: E402
-from pipeline.text.tokens import Tokenizer, load_tokenizer  # noqa: E402
+from pipeline.text.readers.reader import Document, find_inputs, read_documents  # noqa: E402
+from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer  # noqa: E402
+from scripts._against import compare, environment, show, worktree  # noqa: E402
 
 LANGUAGE = "en"
 ENGLISH = "What the language filter keeps reaches the other rules, and so loads all that they need to start. "
@@ -65,8 +70,8 @@ class Round(NamedTuple):
     peer_wall: float
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("inputs", nargs="+", help="raw text, as for build_shards.py")
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default: 2)")
     parser.add_argument("--rounds", type=int, default=5, help="the median of so many counts (default: 5)")
@@ -75,8 +80,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--sample", type=int, default=2_000, help="documents that datatrove is timed on (default: 2000)"
     )
+    parser.add_argument("--against", metavar="REV", help="compare the build with that of another commit")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     options = parser.parse_args(arguments)
+    if options.against and options.datatrove:
+        parser.error("--against compares with a commit, --datatrove with datatrove: give one of them")
     with tempfile.TemporaryDirectory() as folder:
+        if options.against:
+            found = compare_builds(options, Path(folder))
+            show(found, [f"the same shards: {'yes' if found['same_shards'] else 'no'}"], as_json=options.json)
+            return 0
         lines = bench(options, Path(folder))
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads these lines may have seen enough
     print("\n".join(lines))
@@ -84,12 +97,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def bench(options: argparse.Namespace, folder: Path) -> list[str]:
-    script = [sys.executable, str(ROOT / "scripts/build_shards.py"), "--language", LANGUAGE, "--quiet"]
-    script += ["--workers", str(options.workers)]
-    first, timed, one = folder / "first", folder / "timed", folder / "one.jsonl"
-    run([*script, *options.inputs, "--output", str(first), "--tokenizer", f"train:{options.vocab_size}"])
-    script += ["--tokenizer", str(first / "tokenizer.json"), "--overwrite", "--output", str(timed)]
-    one.write_text(json.dumps({"id": "1", "text": ENGLISH}), encoding="utf-8")
+    timed = folder / "timed"
+    one, tokenizer = prepare(options, folder)
+    script = command(ROOT, options, tokenizer, timed)
     run([*script, *options.inputs])
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     alone = Ingredients(options.inputs, timed)
@@ -102,7 +112,60 @@ def bench(options: argparse.Namespace, folder: Path) -> list[str]:
         stages = json.loads((timed / "run.json").read_text(encoding="utf-8"))["seconds"]
         peer_wall, peer_cpu = peer.measure() if peer else (0.0, 0.0)
         rounds.append(Round(cpu, wall, start_cpu, start_wall, alone.measure(), stages, peer_cpu, peer_wall))
-    return report(rounds, options, Manifest.read(timed).counts, peak)
+    counts = Manifest.read(timed).counts
+    if options.json:
+        return [
+            json.dumps({"counts": counts, "peak_mb": peak, "rounds": [each._asdict() for each in rounds]}, indent=2)
+        ]
+    return report(rounds, options, counts, peak)
+
+
+def command(tree: Path, options: argparse.Namespace, tokenizer: str, output: Path) -> list[str]:
+    """Return the command that builds with the library of a tree; the inputs follow."""
+    flags = ["--language", LANGUAGE, "--quiet", "--workers", str(options.workers), "--tokenizer", tokenizer]
+    return [sys.executable, str(tree / "scripts/build_shards.py"), *flags, "--overwrite", "--output", str(output)]
+
+
+def prepare(options: argparse.Namespace, folder: Path) -> tuple[Path, str]:
+    """Write an input of one document, train the tokenizer on the others, and return the files of both."""
+    one = folder / "one.jsonl"
+    one.write_text(json.dumps({"id": "1", "text": ENGLISH}), encoding="utf-8")
+    run([*command(ROOT, options, f"train:{options.vocab_size}", folder / "first"), *options.inputs])
+    return one, str(folder / "first/tokenizer.json")
+
+
+def compare_builds(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Return comparisons of the build of a commit with that of the present tree, which take turns."""
+    one, tokenizer = prepare(options, folder)
+    with worktree(options.against) as before:
+        trees = {before: folder / "before", ROOT: folder / "now"}
+        for tree, output in trees.items():  # not counted: the first run compiles
+            run([*command(tree, options, tokenizer, output), *options.inputs], env=environment(tree))
+        shards = [shard_hashes(output) for output in trees.values()]
+        rounds = []
+        for number in range(options.rounds):
+            print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
+            found = [measure_build(tree, options, tokenizer, output, one) for tree, output in trees.items()]
+            rounds.append((found[0], found[1]))
+    units = {name: "s" for pair in rounds for found in pair for name in found}
+    comparisons = compare(rounds, units)
+    return {"against": options.against, "comparisons": comparisons, "same_shards": shards[0] == shards[1]}
+
+
+def measure_build(tree: Path, options: argparse.Namespace, tokenizer: str, output: Path, one: Path) -> dict[str, float]:
+    """Return the seconds of a build, of the clock and of the CPU, with start-up and without, and of its stages."""
+    script = command(tree, options, tokenizer, output)
+    start_wall, start_cpu = run([*script, str(one)], env=environment(tree))
+    wall, cpu = run([*script, *options.inputs], env=environment(tree))
+    stages = json.loads((output / "run.json").read_text(encoding="utf-8")).get("seconds", {})
+    found = {"build, CPU": cpu, "build": wall, "start-up, CPU": start_cpu, "start-up": start_wall}
+    found |= {"without start-up, CPU": cpu - start_cpu, "without start-up": wall - start_wall}
+    return found | {f"stage {name}": seconds for name, seconds in stages.items()}
+
+
+def shard_hashes(dataset: Path) -> list[str]:
+    splits = Manifest.read(dataset).splits.values()
+    return [info.sha256 for split in splits for info in split.shards]
 
 
 def run(command: Sequence[str], **options: Any) -> tuple[float, float]:

@@ -26,10 +26,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from pipeline.build.deduping import Job, find_duplicates  # noqa: E402
-from pipeline.build.minhash import MinHasher, permutations, shingles, text_hashes  # noqa: E402
-from pipeline.build.rows import Piece  # noqa: E402
-from pipeline.text.documents import Document, find_inputs, read_documents  # noqa: E402
+from pipeline.builder.dedup.minhash import MinHasher, permutations, shingles, text_hashes  # noqa: E402
+from pipeline.builder.dedup.row_files import Piece  # noqa: E402
+from pipeline.builder.stages.dedup import Job, find_duplicates  # noqa: E402
+from pipeline.text.readers.reader import Document, find_inputs, read_documents  # noqa: E402
 from scripts._dedup_scale import measure_copies, measure_synthetic  # noqa: E402
 
 

@@ -23,7 +23,7 @@ import orjson
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from pipeline.text.documents import Document, find_inputs, read_documents  # noqa: E402
+from pipeline.text.readers.reader import Document, find_inputs, read_documents  # noqa: E402
 from scripts._scaling import Growth, Peak, edit, watch  # noqa: E402
 
 

@@ -2,6 +2,7 @@
 
     python scripts/bench_stream.py                 about three minutes; writes 1 GB below --directory
     python scripts/bench_stream.py speed shuffle   these parts only
+    python scripts/bench_stream.py --against REV   the streams of the commit REV and of this tree, in turn
 
 Ratios are what holds on a shared machine: the loaders take turns, round by round, in one process with one thread, and
 the median round counts. Tokens are drawn from a fixed seed; lengths of documents are log-normal, as in web text.
@@ -10,7 +11,6 @@ the median round counts. Tokens are drawn from a fixed seed; lengths of document
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import subprocess
 import sys
@@ -30,75 +30,44 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import pipeline  # noqa: E402
-from pipeline.shards.manifest import Manifest, ShardInfo, Split  # noqa: E402
-from pipeline.shards.writer import write_shard  # noqa: E402
 from pipeline.stream.order import Sequences, ShardOrder, default_lanes, default_window  # noqa: E402
 from pipeline.stream.sequences import PLACES_AHEAD  # noqa: E402
+from scripts._bench_data import dataset, dataset_of_single_samples, flat_tokens  # noqa: E402
 from scripts._bench_text import measure  # noqa: E402
+from scripts._report import Report  # noqa: E402
+from scripts._stream_against import compare_streams, print_comparisons  # noqa: E402
 
 SEQ_LEN, BATCH = 2048, 32
 TOKENS_PER_BATCH = SEQ_LEN * BATCH
 ROUNDS, BATCHES = 12, 96
-TOKENIZER = {"name": "bench", "sha256": "0" * 64, "vocab_size": 60_000, "eos_id": 0, "bos_id": None, "special_ids": {}}
 PLAIN, WEBDATASET = "shardwright", "webdataset, same documents"
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", help=f"of {', '.join((*PARTS, 'text'))} (default: all)")
     parser.add_argument("--texts", help="glob of .jsonl.zst files for text (default: made of Python's own sources)")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()) / "shardwright-bench")
-    options = parser.parse_args()
+    parser.add_argument("--against", metavar="REV", help="compare the streams with those of another commit")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each tree, with --against (default: 5)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    options = parser.parse_args(argv)
     torch.set_num_threads(1)
-    parts = {**PARTS, "text": lambda directory: measure(directory, options.texts, table)}
+    parts = {**PARTS, "text": lambda directory, report: measure(directory, options.texts, report)}
     if unknown := [part for part in options.parts if part not in parts]:
         parser.error(f"no part {unknown[0]!r}; there are {', '.join(parts)}")
+    if options.against and options.parts:
+        parser.error("--against takes no parts: it times all streams")
+    if options.against:
+        found = compare_streams(options.against, options.directory, options.texts, options.rounds)
+        print_comparisons(found, as_json=options.json)
+        return 0
+    report = Report(as_json=options.json)
     for part in options.parts or parts:
-        parts[part](options.directory)
-
-
-# Data
-
-
-def dataset(directory: Path, *, shards: int, documents: int, median: int, copies: int = 1) -> Path:
-    """Return a dataset of synthetic documents, written where it is not there yet.
-
-    Each of ``shards`` files is listed ``copies`` times under other names (as hard links), to get very many shards.
-    """
-    path = directory / f"{shards}x{copies}-{documents}-{median}"
-    if (path / "manifest.json").exists():
-        return path
-    path.mkdir(parents=True, exist_ok=True)
-    generator = np.random.default_rng(0)
-    infos: list[ShardInfo] = []
-    for number in range(shards):
-        lengths = np.minimum(generator.lognormal(np.log(median), 0.9, documents // shards) + 1, 20_000).astype(np.int64)
-        tokens = generator.integers(1, 60_000, int(lengths.sum())).astype("<u2")
-        keys = [f"{number:06d}{j:08d}" for j in range(len(lengths))]
-        original = path / f"original-{number:06d}.tar"
-        info = write_shard(original, tokens=tokens, lengths=lengths, keys=keys, tokens_per_sample=1 << 20)
-        for copy in range(copies):
-            name = f"train-{number * copies + copy:06d}.tar"
-            (path / name).unlink(missing_ok=True)
-            os.link(original, path / name)
-            infos.append(info._replace(name=name))
-    Manifest("<u2", TOKENIZER, {"train": Split(tuple(infos))}).write(path)
-    return path
-
-
-def flat_tokens(path: Path) -> NDArray[np.uint16]:
-    """Return all tokens of a dataset as one memory-mapped file, as nanoGPT wants them."""
-    file = path / "tokens.bin"
-    if not file.exists():
-        from pipeline.shards.reader import Shard
-
-        with file.open("wb") as out:
-            for info in Manifest.read(path).split("train").shards:
-                shard = Shard(path / info.name)
-                for number in range(len(shard)):
-                    out.write(shard.document(number).tobytes())
-    return np.memmap(file, dtype="<u2", mode="r")
+        parts[part](options.directory, report)
+    report.end()
+    return 0
 
 
 # Loaders
@@ -166,7 +135,7 @@ def webdataset_packed(path: Path) -> Iterator[Pair]:
 # Parts
 
 
-def speed(directory: Path) -> None:
+def speed(directory: Path, report: Report) -> None:
     """Steady speed of loaders that take turns."""
     path = dataset(directory, shards=16, documents=100_000, median=600)
     singles = dataset_of_single_samples(directory)
@@ -189,15 +158,15 @@ def speed(directory: Path) -> None:
         # A hundred times as long, so not between the others.
         slow = take_turns({WEBDATASET: webdataset_packed(singles)}, 5, 8)[WEBDATASET]
     except ImportError:
-        print("webdataset is not installed: left out")
+        report.note("webdataset is not installed: left out")
         slow = []
     rows = [(name, ratio(rates[PLAIN], rates[name]), rate(rates[name])) for name in others]
     if slow:
         rows.append((WEBDATASET, f"{statistics.median(rates[PLAIN]) / statistics.median(slow):.0f}", rate(slow)))
     heads = (f"int64 batches of {BATCH} x {SEQ_LEN}, one thread, against", "times as fast", "its Mtokens/s")
-    table(f"Speed: {rate(rates[PLAIN])} Mtokens/s", heads, rows)
+    report.table(f"Speed: {rate(rates[PLAIN])} Mtokens/s", heads, rows)
     rows = [(name, ratio(rates[name], rates[PLAIN]), rate(rates[name])) for name in variants]
-    table("Variants", ("of that speed", "times as fast", "Mtokens/s"), rows)
+    report.table("Variants", ("of that speed", "times as fast", "Mtokens/s"), rows)
 
 
 def ratio(ours: list[float], theirs: list[float]) -> str:
@@ -207,22 +176,6 @@ def ratio(ours: list[float], theirs: list[float]) -> str:
 
 def rate(rates: list[float]) -> str:
     return f"{statistics.median(rates):,.0f}"
-
-
-def dataset_of_single_samples(directory: Path) -> Path:
-    """Return a dataset with one document a member, as builds write them."""
-    path = directory / "members"
-    if not (path / "manifest.json").exists():
-        path.mkdir(parents=True, exist_ok=True)
-        generator = np.random.default_rng(0)
-        infos = []
-        for number in range(4):
-            lengths = np.minimum(generator.lognormal(np.log(600), 0.9, 5_000) + 1, 20_000).astype(np.int64)
-            tokens = generator.integers(1, 60_000, int(lengths.sum())).astype("<u2")
-            keys = [f"{number:06d}{j:08d}" for j in range(len(lengths))]
-            infos.append(write_shard(path / f"train-{number:06d}.tar", tokens=tokens, lengths=lengths, keys=keys))
-        Manifest("<u2", TOKENIZER, {"train": Split(tuple(infos))}).write(path)
-    return path
 
 
 def take_turns(loaders: dict[str, Iterator[Any]], rounds: int, batches: int) -> dict[str, list[float]]:
@@ -240,7 +193,7 @@ def take_turns(loaders: dict[str, Iterator[Any]], rounds: int, batches: int) -> 
     return found
 
 
-def start(directory: Path) -> None:
+def start(directory: Path, report: Report) -> None:
     """First batch of a new stream, and of a resumed one, at any position and epoch."""
     rows = []
     for shards, copies, documents in ((16, 1, 100_000), (1, 10_000, 1_000)):
@@ -255,9 +208,9 @@ def start(directory: Path) -> None:
         name = f"{shards * copies:,} shards, {documents * copies:,} documents"
         rows.append((name, *(f"{seconds * 1e3:,.0f}" for seconds in (both, opened, first, *resumed))))
     imports = [timed(partial(imported, name), times=3) for name in ("torch.utils.data", "pipeline.stream.datasets")]
-    print(f"\nImports, apart: {imports[1]:.1f} s, {imports[0]:.1f} s of them torch")
+    report.note(f"Imports, apart: {imports[1]:.1f} s, {imports[0]:.1f} s of them torch")
     heads = ("ms", "from construction", "construction", "first batch", "resumed at 1/3", "at 9/10", "in epoch 1000")
-    table("Time to the first batch, medians", heads, rows)
+    report.table("Time to the first batch, medians", heads, rows)
 
 
 def imported(name: str) -> None:
@@ -268,7 +221,7 @@ def imported(name: str) -> None:
 def first_batch(source: pipeline.Stream, place: int = 0) -> None:
     """Make the first batch from a place on."""
     stream = source.batch(BATCH)
-    stream.load_state_dict({**stream.state_dict(), "i": place})
+    stream.load_state_dict({**stream.state_dict(), "sequence_index": place})
     next(iter(stream))
 
 
@@ -277,7 +230,7 @@ def from_construction(path: Path) -> None:
     first_batch(pipeline.ShardDataset(path).shuffle(seed=0).pack(SEQ_LEN))
 
 
-def shuffle(directory: Path) -> None:
+def shuffle(directory: Path, report: Report) -> None:
     """Pairs of documents from 512 neighbours of the global stream that lie within 1% of the corpus: 2% is perfect."""
     rows = []
     for shards in (16, 100, 1000):
@@ -285,7 +238,7 @@ def shuffle(directory: Path) -> None:
             tenths = [near_pairs(shards, documents, epoch, part) for epoch, part in ((0, 0), (0, 5), (0, 9), (1, 0))]
             rows.append((f"{shards}", f"{documents:,}", *(f"{share:.2%}" for share in tenths)))
     heads = ("shards", "documents", "first tenth", "middle", "last tenth", "next epoch")
-    table("Shuffle at default settings", heads, rows)
+    report.table("Shuffle at default settings", heads, rows)
 
 
 def near_pairs(
@@ -330,7 +283,7 @@ def near_pairs(
     return statistics.mean(shares)
 
 
-def order(directory: Path) -> None:
+def order(directory: Path, report: Report) -> None:
     """The order alone, with no data: from seed and place to shard, for very many shards and late epochs."""
     rows = []
     for shards in (10, 1_000, 100_000):
@@ -355,7 +308,7 @@ def order(directory: Path) -> None:
             cells.append(f"{(time.perf_counter() - begin) / (len(tokens_before) / BATCH) * 1e6:.1f}")
         rows.append((f"{shards:,}", f"{window}", f"{lanes}", *cells))
     heads = ("shards", "window", "lanes", "start, ms", "batch, us", "start in epoch 1M, ms", "batch, us")
-    table("The order alone", heads, rows)
+    report.table("The order alone", heads, rows)
 
 
 def timed(action: Callable[[], Any], times: int = 5) -> float:
@@ -368,15 +321,7 @@ def timed(action: Callable[[], Any], times: int = 5) -> float:
     return statistics.median(seconds)
 
 
-def table(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """Print a table that Markdown understands."""
-    widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(len(heads))]
-    print(f"\n{title}\n")
-    for row in [heads, tuple("-" * width for width in widths), *rows]:
-        print("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |")
-
-
-PARTS: dict[str, Callable[[Path], None]] = {"speed": speed, "start": start, "shuffle": shuffle, "order": order}
+PARTS: dict[str, Callable[[Path, Report], None]] = {"speed": speed, "start": start, "shuffle": shuffle, "order": order}
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

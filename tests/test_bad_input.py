@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import InputError
-from pipeline.text.documents import BadRecord, Document, Reader, find_inputs
 from pipeline.text.normalize import normalize
+from pipeline.text.readers.reader import BadRecord, Document, Reader, find_inputs
 
 LINES = b"".join(b'{"id": "%d", "text": "document %d, with some text to it"}\n' % (n, n) for n in range(20_000))
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipeline.build import builder
-from pipeline.build.builder import build
-from pipeline.build.progress import Progress
+from pipeline.builder import build as builder
+from pipeline.builder.build import build
+from pipeline.builder.report.console import Progress
 from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
+from pipeline.shards.verify.dataset import verify_dataset
 from tests.corpus import english
+from tests.test_builder import ROOT
 
 SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0}
 
@@ -57,6 +62,49 @@ def test_where_no_record_has_the_field_the_fields_there_are_told_and_the_right_o
 
 def test_an_empty_dataset_is_what_skip_asks_for(source: Path, tmp_path: Path) -> None:
     assert run(source, tmp_path / "out", on_error="skip").counts["bad"] == {"no field 'text'": 20}
+
+
+def test_a_refused_rebuild_leaves_a_sound_dataset_as_it_was(source: Path, tmp_path: Path) -> None:
+    run(source, tmp_path / "out", text_key="content")
+    before = sorted(path.name for path in (tmp_path / "out").iterdir())
+    with pytest.raises(PlanChangedError, match="seed: was 0, now 1"):
+        run(source, tmp_path / "out", text_key="content", seed=1)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == before
+    assert list(verify_dataset(tmp_path / "out")) == []
+
+
+def test_a_build_that_stops_before_its_first_result_keeps_its_plan_and_no_lock(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="none of the 20 records"):
+        run(source, tmp_path / "out")
+    assert (tmp_path / "out" / ".build" / "plan.json").exists()
+    assert not (tmp_path / "out" / ".build" / "lock").exists()
+
+
+def test_a_build_into_the_folder_of_its_input_reads_no_shard_and_is_found_complete(
+    source: Path, tmp_path: Path
+) -> None:
+    manifest = run(source.parent, tmp_path / "out", text_key="content")
+    with pytest.warns(UserWarning, match=r"the output, .*/out, is never read"):
+        assert run(source.parent, tmp_path / "out", text_key="content") == manifest
+    with pytest.warns(UserWarning, match=r"1 dataset of shards left out: .*/out"):
+        assert run(source.parent, tmp_path / "two", text_key="content").fingerprint == manifest.fingerprint
+    with pytest.raises(InputError, match="belongs to a dataset of shards"):
+        run(tmp_path / "out", tmp_path / "three", text_key="content")
+
+
+def test_a_build_into_the_folder_of_its_input_goes_on_after_kill_9(tmp_path: Path) -> None:
+    lines = (json.dumps({"text": english(k)}) + "\n" for k in range(300))
+    (tmp_path / "in.jsonl").write_text("".join(lines))
+    flags = ["--tokenizer", "bytes", "--tokens-per-shard", "5000", "--workers", "1", "--quiet"]
+    command = [sys.executable, str(ROOT / "scripts/build_shards.py"), str(tmp_path), "--output", str(tmp_path / "out")]
+    with subprocess.Popen([*command, *flags]) as process:
+        while process.poll() is None and not list(tmp_path.glob("out/*.tar")):
+            time.sleep(0.002)
+        process.kill()
+    assert list(tmp_path.glob("out/*.tar"))
+    again = subprocess.run([*command, *flags], capture_output=True, text=True)
+    assert (again.returncode, "is never read" in again.stderr) == (0, True)
+    assert Manifest.read(tmp_path / "out").counts["read"] == 300
 
 
 def test_a_vocabulary_that_cannot_be_trained_is_refused_before_any_work(source: Path, tmp_path: Path) -> None:

@@ -13,17 +13,18 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.build import deduping
-from pipeline.build.builder import build
-from pipeline.build.filtering import Filter, Judged
-from pipeline.build.plan import cut_units, list_inputs
-from pipeline.build.progress import Progress
-from pipeline.build.tally import Counts
+from pipeline.builder.build import build
+from pipeline.builder.plan import cut_units, list_inputs
+from pipeline.builder.report.console import Progress
+from pipeline.builder.report.stats import Counts
+from pipeline.builder.stages import dedup as deduping
+from pipeline.builder.stages.filter import Filter, Judged
 from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
-from pipeline.shards.verify import verify_dataset
-from pipeline.text.tokens import load_tokenizer, train_tokenizer
+from pipeline.shards.verify.dataset import verify_dataset
+from pipeline.text.readers.reader import Document
+from pipeline.text.tokenizer.tokenizer import load_tokenizer, train_tokenizer
 from tests.corpus import documents, english, write_inputs
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -187,14 +188,14 @@ def test_files_that_settings_name_are_held_to_what_they_held(
         return run(tmp_path / "in.jsonl", tmp_path / "out", **settings)
 
     with monkeypatch.context() as patch:
-        patch.setattr("pipeline.build.builder.settle", _interrupt)
+        patch.setattr("pipeline.builder.build.settle", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             again()
     (tmp_path / "out" / ".signatures.7.tmp").mkdir()  # as a kill in that moment leaves it
     for path, text, said in (
         (rules, rules.read_text().replace("5", "6"), "words"),
         (tokenizer, train_tokenizer([english(1)], 300).definition, "tokenizer"),
-        (questions, "Other questions", r"decontaminate: questions\.txt"),
+        (questions, english(901), r"decontaminate: questions\.txt"),
     ):
         before = path.read_text()
         path.write_text(text)
@@ -322,7 +323,7 @@ def test_what_was_dropped_is_named_some_documents_at_a_time(
     inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(inputs, tmp_path / "whole", keep_rejected=True)
-    monkeypatch.setattr("pipeline.build.rejected._NAMED", 7)
+    monkeypatch.setattr("pipeline.builder.report.rejected._NAMED", 7)
     run(inputs, tmp_path / "shards", keep_rejected=True)
     assert digests(tmp_path / "shards") == digests(tmp_path / "whole")
     assert " duplicate of doc-" in (tmp_path / "shards" / "rejected.jsonl").read_text()
@@ -346,13 +347,19 @@ def test_a_second_build_against_the_first_adds_nothing(inputs: list[str], built:
 
 @pytest.mark.parametrize(
     ("changed", "message"),
-    [({"ngram": 6}, "ngram 5, this build has 6"), ({"seed": 7}, "seed 0"), ({"num_perm": 128}, "num_perm 112")],
+    [({"ngram": 6}, "ngram 5, this build has 6"), ({"num_perm": 128}, "num_perm 112")],
 )
 def test_signatures_of_another_scheme_are_refused(
     inputs: list[str], built: Path, tmp_path: Path, changed: dict[str, int], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         run(inputs, tmp_path / "out", against=[str(built)], **changed)
+
+
+def test_builds_of_other_seeds_compare_their_signatures(inputs: list[str], built: Path, tmp_path: Path) -> None:
+    manifest = run(inputs, tmp_path / "out", against=[str(built)], seed=7)
+    assert manifest.counts["kept"] == 0
+    assert sum(manifest.counts["duplicates"].values()) == 241
 
 
 def test_more_values_than_the_bands_use_stand_in_the_manifest(inputs: list[str], tmp_path: Path) -> None:
@@ -374,7 +381,7 @@ def test_sources_keep_their_names(tmp_path: Path) -> None:
 
 
 def test_line_numbers_are_true_in_files_cut_into_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.build.plan.SMALLEST_UNIT", 2_000)
+    monkeypatch.setattr("pipeline.builder.plan.SMALLEST_UNIT", 2_000)
     lines = [json.dumps({"text": english(k)}) for k in range(40)]
     (tmp_path / "in.jsonl").write_text("\n".join([lines[0], "", *lines[1:]]) + "\n")
     run(tmp_path / "in.jsonl", tmp_path / "out", tokenizer="bytes", val_fraction=0, workers=2)
@@ -403,17 +410,17 @@ def test_quotas_cut_a_source_to_its_tokens_and_say_so(tmp_path: Path) -> None:
 def test_a_unit_of_many_parts_gives_the_same_shards_and_goes_on_after_the_parts_that_are_done(
     inputs: list[str], built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.build.filtering.PART_CHARACTERS", 30_000)
-    monkeypatch.setattr("pipeline.build.filtering.BATCH_RECORDS", 7)
+    monkeypatch.setattr("pipeline.builder.stages.filter.PART_CHARACTERS", 30_000)
+    monkeypatch.setattr("pipeline.builder.stages.filter.BATCH_RECORDS", 7)
     judged = 0
     judge = Filter.judge
 
-    def failing(self: Filter, texts: Sequence[str], counts: Counts) -> list[Judged]:
+    def failing(self: Filter, documents: Sequence[Document], starts: Sequence[int], counts: Counts) -> list[Judged]:
         nonlocal judged
-        judged += len(texts)
-        if 200 <= judged < 200 + len(texts):
+        judged += len(documents)
+        if 200 <= judged < 200 + len(documents):
             raise OSError(28, "No space left on device")
-        return judge(self, texts, counts)
+        return judge(self, documents, starts, counts)
 
     monkeypatch.setattr(Filter, "judge", failing)
     with pytest.raises(BuildError, match="disk is full"):
@@ -433,9 +440,9 @@ def test_the_lanes_of_a_compressed_file_share_its_parts_and_keep_its_order(
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in every) + "{\n")
     subprocess.run(["gzip", "-k", str(tmp_path / "in.jsonl")], check=True)
     plain = run(tmp_path / "in.jsonl", tmp_path / "plain", tokenizer="bytes", val_fraction=0)
-    monkeypatch.setattr("pipeline.build.filtering.PART_CHARACTERS", 20_000)
-    monkeypatch.setattr("pipeline.build.filtering.BATCH_RECORDS", 5)
-    monkeypatch.setattr("pipeline.build.plan.LANE_BYTES", 10_000)
+    monkeypatch.setattr("pipeline.builder.stages.filter.PART_CHARACTERS", 20_000)
+    monkeypatch.setattr("pipeline.builder.stages.filter.BATCH_RECORDS", 5)
+    monkeypatch.setattr("pipeline.builder.plan.LANE_BYTES", 10_000)
     options: dict[str, Any] = {"tokenizer": "bytes", "val_fraction": 0, "workers": 2}
     lanes = run(tmp_path / "in.jsonl.gz", tmp_path / "lanes", **options)
     assert len(cut_units(list_inputs([str(tmp_path / "in.jsonl.gz")]))) > 2

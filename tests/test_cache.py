@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from pipeline.errors import ConfigError, StorageError
-from pipeline.shards import cache as cache_module
-from pipeline.shards.cache import Cache, CacheFull, Entry, default_directory
+from pipeline.shards.remote import cache as cache_module
+from pipeline.shards.remote.cache import Cache, CacheFull, Entry, default_directory
 
 
 def entry(number: int, size: int = 1000) -> Entry:

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import ConfigError
-from pipeline.stream import stages, texts
+from pipeline.stream import texts
 from pipeline.stream.order import derive_key, permutation
-from pipeline.text.tokens import load_tokenizer
+from pipeline.text.tokenizer.tokenizer import load_tokenizer
 from tests.oracle import plain_best_fit
 from tests.text_samples import write_texts
 
@@ -223,16 +223,18 @@ class Workers:
     """Makes this process the worker of a loader that it says to be, one after another."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._now: Any = None
-        monkeypatch.setattr(stages, "get_worker_info", lambda: self._now)
+        self._monkeypatch = monkeypatch
 
     def iterators(self, stream: pipeline.Stream, count: int) -> list[Iterator[Any]]:
         found = []
         for number in range(count):
-            self._now = SimpleNamespace(id=number, num_workers=count) if count > 1 else None
+            self._set(SimpleNamespace(id=number, num_workers=count) if count > 1 else None)
             found.append(iter(stream))
-        self._now = None
+        self._set(None)
         return found
+
+    def _set(self, info: Any) -> None:
+        self._monkeypatch.setattr("torch.utils.data._utils.worker._worker_info", info)
 
 
 def divisors(number: int) -> list[int]:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import zstandard
 
-from pipeline.build.builder import build
-from pipeline.build.progress import Progress
+from pipeline.builder.build import build
+from pipeline.builder.report.console import Progress
 from pipeline.errors import InputError
 from pipeline.shards.manifest import Manifest
 from tests.corpus import english
@@ -75,9 +75,9 @@ def test_stray_bytes_after_a_whole_stream_leave_no_document_in_doubt(tmp_path: P
 
 
 def test_lanes_and_workers_count_damage_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.build.plan.LANE_BYTES", 500)
-    monkeypatch.setattr("pipeline.build.filtering.PART_CHARACTERS", 800_000)
-    monkeypatch.setattr("pipeline.build.filtering.BATCH_RECORDS", 4)
+    monkeypatch.setattr("pipeline.builder.plan.LANE_BYTES", 500)
+    monkeypatch.setattr("pipeline.builder.stages.filter.PART_CHARACTERS", 800_000)
+    monkeypatch.setattr("pipeline.builder.stages.filter.BATCH_RECORDS", 4)
     (tmp_path / "a.jsonl.gz").write_bytes(wrong_sum(gzip.compress(b"".join(LINES))))
     manifest = run(tmp_path / "a.jsonl.gz", tmp_path / "one")
     assert [each["unconfirmed"] for each in manifest.counts["damaged"]] == [manifest.counts["kept"]]

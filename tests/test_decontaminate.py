@@ -1,13 +1,21 @@
 from __future__ import annotations
 
+import json
 import pickle
 import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.build.decontaminate import SHORTEST, Decontaminator
+from pipeline.builder.build import build
+from pipeline.builder.dedup.decontaminate import SHORTEST, Decontaminator
+from pipeline.builder.report.console import Progress
+from pipeline.errors import ConfigError
+from pipeline.shards.manifest import Manifest
 
 QUESTION = "which of these thirteen words in a row will be found again here"
 
@@ -63,3 +71,68 @@ def test_counts_equal_the_definition(evaluation: list[str], text: str, n: int) -
     held = {gram for each in evaluation for gram in grams(each)}
     expected = sum(gram in held for gram in grams(text))
     assert Decontaminator({"set": evaluation}, ngram=n).overlaps([text]) == [(expected, "set" if expected else None)]
+
+
+def write_records(path: Path, records: Iterable[dict[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def decontaminated(folder: Path, texts: Sequence[str], *sets: Path, **settings: Any) -> Manifest:
+    source = write_records(folder / "in.jsonl", [{"text": text} for text in texts])
+    plain = {"tokenizer": "bytes", "rules": (), "progress": Progress(quiet=True)}
+    return build(source, folder / "out", decontaminate=list(map(str, sets)), **{**plain, **settings})
+
+
+def test_a_set_without_the_field_is_refused_naming_the_fields_it_has(tmp_path: Path) -> None:
+    quiz = write_records(tmp_path / "quiz.jsonl", [{"question": QUESTION, "answer": "here"}])
+    with pytest.raises(ConfigError, match=r"quiz\.jsonl: .*'question', 'answer'.*--decontaminate-key"):
+        decontaminated(tmp_path, [QUESTION], quiz)
+    (tmp_path / "quiz.csv").write_text(f"question,answer\n{QUESTION},here\n")
+    with pytest.raises(ConfigError, match=r"quiz\.csv: .*question.*--decontaminate-key"):
+        decontaminated(tmp_path, [QUESTION], tmp_path / "quiz.csv")
+
+
+@pytest.mark.parametrize("records", [[], [{"text": "too short"}]])
+def test_a_set_that_yields_no_n_gram_is_refused(tmp_path: Path, records: list[dict[str, Any]]) -> None:
+    with pytest.raises(ConfigError, match=r"quiz\.jsonl: evaluation set without"):
+        decontaminated(tmp_path, [QUESTION], write_records(tmp_path / "quiz.jsonl", records))
+
+
+def test_evaluation_sets_have_a_key_of_their_own(tmp_path: Path) -> None:
+    quiz = write_records(tmp_path / "quiz.jsonl", [{"question": QUESTION, "text": "of another kind"}])
+    manifest = decontaminated(tmp_path, [f"So: {QUESTION}!", "nothing of it"], quiz, decontaminate_key="question")
+    assert manifest.counts["dropped"] == {"contaminated": 1}
+
+
+def test_records_of_a_set_that_yield_no_text_are_counted_in_a_warning(tmp_path: Path) -> None:
+    quiz = write_records(tmp_path / "quiz.jsonl", [{"text": QUESTION}, {"text": None}, {}])
+    with pytest.warns(UserWarning, match=r"quiz\.jsonl: .* 2 of 3 records yield no text, the first, line 2"):
+        manifest = decontaminated(tmp_path, [QUESTION], quiz)
+    assert manifest.counts["dropped"] == {"contaminated": 1}
+
+
+@pytest.mark.parametrize(("normalized", "dropped"), [(True, ["composed", "decomposed"]), (False, ["decomposed"])])
+def test_evaluation_texts_are_normalized_as_documents_are(tmp_path: Path, normalized: bool, dropped: list[str]) -> None:
+    texts = {"composed": QUESTION.replace("a", "\u00e9"), "decomposed": QUESTION.replace("a", "e\u0301")}
+    quiz = write_records(tmp_path / "quiz.jsonl", [{"text": texts["decomposed"]}])
+    for name, text in texts.items():
+        manifest = decontaminated(tmp_path / name, [text], quiz, normalize=normalized)
+        assert manifest.counts["dropped"] == ({"contaminated": 1} if name in dropped else {})
+
+
+def test_two_sets_of_one_file_name_are_both_used_and_told_apart(tmp_path: Path) -> None:
+    others = "of the many other questions there are this one stands in the second of two files"
+    first = write_records(tmp_path / "one" / "test.jsonl", [{"text": QUESTION}])
+    second = write_records(tmp_path / "two" / "test.jsonl", [{"text": others}])
+    manifest = decontaminated(tmp_path, [QUESTION, others], first, second)
+    assert manifest.counts["dropped"] == {"contaminated": 2}
+    assert set(manifest.recipe["definitions"]["decontaminate"]) == {"one/test.jsonl", "two/test.jsonl"}
+
+
+def test_a_saved_copy_finds_the_same(tmp_path: Path) -> None:
+    found = Decontaminator({"quiz": [QUESTION], "short": ["eight words that are one n gram alone"]})
+    found.save(tmp_path)
+    text = f"{QUESTION} and {QUESTION} eight words that are one n gram alone"
+    assert Decontaminator.load(tmp_path).overlaps([text, ""]) == found.overlaps([text, ""]) == [(3, "quiz"), (0, None)]

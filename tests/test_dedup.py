@@ -15,13 +15,13 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.build import deduping
-from pipeline.build.bands import BUCKET_BYTES, ENTRY_BYTES, KeyFiles, buckets_for, write_keys
-from pipeline.build.clusters import longest_of, write_clusters
-from pipeline.build.dedup import EXACT, KEPT, NEAR, REPRESENTATIVES, similar_rows, star_edges
-from pipeline.build.deduping import Job, find_duplicates
-from pipeline.build.minhash import EMPTY, MinHasher, text_hashes
-from pipeline.build.rows import Piece, Rows, npy_pieces
+from pipeline.builder.dedup.bands import BUCKET_BYTES, ENTRY_BYTES, KeyFiles, buckets_for, write_keys
+from pipeline.builder.dedup.lsh import EXACT, KEPT, NEAR, REPRESENTATIVES, similar_rows, star_edges
+from pipeline.builder.dedup.minhash import EMPTY, MinHasher, text_hashes
+from pipeline.builder.dedup.row_files import Piece, Rows, npy_pieces
+from pipeline.builder.dedup.union_find import longest_of, write_clusters
+from pipeline.builder.stages import dedup as deduping
+from pipeline.builder.stages.dedup import Job, find_duplicates
 from pipeline.errors import BuildError
 from tests.corpus import english
 

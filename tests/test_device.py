@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -171,3 +173,39 @@ def test_moving_samples_or_arrays_is_refused_with_the_way_out(dataset: Path) -> 
         source.to("cpu")
     with pytest.raises(ConfigError, match=r"remove \.numpy"):
         source.batch(2).numpy().to("cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a CUDA GPU")
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", torch.device("cuda", 1)])
+def test_a_gpu_that_is_not_there_is_refused_at_the_call(dataset: Path, device: Any) -> None:
+    with pytest.raises(ConfigError, match=r"\.to\('cuda.*(has no CUDA|no CUDA GPU is visible).*use \.to\('cpu'\)"):
+        pipeline.ShardDataset(dataset).pack(8).batch(2).to(device)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+def test_a_gpu_beyond_those_there_are_is_refused_and_the_check_leaves_forks_usable(dataset: Path) -> None:
+    source = pipeline.ShardDataset(dataset).pack(8).batch(2)
+    with pytest.raises(ConfigError, match=r"this process sees \d+ GPUs"):
+        source.to("cuda:999")
+    code = f"""
+import os, pipeline, torch
+pipeline.ShardDataset({str(dataset)!r}).pack(8).batch(2).to("cuda")
+child = os.fork()
+if child == 0:
+    os._exit(0 if torch.ones(1, device="cuda").item() == 1 else 1)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", None, 1.5, "xpu", "mps:0"])
+def test_what_is_no_device_here_is_refused_at_the_call(dataset: Path, device: Any) -> None:
+    if device in ("xpu", "mps:0") and (torch.xpu.is_available() or torch.backends.mps.is_available()):
+        pytest.skip("this machine has one")
+    with pytest.raises(ConfigError, match=r"no device of torch|torch cannot use it here"):
+        pipeline.ShardDataset(dataset).pack(8).batch(2).to(device)
+
+
+def test_a_stream_is_moved_once(dataset: Path) -> None:
+    with pytest.raises(ConfigError, match=r"moved once; remove \.to\('cpu'\)"):
+        pipeline.ShardDataset(dataset).pack(8).batch(2).to("cpu").to("cpu")

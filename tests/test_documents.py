@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import InputError
-from pipeline.text.documents import (
+from pipeline.text.readers.reader import (
     BadRecord,
     Document,
     Reader,
@@ -415,6 +415,106 @@ def test_a_name_before_the_path_is_its_source_unless_a_file_is_called_so(tree: P
     assert [(file.source, file.name) for file in find_inputs("a=b.txt")] == [("", "a=b.txt")]
 
 
+@pytest.fixture
+def partitions(tmp_path: Path, monkeypatch: Any) -> Path:
+    """A folder partitioned as Hive does it, with others beside."""
+    for name in ("date=2024-01/x.jsonl", "date=2024-02/x.jsonl", "other/x.jsonl", "2024-01/x.jsonl"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("spec", ["date=*/x.jsonl", "date=2024-*", "date={2024-01,2024-02}/x.jsonl", "{root}/date=*"])
+def test_the_folders_of_a_partition_are_no_source(partitions: Path, spec: str) -> None:
+    found = find_inputs(spec.replace("{root}", str(partitions)))
+    paths = sorted(os.path.relpath(file.path, partitions) for file in found)
+    assert paths == ["date=2024-01/x.jsonl", "date=2024-02/x.jsonl"]
+    assert {file.source for file in found} == {""}
+
+
+def test_partitions_take_a_source_of_their_own_and_keep_their_names(partitions: Path) -> None:
+    for spec in ("web=date=*/x.jsonl", f"web={partitions}/date=*/x.jsonl"):
+        found = [(file.source, file.name) for file in find_inputs(spec)]
+        assert found == [("web", "date=2024-01/x.jsonl"), ("web", "date=2024-02/x.jsonl")]
+    assert [file.name for file in find_inputs("date=2024-02/x.jsonl")] == ["x.jsonl"]
+    found = [(file.source, file.name) for file in find_inputs("day=*/x.jsonl")]
+    assert found == [("day", f"{folder}/x.jsonl") for folder in ("2024-01", "date=2024-01", "date=2024-02", "other")]
+
+
+def test_a_path_that_reads_as_a_source_and_a_path_too_is_refused_with_both_spellings(partitions: Path) -> None:
+    message = r"date=2024-01: a path, and 2024-01 is one too; write \./date=2024-01 .* or date=\./2024-01 "
+    with pytest.raises(InputError, match=message):
+        find_inputs("date=2024-01")
+    assert [file.source for file in find_inputs(["./date=2024-01", "date=./2024-01"])] == ["", "date"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("date=2025/x.jsonl", r"2025/x\.jsonl: no such file or directory.*, nor is there date=2025/x\.jsonl"),
+        ("date=2025*", r"2025\*: no file matches, nor does any match date=2025\*"),
+    ],
+)
+def test_an_argument_that_is_neither_a_path_nor_a_source_is_refused_as_both(
+    partitions: Path, spec: str, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        find_inputs(spec)
+
+
+@pytest.fixture
+def folder_with_datasets(tree: Path) -> Path:
+    """A folder of text that holds a complete dataset, one begun, and what is neither."""
+    for name in ("old/shards", "begun/.build", "plain"):
+        (tree / name).mkdir(parents=True)
+    (tree / "old/shards/manifest.json").write_text('{"counts": {}, "format": "shardwright"}')
+    (tree / "begun/.build/plan.json").write_text("{}")
+    (tree / "plain/manifest.json").write_text('{"format": "another"}')
+    for name in ("old/shards/train-000000.tar", "old/shards/rejected.jsonl", "begun/val-000000.tar", "plain/a.tar"):
+        (tree / name).write_bytes(b"")
+    return tree
+
+
+TEXTS = ["a/y.CSV", "a/z.parquet", "b/x.txt", "part-2.jsonl", "part-10.jsonl"]
+
+
+@pytest.mark.parametrize("pattern", ["", "/*", "/**"])
+def test_datasets_below_an_input_folder_are_left_out_and_counted(folder_with_datasets: Path, pattern: str) -> None:
+    with pytest.warns(UserWarning, match="2 datasets of shards left out: ") as caught:
+        found = find_inputs(f"{folder_with_datasets}{pattern}")
+    paths = {os.path.relpath(file.path, folder_with_datasets) for file in found}
+    assert paths == {*TEXTS, "plain/a.tar", "plain/manifest.json"}
+    said = " ".join(str(warning.message) for warning in caught)
+    assert "old/shards" in said
+    assert "begun" in said
+
+
+@pytest.mark.parametrize("spec", ["old/shards", "begun", "old/shards/train-000000.tar"])
+def test_a_dataset_named_itself_is_refused_with_the_cure(folder_with_datasets: Path, spec: str) -> None:
+    with pytest.raises(InputError, match=r"belongs to a dataset of shards.* name the text that it was made from, or"):
+        find_inputs(folder_with_datasets / spec)
+    [file] = find_inputs(folder_with_datasets / "old/shards/rejected.jsonl")
+    assert file.name == "rejected.jsonl"
+
+
+def test_a_pattern_of_which_only_datasets_match_is_refused(folder_with_datasets: Path) -> None:
+    with pytest.raises(InputError, match=r"nothing to read, no file \(1 dataset of shards left out: .*old/shards\)"):
+        find_inputs(f"{folder_with_datasets}/old/shards/*.tar")
+
+
+def test_the_output_is_never_read(tree: Path) -> None:
+    with pytest.warns(UserWarning, match=r"the output, .*/a, is never read"):
+        assert [file.name for file in find_inputs(tree, output=tree / "a")] == ["b/x.txt", *TEXTS[3:]]
+    for spec in (tree, tree / "part-2.jsonl", tree / "a"):
+        with pytest.raises(InputError, match=r"lies in the output, .*; choose another --output, or move"):
+            find_inputs(spec, output=tree)
+    (tree / "link").symlink_to(tree / "a")
+    with pytest.raises(InputError, match="lies in the output"):
+        find_inputs(tree / "a" / "y.CSV", output=tree / "link")
+    assert len(find_inputs(tree / "b", output=tree / "bb")) == 1
+
+
 def test_special_characters_in_a_name_that_exists_are_just_characters(tree: Path) -> None:
     (tree / "odd{1}[2].txt").write_bytes(b"")
     assert names(tree / "odd{1}[2].txt") == ["odd{1}[2].txt"]
@@ -477,6 +577,6 @@ def test_a_file_without_permission_is_refused(tmp_path: Path) -> None:
 
 def test_importing_the_readers_is_light() -> None:
     heavy = ("isal", "pyarrow", "torch", "transformers", "zstandard")
-    code = f"import sys, pipeline.text.documents; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, pipeline.text.readers.reader; print([m for m in {heavy} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"

@@ -390,7 +390,7 @@ def test_len_is_the_count_of_items_of_every_rank(
 ) -> None:
     for rank in range(world_size):
         stream = layouts(dataset, epochs, name).shard(rank, world_size)
-        stream = stream.map(dict) if mapped else stream
+        stream = stream.map(dict) if mapped and name != "documents" else stream  # whose rows are not stacked
         stream = stream if take is None else stream.take(take)
         stream = stream if batch is None else stream.batch(batch, last=last)
         stream = stream if batch is None or take_batches is None else stream.take(take_batches)

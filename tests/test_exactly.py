@@ -4,9 +4,9 @@ import json
 import random
 from pathlib import Path
 
-from pipeline.build.builder import build
-from pipeline.build.minhash import shingles
-from pipeline.build.progress import Progress
+from pipeline.builder.build import build
+from pipeline.builder.dedup.minhash import shingles
+from pipeline.builder.report.console import Progress
 from pipeline.shards.manifest import Manifest
 
 THRESHOLD = 0.8

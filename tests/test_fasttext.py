@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filters.fasttext import FastText, readable
-from filters.language import LanguageIdentifier, bundled_model
-from pipeline.text.documents import Document, read_documents
-from pipeline.text.hostile import proof_texts
+from filters.language.fasttext import FastText, readable
+from filters.language.language import LanguageIdentifier, bundled_model
+from pipeline.text.readers.reader import Document, read_documents
+from pipeline.text.tokenizer.conformance import proof_texts
 
 CLOSE = 1e-6  # the last bit of a probability differs once in a thousand texts, by another exp()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from filters import Page
-from filters.cutting import c4_lines, duplicate_lines, duplicate_paragraphs
-from filters.sentences import curly_brackets, lorem_ipsum, sentences
-from pipeline.build.rules import load_rules
+from filters.cleaners.cleaners import c4_lines, duplicate_lines, duplicate_paragraphs
+from filters.measures.sentences import curly_brackets, lorem_ipsum, sentences
+from filters.rules.ruleset import load_rules
 
 
 @pytest.mark.parametrize(

@@ -8,23 +8,23 @@ import pytest
 
 import filters
 from filters import Page
-from filters.code import code_line_ratio, code_symbol_ratio
-from filters.length import characters, lines, longest_word, paragraphs, tokens, words
-from filters.lines import (
+from filters.measures.code import code_line_ratio, code_symbol_ratio
+from filters.measures.length import characters, lines, longest_word, paragraphs, words
+from filters.measures.lines import (
     bullet_line_ratio,
     ellipsis_line_ratio,
     newline_ratio,
     short_line_ratio,
     terminal_line_ratio,
 )
-from filters.wording import alphabetic_ratio, ellipsis_ratio, hash_ratio, mean_word_length, stop_words
+from filters.measures.words import alphabetic_ratio, ellipsis_ratio, hash_ratio, mean_word_length, stop_words
 
 
-@pytest.mark.parametrize("name", sorted(filters.measures()))
+@pytest.mark.parametrize("name", sorted(filters.measure_functions()))
 @pytest.mark.parametrize("text", ["", " ", "\n\n", "\x00", "...", "\ud800"])
 def test_no_measure_fails_on_a_text_without_words(name: str, text: str) -> None:
     parameters = {"words": ["the"]} if name == "stop_words" else {}
-    value = filters.measures()[name](Page(text), **parameters)
+    value = filters.measure_functions()[name](Page(text), **parameters)
     assert isinstance(value, (int, float))
 
 
@@ -33,9 +33,11 @@ def test_lengths() -> None:
     assert (characters(page), words(page), lines(page), paragraphs(page), longest_word(page)) == (20, 4, 3, 2, 5)
 
 
-def test_tokens_are_what_the_caller_counted_and_nan_without() -> None:
-    assert tokens(Page("a b", {"tokens": 2})) == 2
-    assert math.isnan(tokens(Page("a b")))
+@pytest.mark.parametrize("name", sorted(filters.measure_functions()))
+def test_every_measure_is_a_number_from_what_a_build_knows(name: str) -> None:
+    parameters = {"words": ["the"]} if name == "stop_words" else {}
+    known = {"language": "en", "language_score": 0.9, "language_label": "en"}
+    assert math.isfinite(filters.measure_functions()[name](Page("One line.\nThe other.", known), **parameters))
 
 
 def test_mean_word_length_leaves_marks_out() -> None:

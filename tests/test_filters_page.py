@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filters.characters import KINDS, SPACES, TERMINAL_BIT, TERMINALS, kind, kind_table
-from filters.page import Page, share
+from filters.text_view import Page, share
+from filters.unicode_classes import KINDS, SPACES, TERMINAL_BIT, TERMINALS, kind, kind_table
 
 
 @pytest.mark.parametrize(

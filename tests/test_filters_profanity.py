@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from filters import Page
-from filters.profanity import profanity_ratio
-from pipeline.build.rules import load_rules
+from filters.measures.profanity import profanity_ratio
+from filters.rules.ruleset import load_rules
 from pipeline.errors import ConfigError
 
 

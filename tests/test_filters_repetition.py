@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from filters import Page
-from filters.repetition import (
+from filters.measures.repetition import (
     duplicate_5_gram_ratio,
     duplicate_line_char_ratio,
     duplicate_line_ratio,

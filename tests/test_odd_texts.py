@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.build.builder import build
-from pipeline.build.progress import Progress
+from pipeline.builder.build import build
+from pipeline.builder.report.console import Progress
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
-from pipeline.shards.verify import verify_dataset
-from pipeline.text.tokens import load_tokenizer
+from pipeline.shards.verify.dataset import verify_dataset
+from pipeline.text.tokenizer.tokenizer import load_tokenizer
 from tests.corpus import english
 from tests.test_builder import ROOT
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.build.passages import KINDS, LINES, PARAGRAPHS, is_blank, passages, split, taken, without
+from pipeline.builder.dedup.segments import KINDS, LINES, PARAGRAPHS, is_blank, passages, split, taken, without
 
 M64 = (1 << 64) - 1
 TEXTS = st.text("aA ßΣσς雨\n\n\r\t\u2028\u3000\ufeffİ.\x00\U0001f600", max_size=40)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.build.plan import Plan, check_unchanged, cut_units, list_inputs, make_plan
-from pipeline.build.recipe import Recipe, read_config
+from pipeline.builder.plan import Plan, check_unchanged, cut_units, list_inputs, make_plan
+from pipeline.builder.recipe import Recipe, read_config
 from pipeline.errors import ConfigError, InputError, PlanChangedError
 
 
@@ -19,7 +19,7 @@ def write(path: Path, lines: int = 1, width: int = 10) -> Path:
 
 def test_a_plan_survives_its_file(tmp_path: Path) -> None:
     recipe = Recipe(language="en,de=0.7", rules="gopher", max_tokens="web=1e6")
-    plan = make_plan([str(write(tmp_path / "a.jsonl"))], recipe, {"rules": {"x": 1}})
+    plan = make_plan([f"web={write(tmp_path / 'a.jsonl')}"], recipe, {"rules": {"x": 1}})
     plan.write(tmp_path)
     assert Plan.read(tmp_path) == plan
 
@@ -58,8 +58,8 @@ def test_no_input_is_an_error() -> None:
 
 
 def test_large_files_are_cut_and_small_ones_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.build.plan.SMALLEST_UNIT", 1_000)
-    monkeypatch.setattr("pipeline.build.plan.UNITS_WANTED", 4)
+    monkeypatch.setattr("pipeline.builder.plan.SMALLEST_UNIT", 1_000)
+    monkeypatch.setattr("pipeline.builder.plan.UNITS_WANTED", 4)
     write(tmp_path / "big.jsonl", lines=100, width=100)
     for number in range(8):
         write(tmp_path / f"small-{number}.jsonl", lines=2, width=50 + number)

@@ -52,7 +52,7 @@ def test_every_other_block_runs_as_it_stands(tmp_path: Path) -> None:
         if "import jax" in block:  # tests/test_jax.py
             continue
         if kind == "sh":
-            block = block.replace("scripts/", f"{ROOT}/scripts/")
+            block = block.replace("scripts/", f"{ROOT}/scripts/").replace("shardwright ", "python -m pipeline ")
             done = subprocess.run(["bash", "-ec", block], cwd=tmp_path, env=environment, capture_output=True, text=True)
             assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
         else:

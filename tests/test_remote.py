@@ -11,8 +11,8 @@ import fsspec
 import pytest
 
 from pipeline.errors import ConfigError, StorageError
-from pipeline.shards import remote
-from pipeline.shards.remote import Access, Transient, describe, list_remote, read_from, read_range, retrying
+from pipeline.shards.remote import transport as remote
+from pipeline.shards.remote.transport import Access, Transient, describe, list_remote, read_from, read_range, retrying
 from tests.faulty_server import FaultyServer, running_server
 
 DATA = random.Random(0).randbytes(300_000)

@@ -20,16 +20,17 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filters.length import words
-from filters.page import Page
-from pipeline.build import parts, repeats
-from pipeline.build.passages import KINDS, Passages, passages, without
-from pipeline.build.progress import waterfall
+from filters.measures.length import words
+from filters.text_view import Page
+from pipeline.builder.dedup.segments import KINDS, Passages, passages, without
+from pipeline.builder.report.console import waterfall
+from pipeline.builder.stages import line_dedup as repeats
+from pipeline.builder.stages import partition as parts
 from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
 from pipeline.text.normalize import normalize
-from pipeline.text.tokens import load_tokenizer
+from pipeline.text.tokenizer.tokenizer import load_tokenizer
 from scripts.inspect_shards import main as inspect_main
 from tests.corpus import english
 from tests.test_builder import ROOT, digests, run
@@ -133,7 +134,7 @@ def test_workers_parts_and_buckets_change_no_byte(
     monkeypatch.setattr(repeats, "BUCKET_HASHES", 150)
     found = repeats.count_buckets
     buckets = []
-    monkeypatch.setattr("pipeline.build.builder.count_buckets", lambda work: buckets.append(found(work)) or buckets[-1])
+    monkeypatch.setattr("pipeline.builder.build.count_buckets", lambda work: buckets.append(found(work)) or buckets[-1])
     run(many, tmp_path / "many", **options, workers=workers)
     assert buckets[0] > 5
     assert digests(tmp_path / "many") == digests(tmp_path / "one")
@@ -207,9 +208,9 @@ def test_the_first_in_input_order_stays_though_a_later_lane_reads_it_sooner(
     texts = [f"{english(k, 30)}\n{MENU} {k // 7}" for k in range(60)]
     raw = write(tmp_path / "in.jsonl", texts).read_bytes()
     (tmp_path / "in.jsonl.zst").write_bytes(zstandard.compress(raw))
-    monkeypatch.setattr("pipeline.build.filtering.PART_CHARACTERS", 8_000)
-    monkeypatch.setattr("pipeline.build.filtering.BATCH_RECORDS", 3)
-    monkeypatch.setattr("pipeline.build.plan.LANE_BYTES", 1_000)
+    monkeypatch.setattr("pipeline.builder.stages.filter.PART_CHARACTERS", 8_000)
+    monkeypatch.setattr("pipeline.builder.stages.filter.BATCH_RECORDS", 3)
+    monkeypatch.setattr("pipeline.builder.plan.LANE_BYTES", 1_000)
     run(tmp_path / "in.jsonl.zst", tmp_path / "out", **PLAIN, dedup_lines=True, workers=2)
     assert kept(tmp_path / "out") == oracle(texts, ["lines"])
 
@@ -238,7 +239,7 @@ def test_nothing_to_read_and_nothing_to_cut_are_no_trouble(tmp_path: Path) -> No
 
 
 def test_a_bucket_takes_a_hash_once_from_each_part_however_often_it_stands_there(tmp_path: Path) -> None:
-    from pipeline.build.passages import split
+    from pipeline.builder.dedup.segments import split
 
     row = {"id": "", "span": 0, "line": 1, "language": "en", "score": 1.0, "characters": 1}
     with parts.PartWriter(tmp_path, None, lambda texts: split(texts, KINDS, 1)) as writer:
@@ -296,7 +297,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
             np.unique(drawn).tofile(folder / "passages.bin")
         (work / "parts.json").write_text(json.dumps({"parts": [[number, 0] for number in range(count)]}))
         code = (
-            "import resource, sys; from pathlib import Path; from pipeline.build import repeats\n"
+            "import resource, sys; from pathlib import Path; from pipeline.builder.stages import line_dedup as repeats\n"
             "repeats.BUCKET_HASHES = 1 << 18; work = Path(sys.argv[1])\n"
             "count = repeats.count_buckets(work)\n"
             "for bucket in range(count): repeats.find_unit(work, count, bucket)\n"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.build.builder import build
-from pipeline.build.progress import Progress
-from pipeline.build.report import REPORT_NAME, render
+from pipeline.builder.build import build
+from pipeline.builder.report.console import Progress
+from pipeline.builder.report.html import REPORT_NAME, render
 from pipeline.shards.manifest import Manifest
 from tests.corpus import english, write_inputs
 

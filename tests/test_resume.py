@@ -395,3 +395,69 @@ def test_the_end_of_one_epoch_and_the_start_of_the_next_are_where_they_should_be
     assert len(short) <= 1  # the sequence that is cut at the last token of the bounded stream
     tokens = sum(len(d) for s in shards_of(dataset) for d in s)
     assert start == -(-tokens // 16)
+
+
+def test_a_state_that_is_bound_to_a_stage_but_has_no_rank_is_refused(dataset: Path) -> None:
+    stream = pipeline.ShardDataset(dataset).pack(8)
+    state = stream.state_dict()
+    for cut in (
+        {"bound_to": "0.Twice"},
+        {"bound_to": "0.Twice", "rank": 0},
+        {"bound_to": "0.Twice", "world_size": "1"},
+    ):
+        with pytest.raises(StateError, match=r"0\.Twice binds this state to a rank, but its rank is"):
+            stream.load_state_dict({**state, **cut})
+
+
+@pytest.mark.parametrize("start_epoch", [-1, "0", 1.5])
+def test_a_start_epoch_that_is_no_epoch_is_refused(dataset: Path, start_epoch: Any) -> None:
+    stream = pipeline.ShardDataset(dataset).pack(8)
+    with pytest.raises(StateError, match="start_epoch must be an epoch"):
+        stream.load_state_dict({**stream.state_dict(), "start_epoch": start_epoch})
+
+
+def test_other_data_is_named_before_all_that_follows_from_it(dataset: Path, tmp_path: Path) -> None:
+    write_dataset(tmp_path / "other", [make_documents(9, seed=3)])
+    saved = pipeline.ShardDataset(dataset).shuffle(seed=1).pack(8).state_dict()
+    with pytest.raises(StateError, match=r"^data was"):
+        pipeline.ShardDataset(tmp_path / "other").shuffle(seed=2).pack(9).load_state_dict(saved)
+
+
+@pytest.mark.parametrize("raised", [3, None])
+@pytest.mark.parametrize(("seq_len", "stride", "lanes"), [(16, 16, 6), (16, 7, 6), (16, 16, 1)])
+def test_epochs_may_be_raised_on_resume_and_tokens_behind_a_cut_that_was_handed_out_are_told(
+    dataset: Path, caplog: pytest.LogCaptureFixture, raised: int | None, seq_len: int, stride: int, lanes: int
+) -> None:
+    def make(epochs: int | None) -> pipeline.Stream:
+        source = pipeline.ShardDataset(dataset, epochs=epochs)
+        return source.shuffle(seed=5, lanes=lanes).pack(seq_len, stride=stride).batch(1)
+
+    tokens = sum(len(d) for s in shards_of(dataset) for d in s)
+    bounded = list(make(2))
+    count = len(bounded)
+    whole = list(islice(make(raised), count + 12))
+    lost = count * stride - 2 * tokens
+    assert lost > 0
+    starts = [n for n, item in enumerate(bounded) if int(item["valid_tokens"]) < seq_len]
+    # The sequence that begins last holds the fewest tokens.
+    last = min(starts, key=lambda n: int(bounded[n]["valid_tokens"]))
+    for stop in (0, last, last + 1, count):
+        stream = make(2)
+        list(islice(stream, stop))
+        state = json.loads(json.dumps(stream.state_dict()))
+        caplog.clear()
+        resumed = make(raised)
+        resumed.load_state_dict(state)
+        assert [record.getMessage() for record in caplog.records] == (
+            [f"epochs was raised from 2 to {raised} after the last sequence, cut at the last token, was handed out: the "
+             f"{lost} tokens behind the cut are lost"] if stop > last else []
+        )  # fmt: skip
+        following = list(islice(resumed, len(whole) - stop))
+        assert all(torch.equal(a["labels"], b["labels"]) for a, b in zip(whole[stop:], following, strict=True))
+
+
+def test_epochs_may_not_be_lowered_on_resume(dataset: Path) -> None:
+    for saved, now in ((2, 1), (None, 2)):
+        state = pipeline.ShardDataset(dataset, epochs=saved).pack(8).state_dict()
+        with pytest.raises(StateError, match=rf"epochs was {saved} when the state was saved, but is {now}"):
+            pipeline.ShardDataset(dataset, epochs=now).pack(8).load_state_dict(state)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from filters import SCANNED, bundled_rule_sets
-from pipeline.build.rules import Rule, RuleSet, Verdict, load_rules
-from pipeline.errors import ConfigError
+from filters.rules.ruleset import Rule, RuleSet, Verdict, load_rules
+from pipeline.errors import BuildError, ConfigError
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 
 PROSE = (
     "We had been walking for most of the day and the light was going when Anna saw the house. It stood apart from the "
@@ -30,7 +34,7 @@ def rule_file(folder: Path, text: str, name: str = "own.toml") -> str:
 @pytest.mark.parametrize("name", sorted(bundled_rule_sets()))
 def test_every_bundled_set_loads_measures_and_describes_itself(name: str) -> None:
     rules = load_rules(name)
-    values = rules.measure(PROSE, {"language": "en", "language_score": 1.0, "tokens": 70})
+    values = rules.measure(PROSE, {"language": "en", "language_score": 1.0})
     assert tuple(values) == rules.measures
     assert all(type(value) is float for value in values.values())
     json.dumps(rules.describe(), allow_nan=False)
@@ -242,6 +246,140 @@ def test_a_measure_of_ones_own_is_five_lines(tmp_path: Path) -> None:
     assert load_rules(path).describe() != before  # an edited measure is another recipe
 
 
+def own_measures(folder: Path, source: str, rules: str, name: str = "own_measures") -> RuleSet:
+    """Rules of a rule file in a folder of its own, with a module beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.py").write_text(source)
+    return load_rules(rule_file(folder, rules))
+
+
+def test_a_measure_is_not_tried_on_a_text_of_no_document(tmp_path: Path) -> None:
+    source = "def words_per_line(page):\n    return len(page.words) / len(page.lines)\n"
+    rules = own_measures(
+        tmp_path, source, '"own_measures:words_per_line" = { max = 9 }\nwords = { min = 1 }\nsentences = { min = 0 }'
+    )
+    rules.prepare()
+    assert rules.measure("one two\nthree")["own_measures:words_per_line"] == 1.5
+
+
+def test_an_exception_of_a_measure_names_document_measure_and_cause(tmp_path: Path) -> None:
+    source = "def f(page):\n    return 1 / page.text.count('a')\n"
+    rules = own_measures(tmp_path, source, 'ratio = { measure = "own_measures:f", max = 9 }')
+    with pytest.raises(
+        BuildError, match=r"^in: line 7: measure 'own_measures:f' \(rule 'ratio'\) of .*'own'.*ZeroDivision"
+    ) as found:
+        rules.measure_all(["a", "b"], where=[lambda: "in: line 3", lambda: "in: line 7"])
+    assert isinstance(found.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [("None", "None of type NoneType"), ("'3'", "'3' of type str"), ("1j", "1j")]
+)
+def test_a_measure_that_returns_no_number_is_refused_with_what_it_returned(
+    tmp_path: Path, value: str, shown: str
+) -> None:
+    rules = own_measures(tmp_path, f"def f(page):\n    return {value}\n", '"own_measures:f" = { max = 9 }')
+    with pytest.raises(BuildError, match=f"measure 'own_measures:f' of rule set 'own' returned {shown}"):
+        rules.measure("x")
+
+
+@pytest.mark.parametrize(
+    ("value", "number"), [("True", 1.0), ("3", 3.0), ("__import__('fractions').Fraction(1, 2)", 0.5)]
+)
+def test_a_measure_may_return_any_kind_of_number(tmp_path: Path, value: str, number: float) -> None:
+    rules = own_measures(tmp_path, f"def f(page):\n    return {value}\n", '"own_measures:f" = { max = 9 }')
+    assert rules.measure("x") == {"own_measures:f": number}
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [("None", "returned None"), ("text", "returned 'a'"), ("1 / 0", "raised ZeroDiv")]
+)
+def test_a_cutter_that_fails_or_returns_something_else_is_named(tmp_path: Path, value: str, said: str) -> None:
+    rules = own_measures(tmp_path, f"def f(text):\n    return {value}\n", '[cut]\n"own_measures:f" = {}')
+    with pytest.raises(BuildError, match=f"in: line 3: cutter 'own_measures:f' {said}"):
+        rules.cut("a", lambda: "in: line 3")
+
+
+def test_two_modules_of_one_name_are_two_modules(tmp_path: Path) -> None:
+    both = [
+        own_measures(tmp_path / name, f"def f(page):\n    return {number}\n", '"own_measures:f" = { max = 9 }')
+        for name, number in (("one", 1), ("two", 2))
+    ]
+    assert [rules.measure("x")["own_measures:f"] for rules in both] == [1, 2]
+    assert both[0].describe() != both[1].describe()
+
+
+def test_a_module_that_was_edited_runs_as_edited(tmp_path: Path) -> None:
+    for number in (1, 2):
+        rules = own_measures(tmp_path, f"def f(page):\n    return {number}\n", '"own_measures:f" = { max = 9 }')
+        assert rules.measure("x") == {"own_measures:f": number}
+
+
+HELPERS = {
+    "own_measures.py": "import own_helper\nimport own_package.deep as deep\n\n\ndef f(page):\n"
+    "    from own_late import late\n\n    return own_helper.ONE + deep.two() + late + own_package.TEN\n\n\nimport own_package\n",
+    "own_helper.py": "import string\n\nONE = 1\n",
+    "own_late.py": "late = 100\n",
+    "own_package/__init__.py": "from .ten import TEN\n",
+    "own_package/ten.py": "TEN = 10\n",
+    "own_package/deep.py": "from . import ten\n\n\ndef two():\n    return 2 * ten.TEN\n",
+    "own_unused.py": "raise SystemExit\n",
+}
+
+
+@pytest.mark.parametrize("edited", sorted(set(HELPERS) - {"own_unused.py"}))
+def test_modules_that_a_module_imports_from_its_folder_are_part_of_the_recipe(tmp_path: Path, edited: str) -> None:
+    for name, source in HELPERS.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(source)
+    path = rule_file(tmp_path, '"own_measures:f" = { max = 999 }')
+    before = load_rules(path)
+    assert before.measure("x") == {"own_measures:f": 131}
+    (tmp_path / "own_unused.py").write_text("# edited\n")
+    assert load_rules(path).describe() == before.describe()
+    with open(tmp_path / edited, "a") as file:
+        file.write("# edited\n")
+    assert load_rules(path).describe() != before.describe()
+    assert not [name for name in sys.modules if name.startswith("own_")]
+
+
+def test_resolved_rules_measure_in_another_process_and_folder_without_the_files(tmp_path: Path) -> None:
+    source = "from own_helper import VALUE\n\n\ndef f(page):\n    return VALUE\n"
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "own_helper.py").write_text("VALUE = 5\n")
+    rules = own_measures(tmp_path / "there", source, '"own_measures:f" = { max = 9 }\nextends = ["gopher"]')
+    (tmp_path / "rules.json").write_text(json.dumps(rules.to_json()))
+    shutil.rmtree(tmp_path / "there")
+    (tmp_path / "own_measures.py").write_text("def f(page):\n    return 7\n")
+    code = (
+        "import json; from filters.rules.ruleset import RuleSet; rules = RuleSet.from_json(json.load(open('rules.json')));"
+        "print(json.dumps([rules.measure('some text'), rules.describe()]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT)
+    assert json.loads(done.stdout or "[]") == [rules.measure("some text"), rules.describe()], done.stderr
+
+
+def test_files_that_rules_name_lie_beside_the_file_that_names_them(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "rude.txt").write_text("rutabaga\n")
+    rule_file(tmp_path / "base", 'profanity_ratio = { max = 0.1, word_list = "rude.txt" }', "base.toml")
+    path = rule_file(tmp_path, 'extends = ["base/base.toml"]\nprofanity_ratio = { max = 0.2 }')
+    assert load_rules(path).measure("a rutabaga") == {"profanity_ratio": 0.5}
+
+
+def test_a_file_that_changed_since_the_rules_were_resolved_is_refused_with_both_hashes(tmp_path: Path) -> None:
+    (tmp_path / "rude.txt").write_text("rutabaga\n")
+    resolved = load_rules(rule_file(tmp_path, 'profanity_ratio = { max = 0.1, word_list = "rude.txt" }')).to_json()
+    (tmp_path / "rude.txt").write_text("rutabaga\n")  # only its time differs
+    os.utime(tmp_path / "rude.txt", (1, 1))
+    assert RuleSet.from_json(resolved).measure("a rutabaga") == {"profanity_ratio": 0.5}
+    (tmp_path / "rude.txt").write_text("turnip\n")
+    with pytest.raises(
+        BuildError, match=r"rude\.txt: it changed during the build: its sha256 was \w{64}, now it is \w{64}"
+    ):
+        RuleSet.from_json(resolved)
+
+
 def test_a_cutter_of_ones_own_counts_what_it_cuts(tmp_path: Path) -> None:
     (tmp_path / "rules_test_cutters.py").write_text(
         "def shout(text, *, mark):\n    return text.replace(mark, ''), {'marks': text.count(mark)}\n"
@@ -329,6 +467,35 @@ def test_a_profile_holds_for_its_language_alone(tmp_path: Path) -> None:
     assert rules.measure(text, {"language": "fr"})["fra_Latn.stop_words"] == 0
 
 
+def test_profiles_of_two_scripts_of_one_language_hold_for_texts_in_their_own(tmp_path: Path) -> None:
+    latin = rule_file(tmp_path, "stopwords: [je, na]\n", "srp_Latn.yml")
+    cyrillic = rule_file(tmp_path, "stopwords: [је, на]\n", "srp_Cyrl.yml")
+    rules = load_rules([latin, cyrillic])
+    texts = ["Grad je na reci.", "Град је на реци.", "Grad je na reci.", "Град је на реци."]
+    labels = ["sr", "sr", "srp_Cyrl", "srp_Latn"]  # a model's label, where it names a script, is believed
+    contexts = [{"language": "sr", "language_label": label} for label in labels]
+    held = [
+        {name.partition(".")[0]: value for name, value in values.items() if name.endswith("stop_words")}
+        for values in rules.named(rules.measure_all(texts, contexts))
+    ]
+    assert held == [{"srp_Latn": 2}, {"srp_Cyrl": 2}, {"srp_Cyrl": 0}, {"srp_Latn": 0}]
+    assert len({json.dumps(each.describe()) for each in map(load_rules, (latin, cyrillic))}) == 2
+
+
+@pytest.mark.parametrize("label", ["ja", "jpn_Jpan"])
+def test_a_profile_of_a_script_that_mixes_others_holds_for_them(tmp_path: Path, label: str) -> None:
+    rules = load_rules(rule_file(tmp_path, "new_line_ratio: 0.3\n", "jpn_Jpan.yml"))
+    for text in ("東京都庁舎", "ひらがな", "カタカナ"):
+        assert "jpn_Jpan.newline_ratio" in rules.measure(text, {"language": "ja", "language_label": label})
+
+
+@pytest.mark.parametrize("language", ["de", "deu", "deu_Latn"])
+def test_the_language_of_a_rule_file_is_a_code_or_a_label(tmp_path: Path, language: str) -> None:
+    rules = load_rules(rule_file(tmp_path, f'language = "{language}"\nwords = {{ min = 3 }}'))
+    assert rules.measure("ein Wort", {"language": "de", "language_label": "de"}) == {"own.words": 2}
+    assert rules.measure("one word", {"language": "en", "language_label": "en"}) == {}
+
+
 @pytest.mark.parametrize(
     ("text", "message"), [("dup_line_fraction: 1", "did you mean 'dup_line_frac'"), ("- a", "no keys")]
 )
@@ -339,7 +506,7 @@ def test_profiles_with_other_keys_are_refused(tmp_path: Path, text: str, message
 
 def test_loading_rules_loads_no_compiler_and_no_model() -> None:
     code = (
-        "import sys; from pipeline.build.rules import load_rules; load_rules('gopher,c4,code,profanity').describe();"
+        "import sys; from filters.rules.ruleset import load_rules; load_rules('gopher,c4,code,profanity').describe();"
         "print(sorted({'numba', 'fasttext', 'torch', 'pyarrow', 'yaml'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1])

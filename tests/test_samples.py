@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.build.builder import build
-from pipeline.build.progress import Progress
-from pipeline.build.samples import SAMPLES, Samples, sample_keys
+from pipeline.builder.build import build
+from pipeline.builder.report.console import Progress
+from pipeline.builder.report.samples import SAMPLES, Samples, sample_keys
 from pipeline.shards.manifest import Manifest
 from tests.corpus import english
 
@@ -82,7 +82,7 @@ def test_neither_order_nor_files_nor_units_decide_what_is_shown(
         case "shuffled":
             (tmp_path / "in" / "a.jsonl").write_text("".join(random.Random(0).sample(singles, len(singles))))
         case "cut":
-            monkeypatch.setattr("pipeline.build.plan.SMALLEST_UNIT", 2_000)
+            monkeypatch.setattr("pipeline.builder.plan.SMALLEST_UNIT", 2_000)
         case "in files":
             (tmp_path / "in" / "a.jsonl").write_text("".join(singles[::2]))
             (tmp_path / "in" / "b.jsonl").write_text("".join(singles[1::2]))
@@ -94,7 +94,7 @@ def texts(manifest: Manifest) -> dict[str, list[str]]:
 
 
 def test_documents_without_an_id_are_shown_by_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.build.plan.SMALLEST_UNIT", 2_000)
+    monkeypatch.setattr("pipeline.builder.plan.SMALLEST_UNIT", 2_000)
     found = [json.dumps({"text": f"{english(k, 3)} Short." if k % 2 else english(k, 30)}) + "\n" for k in range(60)]
     (tmp_path / "in.jsonl").write_text("".join(found))
     manifest = run(tmp_path / "in.jsonl", tmp_path / "out", keep_rejected=True)
@@ -107,6 +107,7 @@ def test_documents_without_an_id_are_shown_by_file_and_line(tmp_path: Path, monk
 
 
 def test_equal_texts_have_equal_keys_and_others_do_not() -> None:
-    first, second, third, lone = sample_keys(["a", "a", "b", "lone \ud800 surrogate"])
+    first, second, third, lone = sample_keys(["a", "a", "b", "lone \ud800 surrogate"], 0)
     assert first == second != third
+    assert sample_keys(["a"], 1) != [first]
     assert 0 <= lone < 2**64

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pytest
 
-from pipeline.build.minhash import MinHasher, shingles
+from pipeline.builder.dedup.minhash import MinHasher, shingles
 from scripts import bench_growth
 from scripts._dedup_scale import synthetic
 from scripts._scaling import edit, watch

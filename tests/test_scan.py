@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import CorruptShardError, ShardError, TruncatedShardError
-from pipeline.shards.scan import Member, iter_members, scan_tar, walk
+from pipeline.shards.tar import Member, iter_members, scan_tar, walk
 
 NAMES = ["a.txt", "folder/" + "b" * 120 + ".txt", "folder.v1/" + "ü" * 60 + ".json", "empty.txt"]
 PAYLOADS = [b"hello", b"x" * 1500, "grüße".encode(), b""]

@@ -68,6 +68,7 @@ def test_a_dry_run_shows_verdicts_and_writes_nothing(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]], ids=["build", "dry run"])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -75,19 +76,35 @@ def test_a_dry_run_shows_verdicts_and_writes_nothing(
         (["--rules", "gophr"], "did you mean 'gopher"),
         (["--language", "english"], "english"),
         (["--tokenizer", "train:lots"], "train:32000"),
+        (
+            ["--tokenizer", "train:32k"],
+            "tokenizer 'train:32k': train: needs a vocabulary size in digits, as in train:32000",
+        ),
+        (["--tokenizer", "train:²"], "in digits"),
+        (["--tokenizer", "train:32000", "--bos", "always"], "a trained tokenizer has no bos id"),
+        (["--tokenizer", "./nowhere.json"], "nowhere.json: no such file"),
+        (["--bos", "always"], "tokenizer bytes has no bos id; use --bos never"),
+        (["--max-tokens", "web=5"], "max_tokens: no source 'web'"),
+        (["--output", "s3://bucket/out"], "s3://bucket/out: a dataset is written to a directory of this machine"),
         (["--val-fraction", "2"], "val_fraction must be"),
         (["--lid-model", "nowhere.bin"], "nowhere.bin"),
         (["--against", "nowhere"], "nowhere"),
     ],
 )
 def test_what_cannot_work_is_one_clear_line_and_status_1(
-    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+    inputs: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+    dry: list[str],
 ) -> None:
     given = [*arguments] if arguments[0].endswith(".jsonl") else [*inputs, *arguments]
     defaults = [flag for k in range(0, 4, 2) if FLAGS[k] not in arguments for flag in FLAGS[k : k + 2]]
-    assert build_main([*given, "--output", str(tmp_path / "out"), *defaults, "--quiet"]) == 1
+    assert build_main(["--output", str(tmp_path / "out"), *given, *defaults, *dry, "--quiet"]) == 1
     error = capsys.readouterr().err
     assert message in error
+    assert not (tmp_path / "out").exists()
     assert "Traceback" not in error
 
 
@@ -110,7 +127,7 @@ def test_ctrl_c_leaves_a_build_that_the_same_command_completes(inputs: list[str]
     os.killpg(process.pid, signal.SIGINT)
     _, error = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert b"the same command goes on" in error
+    assert b"run the same command again to continue" in error
     assert b"Traceback" not in error
     subprocess.run(command, check=True)
     assert digests(tmp_path / "out") == digests(built)
@@ -119,9 +136,9 @@ def test_ctrl_c_leaves_a_build_that_the_same_command_completes(inputs: list[str]
 def test_two_builds_do_not_work_in_one_directory(
     inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("pipeline.build.work._LOCK_PATIENCE", 0.2)
+    monkeypatch.setattr("pipeline.builder.locking.LOCK_PATIENCE", 0.2)
     code = (
-        "import sys, time; from pathlib import Path; from pipeline.build.work import locked\n"
+        "import sys, time; from pathlib import Path; from pipeline.builder.locking import locked\n"
         "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen(

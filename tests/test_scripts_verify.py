@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.shards.scan import scan_tar
+from pipeline.shards.tar import scan_tar
 from scripts.verify_shards import main
 from tests.shard_samples import make_documents, write_dataset
 

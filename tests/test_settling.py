@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.build.settling import Survivors, beyond_quotas, in_validation, quota_bounds
+from pipeline.builder.stages.split import Survivors, beyond_quotas, in_validation, quota_bounds
 from pipeline.errors import ConfigError
 
 
@@ -41,7 +41,7 @@ def stays(
     parts: int = 1,
 ) -> np.ndarray:
     """Return which documents stay, those of some parts at a time."""
-    columns = sources, np.stack([np.zeros_like(hashes), hashes], axis=1), lengths
+    columns = sources, np.zeros_like(hashes), hashes, lengths
     batches = [Survivors(*some) for some in zip(*(np.array_split(column, parts) for column in columns), strict=True)]
     bounds = quota_bounds(lambda: batches, names, quotas)
     seen = np.cumsum([0, *(len(batch.sources) for batch in batches)]).tolist()

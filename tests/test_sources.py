@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pipeline
-from pipeline.build.builder import build
-from pipeline.build.progress import Progress
-from pipeline.build.writing import lay_out
+from pipeline.builder.build import build
+from pipeline.builder.report.console import Progress
+from pipeline.builder.stages.write import lay_out
 from pipeline.errors import ConfigError, ManifestError
 from pipeline.shards.manifest import MANIFEST_NAME, Manifest
 from pipeline.shards.reader import Shard
-from pipeline.shards.verify import verify_dataset
+from pipeline.shards.verify.dataset import verify_dataset
 from tests.corpus import english
 from tests.test_builder import digests
 

@@ -25,7 +25,7 @@ from tests.shard_samples import write_dataset
 MASK = 2**64 - 1
 
 
-def by_definition(key: str, share: Fraction) -> bool:
+def by_definition(key: str, share: Fraction, level: int = 0) -> bool:
     """The rule in the words of its docstring, with Python integers."""
 
     def mix(x: int) -> int:
@@ -33,7 +33,7 @@ def by_definition(key: str, share: Fraction) -> bool:
         x = (x ^ x >> 27) * 0x94D049BB133111EB & MASK
         return x ^ x >> 31
 
-    raw, state = key.encode("utf-8", "surrogatepass"), derive_key("split")
+    raw, state = key.encode("utf-8", "surrogatepass"), derive_key("split", level) if level else derive_key("split")
     for start in range(0, len(raw), 8):
         state = mix(state ^ int.from_bytes(raw[start : start + 8], "little"))
     return Fraction(state, 2**64) < share
@@ -130,6 +130,64 @@ def test_halves_shuffle_pack_and_resume_as_whole_datasets_do(dataset: Path) -> N
         packed = bounded.shuffle(lanes=4).pack(16).batch(1)
         held = [t for b in packed for t, label in zip(b["input_ids"][0].tolist(), b["labels"][0], strict=True) if t]
         assert sorted(held) == sorted(int(t) for s in bounded.documents() for t in s["input_ids"])
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\0"), min_size=1), max_size=9), st.integers(1, 3))
+def test_the_rule_of_a_later_split_is_its_definition(keys: list[str], level: int) -> None:
+    share = Fraction(1, 3)
+    assert held_out(keys, share, level).tolist() == [by_definition(key, share, level) for key in keys]
+
+
+def test_a_half_splits_again_by_a_hash_of_its_own(dataset: Path) -> None:
+    tenth = Fraction(1, 10)
+    rest, test = pipeline.ShardDataset(dataset, epochs=1).split(val=0.1)
+    train, val = rest.split(val=0.1)
+    first = [by_definition(f"{n:012d}", tenth) for n in range(600)]
+    second = [by_definition(f"{n:012d}", tenth, level=1) for n in range(600)]
+    assert numbers(test) == [n for n in range(600) if first[n]]
+    assert numbers(val) == [n for n in range(600) if second[n] and not first[n]]
+    assert sorted(numbers(train) + numbers(val) + numbers(test)) == list(range(600))
+    few, fewer = test.split(val=0.5)
+    assert sorted(numbers(few) + numbers(fewer)) == numbers(test)
+    third, _ = val.split(val=0.5)
+    assert numbers(third) == [n for n in numbers(val) if not by_definition(f"{n:012d}", Fraction(1, 2), level=2)]
+
+
+def test_splits_of_one_share_are_independent() -> None:
+    keys = [f"{n:012d}" for n in range(100_000)]
+    first, second = held_out(keys, Fraction(1, 5)), held_out(keys, Fraction(1, 5), level=1)
+    assert abs(int((first & second).sum()) - 4000) < 300
+
+
+@pytest.mark.parametrize("kind", ["memory", "text", "tars"])
+def test_halves_of_every_kind_of_source_split_again_and_resume(kind: str, tmp_path: Path) -> None:
+    def source(**options: Any) -> Any:
+        if kind == "memory":
+            return pipeline.ShardDataset.from_tokens(np.repeat(np.arange(1, 301), 3), lengths=[3] * 300, **options)
+        if kind == "tars":
+            return pipeline.ShardDataset(tmp_path / "a.tar", **options)
+        return pipeline.TextDataset(tmp_path / "a.jsonl", "bytes", **options)
+
+    lines = [f'{{"id": "{n}", "text": "text {n}"}}' for n in range(300)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    with webdataset.TarWriter(str(tmp_path / "a.tar")) as tar:
+        for n in range(300):
+            tar.write({"__key__": str(n), "npy": np.full(3, n + 1, np.int64)})
+
+    def held(stream: Any) -> list[Any]:
+        return sorted(tuple(sample["input_ids"].tolist()) for sample in stream.documents())
+
+    rest, test = source(epochs=1).split(val=0.2)
+    train, val = rest.split(val=0.3)
+    assert sorted(held(train) + held(val) + held(test)) == held(source(epochs=1))
+    chosen = [n for n in range(300) if not by_definition(str(n), Fraction(1, 5))]
+    chosen = [n for n in chosen if by_definition(str(n), Fraction(3, 10), level=1)]
+    assert len(held(val)) == len(chosen) > 40
+    pipeline.assert_resumes(lambda: source().split(val=0.2)[0].split(val=0.3)[1].shuffle(lanes=2).pack(8).batch(2))
+    states = [
+        part.pack(8).state_dict() for part in (source().split(val=0.2)[0], *source().split(val=0.2)[0].split(val=0.3))
+    ]
+    assert len({str(state["shape"]["data"]) for state in states}) == 3
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

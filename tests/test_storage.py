@@ -11,9 +11,9 @@ import fsspec
 import pytest
 
 from pipeline.errors import ConfigError, StorageError
-from pipeline.shards import storage
-from pipeline.shards.remote import is_remote, local_name
-from pipeline.shards.storage import expand, join, natural_key
+from pipeline.shards import urls as storage
+from pipeline.shards.remote.transport import is_remote, local_name
+from pipeline.shards.urls import expand, join, natural_key
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from pipeline.errors import CorruptShardError, ManifestError, MissingObjectError
 from pipeline.shards.format import TAIL
 from pipeline.shards.manifest import ShardInfo
 from pipeline.shards.reader import Shard, read_index
-from pipeline.shards.remote import Access
-from pipeline.shards.storage import expand
-from pipeline.shards.store import Store
+from pipeline.shards.remote.store import Store
+from pipeline.shards.remote.transport import Access
+from pipeline.shards.urls import expand
 from tests.faulty_server import FaultyServer, running_server
 from tests.shard_samples import make_documents, write_dataset, write_documents
 

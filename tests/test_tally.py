@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from pipeline.build.rules import load_rules
-from pipeline.build.tally import BINS, PASSED, Counts, Flow, Histograms, by_group, sum_filter_counts
+from filters.rules.ruleset import load_rules
+from pipeline.builder.report.stats import BINS, PASSED, Counts, Flow, Histograms, by_group, sum_filter_counts
 
 
 def counted(*rows: tuple[str, str, str, int]) -> Flow:

@@ -17,9 +17,9 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, InputError, StateError
-from pipeline.text.documents import Reader
-from pipeline.text.inputs import find_inputs
-from pipeline.text.records import Document
+from pipeline.text.discovery import find_inputs
+from pipeline.text.document import Document
+from pipeline.text.readers.reader import Reader
 from tests.text_samples import KINDS, make_texts, spelled, write_tar, write_texts
 
 TEXTS = [make_texts(count, seed) for seed, count in enumerate((70, 1, 45, 90))]
@@ -382,7 +382,7 @@ def test_a_cut_file_raises_or_gives_what_comes_before_the_cut(tmp_path: Path, ki
 def test_large_plain_files_are_read_in_any_place_without_what_comes_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipeline.text import record_blocks
+    from pipeline.text.readers import record_blocks
 
     monkeypatch.setattr(record_blocks, "_CUT_BY_BYTES", 1 << 16)
     monkeypatch.setattr(record_blocks, "_BLOCK_BYTES", 1 << 12)

@@ -18,9 +18,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import ConfigError, InputError
-from pipeline.text.encoders import ENCODERS, FAST, Definition, fastest_equal
-from pipeline.text.hostile import STRINGS, proof_texts
-from pipeline.text.tokens import END_OF_TEXT, Tokenizer, load_tokenizer, train_tokenizer
+from pipeline.text.tokenizer.conformance import STRINGS, proof_texts
+from pipeline.text.tokenizer.encoders import ENCODERS, FAST, Definition, fastest_equal
+from pipeline.text.tokenizer.tokenizer import END_OF_TEXT, Tokenizer, load_tokenizer, train_tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = [
@@ -160,7 +160,7 @@ def test_every_encoder_that_serves_gives_the_ids_of_the_definition(trained: Toke
 
 
 def test_ids_of_real_documents_are_those_of_the_definition(shared_data: Path) -> None:
-    from pipeline.text.documents import Reader
+    from pipeline.text.readers.reader import Reader
 
     path = shared_data / "dev-formats" / "sample.jsonl.gz"
     texts = [json.loads(line)["text"] for line in gzip.decompress(path.read_bytes()).splitlines()]
@@ -292,7 +292,7 @@ def test_a_saved_tokenizer_is_the_same_tokenizer(
 
 def test_training_twice_gives_the_same_bytes_on_any_number_of_threads(trained: Tokenizer) -> None:
     code = (
-        "from tests.test_tokens import CORPUS; from pipeline.text.tokens import train_tokenizer;"
+        "from tests.test_tokens import CORPUS; from pipeline.text.tokenizer.tokenizer import train_tokenizer;"
         "print(train_tokenizer(CORPUS, 500).sha256)"
     )
     for setting in ({"TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "1"}, {"RAYON_NUM_THREADS": "3"}):
@@ -416,7 +416,7 @@ def test_time_grows_with_a_text_without_spaces_and_not_with_its_square(trained: 
 def test_loading_and_the_bytes_tokenizer_stay_light() -> None:
     heavy = ("tokenizers", "torch", "transformers", "pyarrow")
     code = (
-        "import sys; from pipeline.text.tokens import load_tokenizer; load_tokenizer('bytes').encode('x');"
+        "import sys; from pipeline.text.tokenizer.tokenizer import load_tokenizer; load_tokenizer('bytes').encode('x');"
         f"print([m for m in {heavy} if m in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""scripts/try_rules.py on small inputs."""
+"""The command try-rules on small inputs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.build.rules import Rule
-from scripts.try_rules import excerpt, histogram, main
+from filters.rules.ruleset import Rule
+from pipeline.cli.try_rules import excerpt, histogram
+from scripts.try_rules import main
 
 GOOD = (
     "We had been walking for most of the day and the light was going when Anna saw the house. It stood apart from the "

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import ShardError
-from pipeline.shards import verify
-from pipeline.shards.check import MAX_PROBLEMS, Contents, check_shard
 from pipeline.shards.manifest import Manifest, ShardInfo, Split
 from pipeline.shards.reader import Shard
-from pipeline.shards.scan import scan_tar
-from pipeline.shards.verify import Problem, verify_dataset, verify_shard
+from pipeline.shards.tar import scan_tar
+from pipeline.shards.verify import dataset as verify
+from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
+from pipeline.shards.verify.shard import MAX_PROBLEMS, Contents, check_shard
 from tests.shard_samples import EOS, make_documents, write_dataset, write_documents
 
 
@@ -271,10 +271,20 @@ def test_missing_extra_and_left_over_files_are_named(dataset: Path) -> None:
     (dataset / "train-000001.tar").rename(dataset / "train-000009.tar")
     (dataset / ".train-000003.tar.77.tmp").write_bytes(b"half")
     (dataset / ".build").mkdir()
+    (dataset / ".build" / "plan.json").write_text("{}")
     found = {Path(problem.shard).name: problem.message for problem in verify_dataset(dataset)}
     assert set(found) == {"train-000001.tar", "train-000009.tar", ".train-000003.tar.77.tmp", ".build"}
     assert "not there" in found["train-000001.tar"]
     assert "does not name" in found["train-000009.tar"]
+
+
+def test_the_lock_of_a_build_command_says_nothing_against_a_complete_dataset(dataset: Path) -> None:
+    (dataset / ".build").mkdir()
+    (dataset / ".build" / "lock").write_text("")
+    assert list(verify_dataset(dataset)) == []
+    (dataset / "manifest.json").unlink()
+    found = [problem.message for problem in verify_dataset(dataset) if problem.shard.endswith(".build")]
+    assert found == ["left by a build that did not finish; the same build command again completes it"]
 
 
 def test_a_key_in_two_shards_is_named(tmp_path: Path) -> None:

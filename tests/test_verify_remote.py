@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.build.builder import build
-from pipeline.build.progress import Progress
+from pipeline.builder.build import build
+from pipeline.builder.report.console import Progress
 from pipeline.shards.folder import Folder
-from pipeline.shards.remote import Access
-from pipeline.shards.scan import scan_tar
-from pipeline.shards.verify import Problem, verify_dataset, verify_shard
+from pipeline.shards.remote.transport import Access
+from pipeline.shards.tar import scan_tar
+from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
 from scripts.inspect_shards import main as inspect_main
 from scripts.verify_shards import main as verify_main
 from tests.corpus import english
@@ -122,7 +122,7 @@ def test_a_damaged_or_missing_manifest_is_a_problem(server: FaultyServer) -> Non
 def test_a_server_that_gives_up_on_one_shard_is_a_problem_of_that_shard(
     server: FaultyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipeline.shards import remote
+    from pipeline.shards.remote import transport as remote
 
     read = remote._http_info
 

@@ -29,6 +29,27 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert loaded.isdisjoint({*HEAVY.split(), "torch", "numpy"})
 
 
+def test_every_error_class_is_a_name_of_the_package_and_every_name_is_there() -> None:
+    code = """
+import pipeline
+errors = pipeline.errors
+names = [name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)]
+assert len(names) > 10, names
+for name in names:
+    assert getattr(pipeline, name) is getattr(pipeline.errors, name)
+    assert name in pipeline.__all__, name
+for name in pipeline.__all__:
+    assert getattr(pipeline, name) is not None
+    assert name in dir(pipeline)
+"""
+    loaded_after(code)
+
+
+def test_the_error_tree_loads_nothing_heavy() -> None:
+    loaded = loaded_after("import pipeline\npipeline.errors.ConfigError\npipeline.StateError")
+    assert loaded.isdisjoint({*HEAVY.split(), "torch", "numpy"})
+
+
 def test_streaming_loads_nothing_that_only_building_needs(tmp_path: Path) -> None:
     write_dataset(tmp_path / "data", [make_documents(9)])
     loaded = loaded_after(
@@ -42,7 +63,7 @@ stream.load_state_dict(stream.state_dict())
     # torch, numba and orjson, which streaming needs, may load others that are installed; ours are those they do not load.
     theirs = "import torch, torch.utils.data, torch.distributed, numba, orjson\nnumba.njit('void()')(lambda: None)"
     assert (loaded - loaded_after(theirs)).isdisjoint(HEAVY.split())
-    assert not [name for name in loaded if name.startswith(("pipeline.build", "pipeline.text", "filters"))]
+    assert not [name for name in loaded if name.startswith(("pipeline.builder", "pipeline.text", "filters"))]
 
 
 def imports_of(path: Path) -> set[str]:
@@ -62,11 +83,15 @@ def imports_of(path: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("room", "forbidden"),
     [
-        ("pipeline/shards", ("pipeline.stream", "pipeline.build", "pipeline.text", "filters", "torch", "scripts")),
-        ("pipeline/text", ("pipeline.stream", "pipeline.build", "torch", "scripts")),
-        ("pipeline/build", ("pipeline.stream", "torch", "scripts")),
-        ("pipeline/stream", ("pipeline.build", "scripts")),
-        ("filters", ("pipeline.stream", "pipeline.build", "torch", "scripts")),
+        (
+            "pipeline/shards",
+            ("pipeline.stream", "pipeline.builder", "pipeline.cli", "pipeline.text", "filters", "torch", "scripts"),
+        ),
+        ("pipeline/text", ("pipeline.stream", "pipeline.builder", "pipeline.cli", "torch", "scripts")),
+        ("pipeline/builder", ("pipeline.stream", "pipeline.cli", "torch", "scripts")),
+        ("pipeline/stream", ("pipeline.builder", "pipeline.cli", "scripts")),
+        ("pipeline/cli", ("pipeline.stream", "torch", "scripts")),
+        ("filters", ("pipeline.stream", "pipeline.builder", "pipeline.cli", "torch", "scripts")),
     ],
 )
 def test_no_room_imports_what_lies_behind_its_walls(room: str, forbidden: tuple[str, ...]) -> None:

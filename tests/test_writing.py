@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.build.writing import lay_out
+from pipeline.builder.stages.write import lay_out
 
 
 @given(st.lists(st.integers(0, 500), max_size=200), st.integers(1, 2_000), st.integers(1, 9))

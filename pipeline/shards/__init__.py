@@ -1,1 +1,16 @@
-"""The shard format and the dataset directory: the one room that building and streaming share."""
+"""The shard format and the dataset directory, which building and streaming share.
+
+format.py    the format: start here
+writer.py    documents -> one atomic, reproducible, indexed tar
+reader.py    one shard as a memory map with its index
+npy.py       strict reading of npy headers
+tar.py       a strict walk over the headers of any plain tar
+foreign.py   token tars of other tools: an index made by a scan
+manifest.py  manifest.json, written last
+folder.py    a dataset's directory, on this machine or at a url
+urls.py      braces, globs, lists and urls -> shards, in a fixed order
+resolve.py   what a user names -> the shards of one split
+extents/     the table of extents: runs of documents that are read in one request
+remote/      objects behind urls: transport, cache, leases and read-ahead
+verify/      shards and datasets recomputed from their bytes
+"""

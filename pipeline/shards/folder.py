@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ..errors import ConfigError, MissingObjectError
 from .manifest import MANIFEST_NAME, Manifest
-from .remote import Access, describe, download, is_remote, list_remote, local_name, read_range, retrying
-from .storage import ENDING, join
+from .remote.transport import Access, describe, download, is_remote, list_remote, local_name, read_range, retrying
+from .urls import ENDING, join
 
 
 class Folder:
@@ -61,10 +61,7 @@ class Folder:
             if os.path.isfile(self.base):
                 raise ConfigError(f"{self.base}: a file; give the directory of a dataset, which holds {MANIFEST_NAME}")
             return Manifest.read(self.base)
-        text = self.read(MANIFEST_NAME)
-        if text is None:
-            raise MissingObjectError(f"{self.path(MANIFEST_NAME)}: no such object; give the url of a complete dataset")
-        return Manifest.parse(text, self.path(MANIFEST_NAME))
+        return Manifest.read(self.base, self.access)
 
 
 def size_of(path: str, access: Access | None = None) -> int | None:

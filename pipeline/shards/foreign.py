@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from ..atomic import atomic_file
 from ..errors import ConfigError, CorruptShardError, ShardError
-from .cache import CACHE_VARIABLE
 from .npy import MAX_HEADER, NpyError, NpyHeader, parse_npy
 from .reader import Index
-from .scan import CURE, Member, map_file, walk_or_raise
+from .remote.cache import CACHE_VARIABLE
+from .tar import CURE, Member, map_file, walk_or_raise
 
 INDEX_VERSION = 1
 _EDGE = 1 << 20

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from dataclasses import dataclass, field
 from itertools import starmap
 from operator import itemgetter
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,11 +17,15 @@ import numpy as np
 import orjson
 
 from ..atomic import write_json
-from ..errors import ManifestError, did_you_mean
+from ..errors import ManifestError, MissingObjectError, did_you_mean
+from ..special_files import special_kind
 from .format import FORMAT_NAME, TOKEN_DTYPES
+from .remote.transport import Access, describe, is_remote, local_name, read_range
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_VERSION = 2  # of a manifest that names a table of extents; without one it is 1
+WORK_NAME = ".build"  # where a build that has not finished keeps its results,
+PLAN_NAME = "plan.json"  # and in it what it is going to do
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
 
 
@@ -141,14 +147,25 @@ class Manifest:
         }
 
     @classmethod
-    def read(cls, directory: str | Path) -> Manifest:
-        """Read ``manifest.json`` of a dataset directory (or the file itself).
+    def read(cls, directory: str | PathLike[str], access: Access | None = None) -> Manifest:
+        """Read ``manifest.json`` of a dataset's directory or url (or the file itself); ``access`` is for urls.
 
         Raises ``ManifestError`` where it is missing, unreadable, of another format version, contradicts its own
-        sums or fingerprint, or names a file outside its directory.
+        sums or fingerprint, or names a file outside its directory; for a url, ``MissingObjectError`` where there is no
+        such object and ``StorageError`` where it cannot be fetched.
         """
-        path = Path(directory)
+        spec = os.fspath(directory)
+        if is_remote(spec):
+            base = spec.rstrip("/").removesuffix(f"/{MANIFEST_NAME}")
+            url = f"{base}/{MANIFEST_NAME}"
+            try:
+                return cls.parse(read_range(url, 0, describe(url, access).size, access), url)
+            except MissingObjectError:
+                raise MissingObjectError(f"{url}: no such object; give the url of a complete dataset") from None
+        path = Path(local_name(spec))
         path = path if path.name == MANIFEST_NAME else path / MANIFEST_NAME
+        if kind := special_kind(path):
+            raise ManifestError(f"{path}: {kind}, where a manifest is a file; copy the dataset again")
         try:
             text = path.read_bytes()
         except FileNotFoundError:
@@ -213,6 +230,18 @@ def _read_file(entry: dict[str, Any], name: str) -> FileInfo:
     return info
 
 
+def is_dataset(directory: str | Path) -> bool:
+    """Whether a directory holds a dataset, or the work of a build that will make it one."""
+    path = Path(directory, MANIFEST_NAME)
+    if not path.is_file():
+        return Path(directory, WORK_NAME, PLAN_NAME).is_file()
+    try:
+        value = orjson.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(value, dict) and value.get("format") == FORMAT_NAME
+
+
 def _read_split(entry: dict[str, Any], name: str) -> Split:
     # By columns: datasets of 10,000 shards are opened in milliseconds.
     given = entry["shards"]
@@ -228,9 +257,9 @@ def _read_split(entry: dict[str, Any], name: str) -> Split:
             wrong = next(n for n, number in enumerate(column) if type(number) is not int or number < 0)
             numbers = documents[wrong], tokens[wrong], sizes[wrong], checksums[wrong]
             raise ManifestError(f"{name}: shard {names[wrong]!r} has a count that is no whole number: {numbers}")
-    for each in names:
-        if not isinstance(each, str) or not _SAFE_NAME.match(each):
-            raise ManifestError(f"{name}: shard name {each!r} is not a plain file name")
+    if not {*map(type, names)} <= {str} or not all(map(_SAFE_NAME.match, names)):
+        wrong_name = next(each for each in names if type(each) is not str or not _SAFE_NAME.match(each))
+        raise ManifestError(f"{name}: shard name {wrong_name!r} is not a plain file name")
     return Split(shards)
 
 

@@ -30,7 +30,7 @@ from .format import (
     padding,
 )
 from .manifest import ShardInfo
-from .scan import map_open, opened
+from .tar import map_open, opened
 
 _KEYS_BEGIN = f'{{"{KEY_COLUMN}":['.encode()
 _USUAL_KEY = 16  # bytes of a key of twelve signs in the table, and one to spare

@@ -16,16 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CorruptShardError
-from .cache import Lease
-from .extents import ExtentTable
+from .extents.table import ExtentTable
+from .handles import Handles
 from .manifest import ShardInfo
 from .mapped import BufferedBytes, Bytes, map_range, read_bytes, read_range, will_need
-from .open_files import OpenFiles
 from .reader import Index, check_shard
+from .remote.cache import Lease
 
 LONG_BYTES = 4 << 20  # of a run of extents that holds a long document: the kernel may read ahead in it
 _INDEX_BYTES = 64 << 20  # of indexes of tars that have none of their own, which are kept in memory whole
-_FILES = OpenFiles()
 
 
 class Source(Protocol):
@@ -122,7 +121,7 @@ class ShardRanges:
         limit: int,
         mapped: bool,
         verify: bool = False,
-        files: OpenFiles | None = None,
+        handles: Handles | None = None,
     ) -> None:
         self.table = table
         self._names = names
@@ -131,7 +130,7 @@ class ShardRanges:
         self._scan = scan
         self._limit = max(1, limit)
         self.copies = not mapped
-        self._files = _FILES if files is None else files
+        self._files = Handles() if handles is None else handles
         self._lock = threading.Lock()
         self._leases: OrderedDict[int, Lease] = OrderedDict()
         self._checked: set[int] = set()
@@ -205,6 +204,7 @@ class ShardRanges:
         with self._lock:
             for shard in list(self._leases):
                 self._leases.pop(shard).close()
+        self._files.close()
 
     def _path(self, shard: int) -> str:
         """Return where a shard's file lies, held there."""
@@ -221,7 +221,6 @@ class ShardRanges:
             self._leases[shard] = lease
             while len(self._leases) > self._limit:
                 _, oldest = self._leases.popitem(last=False)
-                self._files.forget(os.fspath(oldest.path))
                 oldest.close()
         return os.fspath(lease.path)
 

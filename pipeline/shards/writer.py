@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from ..atomic import atomic_file
 from ..errors import ConfigError
-from .extents import ExtentTable, RangeChecksums, cut_extents, extent_offsets
+from .extents.table import ExtentTable, RangeChecksums, cut_extents, extent_offsets
 from .format import (
     BLOCK,
     END,

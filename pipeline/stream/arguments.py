@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import torch
 import torch.distributed as dist
 
 from ..errors import ConfigError
@@ -22,6 +24,12 @@ def group_topology(group: Any) -> tuple[int, int]:
 def check_integer(name: str, value: Any, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r}")
+
+
+def check_epochs(epochs: Any) -> None:
+    """Raise ``ConfigError`` unless ``epochs`` is None (endless) or an integer of at least 1."""
+    if epochs is not None:
+        check_integer("epochs", epochs, least=1)
 
 
 def labels_are_inputs(labels: str) -> bool:
@@ -46,3 +54,46 @@ def shift_given(shift: int | str, seq_len: int, same_labels: bool) -> int | None
         return None
     check_integer("shift", shift, least=1)
     return shift
+
+
+def eos_given(eos_id: Any, dtype: np.dtype[Any], vocabulary: int | None = None) -> int:
+    """Return an end-of-text id, 0 for None; ``ConfigError`` for one that ``dtype`` or the vocabulary cannot hold."""
+    if eos_id is None:
+        return 0
+    most = int(np.iinfo(dtype).max)
+    holder = f"{dtype} tokens"
+    if vocabulary is not None and vocabulary <= most:
+        most, holder = vocabulary - 1, f"a vocabulary of {vocabulary:,}"
+    if isinstance(eos_id, bool) or not isinstance(eos_id, int | np.integer) or not 0 <= eos_id <= most:
+        raise ConfigError(f"eos_id must be an integer from 0 to {most}, the greatest id of {holder}, got {eos_id!r}")
+    return int(eos_id)
+
+
+def device_given(device: Any) -> str:
+    """Return the name of a device; ``ConfigError`` for one that this process cannot use."""
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(
+            f"{device!r} is no device of torch ({_first_line(error)}); give 'cuda', 'cuda:0' or 'cpu'"
+        ) from None
+    if found.type == "cuda":
+        # Unlike torch.cuda.is_available(), this leaves CUDA usable in workers that are forked later.
+        count = torch.cuda.device_count()
+        if count == 0:
+            why = "no CUDA GPU is visible to this process; use .to('cpu')"
+            if not torch.backends.cuda.is_built():
+                why = "this build of torch has no CUDA; install one that has, or use .to('cpu')"
+            raise ConfigError(f".to({str(found)!r}): {why}")
+        if found.index is not None and found.index >= count:
+            raise ConfigError(f".to({str(found)!r}): this process sees {count} GPUs, 'cuda:0' to 'cuda:{count - 1}'")
+    elif found.type != "cpu":
+        try:
+            torch.empty(0, device=found)
+        except (RuntimeError, NotImplementedError, AssertionError, ImportError) as error:
+            raise ConfigError(f".to({str(found)!r}): torch cannot use it here ({_first_line(error)})") from None
+    return str(found)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

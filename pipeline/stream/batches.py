@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
@@ -156,12 +157,14 @@ class DocumentCollator:
         return {"input_ids": ids, "labels": labels, "attention_mask": mask, "valid_tokens": valid}
 
 
-def stack(rows: list[Batch]) -> Batch:
+def stack(rows: list[Batch], dtype: np.dtype[Any] | None = None) -> Batch:
     """Collate samples that a user's function changed: arrays of equal shape are stacked, numbers become arrays.
 
-    ``valid_tokens`` are summed, ``cu_seqlens`` joined, of ``max_seqlen`` the largest is kept, of ``shift`` the one
-    that all share. Samples of other shapes or keys raise ``ConfigError`` naming the key; values that are neither arrays
-    nor numbers stay a list.
+    Tensors are stacked as tensors, so they keep dtypes that NumPy lacks. ``valid_tokens`` are summed, ``cu_seqlens``
+    joined, of ``max_seqlen`` the largest is kept, of ``shift`` the one that all share; values that are neither arrays nor
+    numbers stay a list. With an unsigned ``dtype``, integer ``input_ids`` and ``labels`` are narrowed to it, and labels
+    of -100 are listed in ``ignored``. Samples of other shapes or keys, and ids that ``dtype`` cannot hold, raise
+    ``ConfigError`` naming the key.
     """
     for row in rows:
         if not isinstance(row, dict):
@@ -171,40 +174,62 @@ def stack(rows: list[Batch]) -> Batch:
         if row.keys() != rows[0].keys():
             odd = sorted(map(str, row.keys() ^ rows[0].keys()))
             raise ConfigError(f"samples of one batch need the same keys, only some have {', '.join(map(repr, odd))}")
-    batch: Batch = {}
-    for key in rows[0]:
-        values = [row[key] for row in rows]
-        if key == "valid_tokens":
-            batch[key] = int(sum(values))
-        elif key == "max_seqlen":
-            batch[key] = int(max(values))
-        elif key == "shift":
-            if len(set(values)) != 1:
-                raise ConfigError(f"samples of one batch need one shift, got {sorted(set(values))}")
-            batch[key] = values[0]
-        elif key == "cu_seqlens":
-            parts = [np.asarray(value, np.int64) for value in values]
-            before = np.cumsum([0, *(part[-1] for part in parts)])
-            joined = [part[1:] + start for part, start in zip(parts, before, strict=False)]
-            batch[key] = np.concatenate([[0], *joined]).astype(np.int32)
-        elif values[0] is None or isinstance(values[0], str | bytes | list | dict):
-            batch[key] = values
-        else:
-            batch[key] = _stack_arrays(key, [np.asarray(value) for value in values])
+    batch = {key: _joined(key, [row[key] for row in rows]) for key in rows[0]}
+    if dtype is not None:
+        for key in ("input_ids", "labels"):
+            if key in batch:
+                _narrow(batch, key, dtype)
     return batch
 
 
-def _stack_arrays(key: str, values: list[NDArray[Any]]) -> NDArray[Any]:
+def _joined(key: str, values: list[Any]) -> Any:
+    if key == "valid_tokens":
+        return int(sum(values))
+    if key == "max_seqlen":
+        return int(max(values))
+    if key == "shift":
+        if len(set(values)) != 1:
+            raise ConfigError(f"samples of one batch need one shift, got {sorted(set(values))}")
+        return values[0]
+    if key == "cu_seqlens":
+        parts = [np.asarray(value, np.int64) for value in values]
+        before = np.cumsum([0, *(part[-1] for part in parts)])
+        joined = [part[1:] + start for part, start in zip(parts, before, strict=False)]
+        return np.concatenate([[0], *joined]).astype(np.int32)
+    if values[0] is None or isinstance(values[0], str | bytes | list | dict):
+        return values
+    tensors = any(isinstance(value, torch.Tensor) for value in values)
+    return _stack_arrays(key, [torch.as_tensor(value) if tensors else np.asarray(value) for value in values])
+
+
+def _stack_arrays(key: str, values: list[Any]) -> Any:
     if len({value.shape for value in values}) != 1:
-        shapes = sorted({value.shape for value in values})
+        shapes = sorted({tuple(value.shape) for value in values})
         raise ConfigError(
             f"samples of one batch need one shape, {key!r} has {shapes[0]} and {shapes[-1]}; pad in .map(), or batch "
             "first and map batches"
         )
-    return np.stack(values)
+    return torch.stack(values) if isinstance(values[0], torch.Tensor) else np.stack(values)
+
+
+def _narrow(batch: Batch, key: str, dtype: np.dtype[Any]) -> None:
+    """Narrow ids or labels of a batch to ``dtype``, which has no room for -100."""
+    if isinstance(batch[key], list) or (values := np.asarray(batch[key])).dtype.kind not in "iu":
+        return
+    masked = values == IGNORE if key == "labels" else np.zeros(values.shape, bool)
+    kept = np.where(masked, 0, values)
+    low, high = int(kept.min(initial=0)), int(kept.max(initial=0))
+    if low < 0 or high > np.iinfo(dtype).max:
+        raise ConfigError(
+            f"{key!r} holds {low if low < 0 else high} after .map(), which {dtype} cannot hold; remove dtype='stored' from "
+            ".batch()"
+        )
+    batch[key] = kept.astype(dtype)
+    if masked.any():
+        batch["ignored"] = np.flatnonzero(masked)
 
 
 def row_of(batch: Batch) -> Batch:
     """Return the only row of a batch of one as a sample of 1-D arrays."""
-    flat = ("cu_seqlens", "max_seqlen", "valid_tokens", "ignored", "shift")
+    flat = ("cu_seqlens", "max_seqlen", "valid_tokens", "shift")
     return {key: value if key in flat else value[0] for key, value in batch.items()}

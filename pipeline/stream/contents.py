@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..shards.extents import ExtentTable
+from ..shards.extents.table import ExtentTable
 from .order import Blocks
 
 Kept = Callable[[int, int, int], NDArray[np.bool_]]

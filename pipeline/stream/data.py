@@ -18,18 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
-from ..shards.cache import Lease
-from ..shards.dataset import Resolved, resolve
-from ..shards.extent_tables import load_extent_table
-from ..shards.extents import ExtentTable
+from ..shards.extents.loading import load_extent_table
+from ..shards.extents.table import ExtentTable
+from ..shards.handles import Handles
 from ..shards.manifest import MANIFEST_NAME, ShardInfo
 from ..shards.mapped import can_map
-from ..shards.open_files import OpenFiles
 from ..shards.reader import Index
-from ..shards.remote import Access, is_remote, local_name, shown
+from ..shards.remote.cache import Lease
+from ..shards.remote.store import Store
+from ..shards.remote.transport import Access, is_remote, local_name, shown
+from ..shards.resolve import Resolved, resolve
 from ..shards.shard_ranges import MemoryRanges, ShardRanges
 from ..shards.shard_ranges import Source as Ranges
-from ..shards.store import Store
+from .arguments import eos_given
 from .contents import Contents
 
 INDEX_THREADS = 16  # reading an index over the network is waiting
@@ -67,8 +68,8 @@ class Data(Protocol):
     def contents(self) -> Contents:
         """The extents, and what is streamed of them."""
 
-    def ranges(self, max_open: int | None) -> Ranges:
-        """Return what reads extents, in the process that iterates; at most ``max_open`` shards are open (None: a share)."""
+    def ranges(self, max_open: int) -> Ranges:
+        """Return what reads extents, in the process that iterates; at most ``max_open`` shards are open."""
 
 
 class KeyedData(Data, Protocol):
@@ -139,11 +140,13 @@ class ShardFiles:
         self._urls, manifest, infos, _ = shards
         self._table = _Table(shards, self._store)
         self._numbers: Sequence[int] | None = None  # of the shards of the table that are meant
+        self._label = f"ShardDataset({_shown(source)}, split={split!r})"
         self._infos: Sequence[ShardInfo | None]
         if manifest is not None and infos is not None:
             self._infos = infos
             self.dtype = manifest.token_dtype
-            self.eos_id = manifest.tokenizer["eos_id"] if eos_id is None else eos_id
+            vocabulary = manifest.tokenizer.get("vocab_size")
+            self.eos_id = manifest.tokenizer["eos_id"] if eos_id is None else eos_given(eos_id, self.dtype, vocabulary)
             self.documents = [info.documents for info in infos]
             self.tokens = [info.tokens for info in infos]
             self.tokenizer: str | None = manifest.tokenizer.get("sha256")
@@ -156,7 +159,7 @@ class ShardFiles:
             table = self._table.get()
             self._infos = [None] * table.shards
             self.dtype = table.dtype
-            self.eos_id = eos_id or 0
+            self.eos_id = eos_given(eos_id, self.dtype)
             self.documents = table.per_shard(table.document_sums).tolist()
             self.tokens = table.per_shard(table.token_sums).tolist()
             self.tokenizer = None
@@ -176,11 +179,15 @@ class ShardFiles:
         numbers: dict[str, list[int]] = {}
         for number, info in enumerate(self._infos):
             numbers.setdefault(info.source if info is not None else "", []).append(number)
-        return {source: self._only(chosen) for source, chosen in numbers.items()}
+        return {source: self._only(chosen, source) for source, chosen in numbers.items()}
 
-    def _only(self, numbers: Sequence[int]) -> ShardFiles:
-        """Return the same data with these shards alone."""
+    def __repr__(self) -> str:
+        return self._label
+
+    def _only(self, numbers: Sequence[int], source: str) -> ShardFiles:
+        """Return the same data with the shards of one source alone."""
         data = copy.copy(self)
+        data._label = f"{self._label}.sources()[{source!r}]"
         data._urls, data._infos = [self._urls[k] for k in numbers], [self._infos[k] for k in numbers]
         data.documents, data.tokens = [self.documents[k] for k in numbers], [self.tokens[k] for k in numbers]
         hashes = [info.sha256 for info in data._infos if info is not None]
@@ -194,7 +201,7 @@ class ShardFiles:
         table = self._table.get()
         return Contents.whole(table if self._numbers is None else table.select(self._numbers))
 
-    def ranges(self, max_open: int | None) -> Ranges:
+    def ranges(self, max_open: int) -> Ranges:
         directory = self._store.directory if self._remote else os.path.dirname(local_name(self._urls[0]))
         return ShardRanges(
             self.contents.table,
@@ -202,10 +209,10 @@ class ShardFiles:
             self._infos,
             self._lease,
             self._store.scan,
-            limit=min(self.max_open, max_open or self.max_open) if self._remote else len(self._urls),
+            limit=min(self.max_open, max_open) if self._remote else len(self._urls),
             mapped=can_map(directory) if self._memory_map is None else self._memory_map,
             verify=self._verify,
-            files=None if max_open is None else OpenFiles(max_open),
+            handles=Handles(max_open),
         )
 
     def _lease(self, number: int) -> Lease:
@@ -222,12 +229,14 @@ class ShardFiles:
 
 
 class MemoryData:
-    """Tokens in memory, as one shard."""
+    """Tokens in memory, as one shard; ``ConfigError`` where ``lengths`` or ``eos_id`` do not fit them."""
 
     index_threads = 1
     kept: Path | None = None
 
-    def __init__(self, tokens: NDArray[Any], lengths: NDArray[np.int64], eos_id: int, tokenizer: str | None) -> None:
+    def __init__(
+        self, tokens: NDArray[Any], lengths: NDArray[np.int64], eos_id: int | None, tokenizer: str | None, label: str
+    ) -> None:
         if len(lengths) and int(lengths.min()) < 0:
             raise ConfigError(f"lengths must be at least 0, got {int(lengths.min())}")
         if int(lengths.sum()) != len(tokens):
@@ -235,19 +244,23 @@ class MemoryData:
         self.name = ""
         self.split = "memory"
         self.dtype = tokens.dtype
-        self.eos_id = eos_id
+        self.eos_id = eos_given(eos_id, tokens.dtype)
         self.documents = [len(lengths)]
         self.tokens = [len(tokens)]
         self.tokenizer = tokenizer
-        self.fingerprint = hashlib.sha256(tokens.tobytes() + lengths.tobytes()).hexdigest()
+        self._label = label
         self._tokens = np.ascontiguousarray(tokens)
         self._lengths = lengths
+        self.fingerprint = _digest_of_arrays(self._tokens, lengths)
+
+    def __repr__(self) -> str:
+        return self._label
 
     @cached_property
     def contents(self) -> Contents:
         return Contents.whole(ExtentTable.of_documents(self._lengths, self.dtype))
 
-    def ranges(self, max_open: int | None) -> Ranges:
+    def ranges(self, max_open: int) -> Ranges:
         return MemoryRanges(self.contents.table, self._tokens, self._lengths)
 
     def index(self, number: int) -> Indexed:
@@ -260,3 +273,20 @@ class MemoryData:
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, separators=(",", ":")).encode()).hexdigest()
+
+
+def _digest_of_arrays(*arrays: NDArray[Any]) -> str:
+    """Return the sha256 of contiguous 1-D arrays, each with its dtype and size; none is copied."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype.str} {len(array)}\n".encode())
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _shown(source: Source) -> str:
+    """Return a source as a short literal."""
+    if isinstance(source, str | PathLike):
+        return repr(str(source))
+    names = [str(each) for each in source]
+    return repr(names) if len(names) < 3 else f"[{names[0]!r}, ... {len(names) - 1:,} more]"

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from os import PathLike
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ConfigError, InputError
-from .arguments import check_integer
-from .data import KeyedData, MemoryData, ShardFiles, Source
+from ..shards.open_files import MOST
+from .arguments import check_epochs, check_integer, eos_given
+from .data import Data, KeyedData, MemoryData, ShardFiles, Source
 from .mixing import MixedData
-from .order.mixture import exact_weights
+from .order.mixture import Schedule, exact_weights, temperature_weights
 from .plan import Plan
 from .splitting import share_given, split_data
 from .stages import Stream
@@ -24,30 +25,35 @@ from .text_data import TextData
 class Documents(Stream):
     """A stream at its beginning: documents with keys, by which they can be split."""
 
-    def __init__(self, data: KeyedData, *, epochs: int | None, max_open_shards: int | None = None) -> None:
+    def __init__(self, data: KeyedData, *, epochs: int | None, max_open_shards: int = MOST) -> None:
         super().__init__(Plan(data=data, epochs=epochs, max_open_shards=max_open_shards))
         self._data = data
 
-    def split(self, *, val: float) -> tuple[Stream, Stream]:
+    def split(self, *, val: float) -> tuple[Documents, Documents]:
         """Return two datasets, ``(rest, held_out)``: ``val`` is the share of documents held out, by a hash of their keys.
 
         Every document is in exactly one, in the same one whatever the number of shards, and a larger share holds out
-        what a smaller one did, and more. A key is the name of a document's tar member, in memory its number. Calling it
+        what a smaller one did, and more. Both can be split again, by an independent hash: ``val`` is then a share of the
+        half that is split. A key is the name of a document's tar member, in memory its number. Calling it
         reads the index and the keys of every shard, some 30 bytes and half a microsecond a document, but no token; of
         remote shards and of over a million documents the counts are kept in the cache directory.
 
         Raises ``ConfigError`` for a share that is not above 0 and below 1.
         """
+        plan = self._plan
         rest, held_out = split_data(self._data, share_given(val))
-        return self._with(data=rest), self._with(data=held_out)
+        return (
+            Documents(rest, epochs=plan.epochs, max_open_shards=plan.max_open_shards),
+            Documents(held_out, epochs=plan.epochs, max_open_shards=plan.max_open_shards),
+        )
 
 
 class ShardDataset(Documents):
     """The tokens of a dataset directory, of shards by braces, glob, list or URL, or of plain webdataset tars.
 
     ``split`` names the split of a directory. ``epochs`` bounds the stream (None: endless). ``verify=True`` hashes
-    each shard before its first use. At most ``max_open_shards`` are open at a time (default: half
-    of the files that the process may open). Tars without an index are scanned once; the index is kept beside them or in
+    each shard before its first use. At most ``max_open_shards`` are open at a time; all streams of a process together
+    keep to half of the files that it may open. Tars without an index are scanned once; the index is kept beside them or in
     ``cache_dir``. Remote shards (``s3://``, ``gs://``, ``https://``, ...) are
     downloaded whole when they are needed and somewhat ahead, hashed, and kept in ``cache_dir`` (default:
     ``$SHARDWRIGHT_CACHE``, else the user's cache directory), of which they take at most ``cache_limit`` bytes (default:
@@ -72,10 +78,10 @@ class ShardDataset(Documents):
         eos_id: int | None = None,
         memory_map: bool | None = None,
     ) -> None:
-        if epochs is not None:
-            check_integer("epochs", epochs, least=1)
-        if max_open_shards is not None:
-            check_integer("max_open_shards", max_open_shards, least=1)
+        check_epochs(epochs)  # before files are asked for
+        if max_open_shards is None:
+            max_open_shards = MOST
+        check_integer("max_open_shards", max_open_shards, least=1)
         data = ShardFiles(
             source,
             split,
@@ -116,33 +122,64 @@ class ShardDataset(Documents):
         array = np.asarray(tokens)
         if array.ndim != 1 or array.dtype.kind not in "ui":
             raise ConfigError(f"tokens must be a 1-D array of integers, got {array.dtype} of shape {array.shape}")
-        if lengths is None:
-            ends = np.flatnonzero(array == eos_id) + 1 if eos_id is not None else np.zeros(0, np.int64)
-            lengths = np.diff(np.unique(np.concatenate([[0], ends, [len(array)]])))
-        data = MemoryData(array, np.asarray(lengths, dtype=np.int64), eos_id or 0, None)
-        return Documents(data, epochs=epochs)
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
+        sizes = np.diff(_document_ends(array, eos_id), prepend=0) if lengths is None else np.asarray(lengths)
+        if sizes.ndim != 1 or (len(sizes) and sizes.dtype.kind not in "ui"):
+            raise ConfigError(f"lengths must be a 1-D array of integers, got {sizes.dtype} of shape {sizes.shape}")
+        label = f"ShardDataset.from_tokens({array.dtype} of shape {array.shape})"
+        return Documents(MemoryData(array, sizes.astype(np.int64), eos_id, None, label), epochs=epochs)
 
     @classmethod
-    def from_texts(cls, texts: list[str], tokenizer: Any, *, epochs: int | None = None) -> Documents:
-        """Tokenize ``texts`` now and stream them from memory; ``tokenizer`` is a name, path or loaded tokenizer."""
-        from ..text.tokens import load_tokenizer
+    def from_texts(cls, texts: Iterable[str], tokenizer: Any, *, epochs: int | None = None) -> Documents:
+        """Tokenize ``texts`` now and stream them from memory, each ended by the end-of-text id.
 
-        loaded = load_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
-        documents = [np.append(ids, loaded.eos_id).astype(loaded.dtype) for ids in loaded.encode_batch(list(texts))]
-        lengths = np.asarray([len(document) for document in documents], dtype=np.int64)
-        tokens = np.concatenate([np.zeros(0, loaded.dtype), *documents])
-        return Documents(MemoryData(tokens, lengths, loaded.eos_id, loaded.sha256), epochs=epochs)
+        ``tokenizer`` is a name, a path, or a loaded tokenizer: ours, or one of ``transformers`` or ``tokenizers``, whose
+        serialised definition is used.
+        """
+        from ..text.tokenizer.tokenizer import load_tokenizer
+
+        check_epochs(epochs)
+        if isinstance(texts, str | bytes):
+            raise ConfigError(f"texts must be a list of texts, got one {type(texts).__name__}; write [text]")
+        given = list(texts)
+        for number, text in enumerate(given):
+            if not isinstance(text, str):
+                raise ConfigError(f"texts must be strings, but number {number} is of type {type(text).__name__}")
+        loaded = load_tokenizer(tokenizer)
+        tokens, lengths = loaded.encode_flat(given, eos=True)
+        label = f"ShardDataset.from_texts({len(given):,} texts, {loaded.name!r})"
+        return Documents(MemoryData(tokens, lengths, loaded.eos_id, loaded.sha256, label), epochs=epochs)
 
 
-class TextDataset(Stream):
+class Texts(Stream):
+    """A stream of raw text at its beginning, which can be split."""
+
+    def __init__(self, data: TextData, *, epochs: int | None) -> None:
+        super().__init__(Plan(data=data, epochs=epochs))
+        self._data = data
+
+    def split(self, *, val: float) -> tuple[Texts, Texts]:
+        """Return two datasets, ``(rest, held_out)``: ``val`` is the share of documents held out, by a hash of their ids.
+
+        Every document is in exactly one, in the same one in whatever file it lies, and a larger share holds out what a
+        smaller one did, and more; equal ids go together, and of documents without one equal texts. Each of the two reads
+        all files, and can be split again, by an independent hash. Raises ``ConfigError`` for a share that is not above 0
+        and below 1.
+        """
+        rest, held_out = self._data.halves(share_given(val))
+        return Texts(rest, epochs=self._plan.epochs), Texts(held_out, epochs=self._plan.epochs)
+
+
+class TextDataset(Texts):
     """Raw text, filtered and tokenized while it is streamed: training starts seconds after the call.
 
     ``files`` are what the builder takes: jsonl, csv, txt (each also .gz or .zst), parquet and webdataset tars of ``.txt``
-    or ``.json`` members, by path, directory, braces or glob. ``tokenizer`` is a name, path or loaded tokenizer; ids are
-    those of Hugging Face's definition, by the fastest encoder that gives the same. ``text_key`` and ``id_key`` name the
-    fields of a record. ``eos`` ends each document with the end-of-text id. ``on_error="skip"`` passes over records that
-    cannot be used, and the rest of files that cannot be read on, and counts them in ``stats()``; ``"stop"`` raises
-    ``InputError`` naming file and line. ``epochs`` bounds the stream (None: endless), for one rank.
+    or ``.json`` members, by path, directory, braces or glob. ``tokenizer`` is a name, a path or a loaded tokenizer (see
+    ``from_texts``); ids are those of Hugging Face's definition, by the fastest encoder that gives the same.
+    ``text_key`` and ``id_key`` name the fields of a record. ``eos`` ends each document with the end-of-text id.
+    ``on_error="skip"`` passes over records that cannot be used, and the rest of files that cannot be read on, and
+    counts them in ``stats()``; ``"stop"`` raises ``InputError`` naming file and line. ``epochs`` bounds the stream
+    (None: endless), for one rank.
 
     Nobody knows ahead how many tokens there are, so this is a cursor stream: each of its lanes (48, for small input
     fewer; one without ``.shuffle()``, in the order of the files) keeps a cursor; ranks and workers share lanes out, so
@@ -169,40 +206,23 @@ class TextDataset(Stream):
         on_error: str = "stop",
         eos: bool = True,
     ) -> None:
-        from ..text.inputs import find_inputs
-        from ..text.tokens import Tokenizer, load_tokenizer
+        from ..text.discovery import find_inputs
+        from ..text.tokenizer.tokenizer import load_tokenizer
 
-        if epochs is not None:
-            check_integer("epochs", epochs, least=1)
+        check_epochs(epochs)
         for name, key in (("text_key", text_key), ("id_key", id_key)):
             if not isinstance(key, str):
                 raise ConfigError(f"{name} must be the name of a field, got {key!r}")
         if on_error not in ("stop", "skip"):
             raise ConfigError(f"on_error must be 'stop' or 'skip', got {on_error!r}")
-        loaded = load_tokenizer(tokenizer) if isinstance(tokenizer, str | PathLike) else tokenizer
-        if not isinstance(loaded, Tokenizer):
-            raise ConfigError(
-                f"tokenizer must be a name, a path or what load_tokenizer returns, got {type(loaded).__name__}; of a "
-                "tokenizer of transformers give the name or the directory that it was saved in"
-            )
+        loaded = load_tokenizer(tokenizer)
         found = find_inputs(files)
         if not found:
             raise InputError(
                 "no files were given: TextDataset needs at least one path, directory, glob or brace pattern"
             )
         data = TextData(found, loaded, text_key=text_key, id_key=id_key, skip=on_error == "skip", eos=eos)
-        super().__init__(Plan(data=data, epochs=epochs))
-        self._data = data
-
-    def split(self, *, val: float) -> tuple[Stream, Stream]:
-        """Return two datasets, ``(rest, held_out)``: ``val`` is the share of documents held out, by a hash of their ids.
-
-        Every document is in exactly one, in the same one in whatever file it lies, and a larger share holds out what a
-        smaller one did, and more; equal ids go together, and of documents without one equal texts. Each of the two reads
-        all files. Raises ``ConfigError`` for a share that is not above 0 and below 1.
-        """
-        rest, held_out = self._data.halves(share_given(val))
-        return self._with(data=rest), self._with(data=held_out)
+        super().__init__(data, epochs=epochs)
 
 
 def mix(
@@ -214,32 +234,62 @@ def mix(
     """Mix bare sources by their share of sequences; ``.shuffle()`` and ``.pack()`` follow and hold for all.
 
     ``weights`` are shares by name, or a schedule ``[(global sequence, shares), ...]`` that begins at 0; with
-    ``temperature`` T instead, shares are proportional to tokens to the power of 1 / T. Each source repeats by epochs of
-    its own. Sources may be datasets of their own or the named sources of one, ``ShardDataset(...).sources()``. Raises
-    ``ConfigError`` for sources that were shuffled, packed or bounded, or differ in dtype or tokenizer.
+    ``temperature`` T instead, shares are proportional to tokens to the power of 1 / T. Shares are realised as multiples
+    of 1 / 4,096, at least 1 / 4,096 for a weight above 0: ``stats()["sources"]`` says which (``asked``). Each source
+    repeats by epochs of its own. Sources may be datasets of their own or the named sources of one,
+    ``ShardDataset(...).sources()``. Raises ``ConfigError`` for sources that were shuffled, packed or bounded, or differ
+    in dtype or tokenizer.
     """
-    data: dict[str, Any] = {}
-    for name, source in sources.items():
-        plan = source._plan
-        if isinstance(plan.data, TextData):
-            raise ConfigError(f"source {name!r} is text, whose tokens nobody counted; build shards of it and mix those")
-        if replace(plan, data=None, max_open_shards=None) != Plan(data=None):  # type: ignore[arg-type]
-            raise ConfigError(
-                f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix"
-            )
-        data[name] = plan.data
-    if not data:
-        raise ConfigError("a mix needs at least one source")
+    if not isinstance(sources, Mapping) or not sources:
+        raise ConfigError(f"a mix needs at least one source, as {{'web': ShardDataset(...)}}, got {sources!r}")
+    data = {name: _bare(name, source) for name, source in sources.items()}
+    mixed = MixedData(data)
     if (weights is None) == (temperature is None):
         raise ConfigError("give weights or a temperature, one of them")
     if temperature is not None:
-        if temperature <= 0:
-            raise ConfigError(f"temperature must be above 0, got {temperature}")
-        powers = {name: float(sum(each.tokens)) ** (1 / temperature) for name, each in data.items()}
-        weights = {name: round(power / sum(powers.values()), 6) for name, power in powers.items()}
-    steps = [(0, weights)] if isinstance(weights, Mapping) else list(weights or ())
+        counts = {name: sum(each.tokens) for name, each in data.items()}
+        schedule: Schedule = ((0, temperature_weights(counts, temperature)),)
+    else:
+        schedule = _schedule(weights, list(data))
+    limit = min(source._plan.max_open_shards for source in sources.values())
+    return Stream(Plan(data=mixed, weights=schedule, max_open_shards=limit))
+
+
+def _bare(name: Any, source: Any) -> Data:
+    """Return the data of a source that nothing was done to yet."""
+    if not isinstance(name, str):
+        raise ConfigError(f"sources of a mix have names of type str, got {name!r}")
+    if not isinstance(source, Stream):
+        given = f"got {source!r} of type {type(source).__name__}"
+        raise ConfigError(f"source {name!r} must be a dataset, {given}; write pipeline.ShardDataset(...)")
+    plan = source._plan
+    if isinstance(plan.data, TextData):
+        raise ConfigError(f"source {name!r} is text, whose tokens nobody counted; build shards of it and mix those")
+    bare = Plan(data=plan.data, max_open_shards=plan.max_open_shards)
+    if isinstance(plan.data, MixedData) or plan != bare:
+        raise ConfigError(f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix")
+    return plan.data
+
+
+def _schedule(weights: Any, names: list[str]) -> Schedule:
+    """Return weights as a schedule of exact rationals."""
+    steps = [(0, weights)] if isinstance(weights, Mapping) else weights
+    pairs = isinstance(steps, Sequence) and all(isinstance(step, tuple | list) and len(step) == 2 for step in steps)
+    if not pairs or isinstance(steps, str):
+        raise ConfigError(f"weights must be a dict of shares, or a list of (global sequence, shares), got {weights!r}")
+    for place, _ in steps:
+        check_integer("a global sequence of the schedule", place, least=0)
     if not steps or steps[0][0] != 0 or any(a[0] >= b[0] for a, b in pairwise(steps)):
         raise ConfigError(f"a schedule begins at global sequence 0 and ascends, got {[place for place, _ in steps]}")
-    schedule = tuple((place, exact_weights(shares, list(data))) for place, shares in steps)
-    limits = [limit for source in sources.values() if (limit := source._plan.max_open_shards) is not None]
-    return Stream(Plan(data=MixedData(data), weights=schedule, max_open_shards=min(limits, default=None)))
+    return tuple((place, exact_weights(shares, names)) for place, shares in steps)
+
+
+_STEP = 1 << 24  # tokens that are compared at once
+
+
+def _document_ends(tokens: NDArray[Any], eos_id: Any) -> NDArray[np.int64]:
+    """Return where documents end, each after an ``eos_id``, the last where the tokens end; without one there is one."""
+    eos = None if eos_id is None else eos_given(eos_id, tokens.dtype)
+    starts = range(0, len(tokens) if eos is not None else 0, _STEP)
+    ends = [np.flatnonzero(tokens[start : start + _STEP] == eos) + start + 1 for start in starts]
+    return np.unique(np.concatenate([*ends, np.array([len(tokens)] if len(tokens) else [], np.int64)]))

@@ -27,10 +27,38 @@ _ALIGN = 64
 
 
 def to_torch(item: Any) -> Any:
-    """Return an item with its arrays as torch tensors that share their memory."""
+    """Return an item with its arrays as torch tensors that share their memory.
+
+    Arrays that torch has no dtype for, as of text, raise ``ConfigError`` naming the key.
+    """
     if not isinstance(item, dict):
         return item
-    return {key: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for key, value in item.items()}
+    return {key: _tensor(key, value) if isinstance(value, np.ndarray) else value for key, value in item.items()}
+
+
+def _tensor(key: str, value: np.ndarray[Any, Any]) -> torch.Tensor:
+    if value.dtype.name == "bfloat16":  # of ml_dtypes, as JAX gives it
+        return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
+    try:
+        return torch.from_numpy(value)
+    except TypeError:
+        raise ConfigError(
+            f"{key!r} is an array of {value.dtype}, which torch does not have; give numbers or a list, or add .numpy()"
+        ) from None
+
+
+def to_numpy(item: Item) -> Item:
+    """Return an item with its torch tensors as arrays; ``ConfigError`` names a key whose dtype NumPy does not have."""
+    return {key: _array(key, value) if isinstance(value, torch.Tensor) else value for key, value in item.items()}
+
+
+def _array(key: str, value: torch.Tensor) -> np.ndarray[Any, Any]:
+    try:
+        return value.detach().cpu().numpy()
+    except TypeError:
+        raise ConfigError(
+            f"{key!r} is a tensor of {value.dtype}, which NumPy does not have; remove .numpy(), or convert it in .map()"
+        ) from None
 
 
 class _Slot:

@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from .cursors import beginning
 from .mixing import MixedData
 from .order import Step
-from .plan import Plan
+from .plan import PackLayout, Plan
 from .position import Position
 from .steps import counts_items
 from .worker_context import WorkerContext
@@ -123,6 +123,23 @@ def _epoch_reached(plan: Plan, position: Position) -> int:
         return min((cursor[0] for cursor in (position.lanes or {}).values()), default=0)
     sequences = plan.sequences()
     return 0 if sequences is None else sequences.epoch(position.sequence_index)
+
+
+def tokens_lost(plan: Plan, epochs: int, position: Position) -> int:
+    """Return how many tokens no sequence holds if a stream that was to end after ``epochs`` goes on from ``position``.
+
+    The last sequence was cut at the last token. Where it was handed out, the tokens behind the cut are lost.
+    """
+    layout, sequences = plan.layout, plan.sequences()
+    packed = isinstance(layout, PackLayout) and layout.stride is not None
+    if sequences is None or not packed or position.start_epoch is not None:
+        return 0
+    after = sequences.first(epochs)
+    epoch = sequences.epoch(after - 1)
+    share, over = divmod(after - sequences.first(epoch), sequences.lanes)
+    row, lane = (share - 1, sequences.lanes - 1) if share else (0, over - 1)
+    handed_out = sequences.first(epoch) + row * sequences.lanes + lane < position.sequence_index
+    return after * sequences.stride - epochs * sequences.tokens if handed_out else 0
 
 
 @dataclass(slots=True)

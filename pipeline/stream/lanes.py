@@ -60,6 +60,7 @@ def lanes_core(plan: Plan, position: Position, context: WorkerContext, skip: int
 
 def _windows(plan: Plan, cursors: dict[int, Cursor], start_epoch: int) -> Windows:
     window, lanes = plan.order_shape()
+    filters = tuple(each.function for each in plan.filters)
     epochs = None if plan.epochs is None else start_epoch + plan.epochs
     if isinstance(plan.data, TextData):
         from .texts import TextWindows  # loaded for text alone
@@ -70,7 +71,7 @@ def _windows(plan: Plan, cursors: dict[int, Cursor], start_epoch: int) -> Window
             places={lane: (cursor[0], cursor[1], cursor[2]) for lane, cursor in cursors.items()},
             seed=plan.seed,
             window=window,
-            filters=plan.filters,
+            filters=filters,
             epochs=epochs,
         )
     stream, documents = plan.document_stream(), _BLOCK_DOCUMENTS
@@ -80,7 +81,7 @@ def _windows(plan: Plan, cursors: dict[int, Cursor], start_epoch: int) -> Window
         documents = min(max(documents, 256), 65_536)
     # Of few documents every lane has some, and lanes have about equally many.
     documents = min(documents, max(1, stream.documents_per_epoch // lanes))
-    return ShardWindows(stream, lanes=lanes, documents=documents, filters=plan.filters, epochs=epochs)
+    return ShardWindows(stream, lanes=lanes, documents=documents, filters=filters, epochs=epochs)
 
 
 def _check_shares(lanes: int, world_size: int, workers: int, unshuffled: bool) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from ..errors import ConfigError
 from .batches import row_of, stack
 from .cursors import Lanes
-from .device import place_on_device, read_ahead, to_torch
+from .device import place_on_device, read_ahead, to_numpy, to_torch
 from .epochs import item_count, pass_bounds
 from .even import EvenSteps
 from .indexed.core import Core
@@ -64,7 +64,7 @@ def run(plan: Plan, core: Core | Lanes, position: Position, context: WorkerConte
     if by_sample:
         items = _stages(plan.steps, 0, items, position, even)
     if plan.batch_size is not None:
-        items = _stacked(items, plan.batch_size, plan.numpy) if by_sample else items
+        items = _stacked(items, plan) if by_sample else items
         items = _stages(plan.batch_steps, len(plan.steps), items, position, even)
     if not _can_divide(plan):
         items = islice(items, position.skip, None, context.workers)
@@ -89,11 +89,16 @@ def _from_core(
     rank, world_size = context.rank, context.world_size
     size = plan.batch_size or 1
     step = size * world_size
-    _, end = pass_bounds(plan, core.first, position, world_size)
+    begin_of_pass, end = pass_bounds(plan, core.first, position, world_size)
     batches = None if end is None else item_count(plan, start, end, context, core.lanes)
     if batches is not None and plan.drop_last and rank == skip == 0 and end is not None and end > start:
         lost = (end - start) % step
-        log.warning("last='drop' drops the last %d of %d sequences, %d batches a rank remain", lost, end, batches)
+        log.warning(
+            "last='drop' drops the last %d of %d sequences, %d batches a rank remain",
+            lost,
+            end - begin_of_pass,
+            batches,
+        )
     number, taken = skip, position.taken
     try:
         while batches is None or number < batches:
@@ -208,8 +213,8 @@ def _applied(
         even.ended(number, step.taken, step.count)
 
 
-def _stacked(samples: Iterator[Positioned], size: int, as_numpy: bool) -> Iterator[Positioned]:
+def _stacked(samples: Iterator[Positioned], plan: Plan) -> Iterator[Positioned]:
     """Group samples into batches; where stages dropped some, the last batch of a bounded stream is smaller."""
-    while rows := list(islice(samples, size)):
-        batch = stack([item for _, item in rows])
-        yield rows[-1][0], batch if as_numpy else to_torch(batch)
+    while rows := list(islice(samples, plan.batch_size)):
+        batch = stack([item for _, item in rows], plan.stored_dtype)
+        yield rows[-1][0], to_numpy(batch) if plan.numpy else to_torch(batch)

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError
-from .arguments import labels_are_inputs, shift_given
+from ..shards.open_files import MOST
+from .arguments import check_epochs, labels_are_inputs, shift_given
 from .batches import DocumentCollator, PackCollator
 from .data import Data
+from .identity import Filter
 from .indexed.block_pool import BlockPool
 from .indexed.documents import BucketedDocuments, DocumentSequences
 from .indexed.mixed import MixedSequences
@@ -85,13 +87,13 @@ class Plan:
     """
 
     data: Data | MixedData | TextData
-    filters: tuple[Callable[[Any], Any], ...] = ()
+    filters: tuple[Filter, ...] = ()
     weights: Schedule = ()
     epochs: int | None = None
     seed: int | None = None
     window: int | None = None
     lanes: int | None = None
-    max_open_shards: int | None = None
+    max_open_shards: int = MOST
     layout: PackLayout | DocumentLayout | None = None
     steps: tuple[Callable[..., Any], ...] = ()
     batch_size: int | None = None
@@ -105,6 +107,9 @@ class Plan:
     numpy: bool = False
     prefetch: int | None = None
     stored: bool = False
+
+    def __post_init__(self) -> None:
+        check_epochs(self.epochs)  # whatever constructor it was given to
 
     @property
     def stated_topology(self) -> tuple[int, int] | None:
@@ -120,6 +125,11 @@ class Plan:
     def by_cursors(self) -> bool:
         """Whether lanes need cursors, because nobody knows ahead how much comes before a sequence."""
         return self.best_fit or bool(self.filters) or isinstance(self.data, TextData)
+
+    @property
+    def filter_names(self) -> list[str]:
+        """What each filter is called in the state."""
+        return [each.name for each in self.filters]
 
     def order_shape(self) -> tuple[Any, int]:
         """Return the window (in blocks, of each source of a mix by name; of texts in documents) and the lanes in force."""
@@ -239,10 +249,16 @@ class Plan:
             raise ConfigError("nothing says what a sample is; add .pack(seq_len) or .documents()")
         return self.layout
 
+    @property
+    def stored_dtype(self) -> np.dtype[Any] | None:
+        """The unsigned dtype that ``batch(dtype="stored")`` keeps ids in, None for int64."""
+        return self.data.dtype if self.stored and self.data.dtype.kind == "u" else None
+
     def collator(self) -> PackCollator | DrawnShifts | DocumentCollator:
         """Make the collator; for a device, packs stay in their stored width until they are there."""
         eos_id = self.data.eos_id
-        narrow = self.stored or (self.device not in (None, "cpu") and not self.steps and not self.batch_steps)
+        # Samples that users' functions change are int64, with -100 in place; `stack` narrows what they make of them.
+        narrow = not self.steps and (self.stored or (self.device not in (None, "cpu") and not self.batch_steps))
         if isinstance(self.layout, PackLayout):
             layout = self.layout
 
@@ -284,17 +300,12 @@ class Plan:
         if isinstance(self.layout, DocumentLayout) and self.layout.bucket is not None:
             shape["bucket"] = self.layout.bucket
         if self.by_cursors:
-            shape |= {"batch_size": self.batch_size or 1, "filters": [_named(each) for each in self.filters]}
+            shape |= {"batch_size": self.batch_size or 1, "filters": self.filter_names}
             if layout is not None:
                 shape["best_fit"] = layout.best_fit
         if isinstance(self.data, MixedData):
             return {**shape, "data": {name: data.fingerprint for name, data in self.data.sources.items()}}
         return {**shape, "data": {self.data.name: self.data.fingerprint}}
-
-
-def _named(function: Any) -> str:
-    module = getattr(function, "__module__", None) or "builtins"
-    return f"{module}.{getattr(function, '__qualname__', type(function).__qualname__)}"
 
 
 def _refuse_empty(count: int, what: str, data: Data) -> None:

@@ -20,7 +20,9 @@ from typing import Any
 import torch
 
 from ..errors import ConfigError
-from .arguments import check_integer, group_topology, labels_are_inputs
+from .arguments import check_integer, device_given, group_topology, labels_are_inputs
+from .describe import describe, layout_stage, stages
+from .identity import identified
 from .mixing import MixedData
 from .plan import DocumentLayout, PackLayout, pack_layout
 from .positioned import PositionedStream
@@ -44,19 +46,26 @@ class Stream(PositionedStream):
         ``TextDataset`` the window counts documents (default: 16,384) of all its lanes (default: 48).
         """
         self._before_layout("shuffle")
+        if self._plan.seed is not None:
+            raise ConfigError(
+                f"a stream is shuffled once; remove the second .shuffle(), or that of seed={self._plan.seed}"
+            )
         check_integer("seed", seed, least=0)
         for name, value in (("window", window), ("lanes", lanes)):
             if value is not None:
                 check_integer(name, value, least=1)
         return self._with(seed=seed, window=window, lanes=lanes)
 
-    def filter(self, predicate: Callable[[Any], Any]) -> Stream:
+    def filter(self, predicate: Callable[[Any], Any], *, name: str | None = None) -> Stream:
         """Keep the documents for which ``predicate`` is true: it gets the 1-D array of ids, or a text's record.
 
         A record has ``text``, ``id``, ``file``, ``line`` and ``source``. The predicate must depend on what it gets alone.
         Nobody knows ahead what it keeps, so each lane keeps a cursor (a cursor stream): every rank takes equally many
         steps even if nearly all documents of one rank go, and ranks save their own lanes (``merge_states``). A lane of
         which a whole epoch is rejected raises ``ConfigError``.
+
+        A state belongs to the filters that it was made with: to the code of each and the values that it reads, or to its
+        ``name``, which a filter needs where those cannot be compared, and which must change when the filter does.
         """
         self._before_layout("filter")
         if not callable(predicate):
@@ -65,7 +74,7 @@ class Stream(PositionedStream):
             raise ConfigError(
                 "a mix counts the tokens of its sources ahead, so it cannot be filtered; build filtered ones"
             )
-        return self._with(filters=(*self._plan.filters, predicate))
+        return self._with(filters=(*self._plan.filters, identified(predicate, name)))
 
     def pack(
         self,
@@ -111,6 +120,7 @@ class Stream(PositionedStream):
         where ``shuffle`` was given a window or lanes, which would change nothing.
         """
         self._before_layout("sample")
+        self._refuse_mix("sample")
         check_integer("seq_len", seq_len, least=1)
         if self._plan.by_cursors:
             raise ConfigError(
@@ -134,6 +144,7 @@ class Stream(PositionedStream):
         less padding: give it the batch size times the ranks, or a multiple.
         """
         self._before_layout("documents")
+        self._refuse_mix("documents")
         if max_length is not None:
             check_integer("max_length", max_length, least=1)
         check_integer("pad_to_multiple_of", pad_to_multiple_of, least=1)
@@ -153,7 +164,8 @@ class Stream(PositionedStream):
         At the end of a bounded stream, ``last="pad"`` fills missing rows with end-of-text ids and labels of -100
         (``valid_tokens`` tells how many labels count), ``last="drop"`` drops what does not fill a batch on every rank,
         and logs how much. ``dtype="stored"`` keeps packed ids and labels in the width of the shards (uint16 or uint32),
-        where -100 has no room: ``ignored`` then lists the flat places of labels to mask, if there are any.
+        where -100 has no room: ``ignored`` then lists the flat places of labels to mask, if there are any. Samples that a
+        ``.map()`` before ``batch`` gets are int64 all the same, and what it gives is narrowed here.
         """
         self._before_device("batch")
         if self._plan.batch_size is not None:
@@ -172,6 +184,8 @@ class Stream(PositionedStream):
             raise ConfigError(f"last must be 'pad' or 'drop', got {last!r}")
         if dtype not in ("int64", "stored"):
             raise ConfigError(f"dtype must be 'int64' or 'stored', got {dtype!r}")
+        if dtype == "stored" and isinstance(self._plan.layout, DocumentLayout):
+            raise ConfigError("dtype='stored' is for packed sequences; remove it after .documents(), which gives int64")
         return self._with(batch_size=batch_size, drop_last=last == "drop", stored=dtype == "stored")
 
     def map(self, function: Callable[[Item], Any]) -> Stream:
@@ -230,13 +244,16 @@ class Stream(PositionedStream):
         """Give tensors on ``device``, ids and labels as int64; on a GPU, copied ahead of time from pinned memory.
 
         Packed ids travel in their stored width and are widened there. A batch stays valid for as long as it is
-        referred to. The last stage but ``prefetch``, ``take`` and ``shard``.
+        referred to. The last stage but ``prefetch``, ``take`` and ``shard``. Raises ``ConfigError`` for a device that this
+        process cannot use.
         """
         if self._plan.batch_size is None:
             raise ConfigError(".to(device) moves batches; add .batch(size) before it")
         if self._plan.numpy or self._plan.stored:
             raise ConfigError(".to(device) gives int64 tensors; remove .numpy() and dtype='stored' before it")
-        return self._with(device=str(torch.device(device)))
+        if self._plan.device is not None:
+            raise ConfigError(f"a stream is moved once; remove .to({self._plan.device!r}) or the second .to()")
+        return self._with(device=device_given(device))
 
     def numpy(self) -> Stream:
         """Give NumPy arrays for torch tensors."""
@@ -248,6 +265,9 @@ class Stream(PositionedStream):
         check_integer("count", count, least=0)
         return self._with(prefetch=count)
 
+    def __repr__(self) -> str:
+        return describe(self._plan, self._position.get(), self._context())
+
     def _with(self, **changes: Any) -> Stream:
         return Stream(replace(self._plan, **changes))
 
@@ -258,8 +278,25 @@ class Stream(PositionedStream):
 
     def _before_device(self, method: str) -> None:
         if self._plan.device is not None:
-            raise ConfigError(f".{method}() comes before .to(), which moves what it gives")
+            raise ConfigError(f".{method}() comes before .to(), which moves what it gives; write it before .to()")
+
+    def _refuse_mix(self, method: str) -> None:
+        if isinstance(self._plan.data, MixedData):
+            raise ConfigError(f"a mix is packed; add .pack(seq_len) in place of .{method}()")
 
     def _before_layout(self, method: str) -> None:
-        if self._plan.layout is not None or self._plan.batch_size is not None or self._plan.steps:
-            raise ConfigError(f".{method}() comes before .pack(), .documents(), .map() and .batch(), and once")
+        plan = self._plan
+        layout = layout_stage(plan)
+        if layout is None and not plan.steps and plan.batch_size is None:
+            return
+        if layout is not None and method in ("pack", "sample", "documents"):
+            raise ConfigError(f".{method}() comes once: {layout} says already what a sample is; remove one of the two")
+        later = stages(plan)
+        later = (
+            later[later.index(layout) :] if layout is not None else [each for each in later if _follows_layout(each)]
+        )
+        raise ConfigError(f".{method}() comes before {later[0]}; move it there, as in .{method}(...){''.join(later)}")
+
+
+def _follows_layout(stage: str) -> bool:
+    return not stage.startswith((".filter(", ".shuffle("))

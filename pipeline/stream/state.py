@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import StateError
 from .cursors import Cursor, beginning, missing_lanes
+from .epochs import tokens_lost
 from .mixing import MixedData
 from .order.mixture import weights_to_json
 from .plan import Plan
@@ -16,6 +18,9 @@ from .steps import remembering
 from .worker_context import WorkerContext
 
 STATE_VERSION = 1
+_CURES = {"filters": "; filters that keep the same documents are one where both have one name: .filter(..., name=...)"}
+
+log = logging.getLogger("pipeline")
 
 
 def to_state(position: Position, plan: Plan, context: WorkerContext) -> dict[str, Any]:
@@ -34,6 +39,8 @@ def to_state(position: Position, plan: Plan, context: WorkerContext) -> dict[str
         state["step"] = _step(position.taken, plan, context)
     if position.skip:
         state["skip"] = position.skip
+    if context.workers > 1:
+        state["workers"] = context.workers
     if plan.by_cursors:
         lanes = position.lanes or beginning(0, plan.order_shape()[1])
         state["lanes"] = {lane: list(cursor) for lane, cursor in lanes.items()}
@@ -55,12 +62,14 @@ def from_state(state: Any, plan: Plan, context: WorkerContext) -> Position:
     index = state.get("sequence_index")
     if not isinstance(index, int) or index < 0 or not isinstance(state.get("shape"), dict):
         raise StateError(f"this is no state of a stream: sequence_index is {index!r}, shape {state.get('shape')!r}")
-    ours, saved = plan.shape(), state["shape"]
-    for field in {**ours, **saved}:
-        if saved.get(field) != ours.get(field):
-            raise StateError(
-                f"{field} was {saved.get(field)!r} when the state was saved, but is {ours.get(field)!r} in this stream"
-            )
+    _refuse_other_shape(state["shape"], plan)
+    workers = state.get("workers", 1)
+    if workers != context.workers:
+        raise StateError(
+            f"a loader of {workers} workers saved this state, and its position lies in all of them, but it is loaded with "
+            f"{context.workers}; load it with num_workers={workers}, or save stream.state_dict(batches=n) instead, which "
+            "any number of workers loads"
+        )
     start_epoch = state.get("start_epoch")
     if start_epoch is not None and (not isinstance(start_epoch, int) or start_epoch < 0):
         raise StateError(f"start_epoch must be an epoch from 0 on, or None, got {start_epoch!r}")
@@ -71,7 +80,12 @@ def from_state(state: Any, plan: Plan, context: WorkerContext) -> Position:
             f"stages that remember were {sorted(stages)} when the state was saved, but are {names} in this stream"
         )
     if bound_to is not None:
-        theirs, rank_and_size = (state["rank"], state["world_size"]), (context.rank, context.world_size)
+        theirs, rank_and_size = (state.get("rank"), state.get("world_size")), (context.rank, context.world_size)
+        if not all(isinstance(number, int) for number in theirs):
+            raise StateError(
+                f"stage {bound_to} binds this state to a rank, but its rank is {theirs[0]!r} and its world_size "
+                f"{theirs[1]!r}: it is cut or was edited; load it as it was saved"
+            )
         if theirs != rank_and_size:
             raise StateError(
                 f"stage {bound_to} remembers or drops items, so this state belongs to rank {theirs[0]} of {theirs[1]}, "
@@ -79,7 +93,33 @@ def from_state(state: Any, plan: Plan, context: WorkerContext) -> Position:
             )
     lanes = _lanes(state, plan, context) if plan.by_cursors else None
     taken = _taken(state, plan, context)
-    return Position(index, state.get("skip", 0), stages, bound_to, state.get("weights"), lanes, start_epoch, taken)
+    position = Position(index, state.get("skip", 0), stages, bound_to, state.get("weights"), lanes, start_epoch, taken)
+    _warn_of_lost_tokens(state["shape"].get("epochs"), plan, position)
+    return position
+
+
+def _refuse_other_shape(saved: dict[str, Any], plan: Plan) -> None:
+    """Raise ``StateError`` for the first field that differs, the data before all; ``epochs`` may be raised."""
+    ours = plan.shape()
+    for field in {"data": None, **ours, **saved}:
+        theirs, now = saved.get(field), ours.get(field)
+        if field == "epochs" and theirs is not None and (now is None or now > theirs):
+            continue
+        if theirs != now:
+            raise StateError(
+                f"{field} was {theirs!r} when the state was saved, but is {now!r} in this stream{_CURES.get(field, '')}"
+            )
+
+
+def _warn_of_lost_tokens(epochs: int | None, plan: Plan, position: Position) -> None:
+    """Warn where ``epochs`` was raised after the sequence that ended the stream was handed out."""
+    if epochs is None or epochs == plan.epochs or not (lost := tokens_lost(plan, epochs, position)):
+        return
+    log.warning(
+        "epochs was raised from %d to %s after the last sequence, cut at the last token, was handed out: the %d tokens "
+        "behind the cut are lost",
+        epochs, plan.epochs, lost,
+    )  # fmt: skip
 
 
 def _step(taken: int, plan: Plan, context: WorkerContext) -> dict[str, int]:

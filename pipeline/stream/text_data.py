@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from ..text.inputs import InputFile
-    from ..text.tokens import Tokenizer
+    from ..text.discovery import InputFile
+    from ..text.tokenizer.tokenizer import Tokenizer
 
 _LANE_BYTES = 1 << 20  # input that makes a lane worth having
 _LANES = (1, 2, 4, 6, 12, 24, 48)  # each of which many numbers of ranks and workers divide
@@ -43,10 +43,16 @@ class TextData:
         self.dtype = tokenizer.dtype
         self.eos_id = tokenizer.eos_id
         self.tokenizer: str | None = tokenizer.sha256
-        self.half: tuple[Fraction, bool] | None = None  # the share held out, and whether this is it
+        # Of each split that made this: the share held out, and whether this is what was.
+        self.splits: tuple[tuple[Fraction, bool], ...] = ()
         self._found = {file.name: _stamp(file) for file in files}
         # Compressed text is counted as three times its size.
         self.bytes = sum(self._found[file.name][0] * (3 if _packed(file) else 1) for file in files)
+
+    def __repr__(self) -> str:
+        named = repr(str(self.files[0].path)) if len(self.files) == 1 else f"{len(self.files):,} files"
+        halves = "".join(f".split(val={float(share):g})[{int(held)}]" for share, held in self.splits)
+        return f"TextDataset({named}, tokenizer={self.encoder.name!r}){halves}"
 
     @property
     def lanes(self) -> int:
@@ -57,7 +63,7 @@ class TextData:
         """Return the rest and what is held out, to be told apart when documents are read."""
         rest, held = copy.copy(self), copy.copy(self)
         for data, is_held in ((rest, False), (held, True)):
-            data.half = (share, is_held)
+            data.splits = (*self.splits, (share, is_held))
             vars(data).pop("fingerprint", None)  # of the whole
         return rest, held
 
@@ -80,14 +86,14 @@ class TextData:
         Made when a state is first saved or loaded, for very many files take a while. Raises ``InputError`` for a file that
         changed since the stream was made.
         """
-        from ..text.inputs import fingerprint
+        from ..text.discovery import fingerprint
 
         for file in self.files:
             self.check(file)
         with ThreadPoolExecutor(16, thread_name_prefix="shardwright-fingerprint") as threads:
             files = list(threads.map(fingerprint, self.files))
-        half = None if self.half is None else [str(self.half[0]), self.half[1]]
-        told = [files, self.tokenizer, self.text_key, self.skip, self.eos, half]
+        splits = [[str(share), held] for share, held in self.splits]
+        told = [files, self.tokenizer, self.text_key, self.id_key, self.skip, self.eos, splits]
         return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -97,6 +103,6 @@ def _stamp(file: InputFile) -> tuple[int, int]:
 
 
 def _packed(file: InputFile) -> bool:
-    from ..text.inputs import file_format
+    from ..text.discovery import file_format
 
     return file.path.name.lower().endswith((".gz", ".zst")) or file_format(file) == "parquet"

@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from ..text.record_blocks import Block, BlockScan
-from ..text.records import BadRecord, Document, made_id
+from ..shards.open_files import OPEN_FILES, OpenFiles
+from ..text.document import BadRecord, Document, made_id
+from ..text.readers.record_blocks import Block, BlockScan
 from .cursors import Chunk, Place
 from .order import derive_key, permutation
 from .splitting import held_out
@@ -58,8 +59,10 @@ class TextWindows:
         window: int,
         filters: tuple[Predicate, ...],
         epochs: int | None,
+        budget: OpenFiles = OPEN_FILES,
     ) -> None:
         self.counts: Counter[str] = Counter()
+        self._budget = budget
         self._data = data
         self._lanes = lanes
         self._places = dict(places)
@@ -73,6 +76,7 @@ class TextWindows:
         self._scans: list[_Scan] = []
         self._ends: dict[int, int] = {}  # how many blocks a file has, once a scan came to its end
         self.order = lru_cache(maxsize=4)(self._order)
+        budget.join(self)
 
     @property
     def bytes_read(self) -> int:
@@ -107,6 +111,21 @@ class TextWindows:
             documents = [documents[index] for index in permutation(len(documents), key).tolist()]
         return TextWindow(place, following, documents, self._data)
 
+    # As a holder of the budget of open files: each scan holds one, and only its own thread may close it.
+
+    @property
+    def held(self) -> int:
+        return len(self._scans)
+
+    def closable(self) -> list[tuple[int, int, int]]:
+        return []
+
+    def close_files(self, numbers: list[int]) -> None:
+        assert not numbers
+
+    def forget(self) -> None:
+        self._scans.clear()
+
     def close(self) -> None:
         """Close the files."""
         while self._scans:
@@ -118,9 +137,10 @@ class TextWindows:
         bad = [record for record in records if isinstance(record, BadRecord)]
         found: list[Document | None] = [record for record in records if isinstance(record, Document)]
         ours = np.ones(len(found), bool)
-        if self._data.half is not None and found:
-            share, held = self._data.half
-            ours = held_out([_key(document) for document in found if document], share) == held
+        if self._data.splits and found:
+            keys = [_key(document) for document in found if document]
+            for level, (share, held) in enumerate(self._data.splits):
+                ours &= held_out(keys, share, level) == held
         size = rejected = 0
         for index, (document, our) in enumerate(zip(found, ours.tolist(), strict=True)):
             assert document is not None
@@ -183,7 +203,8 @@ class TextWindows:
             scan = max(scans, key=lambda scan: scan.blocks.number)
             self._scans.remove(scan)
         else:
-            while len(self._scans) >= _OPEN_SCANS:
+            self._budget.make_room(1)
+            while self._scans and (len(self._scans) >= _OPEN_SCANS or self._budget.held >= self._budget.limit):
                 self._drop(self._scans[0])
             data = self._data
             if not data.skip or os.path.exists(data.files[file]):  # what is gone is passed over like what is damaged
@@ -207,7 +228,7 @@ class TextWindows:
         """Keep a block that another lane will ask for, sifted where that leaves less; unless too much is kept already."""
         if place in self._held or self._held_bytes >= _HELD_BYTES:
             return
-        held = self._sift(block) if self._filters or self._data.half else block
+        held = self._sift(block) if self._filters or self._data.splits else block
         self._held_bytes += held.size
         self._held[place] = held
 

@@ -1,1 +1,8 @@
-"""Raw text -> documents -> token ids: readers, normalisation and tokenizers, for the build and the stream alike."""
+"""Raw text -> documents -> token ids, for the build and for streaming text alike.
+
+discovery.py  what the user named -> input files, in a fixed order
+readers/      input files -> records, one format a file
+document.py   a record -> a `Document`, or a `BadRecord` that says why not
+normalize.py  one spelling for equal texts
+tokenizer/    texts -> token ids
+"""

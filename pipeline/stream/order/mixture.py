@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,8 @@ from ...errors import ConfigError, did_you_mean
 from .hashing import derive_key, permutation
 
 PERIOD = 4096
+_SMALLEST = Decimal("1e-30")
+_SMALLEST_SHARE = Fraction(1, 10**30)
 Weights = Mapping[str, Fraction]
 Schedule = tuple[tuple[int, Weights], ...]
 
@@ -24,17 +29,46 @@ def exact_weights(weights: Mapping[str, Any], names: Sequence[str]) -> dict[str,
     >>> exact_weights({"web": 0.9, "wiki": 0.1}, ["web", "wiki"])["wiki"]
     Fraction(1, 10)
     """
+    if not isinstance(weights, Mapping):
+        raise ConfigError(f"weights must be a dict of shares by the name of the source, got {weights!r}")
     for name in weights:
         if name not in names:
             raise ConfigError(f"weights name no source {name!r}{did_you_mean(name, names)}")
     try:
         found = {name: Fraction(str(weights.get(name, 0))) for name in sorted(names)}
-    except ValueError as error:
+    except (ValueError, ZeroDivisionError) as error:
         raise ConfigError(f"weights must be numbers: {error}") from error
     total = sum(found.values())
     if total <= 0 or min(found.values()) < 0:
         raise ConfigError(f"weights must be at least 0 and not all 0, got {dict(weights)}")
     return {name: value / total for name, value in found.items()}
+
+
+def temperature_weights(tokens: Mapping[str, int], temperature: Any) -> dict[str, Fraction]:
+    """Return shares proportional to tokens to the power of 1 / ``temperature``, as `quotas` realises them.
+
+    They are multiples of 1 / 4,096, at least 1 / 4,096 each, the same on every machine: decimal arithmetic of 50 digits.
+
+    >>> temperature_weights({"web": 9_000_000, "wiki": 1_000_000, "tiny": 1}, temperature=1)["tiny"]
+    Fraction(1, 4096)
+    """
+    if isinstance(temperature, bool) or not isinstance(temperature, Real) or not 0 < float(temperature) < math.inf:
+        raise ConfigError(f"temperature must be a number above 0, got {temperature!r}")
+    with localcontext(Context(prec=50, Emin=MIN_EMIN, Emax=MAX_EMAX, rounding=ROUND_HALF_EVEN, traps=[])):
+        inverse = 1 / _decimal(temperature)
+        largest = Decimal(max(tokens.values()))
+        # Of the largest source the power is 1, so none overflows, and one that vanishes is raised to a row of a period.
+        powers = {name: ((Decimal(count) / largest).ln() * inverse).exp() for name, count in tokens.items()}
+        ratios = {name: Fraction(power.quantize(_SMALLEST)) + _SMALLEST_SHARE for name, power in powers.items()}
+    if temperature == 1:
+        ratios = {name: Fraction(count) for name, count in tokens.items()}
+    total = sum(ratios.values())
+    rows = quotas({name: ratio / total for name, ratio in ratios.items()})
+    return {name: Fraction(rows[name], PERIOD) for name in tokens}
+
+
+def _decimal(number: Any) -> Decimal:
+    return Decimal(number.numerator) / number.denominator if isinstance(number, Fraction) else Decimal(str(number))
 
 
 def weights_to_json(schedule: Schedule) -> list[list[Any]]:

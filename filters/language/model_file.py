@@ -1,0 +1,86 @@
+"""Is a file a whole fastText model?
+
+fastText's own loader crashes on some files that were cut short and misreads others, so a file is measured first.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pipeline.errors import ConfigError
+from pipeline.special_files import special_kind
+
+_MAGIC, _VERSION = 793712314, 12
+_REMEDY = "copy it anew, or leave --lid-model out for the bundled lid.176"
+
+
+def check_model(path: Path) -> list[str]:
+    """Return the labels of a fastText model; ConfigError unless the file is as long as its own parts say."""
+    labels: list[str] = []
+    if kind := special_kind(path):
+        raise ConfigError(f"language model {path} is {kind}: write it to a file")
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            if _take(file, "ii") != (_MAGIC, _VERSION):
+                raise ConfigError(f"language model {path} is not a fastText model of format {_VERSION}: {_REMEDY}")
+            needed = _model_size(file, labels)
+    except OSError as error:
+        raise ConfigError(f"language model {path} cannot be read ({error.strerror}): name a file that can") from error
+    except (struct.error, OverflowError, EOFError):
+        needed = -1
+    if needed != size:
+        raise ConfigError(f"language model {path} is truncated or damaged at {size:,} bytes: {_REMEDY}")
+    return labels
+
+
+def _take(file: BinaryIO, layout: str) -> tuple[Any, ...]:
+    return struct.unpack("<" + layout, file.read(struct.calcsize("<" + layout)))
+
+
+def _model_size(file: BinaryIO, labels: list[str]) -> int:
+    """Return the length that a model file must have, read from just behind its magic number and version."""
+    _take(file, "12id")  # training arguments
+    entries, _, _, _, pruned = _take(file, "iiiqq")
+    labels += _read_labels(file, entries)
+    file.seek(8 * max(pruned, 0), 1)
+    for _ in ("input", "output"):
+        (quantized,) = _take(file, "?")
+        if quantized:
+            (norms,) = _take(file, "?")
+            rows, _, codes = _take(file, "qqi")
+            file.seek(codes, 1)
+            _skip_quantizer(file)
+            if norms:
+                file.seek(rows, 1)
+                _skip_quantizer(file)
+        else:
+            rows, columns = _take(file, "qq")
+            file.seek(4 * rows * columns, 1)
+    return file.tell()
+
+
+def _read_labels(file: BinaryIO, entries: int) -> list[str]:
+    """Step over `entries` words and labels, each ended by a zero byte, a count of 8 bytes and a type of one."""
+    start, block, at = file.tell(), b"", 0
+    labels = []
+    for _ in range(entries):
+        end = block.find(b"\0", at)
+        while end < 0 or end + 10 > len(block):
+            more = file.read(1 << 20)
+            if not more:
+                raise EOFError
+            start, block, at = start + at, block[at:] + more, 0
+            end = block.find(b"\0")
+        if block[end + 9]:
+            labels.append(block[at:end].decode("utf-8", "replace"))
+        at = end + 10
+    file.seek(start + at)
+    return labels
+
+
+def _skip_quantizer(file: BinaryIO) -> None:
+    dimensions, *_ = _take(file, "4i")
+    file.seek(4 * 256 * dimensions, 1)

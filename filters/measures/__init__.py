@@ -1,0 +1,10 @@
+"""The measures: plain functions from a document to a number, one idea a file.
+
+length.py      how long the document is
+words.py       whether its words are those of prose (Gopher)
+lines.py       what its lines look like (Gopher, FineWeb)
+repetition.py  how much of it repeats itself (Gopher)
+sentences.py   sentences, and phrases that tell pages which are not prose (C4)
+code.py        how much of it is source code or markup
+profanity.py   how much of it is on a list of words (profanity.txt)
+"""

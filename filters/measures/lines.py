@@ -1,0 +1,49 @@
+"""What the lines of a document look like: the quality rules of Gopher and FineWeb that look at lines."""
+
+from __future__ import annotations
+
+from filters.text_view import Page, share
+from filters.unicode_classes import TERMINALS
+
+BULLETS = ("•", "-")
+ELLIPSES = ("...", "…")
+SHORT_LINE = 30
+
+
+def bullet_line_ratio(page: Page) -> float:
+    """Return the share of lines that begin with a bullet point or a hyphen.
+
+    >>> bullet_line_ratio(Page("To buy:\\n- milk\\n• bread\\n\\n- salt"))
+    0.75
+    """
+    return share(sum(line.startswith(BULLETS) for line in page.lines), len(page.lines))
+
+
+def ellipsis_line_ratio(page: Page) -> float:
+    """Return the share of lines that end in an ellipsis."""
+    return share(sum(line.endswith(ELLIPSES) for line in page.lines), len(page.lines))
+
+
+def terminal_line_ratio(page: Page) -> float:
+    """Return the share of lines that end in a sentence terminal of any script (Unicode's Sentence_Terminal).
+
+    A closing quotation mark or bracket after the terminal hides it, as in FineWeb's rule.
+
+    >>> terminal_line_ratio(Page("Contents\\nIt rained.\\n雨が降った。\\n'Well.'"))
+    0.5
+    """
+    return share(sum(line[-1] in TERMINALS for line in page.lines), len(page.lines))
+
+
+def short_line_ratio(page: Page, *, longest: int = SHORT_LINE) -> float:
+    """Return the share of lines of at most `longest` characters.
+
+    >>> short_line_ratio(Page("short\\nalso short\\n" + "long " * 20))
+    0.6666666666666666
+    """
+    return share(sum(len(line) <= longest for line in page.lines), len(page.lines))
+
+
+def newline_ratio(page: Page) -> float:
+    """Return the number of line feeds, blank lines included, per piece."""
+    return share(page.text.count("\n"), len(page.pieces))

@@ -1,0 +1,93 @@
+"""Names in rule files -> functions, with their parameters bound; and both as plain JSON for the recipe."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from filters.rules.named_files import NamedFile, hash_file
+from filters.rules.user_modules import UserModule
+from pipeline.errors import ConfigError, did_you_mean
+
+
+def find_function(
+    name: str, known: Mapping[str, Callable[..., Any]], module: UserModule | None, what: str
+) -> Callable[..., Any]:
+    """Return the function that is known as `name`, or the one that ``module:function`` names in `module`.
+
+    Raises ConfigError with the nearest name; `what` says in it what the function was wanted for.
+    """
+    if module is None:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise ConfigError(f"unknown {what}: {name!r}{hint}; name one of your own as module:function")
+        return known[name]
+    function_name = name.partition(":")[2]
+    loaded = module.load()
+    function = getattr(loaded, function_name, None)
+    if not callable(function):
+        hint = did_you_mean(function_name, [n for n, _ in inspect.getmembers(loaded, inspect.isfunction)] or ["none"])
+        raise ConfigError(f"{what}: module {module.name!r} has no function {function_name!r}{hint}")
+    return function
+
+
+def bind(
+    function: Callable[..., Any], name: str, parameters: Mapping[str, Any], files: Mapping[str, NamedFile]
+) -> Callable[..., Any]:
+    """Return `function` with its parameters filled in, and those that are files, as they were when they were named."""
+    _, *accepted = inspect.signature(function).parameters.values()
+    names = [parameter.name for parameter in accepted]
+    for key in [*parameters, *files]:
+        if key not in names:
+            raise ConfigError(
+                f"rule {name!r}: unknown key {key!r}{did_you_mean(key, [*names, 'min', 'max', 'measure'])}"
+            )
+    missing = [p.name for p in accepted if p.default is p.empty and p.name not in {*parameters, *files}]
+    if missing:
+        raise ConfigError(f"rule {name!r} needs {', '.join(missing)}")
+    values = {**parameters, **{key: file.checked() for key, file in files.items()}}
+    return functools.partial(function, **values) if values else function
+
+
+def named_files(
+    function: Callable[..., Any], name: str, parameters: Mapping[str, Any], home: str
+) -> dict[str, NamedFile]:
+    """Return the files among the parameters: those annotated Path, seen from the folder `home`."""
+    found = {}
+    for key in _path_parameters(function) & parameters.keys():
+        path = Path(home, parameters[key]) if isinstance(parameters[key], str) else None
+        if path is None or not path.is_file():
+            raise ConfigError(f"rule {name!r}: {key} {str(path or parameters[key])!r} does not exist")
+        found[key] = NamedFile.read(path)
+    return found
+
+
+def _path_parameters(function: Callable[..., Any]) -> set[str]:
+    hints = typing.get_type_hints(function)
+    return {name for name, hint in hints.items() if hint is Path or Path in typing.get_args(hint)} - {"return"}
+
+
+def full_name(function: Callable[..., Any], name: str, module: UserModule | None) -> str:
+    """Return where a function is defined; of a user's module also a hash, so that editing it changes the recipe."""
+    if module is None:
+        return f"{function.__module__}.{function.__name__}"
+    return f"{name}@{module.sha256[:16]}" if module.sha256 else name
+
+
+def describe_parameters(
+    parameters: Mapping[str, Any], files: Mapping[str, NamedFile], function: Callable[..., Any]
+) -> dict[str, Any]:
+    """Return parameters as JSON: files by name and hash, those that the function reads by default too."""
+    paths = _path_parameters(function)
+    defaults = {p.name: p.default for p in inspect.signature(function).parameters.values() if p.name in paths}
+    described = {key: _describe_file(path, hash_file(path)) for key, path in defaults.items() if isinstance(path, Path)}
+    given = {key: _describe_file(Path(file.path), file.sha256) for key, file in files.items()}
+    return dict(sorted({**described, **parameters, **given}.items()))
+
+
+def _describe_file(path: Path, sha256: str) -> dict[str, str]:
+    return {"file": path.name, "sha256": sha256}

@@ -1,0 +1,362 @@
+"""Measures and limits -> verdicts: which documents stay, and the reason written by the machine.
+
+A rule file is TOML. Each key is a rule: it names a measure of `filters`, or ``"module:function"`` of your own, and
+limits it. A document stays while ``min <= value <= max`` holds for every rule; a NaN holds for none.
+
+    extends = ["gopher"]                                   # begin with these rule sets
+    words = { min = 20 }                                   # replaces gopher's minimum, keeps its maximum
+    bullet_line_ratio = false                              # switches gopher's rule off
+    stop_words = { min = 2, words = ["der", "die"] }       # other keys are parameters of the measure
+    rude = { measure = "profanity_ratio", max = 0.001, word_list = "rude.txt" }
+    "my_measures:exclamation_ratio" = { max = 0.05 }
+
+    [cut]                                                  # cut before measuring, in this order
+    duplicate_lines = {}
+
+A measure of your own returns a number for every text; None, text and exceptions end the build, naming the document. Its
+module lies beside the rule file, in the working directory or among the installed ones. It is read once, with every
+module that it imports from its folder: all are part of the recipe, and an edit during a build changes nothing. A file
+that it reads is a parameter annotated ``Path``, which is hashed too; one that changes during a build is refused.
+
+Of several rule sets the later one wins, limit by limit. Rules are judged in order and the first that fails speaks:
+
+>>> rules = load_rules("gopher")
+>>> values = rules.measure("A text of six words, #hash.")
+>>> values["words"]
+6.0
+>>> rules.judge(values).reason
+'words 6 < 50'
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import filters
+from filters.language.language import sample_of
+from filters.language.scripts import is_written_in, script_of_label, script_of_text
+from filters.measures.lines import SHORT_LINE
+from filters.rules.loader import NO_RULES, Cutter, Rule, Verdict, read_rules
+from filters.rules.named_files import NamedFile
+from filters.rules.resolve import bind, describe_parameters, full_name
+from filters.rules.user_modules import UserModule
+from filters.text_view import DEFINITION, Page
+from pipeline.errors import BuildError, ConfigError, did_you_mean
+
+__all__ = ["Cutter", "Measured", "Rule", "RuleSet", "Verdict", "load_rules"]
+
+
+def load_rules(specs: str | Path | Sequence[str | Path] | None) -> RuleSet:
+    """Return the rules of `specs`: names of bundled rule sets and paths of rule files, joined by commas or listed.
+
+    ``.toml`` is a rule file, ``.yml`` or ``.yaml`` a profile of FineWeb2 for one language; "none", "" and None are
+    no rules at all. A later set replaces limits of an earlier one. Raises ConfigError, with the nearest known name,
+    for a rule set, measure, limit or parameter that does not exist.
+
+    >>> load_rules("gopher, fineweb").measures[-1]
+    'newline_ratio'
+    """
+    if specs is None:
+        return RuleSet()
+    listed = [specs] if isinstance(specs, (str, Path)) else list(specs)
+    names = [name.strip() for spec in listed for name in str(spec).split(",")]
+    return RuleSet(*read_rules(name for name in names if name and name != NO_RULES))
+
+
+class RuleSet:
+    """Rules in the order they are judged, and the cutters that come before them.
+
+    Measuring is the costly half and judging the cheap one: keep the values, and other limits need no measuring.
+    Pickles, and is plain JSON, as what it was resolved to: worker processes look for no rule file and no module.
+    """
+
+    def __init__(self, rules: Iterable[Rule] = (), cutters: Iterable[Cutter] = ()) -> None:
+        self.rules = tuple(rules)
+        self.cutters = tuple(cutters)
+        self._cutters = [(cutter.name, cutter.bound()) for cutter in self.cutters]
+        for rule in self.rules:  # a mistake in any rule is said now, not when the first document meets it
+            rule.bound()
+        self._special = {rule.language for rule in self.rules if rule.language}
+        self._scripted = {rule.language for rule in self.rules if rule.script}
+        self._plans: dict[_Spoken, _Plan] = {}
+
+    def __reduce__(self) -> tuple[type[RuleSet], tuple[tuple[Rule, ...], tuple[Cutter, ...]]]:
+        return RuleSet, (self.rules, self.cutters)
+
+    def __bool__(self) -> bool:
+        """True where there is anything to cut or to judge."""
+        return bool(self.rules or self.cutters)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Names of the values that `measure` returns, in the order they are judged."""
+        return tuple(rule.name for rule in self.rules)
+
+    def prepare(self) -> None:
+        """Load compiled code now: call it once in the parent before worker processes are forked.
+
+        Measures of the user see documents only.
+        """
+        for _ in _Plan(self.rules, None).compiled([""]):
+            pass
+
+    def cut(self, text: str, where: Callable[[], str] = lambda: "a text") -> tuple[str, dict[str, int]]:
+        """Return what the cutters leave of `text`, and how much each cut, as ``cutter.reason -> lines``.
+
+        Raises BuildError for a cutter that fails, or returns anything else; `where` names the document in it.
+        """
+        counts: dict[str, int] = {}
+        for name, function in self._cutters:
+            try:
+                found = function(text)
+            except Exception as error:
+                raise BuildError(f"{where()}: cutter {name!r} raised {type(error).__name__}: {error}") from error
+            if not (
+                isinstance(found, tuple)
+                and len(found) == 2
+                and isinstance(found[0], str)
+                and isinstance(found[1], Mapping)
+            ):
+                raise BuildError(
+                    f"{where()}: cutter {name!r} returned {_shown(found)}; it must return the text that is left and a "
+                    "dict of what was cut"
+                )
+            text, cuts = found
+            counts |= {f"{name}.{reason}": count for reason, count in cuts.items() if count}
+        return text, counts
+
+    def measure(self, text: str, context: Mapping[str, Any] | None = None) -> dict[str, float]:
+        """Return the value of every rule's measure that holds for this document, in order.
+
+        `context` is what is known beside the text: "language", "language_score" and "language_label", as the
+        identifier gave them. Cut first: what is given here is what is measured.
+        """
+        return self.named(self.measure_all([text], [{} if context is None else context]))[0]
+
+    def measure_all(
+        self,
+        texts: Sequence[str],
+        contexts: Sequence[Mapping[str, Any]] | None = None,
+        where: Sequence[Callable[[], str]] = (),
+    ) -> Measured:
+        """Return the values of every rule's measure for many documents, as `measure` does for one.
+
+        Raises BuildError for a measure that fails or returns no number; `where` names the documents in it.
+        """
+        known = [{}] * len(texts) if contexts is None else contexts
+        values = np.zeros((len(texts), len(self.rules)), np.float64)
+        holds = np.zeros(values.shape, bool)
+        groups: dict[_Spoken, list[int]] = {}
+        for row, context in enumerate(known):
+            groups.setdefault(self._spoken(texts[row], context), []).append(row)
+        for spoken, rows in groups.items():
+            plan = self._plan(spoken)
+            holds[np.ix_(rows, plan.rules)] = True
+            for places, found in plan.compiled([texts[row] for row in rows]):
+                values[np.ix_(rows, places)] = found
+            for row in rows if plan.functions else ():
+                page = Page(texts[row], known[row])
+                for place, function in plan.functions.items():
+                    try:
+                        value = function(page)
+                        if hasattr(value, "__float__"):
+                            values[row, place] = value
+                            continue
+                    except Exception as error:
+                        said = f"raised {type(error).__name__}: {error}"
+                        raise self._fault(place, said, where[row] if where else None) from error
+                    raise self._fault(place, f"returned {_shown(value)}", where[row] if where else None)
+        return Measured(values, holds)
+
+    def _fault(self, place: int, said: str, where: Callable[[], str] | None) -> BuildError:
+        """Return the error of a measure that gave no number."""
+        rule = self.rules[place]
+        alias = "" if rule.name == rule.measure else f" (rule {rule.name!r})"
+        return BuildError(
+            f"{where() + ': ' if where else ''}measure {rule.measure!r}{alias} of rule set {rule.rule_set!r} {said}; it "
+            "must return a number for every text"
+        )
+
+    def named(self, measured: Measured) -> list[dict[str, float]]:
+        """Return the values of each document by the names of the rules that hold for it."""
+        names = self.measures
+        rows = zip(measured.values.tolist(), measured.holds.tolist(), strict=True)
+        return [{name: value for name, value, held in zip(names, *row, strict=True) if held} for row in rows]
+
+    def _spoken(self, text: str, context: Mapping[str, Any]) -> _Spoken:
+        """Return the language and, where rules ask for it, the script that choose the rules for a document."""
+        language = context.get("language")
+        if language not in self._special:
+            return _Spoken()
+        if language not in self._scripted:
+            return _Spoken(language)
+        script = script_of_label(context.get("language_label", ""))
+        return _Spoken(language, script, "" if script else script_of_text(sample_of(text)))
+
+    def _plan(self, spoken: _Spoken) -> _Plan:
+        plan = self._plans.get(spoken)
+        if plan is None:
+            plan = self._plans[spoken] = _Plan(self.rules, spoken)
+        return plan
+
+    def judge(self, values: Mapping[str, float]) -> Verdict | None:
+        """Return the verdict of the first rule that `values` break, None for a document that stays.
+
+        A rule for one language is passed over where `measure` found it not to hold; any other missing value is a
+        KeyError, never a pass.
+        """
+        for rule in self.rules:
+            if rule.language and rule.name not in values:
+                continue
+            value = values[rule.name]
+            if not rule.min <= value <= rule.max:
+                return rule.judge(value)
+        return None
+
+    def judge_all(self, measured: Measured) -> list[Verdict | None]:
+        """Return the verdict on each document, as `judge` does for one."""
+        values, holds = measured
+        low, high = (np.array([getattr(rule, kind) for rule in self.rules]) for kind in ("min", "max"))
+        broken = holds & ~((low <= values) & (values <= high))
+        verdicts: list[Verdict | None] = [None] * len(values)
+        for row in np.flatnonzero(broken.any(axis=1)).tolist():
+            place = int(broken[row].argmax())
+            verdicts[row] = self.rules[place].judge(values[row, place].item())
+        return verdicts
+
+    def with_limit(self, name: str, kind: str, value: float) -> RuleSet:
+        """Return these rules with the "min" or "max" of one of them replaced: values measured before still hold."""
+        if name not in self.measures:
+            raise ConfigError(f"no rule named {name!r}{did_you_mean(name, self.measures)}")
+        rules = list(self.rules)
+        place = self.measures.index(name)
+        rules[place] = replace(rules[place], min=value) if kind == "min" else replace(rules[place], max=value)
+        return RuleSet(rules, self.cutters)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the resolved rules as plain JSON from which `from_json` makes them again, wherever it runs."""
+        return {"rules": [_entry(rule) for rule in self.rules], "cutters": [_entry(each) for each in self.cutters]}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> RuleSet:
+        """Make rules of what `to_json` returned. Raises BuildError for a file that changed since."""
+        rules, cutters = ([_arguments(entry) for entry in value[name]] for name in ("rules", "cutters"))
+        return cls([Rule(**each) for each in rules], [Cutter(**each) for each in cutters])
+
+    def describe(self) -> dict[str, Any]:
+        """Return the resolved rules as plain JSON: two sets that describe alike decide alike."""
+        return {
+            "definition": DEFINITION,
+            "rules": [
+                {
+                    "name": rule.name,
+                    "rule_set": rule.rule_set,
+                    "measure": full_name(function, rule.measure, rule.module),
+                    "min": None if rule.min == -math.inf else rule.min,
+                    "max": None if rule.max == math.inf else rule.max,
+                    "parameters": describe_parameters(rule.parameters, rule.files, function),
+                    **({"language": rule.language} if rule.language else {}),
+                    **({"script": rule.script} if rule.script else {}),
+                }
+                for rule in self.rules
+                for function in [rule.function]
+            ],
+            "cut": [
+                {
+                    "name": cutter.name,
+                    "rule_set": cutter.rule_set,
+                    "cutter": full_name(function, cutter.name, cutter.module),
+                    "parameters": describe_parameters(cutter.parameters, cutter.files, function),
+                }
+                for cutter in self.cutters
+                for function in [cutter.function]
+            ],
+        }
+
+
+def _entry(item: Rule | Cutter) -> dict[str, Any]:
+    """Return a rule or cutter as plain JSON, without the limits that it has not."""
+    return {name: value for name, value in asdict(item).items() if value not in (None, -math.inf, math.inf)}
+
+
+def _arguments(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a rule or cutter is made from."""
+    files = {key: NamedFile(**file) for key, file in entry["files"].items()}
+    module = {"module": UserModule(**entry["module"])} if "module" in entry else {}
+    return {**entry, "files": files, **module}
+
+
+class Measured(NamedTuple):
+    """What was measured of documents: ``values``, float64 ``[documents, rules]``, where the rule ``holds`` for them."""
+
+    values: NDArray[np.float64]
+    holds: NDArray[np.bool_]
+
+
+class _Spoken(NamedTuple):
+    """What a document is in: the language, the script that the identifier's label names, else that of its letters."""
+
+    language: str = ""
+    label_script: str = ""
+    text_script: str = ""
+
+
+class _Plan:
+    """How to measure documents in one language and script: which rules hold, and how each is measured.
+
+    Where none is given, every rule holds.
+    """
+
+    def __init__(self, rules: Sequence[Rule], spoken: _Spoken | None) -> None:
+        self.rules = [place for place, rule in enumerate(rules) if spoken is None or _holds(rule, spoken)]
+        self.scanned: dict[int, int] = {}
+        self.screened: dict[int, Rule] = {}
+        self.functions: dict[int, Callable[[Page], float]] = {}
+        stop_words: tuple[str, ...] | None = None
+        for place in self.rules:
+            rule, parameters = rules[place], dict(rules[place].parameters)
+            if rule.measure == "stop_words" and stop_words in (None, tuple(parameters["words"])):
+                stop_words = tuple(parameters.pop("words"))
+            if rule.measure == "short_line_ratio" and parameters.get("longest") == SHORT_LINE:
+                del parameters["longest"]
+            if rule.measure in filters.SCANNED and not parameters:
+                self.scanned[place] = filters.SCANNED.index(rule.measure)
+            elif rule.measure in filters.SCREENED:
+                self.screened[place] = rule
+            else:
+                self.functions[place] = rule.bound()
+        self.stop_words = stop_words or ()
+
+    def compiled(self, texts: Sequence[str]) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+        """Yield what compiled code measures: the places of rules, and their values, float64 ``[texts, places]``."""
+        if self.scanned:
+            from filters.compiled.scan import scan  # numba: only where documents are measured
+
+            yield list(self.scanned), scan(texts, self.stop_words)[:, list(self.scanned.values())]
+        for place, rule in self.screened.items():
+            from filters.compiled import screens  # numba too
+
+            screen = bind(getattr(screens, rule.measure), rule.name, rule.parameters, rule.files)
+            yield [place], screen(texts)[:, None]
+
+
+def _holds(rule: Rule, spoken: _Spoken) -> bool:
+    if rule.language not in ("", spoken.language):
+        return False
+    if not rule.script:
+        return True
+    return rule.script == spoken.label_script or (
+        not spoken.label_script and is_written_in(rule.script, spoken.text_script)
+    )
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(value).__name__}"

@@ -1,0 +1,190 @@
+"""Modules of the user: found once, kept as source text, loaded from that text in whatever directory a process runs.
+
+A module that lies beside its rule file or in the working directory is kept with every module that it imports from the
+same folder, by import statements anywhere in it. Such modules load under names that hold the hash of their sources:
+two modules of one name, or two versions of one module, never stand for each other. Every other module is imported by
+its name, and refused where its source is not the one that was found first.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import hashlib
+import importlib
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pipeline.errors import ConfigError
+
+_PREFIX = "shardwright_user_"
+_ROOT = Path(__file__).resolve().parents[2]
+_OURS = ("filters", "pipeline")
+
+
+@dataclass(frozen=True)
+class UserModule:
+    """A module: its ``name``, the ``folder`` it was found in, and the sources that it consists of, by path from there.
+
+    An installed module has no ``files``; ``installed`` is then the sha256 of its source, '' where it has none.
+    """
+
+    name: str
+    folder: str
+    files: Mapping[str, str]
+    installed: str = ""
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """The hash of all sources, '' for a module that has none."""
+        if not self.files:
+            return self.installed
+        return hashlib.sha256(json.dumps(self.files, sort_keys=True).encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def load(self) -> ModuleType:
+        """Import the module. Raises ``ConfigError`` where it cannot be imported or is another one than was found."""
+        name = self.name
+        if self.files:
+            package = _PREFIX + self.sha256[:32]
+            _known[package] = self
+            name = f"{package}.{name}"
+        try:
+            module = importlib.import_module(name)
+        except Exception as error:
+            said = f"module {self.name!r} of {self.folder or 'the installed packages'}"
+            raise ConfigError(f"{said} cannot be imported: {type(error).__name__}: {error}") from error
+        if not self.files and _source_hash(module) != self.installed:
+            raise ConfigError(
+                f"module {self.name!r} ({module.__file__}): its sha256 was {self.installed}, here it is "
+                f"{_source_hash(module)}; install the same version everywhere, or restore it"
+            )
+        return module
+
+
+def find_module(name: str, home: str, what: str) -> UserModule:
+    """Find a module beside the rule file in ``home``, in the working directory or among those installed."""
+    for folder in (Path(home).absolute(), Path.cwd()):
+        if _file_of(folder, name.split(".")) is not None:
+            return UserModule(name, str(folder), dict(sorted(_collect(folder, name).items())))
+    try:
+        return UserModule(name, "", {}, _source_hash(importlib.import_module(name)))
+    except ModuleNotFoundError as error:
+        if error.name != name.partition(".")[0] and error.name != name:
+            raise ConfigError(f"{what}: module {name!r} cannot be imported: {error}") from error
+        raise ConfigError(
+            f"{what}: no module {name!r} beside the rule file ({home}), in {Path.cwd()} or installed"
+        ) from error
+
+
+def _source_hash(module: ModuleType) -> str:
+    path = getattr(module, "__file__", None)
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""
+
+
+def _file_of(folder: Path, parts: Sequence[str]) -> Path | None:
+    """Return the source file of a module below a folder, None where there is none or it is one of this project."""
+    if parts[0] in _OURS and (folder / parts[0]).resolve() == _ROOT / parts[0]:
+        return None
+    base = folder.joinpath(*parts)
+    return next((path for path in (base / "__init__.py", base.with_name(base.name + ".py")) if path.is_file()), None)
+
+
+def _collect(folder: Path, name: str) -> dict[str, str]:
+    """Return the sources of a module and of all modules that it imports from its folder, by path from there."""
+    found: dict[str, str] = {}
+    waiting = [name]
+    while waiting:
+        parts = waiting.pop().split(".")
+        for depth in range(1, len(parts) + 1):
+            path = _file_of(folder, parts[:depth])
+            relative = path.relative_to(folder).as_posix() if path else ""
+            if path is None or relative in found:
+                continue
+            try:
+                found[relative] = importlib.util.decode_source(path.read_bytes())
+                package = parts[:depth] if path.name == "__init__.py" else parts[: depth - 1]
+                waiting += _imports(ast.parse(found[relative], str(path)), package)
+            except (OSError, SyntaxError, ValueError) as error:
+                raise ConfigError(f"module {path} cannot be read: {type(error).__name__}: {error}") from error
+    return found
+
+
+def _imports(tree: ast.AST, package: Sequence[str]) -> Iterator[str]:
+    """Yield the absolute names of all modules that a module of ``package`` may import; the standard library's not."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = list(package[: len(package) - node.level + 1]) if node.level else []
+            base += node.module.split(".") if node.module else []
+            names = [".".join([*base, alias.name]) for alias in node.names if alias.name != "*"] or [".".join(base)]
+        else:
+            continue
+        yield from (name for name in names if name and name.partition(".")[0] not in sys.stdlib_module_names)
+
+
+_known: dict[str, UserModule] = {}
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules of every `UserModule` that was loaded, below a package named by its hash."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        package, _, name = fullname.partition(".")
+        module = _known.get(package)
+        if module is None:
+            return None
+        base = name.replace(".", "/")
+        for file, is_package in ((f"{base}/__init__.py", True), (f"{base}.py", False)):
+            if file in module.files:
+                origin = str(Path(module.folder, file))
+                loader = _Loader(module.files[file], origin, _importer(package, module))
+                spec = ModuleSpec(fullname, loader, origin=origin, is_package=is_package)
+                spec.has_location = True
+                return spec
+        if not name or any(file.startswith(f"{base}/") for file in module.files):
+            return ModuleSpec(fullname, None, is_package=True)
+        return None
+
+
+class _Loader(Loader):
+    """Runs the source that was kept, with the path of the file that it was read from."""
+
+    def __init__(self, source: str, path: str, importer: Callable[..., Any]) -> None:
+        self._source, self._path, self._importer = source, path, importer
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": self._importer}
+        exec(compile(self._source, self._path, "exec", dont_inherit=True), module.__dict__)
+
+    def get_source(self, fullname: str) -> str:
+        return self._source
+
+
+def _importer(package: str, module: UserModule) -> Callable[..., Any]:
+    """Return an ``__import__`` that takes the modules of the user's folder from what was kept of them."""
+    own = {file.partition("/")[0].removesuffix(".py") for file in module.files} - sys.stdlib_module_names
+
+    def importer(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        top = name.partition(".")[0]
+        if level or top not in own:
+            return builtins.__import__(name, globals, locals, fromlist, level)
+        found = builtins.__import__(f"{package}.{name}", globals, locals, fromlist, 0)
+        return found if fromlist else sys.modules[f"{package}.{top}"]
+
+    return importer
+
+
+sys.meta_path.insert(0, _Finder())

@@ -1,0 +1,163 @@
+"""Documents that share long word n-grams with an evaluation set.
+
+An overlap is any run of 13 words, as in appendix C of Brown et al. 2020 (GPT-3); words are those of the shingles,
+``re.findall(r"\\w+", text.lower())``. An evaluation text of fewer words counts as one n-gram of all of them, unless it is
+too short to mean anything. N-grams are compared by their 64-bit hashes, those of `minhash`: 10**12 n-grams of
+documents and 10**6 of evaluation sets give a false match in one of 18 such builds.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...atomic import write_json
+from ...errors import ConfigError, DamagedInputError
+from ...text.document import TEXT_KEY, BadRecord, Document
+from ...text.normalize import normalize
+from ..plan import unique_names
+from ..stages.partition import read_json
+from .minhash import code_points, shingle_sets, word_table
+
+if TYPE_CHECKING:
+    from ...text.discovery import InputFile
+
+NGRAM = 13
+SHORTEST = 8  # words of an evaluation text that still makes an n-gram by itself
+_WORDS = re.compile(r"\w+")
+_NAMES = "names.json"
+_ARRAYS = ("hashes", "sets", "lengths")
+_PREFILTER_BITS = 6  # beyond those that number the n-grams: one in 64 n-grams of a document passes by chance
+
+
+class Decontaminator:
+    """Holds the n-grams of evaluation sets, given as ``{name: texts}``.
+
+    ``hashes`` are increasing, uint64 ``[n]``; ``sets`` the number of the first set that holds each, uint32 ``[n]``;
+    ``lengths`` the words that n-grams have, int64.
+
+    >>> question = "which of these thirteen words in a row will be found again in a web page"
+    >>> Decontaminator({"quiz": [question]}).overlaps([f"So: {question}!", "nothing of it"])
+    [(4, 'quiz'), (0, None)]
+    """
+
+    def __init__(self, texts: Mapping[str, Iterable[str]], ngram: int = NGRAM) -> None:
+        self.names = list(texts)
+        sets = [(number, *each) for number, group in enumerate(texts.values()) for each in _by_length(group, ngram)]
+        grams = [(number, hashes) for number, length, group in sets for hashes in shingle_sets(group, length)]
+        joined = np.concatenate([np.zeros(0, np.uint64), *(hashes for _, hashes in grams)])
+        numbers = np.repeat(np.array([number for number, _ in grams], np.uint32), [len(hashes) for _, hashes in grams])
+        self.hashes, first = np.unique(joined, return_index=True)  # the first of equal ones, as sets are in order
+        self.sets = numbers[first]
+        self.lengths = np.unique(np.array([length for _, length, _ in sets], np.int64))
+
+    @functools.cached_property
+    def _prefilter(self) -> tuple[NDArray[np.bool_], NDArray[np.uint8], np.uint64]:
+        """Which lengths are looked for, a bit for each beginning of a hash, and the shift that gives these."""
+        wanted = np.zeros(int(self.lengths.max(initial=0)) + 1, bool)
+        wanted[self.lengths] = True
+        bits = len(self.hashes).bit_length() + _PREFILTER_BITS
+        shift = np.uint64(64 - bits)
+        known = np.zeros(1 << bits, bool)
+        known[self.hashes >> shift] = True
+        return wanted, np.packbits(known, bitorder="little"), shift
+
+    def overlaps(self, texts: Sequence[str]) -> list[tuple[int, str | None]]:
+        """Return, for each text, how many of its n-grams an evaluation set holds, and the set that holds the first."""
+        from .kernels import find_shingles
+
+        points, ends = code_points([text.lower() for text in texts])
+        wanted, known, shift = self._prefilter
+        most = (len(points) // 2 + len(texts)) * len(self.lengths)
+        found, rows = np.empty(most, np.uint64), np.empty(most, np.int64)
+        count = find_shingles(points, ends, word_table(), wanted, known, shift, found, rows)
+        entries = np.searchsorted(self.hashes, found[:count])
+        same = np.flatnonzero(np.append(self.hashes, np.uint64(0))[entries] == found[:count])
+        same = same[entries[same] < len(self.hashes)]
+        names: dict[int, str] = {}
+        for row, number in zip(rows[same].tolist(), self.sets[entries[same]].tolist(), strict=True):
+            names.setdefault(row, self.names[number])
+        counts = np.bincount(rows[same], minlength=len(texts)).tolist()
+        return [(number, names.get(row)) for row, number in enumerate(counts)]
+
+    def save(self, directory: Path) -> None:
+        """Write what `load` reads: plain JSON and arrays."""
+        write_json(directory / _NAMES, self.names)
+        for name in _ARRAYS:
+            np.save(directory / f"{name}.npy", getattr(self, name))
+
+    @classmethod
+    def load(cls, directory: Path) -> Decontaminator:
+        """Read what `save` wrote."""
+        loaded = cls({})
+        loaded.names = read_json(directory / _NAMES)
+        for name in _ARRAYS:
+            setattr(loaded, name, np.load(directory / f"{name}.npy"))
+        return loaded
+
+
+def _by_length(texts: Iterable[str], ngram: int) -> Iterable[tuple[int, list[str]]]:
+    """Group evaluation texts by the words of their n-grams; leave out those that are too short."""
+    lengths = [(min(len(_WORDS.findall(text.lower())), ngram), text) for text in texts]
+    lengths = [pair for pair in lengths if pair[0] >= min(SHORTEST, ngram)]
+    for length, group in itertools.groupby(sorted(lengths, key=lambda pair: pair[0]), key=lambda pair: pair[0]):
+        yield length, [text for _, text in group]
+
+
+def read_evaluation_sets(
+    specs: Sequence[str], key: str, *, normalized: bool = True
+) -> tuple[Decontaminator, dict[str, str]]:
+    """Read the evaluation sets that ``specs`` name; return their n-grams, and the sha256 of each file by its name.
+
+    ``key`` names the field of the texts, which are spelled as the documents are: ``normalized`` or as they stand.
+    Raises ``ConfigError`` for a set that yields no n-gram, naming the fields that it has, and warns of one of which
+    some records yield no text.
+    """
+    from ...text.readers.reader import find_inputs
+
+    files = find_inputs(specs)
+    names = unique_names([(file.source, PurePath(file.name), file.path) for file in files])
+    texts, hashes = {}, {}
+    for name, file in zip(names, files, strict=True):
+        found, hashes[name] = _read_set(file, key)
+        texts[name] = [normalize(text) if normalized else text for text in found]
+        if not any(_by_length(texts[name], NGRAM)):
+            raise ConfigError(
+                f"{file.path}: evaluation set without an n-gram: none of its {len(found):,} texts has {SHORTEST} words; "
+                "leave it out of --decontaminate, or name another field with --decontaminate-key"
+            )
+    return Decontaminator(texts), hashes
+
+
+def _read_set(file: InputFile, key: str) -> tuple[list[str], str]:
+    """Return the texts of an evaluation set, and the sha256 of its file."""
+    from ...text.readers.reader import Reader
+
+    reader = Reader(file, text_key=key)
+    try:
+        records = list(reader)
+    except DamagedInputError as error:
+        raise ConfigError(_with_cure(f"evaluation set {error}")) from error
+    texts = [record.text for record in records if isinstance(record, Document)]
+    bad = [record for record in records if isinstance(record, BadRecord)]
+    if not records:
+        raise ConfigError(f"{file.path}: evaluation set without a record; leave it out of --decontaminate")
+    if bad:
+        first = f"the first, line {bad[0].line}: {bad[0].reason}{': ' * bool(bad[0].detail)}{bad[0].detail}"
+        said = f"{file.path}: evaluation set of which {len(bad):,} of {len(records):,} records yield no text, {first}"
+        if not texts:
+            raise ConfigError(_with_cure(said))
+        warnings.warn(_with_cure(said), stacklevel=2)
+    return texts, reader.sha256
+
+
+def _with_cure(message: str) -> str:
+    return message.replace(TEXT_KEY, "decontaminate_key (--decontaminate-key)")

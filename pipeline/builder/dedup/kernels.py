@@ -1,0 +1,246 @@
+"""The compiled loops of dedup: shingles -> signatures -> keys, passages, union-find. The plain definitions stand in
+minhash.py, dedup.py and passages.py.
+
+Importing this module compiles nothing where numba's cache can be written; import it before forking.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...compiling import compiled
+
+
+@compiled("uint64(uint64)")
+def _mix64(x: Any) -> Any:
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@compiled("uint64(uint64, uint64)")
+def _absorb(h: Any, point: Any) -> Any:
+    h = (h ^ point) * np.uint64(0x9E3779B97F4A7C15)
+    return h ^ (h >> np.uint64(32))
+
+
+@compiled("void(uint64, uint32[::1], uint32[::1], uint32[::1])")
+def _add(shingle: Any, a: Any, b: Any, signature: Any) -> None:
+    """Lower a signature to what one more shingle makes of it."""
+    h = np.uint32(shingle >> np.uint64(32))
+    h = np.uint32((h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B))
+    h = np.uint32((h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35))
+    h = np.uint32(h ^ (h >> np.uint32(16)))
+    for k in range(len(signature)):
+        signature[k] = min(signature[k], np.uint32(a[k] * h + b[k]))
+
+
+@compiled("int64(Array(uint32, 1, 'C', readonly=True), int64, int64, Array(bool_, 1, 'C'), uint64[::1])")
+def _hash_words(points: Any, begin: Any, end: Any, words: Any, out: Any) -> Any:
+    """Write the hash of each word of one text, from ``begin`` to ``end``; return how many there are."""
+    count = 0
+    place = begin
+    while place < end:
+        if not words[points[place]]:
+            place += 1
+            continue
+        h = np.uint64(0xCBF29CE484222325)
+        while place < end and words[points[place]]:
+            h = (h ^ np.uint64(points[place])) * np.uint64(0x100000001B3)
+            place += 1
+        out[count] = _mix64(h)
+        count += 1
+    return count
+
+
+@compiled("uint64(uint64, uint64)")
+def _joined(s: Any, word: Any) -> Any:
+    """Return the shingle of the words of the shingle ``s`` and one more."""
+    return _mix64(s * np.uint64(0x9E3779B97F4A7C15) + word)
+
+
+@compiled(
+    "void(Array(uint32, 1, 'C', readonly=True), int64[::1], Array(bool_, 1, 'C'), int64, uint64[::1], int64[::1])"
+)
+def shingle(points: Any, ends: Any, words: Any, ngram: Any, out: Any, stops: Any) -> None:
+    """Write the 64-bit shingles of all texts to ``out``, one after the other, and where those of each text end."""
+    hashes = np.empty(len(points) // 2 + 1, np.uint64)
+    begin = written = 0
+    for text in range(len(ends)):
+        count = _hash_words(points, begin, ends[text], words, hashes)
+        length = min(ngram, count)
+        for first in range(count - length + 1 if count else 0):
+            s = np.uint64(0)
+            for k in range(length):
+                s = _joined(s, hashes[first + k])
+            out[written] = s
+            written += 1
+        stops[text] = written
+        begin = ends[text]
+
+
+@compiled(
+    "int64(Array(uint32, 1, 'C', readonly=True), int64[::1], Array(bool_, 1, 'C'), Array(bool_, 1, 'C'),"
+    " uint8[::1], uint64, uint64[::1], int64[::1])"
+)
+def find_shingles(
+    points: Any, ends: Any, words: Any, lengths: Any, prefilter: Any, shift: Any, out: Any, rows: Any
+) -> Any:
+    """Write the shingles of every length k with ``lengths[k]`` that pass a prefilter, and the number of their text.
+
+    Those of one word more begin with those of one less: a single pass finds all lengths. Returns how many there are.
+    """
+    hashes = np.empty(len(points) // 2 + 1, np.uint64)
+    begin = found = 0
+    for text in range(len(ends)):
+        count = _hash_words(points, begin, ends[text], words, hashes)
+        for first in range(count):
+            s = np.uint64(0)
+            for k in range(1, min(len(lengths), count - first + 1)):
+                s = _joined(s, hashes[first + k - 1])
+                if not lengths[k]:
+                    continue
+                bit = s >> shift
+                if prefilter[bit >> np.uint64(3)] >> np.uint8(bit & np.uint64(7)) & np.uint8(1):
+                    out[found] = s
+                    rows[found] = text
+                    found += 1
+        begin = ends[text]
+    return found
+
+
+@compiled(
+    "void(Array(uint32, 1, 'C', readonly=True), int64[::1], Array(bool_, 1, 'C'), int64, uint32[::1], uint32[::1],"
+    " uint32[:, ::1])"
+)
+def sign(points: Any, ends: Any, words: Any, ngram: Any, a: Any, b: Any, out: Any) -> None:
+    """Write the signature of each text, whose code points end at ``ends``, to its row of ``out``."""
+    shingles = np.empty(len(points) // 2 + len(ends), np.uint64)  # a word takes two places but for a text's last
+    stops = np.empty(len(ends), np.int64)
+    shingle(points, ends, words, ngram, shingles, stops)
+    begin = 0
+    for text in range(len(ends)):
+        for k in range(begin, stops[text]):
+            _add(shingles[k], a, b, out[text])
+        begin = stops[text]
+
+
+@compiled(
+    "int64(Array(uint32, 1, 'C', readonly=True), int64[::1], Array(bool_, 1, 'C'), boolean, int64, uint64[::1],"
+    " int64[:, ::1])"
+)
+def split(points: Any, ends: Any, spaces: Any, paragraphs: Any, shortest: Any, hashes: Any, places: Any) -> Any:
+    """Write the hash, and text, first and last line of every passage of the texts that end at ``ends``; count them."""
+    found = begin = 0
+    for text in range(len(ends)):
+        end = ends[text]
+        line = length = first = last = 0
+        gap, blank, h = False, True, np.uint64(0)
+        for place in range(begin, end + 1):
+            if place < end and points[place] != 10:
+                point = np.uint64(points[place])
+                if point < len(spaces) and spaces[point]:
+                    gap = True
+                    continue
+                if length == 0:
+                    first, h = line, np.uint64(0xCBF29CE484222325)
+                elif gap:
+                    h = _absorb(h, np.uint64(32))
+                    length += 1
+                h = _absorb(h, point)
+                length += 1
+                gap, blank = False, False
+                continue
+            if not blank:
+                last = line + 1
+            if length and (blank or not paragraphs or place == end):
+                if length >= shortest:
+                    hashes[found] = _mix64(h)
+                    places[found, 0], places[found, 1], places[found, 2] = text, first, last
+                    found += 1
+                length = 0
+            line += 1
+            gap, blank = True, True
+        begin = end
+    return found
+
+
+@compiled("int64(Array(uint64, 1, 'C', readonly=True), Array(uint64, 1, 'C', readonly=True))")
+def count_shared(a: Any, b: Any) -> Any:
+    """Return how many values two increasing arrays share."""
+    i = j = shared = 0
+    while i < len(a) and j < len(b):
+        shared += a[i] == b[j]
+        step = a[i] <= b[j]
+        j += a[i] >= b[j]
+        i += step
+    return shared
+
+
+@compiled("void(Array(uint32, 2, 'C', readonly=True), int64, uint64[:, :], bool_[:, :])")
+def band_keys(signatures: Any, rows: Any, keys: Any, without: Any) -> None:
+    """Write the key of each band of each signature, and whether the band is one of no shingles, ``[bands, n]``."""
+    for document in range(len(signatures)):
+        for band in range(len(keys)):
+            key = np.uint64(0)
+            empty = True
+            for k in range(band * rows, (band + 1) * rows):
+                value = signatures[document, k]
+                key = _mix64(key * np.uint64(0x9E3779B97F4A7C15) + np.uint64(value) + np.uint64(1))
+                empty = empty and value == np.uint32(0xFFFFFFFF)
+            keys[band, document] = key
+            without[band, document] = empty
+
+
+@compiled("void(Array(uint32, 2, 'C', readonly=True), int64[::1], int64[::1], int64[::1])")
+def agreeing(signatures: Any, a: Any, b: Any, counts: Any) -> None:
+    """Count the equal values of each pair of signatures."""
+    for k in range(len(a)):
+        count = 0
+        for j in range(signatures.shape[1]):
+            count += signatures[a[k], j] == signatures[b[k], j]
+        counts[k] = count
+
+
+@compiled("void(uint32[::1], Array(uint32, 2, 'C', readonly=True))")
+def unite(parents: Any, edges: Any) -> None:
+    """Join the trees of each pair in a forest; the smaller root stays root."""
+    for k in range(len(edges)):
+        x, y = edges[k, 0], edges[k, 1]
+        while parents[x] != x:
+            parents[x] = parents[parents[x]]
+            x = parents[x]
+        while parents[y] != y:
+            parents[y] = parents[parents[y]]
+            y = parents[y]
+        if x < y:
+            parents[y] = x
+        else:
+            parents[x] = y
+
+
+@compiled("void(uint32[::1])")
+def flatten(parents: Any) -> None:
+    """Make every parent a root. None is larger than its child, so that one pass in order meets roots first."""
+    for k in range(len(parents)):
+        parents[k] = parents[parents[k]]
+
+
+@compiled("void(uint32[::1], uint32[::1])")
+def count_members(roots: Any, counts: Any) -> None:
+    """Count the members of each root."""
+    for k in range(len(roots)):
+        counts[roots[k]] += np.uint32(1)
+
+
+@compiled("void(uint32[::1], int64, int64[::1], uint32[::1], uint32[::1])")
+def longest_members(roots: Any, begin: Any, lengths: Any, best: Any, best_lengths: Any) -> None:
+    """Note at each root its longest member so far, the first of several: ``lengths`` are those of members from ``begin``."""
+    for k in range(len(lengths)):
+        root = roots[begin + k]
+        length = np.uint32(min(lengths[k], 0xFFFFFFFF))
+        if root == begin + k or length > best_lengths[root]:
+            best[root] = begin + k
+            best_lengths[root] = length

@@ -1,0 +1,110 @@
+"""Keys -> candidates -> verified edges -> clusters: how duplicates are told. Which files all this goes through: deduping.py.
+
+Exact duplicates are found by the hash of the text; near duplicates, among what is left, by MinHash:
+
+    band        documents that agree on all rows of a band are candidates: P = 1 - (1 - s ** rows) ** bands
+    key         mix64 over the rows: key = mix64(key * 0x9E3779B97F4A7C15 + value + 1), from 0; no shingles, no key
+    star        each candidate is held against the first of its run only, so cost is linear in the run
+    verify      an edge counts if the signatures agree on at least `threshold` of their values; a candidate that fails
+                against the first is tried against the next few that also failed, so that no cluster is broken by one
+    component   documents that edges connect are one cluster; its first document in input order stays
+
+The default of 14 bands of 8 rows finds 92% of pairs at a similarity of 0.8 and 99% at 0.85.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .row_files import Rows
+
+REPRESENTATIVES = 8  # of one run, that a candidate is held against before it counts as alone
+MARGIN = 0.12  # three standard deviations of a signature's estimate near the threshold
+_PAIRS = 1 << 13  # whose signatures are in memory at once
+
+KEPT, EXACT, NEAR = 0, 1, 2
+
+Similar = Callable[[NDArray[np.uint32], NDArray[np.uint32]], NDArray[np.bool_]]
+"""Takes pairs of documents, one array of each side; returns which are duplicates."""
+Confirm = Callable[[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.bool_]], NDArray[np.bool_]]
+"""Takes pairs of documents, and whether their signatures agree; returns which are duplicates."""
+
+
+def star_edges(
+    keys: NDArray[np.uint64], documents: NDArray[np.uint32], similar: Similar
+) -> Iterator[NDArray[np.uint32]]:
+    """Yield the verified edges among documents of equal keys, uint32 ``[edges, 2]``: one that stands, and one it stands for.
+
+    ``documents`` of equal keys come in input order. At most ``REPRESENTATIVES`` arrays come, one for each place in its
+    run that a representative has.
+
+    >>> [edges.tolist() for edges in star_edges(np.array([7, 5, 7], np.uint64), np.arange(3, dtype=np.uint32), np.less)]
+    [[[0, 2]]]
+    """
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    first = np.ones(len(keys), bool)
+    np.not_equal(keys[1:], keys[:-1], out=first[1:])
+    together = ~(first & np.append(first[1:], True))
+    members, run = documents[order[together]], np.cumsum(first[together])
+    for _ in range(REPRESENTATIVES):
+        if len(members) == 0:
+            return
+        first = np.append(True, run[1:] != run[:-1])
+        leaders = members[np.flatnonzero(first)[np.cumsum(first) - 1]]
+        rest = np.flatnonzero(~first)
+        joined = similar(leaders[rest], members[rest])
+        yield np.stack([leaders[rest[joined]], members[rest[joined]]], axis=1)
+        rest = rest[~joined]
+        members, run = members[rest], run[rest]
+
+
+def equal_rows(rows: Rows) -> Similar:
+    """Return what tells whether documents have equal rows: hashes, of which a key is only the first half."""
+
+    def similar(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        found = [(held[x] == held[y]).all(axis=1) for held, x, y in _gathered(rows, a, b)]
+        return np.concatenate([np.zeros(0, bool), *found])
+
+    return similar
+
+
+def similar_rows(signatures: Rows, threshold: float, confirm: Confirm | None = None) -> Similar:
+    """Return what tells whether documents' signatures agree on at least ``threshold`` of their values.
+
+    ``confirm`` has the last word on pairs whose signatures come near the threshold; without it the signatures decide.
+    """
+    from .kernels import agreeing
+
+    def similar(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        counts = np.empty(len(a), np.int64)
+        begin = 0
+        for held, x, y in _gathered(signatures, a, b):
+            agreeing(held, x, y, counts[begin : begin + len(x)])
+            begin += len(x)
+        agree = counts >= _needed(threshold, signatures.width)
+        if confirm is None:
+            return agree
+        near = counts >= _needed(max(0.0, threshold - MARGIN), signatures.width)
+        near[near] = confirm(a[near], b[near], agree[near])
+        return near
+
+    return similar
+
+
+def _needed(threshold: float, values: int) -> int:
+    return int(np.ceil(threshold * values - 1e-9))
+
+
+def _gathered(
+    rows: Rows, a: NDArray[np.uint32], b: NDArray[np.uint32]
+) -> Iterator[tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield some pairs at a time: the rows they need, and where among these each pair has its two."""
+    for begin in range(0, len(a), _PAIRS):
+        pairs = np.concatenate([a[begin : begin + _PAIRS], b[begin : begin + _PAIRS]])
+        wanted, places = np.unique(pairs, return_inverse=True)
+        count = len(pairs) // 2
+        yield rows.take(wanted), places[:count], places[count:]

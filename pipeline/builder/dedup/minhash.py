@@ -1,0 +1,141 @@
+"""Texts -> hashes and MinHash signatures.
+
+The shingles of a text are its word 5-grams, words being ``re.findall(r"\\w+", text.lower())``; a text of fewer words
+has one shingle, all of them, and one without words has none. A shingle's hash is 32 bits, and the permutations are
+datasketch 2's scheme ``affine32``: a bijective mix (MurmurHash3's finaliser), then ``a * h + b`` modulo 2**32 with odd a.
+
+    word        h = 0xCBF29CE484222325; for each code point c: h = (h ^ c) * 0x100000001B3 (FNV-1a); h = mix64(h)
+    shingle     s = 0; for each word: s = mix64(s * 0x9E3779B97F4A7C15 + h); its hash here is s >> 32
+    mix64       the finaliser of SplitMix64
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import re
+import sys
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ConfigError
+
+EMPTY = np.uint32(0xFFFFFFFF)  # every value of the signature of a text without shingles
+_BATCH_CHARACTERS = 1 << 20
+_LETTERS = 0x40000  # code points; in Unicode's planes beyond the third no character is a letter or a number
+
+
+def text_hashes(texts: Sequence[str]) -> NDArray[np.uint8]:
+    """Return the 128-bit BLAKE2b of each text's UTF-8, uint8 ``[n, 16]``: equal for equal texts, and no others."""
+    digests = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
+    return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, 16)
+
+
+def shingles(text: str, ngram: int = 5) -> Iterator[str]:
+    """Yield the word n-grams of a text, or all its words where there are fewer: the definition, slowly.
+
+    >>> list(shingles("A rose is a rose, is it?", ngram=6))
+    ['a rose is a rose is', 'rose is a rose is it']
+    """
+    words = re.findall(r"\w+", text.lower())
+    return (" ".join(words[k : k + ngram]) for k in range(max(1, len(words) - ngram + 1) if words else 0))
+
+
+class MinHasher:
+    """Makes signatures of ``num_perm`` values, by default ``bands * rows``, over word ``ngram``-grams.
+
+    The bands are the first ``bands * rows`` values; those beyond them serve verification alone.
+
+    >>> hasher = MinHasher()
+    >>> a, b = hasher.signatures(["a rose is a rose is a rose today", "a rose is a rose is a rose!"])
+    >>> a.shape, bool((a == b).mean() > 0.4)
+    ((112,), True)
+    """
+
+    def __init__(
+        self, ngram: int = 5, bands: int = 14, rows: int = 8, seed: int = 1, num_perm: int | None = None
+    ) -> None:
+        if min(ngram, bands, rows) < 1:
+            raise ConfigError(f"ngram={ngram}, bands={bands} and rows={rows} must each be at least 1")
+        self.ngram, self.bands, self.rows, self.seed = ngram, bands, rows, seed
+        self.num_perm = signature_values(bands, rows, num_perm)
+        self._a, self._b = permutations(self.num_perm, seed)
+
+    def signatures(self, texts: Sequence[str]) -> NDArray[np.uint32]:
+        """Return the signatures of ``texts``, uint32 ``[n, num_perm]``."""
+        out = np.full((len(texts), self.num_perm), EMPTY, np.uint32)
+        from .kernels import sign  # numba: only where texts are signed
+
+        words = word_table()
+        first, size = 0, 0
+        for number, text in enumerate(texts):
+            size += len(text)
+            if size >= _BATCH_CHARACTERS or number == len(texts) - 1:
+                points, ends = code_points([each.lower() for each in texts[first : number + 1]])
+                sign(points, ends, words, self.ngram, self._a, self._b, out[first : number + 1])
+                first, size = number + 1, 0
+        return out
+
+    def warm_up(self) -> None:
+        """Compile, or load from the cache, before workers are forked."""
+        self.signatures(["to compile"])
+
+
+def shingle_sets(texts: Sequence[str], ngram: int = 5) -> Iterator[NDArray[np.uint64]]:
+    """Yield the distinct shingles of each text, as increasing hashes of 64 bits.
+
+    >>> [len(found) for found in shingle_sets(["a rose is a rose is a rose", "", "one"], ngram=3)]
+    [3, 0, 1]
+    """
+    from .kernels import shingle
+
+    points, ends = code_points([text.lower() for text in texts])
+    found, stops = np.empty(len(points) // 2 + len(texts), np.uint64), np.empty(len(texts), np.int64)
+    shingle(points, ends, word_table(), ngram, found, stops)
+    for begin, end in itertools.pairwise([0, *stops.tolist()]):
+        values = found[begin:end]
+        values.sort()  # np.unique takes twice the time
+        new = np.ones(len(values), bool)
+        np.not_equal(values[1:], values[:-1], out=new[1:])
+        yield values[new]
+
+
+def signature_values(bands: int, rows: int, num_perm: int | None) -> int:
+    """Return how many values a signature has: ``num_perm``, or as many as the bands use.
+
+    Raises ``ConfigError`` where the bands need more.
+    """
+    if num_perm is not None and bands * rows > num_perm:
+        raise ConfigError(
+            f"bands={bands} of rows={rows} use {bands * rows} values, but a signature has num_perm={num_perm}; raise "
+            "num_perm, or lower bands or rows"
+        )
+    return bands * rows if num_perm is None else num_perm
+
+
+def permutations(count: int, seed: int) -> NDArray[np.uint32]:
+    """Return datasketch's affine32 parameters: odd factors and offsets, uint32 ``[2, count]``.
+
+    They come from ``RandomState``, whose stream NumPy has frozen.
+    """
+    generator = np.random.RandomState(seed)
+    factors = generator.randint(0, 1 << 31, count, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
+    return np.array([factors, generator.randint(0, 1 << 32, count, dtype=np.uint32)])
+
+
+def code_points(texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """Return the code points of all texts joined, and where each text ends."""
+    joined = "".join(texts).encode("utf-32-le", "surrogatepass")
+    return np.frombuffer(joined, dtype="<u4"), np.cumsum([len(text) for text in texts], dtype=np.int64)
+
+
+@functools.cache
+def word_table() -> NDArray[np.bool_]:
+    """Return for every code point whether a word can hold it: what ``\\w`` matches."""
+    table = np.zeros(sys.maxunicode + 1, bool)
+    table[:_LETTERS] = np.fromiter(map(str.isalnum, map(chr, range(_LETTERS))), bool, _LETTERS)
+    table[ord("_")] = True
+    return table

@@ -1,0 +1,133 @@
+"""Texts -> passages that can be told apart: lines, or paragraphs, which blank lines part.
+
+Two passages are equal if they are so once white space at their ends is gone, runs of it are single spaces and letters
+are case-folded. Lines end with ``\\n`` alone; other breaks, U+2028 say, are white space within one. What is shorter than
+a minimum, counted in characters as compared, is no passage: blank lines never are.
+
+    hash        h = 0xCBF29CE484222325; for each code point c: h = (h ^ c) * 0x9E3779B97F4A7C15, h ^= h >> 32;
+                then mix64 (minhash.py); of a paragraph, h ^ 0xD6E8FEB86659FD93: it is not taken for a line
+
+A hash has 64 bits: of n different passages about n ** 2 / 2 ** 65 are taken for another, 3 of ten billion.
+
+CCNet (Wenzek et al. 2020, https://arxiv.org/abs/1911.00359) also reads every digit as 0 and drops punctuation and
+accents; then a table's rows or a year's reports are one line, and words of Hindi that differ in a vowel sign too, so
+these are compared here.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from filters.unicode_classes import SPACES
+
+from .minhash import code_points
+
+LINES, PARAGRAPHS = KINDS = ("lines", "paragraphs")
+_PARAGRAPH = np.uint64(0xD6E8FEB86659FD93)
+
+
+class Passage(NamedTuple):
+    """A passage as it is compared, and the lines of its text that it takes: from ``first`` up to ``last``."""
+
+    text: str
+    first: int
+    last: int
+
+
+class Passages(NamedTuple):
+    """The passages of several texts, kind by kind and in order: hashes (uint64 ``[n]``), (text, first, last) of each
+    (int64 ``[n, 3]``), and how many of them are lines; the rest are paragraphs."""
+
+    hashes: NDArray[np.uint64]
+    places: NDArray[np.int64]
+    lines: int
+
+
+def passages(text: str, kind: str, shortest: int) -> Iterator[Passage]:
+    """Yield the lines or paragraphs of a text that have at least ``shortest`` characters: the definition, slowly.
+
+    >>> list(passages("Menu\\n\\n  To be,\\nor  not ", PARAGRAPHS, shortest=5))
+    [Passage(text='to be, or not', first=2, last=4)]
+    """
+    lines = text.split("\n")
+    taken = [[number] for number in range(len(lines))]
+    if kind == PARAGRAPHS:
+        taken = [[]]
+        for number, line in enumerate(lines):
+            if is_blank(line):
+                taken.append([])
+            else:
+                taken[-1].append(number)
+    for numbers in taken:
+        compared = re.sub(f"[{SPACES}]+", " ", "\n".join(lines[number] for number in numbers).strip(SPACES)).casefold()
+        if len(compared) >= max(1, shortest):
+            yield Passage(compared, numbers[0], numbers[-1] + 1)
+
+
+def split(texts: Sequence[str], kinds: Collection[str], shortest: int) -> Passages:
+    """Return the passages of every text, of the kinds wanted."""
+    from . import kernels  # numba: only where passages are hashed
+
+    points, ends = code_points([text.casefold() for text in texts])
+    most = (len(points) + len(texts)) // (max(1, shortest) + 1)  # each ends with its text or takes one character more
+    hashes, places, counts = [], [], []
+    for kind in KINDS:
+        h, p = np.empty(most, np.uint64), np.empty((most, 3), np.int64)
+        found = kernels.split(points, ends, _spaces(), kind == PARAGRAPHS, shortest, h, p) if kind in kinds else 0
+        hashes.append(h[:found] ^ (_PARAGRAPH if kind == PARAGRAPHS else np.uint64(0)))
+        places.append(p[:found])
+        counts.append(found)
+    return Passages(np.concatenate(hashes), np.concatenate(places), counts[0])
+
+
+def passage_finder(kinds: Collection[str], shortest: int) -> Callable[[Sequence[str]], Passages] | None:
+    """Return `split` for passages of some kinds, None where none are wanted."""
+    return functools.partial(split, kinds=kinds, shortest=shortest) if kinds else None
+
+
+def is_blank(line: str) -> bool:
+    return not line.strip(SPACES)
+
+
+def without(text: str, cut: Collection[tuple[int, int]]) -> str:
+    """Return a text without some of its passages, given by the lines ``(first, last)`` that they take.
+
+    Where nothing is left of a paragraph, the blank lines after it go too; and those at the end, if the last one is gone.
+
+    >>> without("A fine day.\\n\\nRead more!\\n\\nIt rained.\\nRead more!", [(2, 3), (5, 6)])
+    'A fine day.\\n\\nIt rained.'
+    """
+    lines = text.split("\n")
+    gone = {number for first, last in cut for number in range(first, last)}
+    kept: list[str] = []
+    stands, after_blank, last_gone = True, True, False
+    for number, line in enumerate(lines):
+        blank = is_blank(line)
+        if not blank:
+            last_gone = number in gone
+            stands = not last_gone or (stands and not after_blank)
+        after_blank = blank
+        if stands if blank else not last_gone:
+            kept.append(line)
+    while last_gone and kept and is_blank(kept[-1]):
+        kept.pop()
+    return "\n".join(kept)
+
+
+def taken(text: str, cut: Collection[tuple[int, int]]) -> str:
+    """Return what `without` cuts: the lines that some passages of a text take."""
+    lines = text.split("\n")
+    return "\n".join(lines[number] for number in sorted({n for first, last in cut for n in range(first, last)}))
+
+
+@functools.cache
+def _spaces() -> NDArray[np.bool_]:
+    table = np.zeros(max(map(ord, SPACES)) + 1, bool)
+    table[[ord(space) for space in SPACES]] = True
+    return table

@@ -1,0 +1,111 @@
+"""Signatures that a build keeps, so that later builds dedup against it without reading its text again."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from ...atomic import write_json
+from ...errors import ConfigError, MissingObjectError
+from ...shards.remote.transport import describe, download, is_remote, local_name, read_range, retrying
+from ...special_files import special_kind
+from ..recipe import Recipe
+from ..stages.partition import part_rows, read_json
+from ..workspace import result_directory
+from .row_files import write_npy
+
+FOLDER = "signatures"
+SCHEME_NAME = "scheme.json"
+
+
+def scheme_of(recipe: Recipe) -> dict[str, Any]:
+    """Return what makes signatures comparable."""
+    fields = {name: getattr(recipe, name) for name in ("ngram", "bands", "rows")}
+    return fields | {"num_perm": recipe.permutations, "version": 2}
+
+
+def save_signatures(work: Path, output: Path, recipe: Recipe, stays: NDArray[np.bool_]) -> None:
+    """Keep hash and signature of every document that stays, about 460 bytes each, in ``OUTPUT/signatures``.
+
+    ``stays``: bool, of the documents that passed the filters. Document k of these files has the key k in the shards.
+    """
+    if (output / FOLDER).exists():
+        return
+    count = int(np.count_nonzero(stays))
+    kinds: list[tuple[str, int, DTypeLike]] = [("hashes", 16, np.uint8), ("signatures", recipe.permutations, np.uint32)]
+    with result_directory(output / FOLDER) as directory:
+        for name, width, dtype in kinds:
+            rows = part_rows(work, name, width, dtype)
+            bounds = itertools.pairwise(rows.starts.tolist())
+            chosen = (rows.read(part)[stays[first:last]] for part, (first, last) in enumerate(bounds))
+            with open(directory / f"{name}.npy", "wb") as file:
+                write_npy(file, (count, width), dtype, chosen)
+        write_json(directory / SCHEME_NAME, scheme_of(recipe))
+
+
+def dataset_name(spec: str) -> str:
+    """Return the name of an earlier dataset, wherever it lies: the last part of its path or url.
+
+    >>> dataset_name("s3://bucket/data/first/")
+    'first'
+    """
+    return spec.rstrip("/").rpartition("/")[2] if is_remote(spec) else Path(local_name(spec)).resolve().name
+
+
+def fetch_earlier(work: Path, recipe: Recipe) -> list[Path]:
+    """Return the folders of signatures of ``--against`` on this machine: those of urls are copied below ``work``."""
+    folders = []
+    for number, spec in enumerate(recipe.against):
+        if not is_remote(spec):
+            folders.append(Path(local_name(spec)).absolute() / FOLDER)
+            continue
+        folders.append(work / "against" / f"{number:03d}")
+        if not folders[-1].exists():
+            with result_directory(folders[-1]) as directory:
+                for name in ("hashes.npy", "signatures.npy"):
+                    _download(f"{spec.rstrip('/')}/{FOLDER}/{name}", directory / name)
+    return folders
+
+
+def _download(url: str, path: Path) -> None:
+    size = describe(url).size
+    retrying(lambda: download(url, path, size), url, "download it")
+
+
+def _read_scheme(spec: str) -> dict[str, Any] | None:
+    """Return what an earlier dataset says of its signatures; None where it keeps none."""
+    if not is_remote(spec):
+        path = Path(local_name(spec)) / FOLDER / SCHEME_NAME
+        if kind := special_kind(path):
+            raise ConfigError(f"{path}: {kind}, where a file is expected; copy the dataset again")
+        return read_json(path) if path.exists() else None
+    url = f"{spec.rstrip('/')}/{FOLDER}/{SCHEME_NAME}"
+    try:
+        return json.loads(read_range(url, 0, describe(url).size))
+    except MissingObjectError:
+        return None
+
+
+def check_against(recipe: Recipe) -> None:
+    """Raise ``ConfigError`` unless the datasets of ``--against`` keep signatures that this build's can be held to.
+
+    It names both values where they are of another scheme.
+    """
+    ours = scheme_of(recipe)
+    for path in recipe.against:
+        scheme = _read_scheme(path)
+        if scheme is None:
+            raise ConfigError(
+                f"{path}: keeps no signatures to dedup against; build it with dedup and without discarding them"
+            )
+        for field, value in ours.items():
+            if scheme.get(field) != value:
+                raise ConfigError(
+                    f"{path}: its signatures have {field} {scheme.get(field)}, this build has {value}; give this build "
+                    f"the same {field}, or build that one again"
+                )

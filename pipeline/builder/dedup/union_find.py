@@ -1,0 +1,96 @@
+"""Edges -> clusters -> what becomes of each document. A forest of uint32, 4 bytes a document, is all that is in memory.
+
+With ``keep="longest"`` it is 12 bytes, for the longest member so far of each cluster stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .lsh import EXACT, KEPT, NEAR
+from .row_files import write_npy
+
+_CHUNK = 1 << 18  # documents whose results are in memory at once
+
+
+def roots_of(parents: NDArray[np.uint32], edges: Iterable[NDArray[np.uint32]]) -> NDArray[np.uint32]:
+    """Join what ``edges`` (``[m, 2]``) connect in the forest ``parents``, in place; return it with every parent a root.
+
+    The root of a tree is its smallest member, whatever the order of the edges.
+
+    >>> roots_of(np.arange(5, dtype=np.uint32), [np.array([[3, 4], [1, 3]], np.uint32)]).tolist()
+    [0, 1, 2, 1, 1]
+    """
+    from .kernels import flatten, unite
+
+    for some in edges:
+        unite(parents, np.ascontiguousarray(some))
+    flatten(parents)
+    return parents
+
+
+def longest_of(roots: NDArray[np.uint32], before: int, lengths: Iterable[NDArray[np.int64]]) -> NDArray[np.uint32]:
+    """Return at each root the longest member, the first of several; clusters with earlier documents keep their first.
+
+    ``lengths``: those of the documents after the first ``before``, in their order, some at a time.
+    """
+    from .kernels import longest_members
+
+    best = np.arange(len(roots), dtype=np.uint32)
+    best_lengths = np.zeros(len(roots), np.uint32)
+    begin = before
+    for some in lengths:
+        longest_members(roots, begin, np.ascontiguousarray(some), best, best_lengths)
+        begin += len(some)
+    best[:before] = np.arange(before, dtype=np.uint32)
+    return best
+
+
+def write_clusters(
+    directory: Path,
+    roots: NDArray[np.uint32],
+    exact: NDArray[np.uint32],
+    before: int,
+    longest: NDArray[np.uint32] | None = None,
+) -> dict[str, Any]:
+    """Write kind.npy, keeper.npy and cluster_size.npy for the documents after the first ``before``; return the counts.
+
+    ``roots``: each document's cluster; ``exact``: the first document of equal text; a memory map where there are many.
+    """
+    from .kernels import count_members
+
+    sizes = np.zeros(len(roots), np.uint32)
+    count_members(roots, sizes)
+    shape = (len(roots) - before,)
+    kinds = np.zeros(3, np.int64)
+    of_size: Counter[int] = Counter()
+    with (
+        open(directory / "kind.npy", "wb") as kind_file,
+        open(directory / "keeper.npy", "wb") as keeper_file,
+        open(directory / "cluster_size.npy", "wb") as size_file,
+    ):
+        write_npy(kind_file, shape, np.uint8, [])
+        write_npy(keeper_file, shape, np.int64, [])
+        write_npy(size_file, shape, np.int32, [])
+        for begin in range(before, len(roots), _CHUNK):
+            root, first = roots[begin : begin + _CHUNK], exact[begin : begin + _CHUNK]
+            keeper = root if longest is None else longest[root]
+            stays = keeper == np.arange(begin, begin + len(root))
+            # A keeper is the first of the documents with its text: equal texts are equally long.
+            kind = np.where(stays, KEPT, np.where(first == keeper, EXACT, NEAR)).astype(np.uint8)
+            size = sizes[root].astype(np.int32)
+            kind.tofile(kind_file)
+            (keeper.astype(np.int64) - before).tofile(keeper_file)
+            size.tofile(size_file)
+            kinds += np.bincount(kind, minlength=3)
+            of_size.update(size[stays].tolist())
+    return {
+        "duplicates": {"exact": int(kinds[EXACT]), "near": int(kinds[NEAR])},
+        "cluster_sizes": {str(size): of_size[size] for size in sorted(of_size)},
+    }

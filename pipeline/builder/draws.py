@@ -1,0 +1,34 @@
+"""What is drawn from the hash of a text: the same for the same text, seed and purpose, whatever else the input holds.
+
+    draw(h, seed, purpose)  = mix64(mix64(h0 ^ k0) + (h1 ^ k1)),  h0 and h1 the halves of the text's 128-bit hash
+    k0, k1                  = the halves of BLAKE2b(purpose, 0, seed in decimal), little-endian
+    mix64                   the finaliser of SplitMix64
+
+Each purpose ("val", "max_tokens", "samples", "tokenizer") draws on its own, so that what validation holds says nothing
+of what a quota keeps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def draws(hashes: NDArray[np.uint8], seed: int, purpose: str) -> NDArray[np.uint64]:
+    """Return a uniform number for each of some texts' hashes (uint8 ``[n, 16]``), uint64 ``[n]``.
+
+    >>> from pipeline.builder.dedup.minhash import text_hashes
+    >>> draws(text_hashes(["a", "b"]), 0, "val").tolist() == draws(text_hashes(["b", "a"]), 0, "val").tolist()[::-1]
+    True
+    """
+    key = np.frombuffer(hashlib.blake2b(f"{purpose}\0{seed}".encode(), digest_size=16).digest(), "<u8")
+    halves = np.ascontiguousarray(hashes).view("<u8").reshape(-1, 2).astype(np.uint64, copy=False)
+    return _mix64(_mix64(halves[:, 0] ^ key[0]) + (halves[:, 1] ^ key[1]))
+
+
+def _mix64(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))

@@ -1,0 +1,84 @@
+"""Runs units as Ray tasks, on a cluster or on one that is started here. Needs the ``ray`` extra.
+
+Workers on other machines need the inputs and the output under the same paths, as on a shared file system.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from ...errors import BuildError, ConfigError
+
+RETRIES = 3
+_ROOT = Path(__file__).resolve().parents[3]
+
+
+@contextmanager
+def ray_session(workers: int, address: str | None) -> Iterator[Any]:
+    """Give Ray, connected to a cluster: as it is, if it is so already, else until the block ends."""
+    try:
+        import ray
+    except ImportError as error:
+        raise ConfigError("--engine ray needs Ray: pip install 'shardwright[ray]'") from error
+    if ray.is_initialized():
+        yield ray
+        return
+    # Workers import this package from where we did, installed or not.
+    # What else the user's PYTHONPATH names is found there too, such as modules of measures.
+    paths = [str(_ROOT), *map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
+    environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(paths)}}
+    options: dict[str, Any] = {"address": address} if address else {"num_cpus": workers, "include_dashboard": False}
+    ray.init(log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **options)
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+class RayEngine:
+    """An engine of Ray tasks: at most ``workers`` at a time, each retried where its worker dies."""
+
+    def __init__(self, *, workers: int, prepare: Callable[[], object] | None, address: str | None) -> None:
+        self._session = ExitStack()
+        self._ray = self._session.enter_context(ray_session(workers, address))
+        self._workers = workers
+
+    def map(self, function: Callable[[Any], Any], units: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """Yield ``(index of the unit, result)`` as tasks finish; the first exception of a unit ends the map."""
+        ray = self._ray
+        task = ray.remote(_call).options(max_retries=RETRIES, num_cpus=1)
+        waiting = iter(range(len(units)))
+        running: dict[Any, int] = {}
+        while True:
+            for index in waiting:
+                running[task.remote(function, units[index])] = index
+                if len(running) >= self._workers:
+                    break
+            if not running:
+                return
+            ready, _ = ray.wait(list(running))
+            for reference in ready:
+                index = running.pop(reference)
+                try:
+                    result = ray.get(reference)
+                except ray.exceptions.RayTaskError as error:
+                    raise error.cause if isinstance(error.cause, Exception) else error from error
+                except ray.exceptions.WorkerCrashedError as error:
+                    raise BuildError(f"a Ray worker died {RETRIES + 1} times on unit {units[index]}") from error
+                yield index, result
+
+    def __enter__(self) -> RayEngine:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._session.close()
+
+
+def _call(function: Callable[[Any], Any], unit: Any) -> Any:
+    """Run a unit; a plain function, as Ray wants it, where unit functions carry bound arguments."""
+    return function(unit)

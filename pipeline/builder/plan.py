@@ -1,0 +1,297 @@
+"""Inputs and recipe -> units of work, fixed before the first is done.
+
+The plan is the build's memory: every unit of every stage is a pure function of it, so what a killed build left behind
+can be trusted by name alone, and a second run that would plan otherwise is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path, PurePath
+from typing import Any
+
+from ..atomic import write_json
+from ..errors import ConfigError, InputError, PlanChangedError, did_you_mean
+from ..shards.manifest import PLAN_NAME
+from ..shards.remote.transport import is_remote, local_name
+from .recipe import Recipe
+
+PLAN_VERSION = 1
+UNIT_BYTES = 32 << 20  # of input; bounds a worker's memory and what a killed build loses
+SMALLEST_UNIT = 1 << 20
+LANE_BYTES = 16 << 20  # of a compressed file, at least, for each of its lanes
+MOST_LANES = 8  # reading takes about a sixteenth of the time of filtering
+UNITS_WANTED = 64  # a small input is still cut into about so many, to keep every core busy to the end
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input file: ``name`` is relative to its argument, ``ends`` a sha256 of its first and last MiB."""
+
+    name: str
+    path: str
+    source: str
+    size: int
+    mtime_ns: int
+    ends: str
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of one input: bytes of a plain file, row groups of a parquet file; ``stop`` None means to its end.
+
+    A large compressed file can only be read from its start. Each of several lanes reads all of it, which is cheap, and
+    filters every ``lanes``-th of its parts, which is not.
+    """
+
+    input: int
+    start: int = 0
+    stop: int | None = None
+    lane: int = 0
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will be done. ``units[i]`` are the spans that the i-th filter unit reads, in order."""
+
+    inputs: tuple[Input, ...]
+    units: tuple[tuple[Span, ...], ...]
+    recipe: Recipe
+    definitions: Mapping[str, Any]  # what names in the recipe stood for: rules, models, earlier builds
+    settings: Mapping[str, Any]  # the recipe as it is described, with names that were seen where the build began
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "version": PLAN_VERSION,
+            "inputs": [asdict(item) for item in self.inputs],
+            "units": [[list(astuple(span)) for span in unit] for unit in self.units],
+            "recipe": self.recipe.to_json(),
+            "definitions": dict(self.definitions),
+            "settings": dict(self.settings),
+        }
+
+    def write(self, work: Path) -> None:
+        write_json(work / PLAN_NAME, self.to_json())
+
+    @classmethod
+    def read(cls, work: Path) -> Plan:
+        """Read the plan of a work directory; one of another release raises ``PlanChangedError``."""
+        value = json.loads((work / PLAN_NAME).read_text(encoding="utf-8"))
+        if value.get("version") != PLAN_VERSION:
+            raise PlanChangedError(
+                f"{work / PLAN_NAME}: plan version {value.get('version')}, but this release writes {PLAN_VERSION}; "
+                "finish with the release that began, or begin anew with --overwrite"
+            )
+        return cls(
+            inputs=tuple(Input(**item) for item in value["inputs"]),
+            units=tuple(tuple(Span(*span) for span in unit) for unit in value["units"]),
+            recipe=Recipe.from_json(value["recipe"]),
+            definitions=value["definitions"],
+            settings=value["settings"],
+        )
+
+
+def load_plan(work: Path) -> Plan:
+    """Read the plan of a work directory, once in each process while its file stays as it is."""
+    return _load_plan(work, (work / PLAN_NAME).stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=2)
+def _load_plan(work: Path, mtime_ns: int) -> Plan:
+    return Plan.read(work)
+
+
+def make_plan(
+    specs: Sequence[str],
+    recipe: Recipe,
+    definitions: Mapping[str, Any] | None = None,
+    output: str | Path | None = None,
+) -> Plan:
+    """List the inputs that ``specs`` name and cut them into units. Raises ``InputError`` where one cannot be used.
+
+    ``output`` is the directory that will be built: nothing in it is read.
+    """
+    inputs = list_inputs(specs, output)
+    sources = {item.source for item in inputs}
+    for name in recipe.quotas:
+        if name and name not in sources:
+            raise ConfigError(f"max_tokens: no source {name!r}{did_you_mean(name, sources)}")
+    units = cut_units(inputs)
+    absolute = tuple(path if is_remote(path) else os.path.abspath(local_name(path)) for path in recipe.against)
+    return Plan(inputs, units, replace(recipe, against=absolute), definitions or {}, recipe.described())
+
+
+def list_inputs(specs: Sequence[str], output: str | Path | None = None) -> tuple[Input, ...]:
+    """Return every input file of ``specs``, in their order, sorted within each.
+
+    A spec is a file, directory, glob or brace pattern, or ``NAME=`` and one of these, which names the source. A file
+    that two specs reach is an error: its documents would be read twice.
+    """
+    from ..text.readers.reader import find_inputs
+
+    found = [(file.source, PurePath(file.name), file.path) for file in find_inputs(specs, output=output)]
+    if not found:
+        raise InputError("no inputs were given; name at least one file, directory or pattern")
+    seen: dict[str, str] = {}
+    for _, _, path in found:
+        real = os.path.realpath(path)
+        if real in seen:
+            raise InputError(f"{path} is given twice (also as {seen[real]}); its documents would be read twice")
+        seen[real] = str(path)
+    names = unique_names(found)
+    return tuple(_describe(name, path, source) for name, (source, _, path) in zip(names, found, strict=True))
+
+
+def unique_names(found: Sequence[tuple[str, PurePath, Path]]) -> list[str]:
+    """Name files (source, name, path) as briefly as keeps them apart: equal names take on parent directories."""
+    parents = 0
+    names = [_join(source, name) for source, name, _ in found]
+    while len(set(names)) < len(names):
+        parents += 1
+        times = Counter(names)
+        names = [
+            _join(source, PurePath(*path.absolute().parts[-len(name.parts) - parents :])) if times[old] > 1 else old
+            for old, (source, name, path) in zip(names, found, strict=True)
+        ]
+    return names
+
+
+def _join(source: str, name: PurePath) -> str:
+    return "/".join(part for part in (source, name.as_posix()) if part)
+
+
+def _describe(name: str, path: Path, source: str) -> Input:
+    try:
+        status = path.stat()
+        digest = hashlib.sha256()
+        with open(path, "rb") as file:
+            digest.update(file.read(_MIB))
+            if status.st_size > _MIB:
+                file.seek(max(_MIB, status.st_size - _MIB))
+                digest.update(file.read(_MIB))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    return Input(name, str(path.absolute()), source, status.st_size, status.st_mtime_ns, digest.hexdigest())
+
+
+def check_same(item: Input) -> None:
+    """Raise ``InputError`` unless an input has the size and the time that the plan was made for."""
+    try:
+        status = os.stat(item.path)
+    except OSError as error:
+        raise InputError(f"{item.path}: cannot be read any more: {error.strerror}; restore it to go on") from error
+    if (status.st_size, status.st_mtime_ns) != (item.size, item.mtime_ns):
+        raise InputError(
+            f"{item.path}: it changed during the build: {item.size:,} bytes of {_moment(item.mtime_ns)} before, now "
+            f"{status.st_size:,} bytes of {_moment(status.st_mtime_ns)}. Restore it to go on, or begin anew with "
+            "--overwrite once nothing writes to it"
+        )
+
+
+def _moment(ns: int) -> str:
+    """Return a time as people read it, to the nanosecond.
+
+    >>> _moment(1_000_000_000_000_000_001)
+    '2001-09-09 01:46:40.000000001 UTC'
+    """
+    seconds, rest = divmod(ns, 10**9)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest:09d} UTC"
+
+
+def cut_units(inputs: Sequence[Input]) -> tuple[tuple[Span, ...], ...]:
+    """Cut inputs into units of bounded size: large files into spans or lanes, neighbouring small ones joined.
+
+    The cut depends on names and sizes alone, never on workers, so any number of these gives the same units.
+    """
+    from ..text.readers.reader import split_file
+
+    target = min(UNIT_BYTES, max(SMALLEST_UNIT, sum(item.size for item in inputs) // UNITS_WANTED))
+    units: list[tuple[Span, ...]] = []
+    held: list[Span] = []
+    weight = 0
+    for number, item in enumerate(inputs):
+        pieces = split_file(item.path, target)
+        count = _lanes(item, len(inputs)) if len(pieces) == 1 else 1
+        if count > 1:
+            units += [tuple(held)] if held else []
+            units += [(Span(number, lane=lane, lanes=count),) for lane in range(count)]
+            held, weight = [], 0
+            continue
+        for start, stop in pieces:
+            held.append(Span(number, start, stop))
+            weight += item.size // len(pieces)
+            if weight >= target:
+                units.append(tuple(held))
+                held, weight = [], 0
+    if held:
+        units.append(tuple(held))
+    return tuple(units)
+
+
+def _lanes(item: Input, inputs: int) -> int:
+    """Return how many lanes a file that cannot be cut is worth: more where there are few files to keep cores busy."""
+    from ..text.readers.byte_stream import is_compressed
+
+    wanted = min(item.size // LANE_BYTES, -(-UNITS_WANTED // inputs), MOST_LANES)
+    return wanted if wanted > 1 and is_compressed(item.path) else 1
+
+
+def check_unchanged(old: Plan, new: Plan) -> None:
+    """Raise ``PlanChangedError``, naming each field that differs with both values, unless both plans are one.
+
+    Where an input lies is no part of it: a dataset that moved is the same dataset.
+    """
+    differences = list(_differences(_comparable(old), _comparable(new), ""))
+    if differences:
+        shown = "\n  ".join(differences[:20])
+        more = f"\n  ... and {len(differences) - 20} more" if len(differences) > 20 else ""
+        raise PlanChangedError(
+            f"input or recipe differ from those of the build in this directory:\n  {shown}{more}\n"
+            "Give the same command to go on with it, --overwrite to begin anew, or another --output"
+        )
+
+
+def _comparable(plan: Plan) -> dict[str, Any]:
+    inputs = {
+        item.name: {
+            "source": item.source,
+            "bytes": item.size,
+            "modified": _moment(item.mtime_ns),
+            "sha256 of its first and last MiB": item.ends,
+        }
+        for item in plan.inputs
+    }
+    return {
+        "recipe": plan.settings,
+        "definitions": json.loads(json.dumps(plan.definitions)),
+        "inputs": inputs,
+        "order of inputs": [item.name for item in plan.inputs] if len(plan.inputs) == len(inputs) else None,
+    }
+
+
+def _differences(old: Any, new: Any, where: str) -> Iterable[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys()):
+            place = f"{where}: {key}" if where else str(key)
+            if key not in old:
+                yield f"{place}: new ({_brief(new[key])})"
+            elif key not in new:
+                yield f"{place}: gone (was {_brief(old[key])})"
+            else:
+                yield from _differences(old[key], new[key], place)
+    elif old != new:
+        yield f"{where}: was {_brief(old)}, now {_brief(new)}"
+
+
+def _brief(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 100 else text[:97] + "..."

@@ -1,0 +1,208 @@
+"""What a build is asked to do: every setting that decides a byte of the result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from filters.language.language import parse_languages
+
+from ..errors import ConfigError, did_you_mean
+from ..special_files import special_kind
+from .dedup.minhash import signature_values
+from .dedup.segments import KINDS, LINES, PARAGRAPHS
+
+ON_ERROR = ("stop", "records", "skip")
+KEEP = ("first", "longest")
+VERIFY = ("signatures", "exact")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """The settings of a build. Two builds of equal inputs and recipes give equal bytes.
+
+    Workers, engine and everything else that only changes how fast the result appears are no part of it.
+
+    >>> Recipe(language="en, de=0.7").language
+    ('en', 'de=0.7')
+    >>> Recipe(val_fraction=2)
+    Traceback (most recent call last):
+    ...
+    pipeline.errors.ConfigError: val_fraction must be 0 <= value < 1, got 2
+    """
+
+    # reading
+    text_key: str = "text"
+    id_key: str = "id"
+    normalize: bool = True
+    limit: int | None = None  # documents read, in input order
+    on_error: str = "records"
+    max_errors: int = 1000
+    # measuring and judging
+    rules: tuple[str, ...] = ("gopher",)
+    language: tuple[str, ...] = ()  # "en" or "en=0.7"; none: identify, keep all
+    language_threshold: float = 0.65  # datatrove's and DCLM's
+    lid_model: str | None = None
+    keep_rejected: bool = False
+    # duplicates
+    dedup_lines: bool = False  # cut those that stood before anywhere in the corpus
+    dedup_paragraphs: bool = False
+    # What is shorter is not cut: 30 characters are FineWeb's short line, and about the five words below which BFF
+    # (https://github.com/allenai/bff) leaves paragraphs alone. CCNet spares nothing.
+    shortest_passage: int = 30
+    words_left: int = 50  # of a text that was cut, or it goes: datatrove's ``min_doc_words``
+    dedup: bool = True
+    threshold: float = 0.8
+    bands: int = 14
+    rows: int = 8
+    num_perm: int | None = None  # values of a signature; none: as many as the bands use
+    ngram: int = 5
+    keep: str = "first"
+    verify: str = "signatures"
+    keep_signatures: bool = True
+    against: tuple[str, ...] = ()
+    decontaminate: tuple[str, ...] = ()
+    decontaminate_key: str | None = None  # field of the evaluation sets' texts; none: text_key
+    # tokens and shards
+    tokenizer: str = "train:32000"
+    bos: str = "never"
+    eos: str = "always"  # or "never", or the token that ends documents, where the tokenizer's own is another
+    val_fraction: float = 0.005
+    tokens_per_shard: int | None = None
+    tokens_per_sample: int = 0
+    max_tokens: tuple[str, ...] = ()  # "web=5000000", or "5000000" for each source
+    seed: int = 0  # of what is drawn: validation, quotas, samples, the texts of a trained tokenizer
+
+    def __post_init__(self) -> None:
+        for name in ("rules", "language", "against", "decontaminate", "max_tokens"):
+            value = getattr(self, name)
+            parts = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int) else value
+            object.__setattr__(self, name, tuple(str(part).strip() for part in parts or () if str(part).strip()))
+        _between("val_fraction", self.val_fraction, 0, 1, open_end=True)
+        _between("threshold", self.threshold, 0, 1)
+        _between("language_threshold", self.language_threshold, 0, 1)
+        parse_languages(self.language, self.language_threshold)
+        for name in ("bands", "rows", "num_perm", "ngram", "limit", "tokens_per_shard", "shortest_passage"):
+            _whole(name, getattr(self, name), 1)
+        for name in ("max_errors", "tokens_per_sample", "words_left"):
+            _whole(name, getattr(self, name), 0)
+        _whole("seed", self.seed, None)
+        _one_of("on_error", self.on_error, ON_ERROR)
+        _one_of("keep", self.keep, KEEP)
+        _one_of("verify", self.verify, VERIFY)
+        _one_of("bos", self.bos, ("never", "always"))
+        if not isinstance(self.eos, str) or not self.eos:
+            raise ConfigError(f"eos must be never, always or a token of the vocabulary, got {self.eos!r}")
+        if self.decontaminate_key is not None and not (
+            self.decontaminate_key and isinstance(self.decontaminate_key, str)
+        ):
+            raise ConfigError(f"decontaminate_key must name a field, got {self.decontaminate_key!r}")
+        _ = self.quotas, self.permutations
+
+    @property
+    def quotas(self) -> dict[str, int]:
+        """The most tokens of each source; that of '' holds for every source without one of its own."""
+        found: dict[str, int] = {}
+        for entry in self.max_tokens:
+            source, _, number = entry.rpartition("=")
+            try:
+                found[source] = int(float(number))
+            except ValueError:
+                raise ConfigError(f"max_tokens {entry!r}: write SOURCE=NUMBER, or NUMBER for every source") from None
+            _whole(f"max_tokens of {source or 'each source'}", found[source], 0)
+        return found
+
+    @property
+    def passage_kinds(self) -> tuple[str, ...]:
+        """What is cut where it stood before: lines, paragraphs, both or nothing."""
+        wanted = {LINES: self.dedup_lines, PARAGRAPHS: self.dedup_paragraphs}
+        return tuple(kind for kind in KINDS if wanted[kind])
+
+    @property
+    def end_token(self) -> str | None:
+        """The token that ends documents; None: the tokenizer's own."""
+        return None if self.eos in ("never", "always") else self.eos
+
+    @property
+    def permutations(self) -> int:
+        """The values of a signature."""
+        return signature_values(self.bands, self.rows, self.num_perm)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as plain JSON, by field name."""
+        return {name: list(item) if isinstance(item, tuple) else item for name, item in asdict(self).items()}
+
+    def described(self) -> dict[str, Any]:
+        """Return the settings with files by their names alone: where they lie says nothing of what they hold."""
+        value = self.to_json()
+        for name in ("rules", "against", "decontaminate"):
+            value[name] = [_name_of(entry) for entry in value[name]]
+        return value | {
+            "tokenizer": _name_of(self.tokenizer),
+            "lid_model": self.lid_model and _name_of(self.lid_model),
+            "num_perm": self.permutations,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Recipe:
+        """Build a recipe from settings by name; an unknown name raises ``ConfigError`` offering the nearest.
+
+        Dashes count as underscores, so that a configuration file may spell settings as the flags do.
+        """
+        known = {item.name for item in fields(cls)}
+        settings = {str(name).replace("-", "_"): item for name, item in value.items()}
+        for name in settings:
+            if name not in known:
+                raise ConfigError(f"no setting {name!r}{did_you_mean(name, known)}")
+        try:
+            return cls(**settings)
+        except TypeError as error:
+            raise ConfigError(f"a setting has the wrong type: {error}") from error
+
+
+def read_config(path: str | Path) -> dict[str, Any]:
+    """Read a YAML (or JSON) file of settings; what is not a mapping of names raises ``ConfigError``."""
+    import yaml
+
+    if kind := special_kind(path):
+        raise ConfigError(f"{path}: {kind}; write the settings to a file")
+    try:
+        value = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not YAML: {error}") from error
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: must map setting names to values, got {type(value).__name__}")
+    return {str(name).replace("-", "_"): item for name, item in value.items()}
+
+
+def _name_of(entry: str) -> str:
+    if "://" in entry:
+        return entry.rstrip("/").rpartition("/")[2]
+    return Path(entry).resolve().name if Path(entry).exists() else entry
+
+
+def _between(name: str, value: Any, low: float, high: float, *, open_end: bool = False) -> None:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not good or not (low <= value < high if open_end else low <= value <= high):
+        raise ConfigError(f"{name} must be {low} <= value {'<' if open_end else '<='} {high}, got {value!r}")
+
+
+def _whole(name: str, value: Any, low: int | None) -> None:
+    """Check a whole number of at least ``low``; None passes, as an optional setting that was not given."""
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or (low is not None and value < low):
+        floor = "" if low is None else f" of at least {low}"
+        raise ConfigError(f"{name} must be a whole number{floor}, got {value!r}")
+
+
+def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(f"{name} must be one of {', '.join(known)}, got {value!r}{did_you_mean(str(value), known)}")

@@ -1,0 +1,123 @@
+"""What the names in a recipe stand for: resolved once, when a build is planned, and kept in its work directory.
+
+Every process of a build loads rules, models, tokenizer and evaluation sets from there and not by name, so that neither
+its working directory nor an edit of a file in the meantime matters. Rule files, users' modules, tokenizers and n-grams
+of evaluation sets are kept by content; language models and files that rules name, which may be large, by absolute path,
+size, time and sha256, and one that changed is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from filters.language.language import LanguageIdentifier, bundled_model, parse_languages
+from filters.rules.named_files import NamedFile
+from filters.rules.ruleset import RuleSet, load_rules
+
+from ..atomic import write_json
+from ..errors import ConfigError
+from ..shards.manifest import Manifest
+from ..text.tokenizer.loading import END_OF_TEXT
+from ..text.tokenizer.tokenizer import Tokenizer, check_size
+from .dedup.decontaminate import Decontaminator, read_evaluation_sets
+from .dedup.signature_store import check_against, dataset_name
+from .recipe import Recipe
+from .stages.partition import read_json
+from .stages.tokenize import REFERENCES_NAME, TOKENIZER, document_marks, load_spec
+from .workspace import discard, result_directory
+
+_INDEX = "references.json"
+_EVALUATION = "decontaminate"
+
+
+@dataclass(frozen=True)
+class References:
+    """What a build loads by reference; ``definitions`` describes all of it as plain JSON without any path."""
+
+    rules: RuleSet
+    language_model: NamedFile
+    language_model_is_bundled: bool
+    evaluation: Decontaminator | None
+    tokenizer: Tokenizer | None  # None: to be trained
+    definitions: Mapping[str, Any]
+
+    def write(self, work: Path) -> None:
+        """Write everything that `read` needs below the work directory, in place of what an earlier run left."""
+        discard(work / REFERENCES_NAME)
+        with result_directory(work / REFERENCES_NAME) as directory:
+            index = {
+                "rules": self.rules.to_json(),
+                "language_model": self.language_model.to_json(),
+                "language_model_is_bundled": self.language_model_is_bundled,
+                "definitions": self.definitions,
+            }
+            write_json(directory / _INDEX, index)
+            if self.evaluation is not None:
+                (directory / _EVALUATION).mkdir()
+                self.evaluation.save(directory / _EVALUATION)
+            if self.tokenizer is not None:
+                self.tokenizer.save(directory / TOKENIZER)
+
+    @classmethod
+    def read(cls, work: Path) -> References:
+        """Read what `write` wrote, without the tokenizer, which `tokenizing` loads.
+
+        Raises ``BuildError`` for a file that changed since. The bundled language model is that of this machine.
+        """
+        directory = work / REFERENCES_NAME
+        index = read_json(directory / _INDEX)
+        model = NamedFile(**index["language_model"])
+        if index["language_model_is_bundled"]:
+            model = replace(model, path=str(bundled_model()))
+        model.checked()
+        return cls(
+            rules=RuleSet.from_json(index["rules"]),
+            language_model=model,
+            language_model_is_bundled=index["language_model_is_bundled"],
+            evaluation=Decontaminator.load(folder) if (folder := directory / _EVALUATION).exists() else None,
+            tokenizer=None,
+            definitions=index["definitions"],
+        )
+
+
+def resolve(recipe: Recipe) -> References:
+    """Find and read everything that a recipe names.
+
+    What cannot be found or loaded raises ``ConfigError`` here, before any work is done.
+    """
+    check_against(recipe)
+    rules = load_rules(recipe.rules)
+    identifier = LanguageIdentifier(recipe.lid_model)
+    identifier.check_known(parse_languages(recipe.language))
+    model = NamedFile.read(identifier.path)
+    key = recipe.decontaminate_key or recipe.text_key
+    evaluation, hashes = read_evaluation_sets(recipe.decontaminate, key, normalized=recipe.normalize)
+    tokenizer = _load_tokenizer(recipe)
+    definitions = {
+        "rules": rules.describe(),
+        "language_model": {"name": identifier.path.name, "sha256": model.sha256},
+        "against": {dataset_name(path): Manifest.read(path).fingerprint for path in recipe.against},
+        "decontaminate": hashes,
+        "tokenizer": tokenizer and tokenizer.sha256,
+    }
+    return References(rules, model, recipe.lid_model is None, evaluation if hashes else None, tokenizer, definitions)
+
+
+def _load_tokenizer(recipe: Recipe) -> Tokenizer | None:
+    """Load a tokenizer; None for one that is yet to be trained."""
+    spec, eos = recipe.tokenizer, recipe.end_token
+    if spec.startswith("train:"):
+        if not (spec[6:].isascii() and spec[6:].isdecimal()):
+            raise ConfigError(f"tokenizer {spec!r}: train: needs a vocabulary size in digits, as in train:32000")
+        if recipe.bos != "never":
+            raise ConfigError(f"bos {recipe.bos!r}: a trained tokenizer has no bos id; leave --bos out")
+        check_size(int(spec[6:]))
+        if eos not in (None, END_OF_TEXT):
+            raise ConfigError(f"eos {eos!r}: a trained tokenizer ends documents with {END_OF_TEXT}; leave --eos out")
+        return None
+    tokenizer = load_spec(spec, eos)
+    document_marks(tokenizer, recipe)
+    return tokenizer

@@ -1,0 +1,124 @@
+"""What a build says while it runs: a bar with rate and time left on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ...shards.manifest import Manifest
+
+_LINE_SECONDS = 5.0
+
+
+class Progress:
+    """Shows progress on stderr; ``quiet`` shows nothing."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+
+    def say(self, line: str) -> None:
+        if not self.quiet:
+            print(line, file=sys.stderr, flush=True)
+
+    @contextmanager
+    def bar(self, name: str, total: int, *, bytes: bool = False) -> Iterator[Callable[[int], None]]:
+        """Give a function to call with how much more is done, out of ``total``; of ``bytes`` the rate is shown."""
+        if self.quiet:
+            yield lambda amount: None
+        elif sys.stderr.isatty():
+            yield from self._rich_bar(name, total, bytes)
+        else:
+            yield from self._lines(name, total, bytes)
+
+    def _rich_bar(self, name: str, total: int, bytes: bool) -> Iterator[Callable[[int], None]]:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn, TransferSpeedColumn
+        from rich.progress import Progress as Bars
+        from rich.progress import TaskProgressColumn as Share
+
+        columns = [TextColumn(f"{name:<16}"), BarColumn(), Share(), TimeElapsedColumn(), TimeRemainingColumn()]
+        columns += [TransferSpeedColumn()] if bytes else []
+        with Bars(*columns, console=Console(stderr=True)) as bars:
+            task = bars.add_task(name, total=total)
+            yield lambda amount: bars.advance(task, amount)
+
+    def _lines(self, name: str, total: int, bytes: bool) -> Iterator[Callable[[int], None]]:
+        started = said = time.monotonic()
+        done = 0
+
+        def advance(amount: int) -> None:
+            nonlocal done, said
+            done += amount
+            now = time.monotonic()
+            if now - said > _LINE_SECONDS:
+                said = now
+                left = (now - started) * (total - done) / max(1, done)
+                rate = f", {done / 1e6 / (now - started):.1f} MB/s" if bytes else ""
+                self.say(f"{name}: {done / max(1, total):.0%}{rate}, {left:.0f} s left")
+
+        yield advance
+        self.say(f"{name}: done in {time.monotonic() - started:.1f} s")
+
+    def table(self, manifest: Manifest, seconds: dict[str, float]) -> None:
+        """Print the waterfall of documents: what came in, what went and why, what stayed."""
+        if self.quiet:
+            return
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, show_header=False)
+        table.add_column(justify="right")
+        table.add_column(justify="right")
+        table.add_column()
+        for number, share, what in waterfall(manifest.counts):
+            table.add_row(f"{number:,}", f"{share:.1%}", what)
+        for name, split in manifest.splits.items():
+            table.add_row(
+                "", "", f"{name}: {split.documents:,} documents, {split.tokens:,} tokens, {len(split.shards)} shards"
+            )
+        if manifest.counts["kept"] == 0:
+            table.add_row("", "", Text("warning: no document was kept; the dataset is complete and empty", "red"))
+        if damaged := manifest.counts["damaged"]:
+            table.add_row("", "", Text(f"warning: {damage_said(damaged)}; report.html names them", "red"))
+        rate = manifest.counts["read"] / max(1e-9, seconds["total"])
+        size = manifest.counts["characters"] / 1e6 / max(1e-9, seconds["total"])
+        spent = f"{seconds['total']:.1f} s, of them {seconds.get('start', 0):.1f} to start"
+        table.add_row("", "", spent)
+        table.add_row("", "", f"{rate:,.0f} documents/s, {size:.1f} M characters/s")
+        Console(stderr=True, highlight=False).print(table)
+
+
+def damage_said(damaged: Sequence[Mapping[str, Any]]) -> str:
+    """Say how many files are damaged and how many documents came out of them before that was known.
+
+    >>> damage_said([{"unconfirmed": 1200}, {"unconfirmed": 0}])
+    '2 damaged files were not read to their end, and 1,200 documents read before that may be altered'
+    """
+    files, documents = len(damaged), sum(each["unconfirmed"] for each in damaged)
+    said = (
+        f"{files:,} damaged file{' was' if files == 1 else 's were'} not read to {'its' if files == 1 else 'their'} end"
+    )
+    return f"{said}, and {documents:,} document{'s' * (documents != 1)} read before that may be altered"
+
+
+def waterfall(counts: dict[str, Any]) -> list[tuple[int, float, str]]:
+    """Return (documents, share of those read, what became of them), from the input to what was kept."""
+    read = max(1, counts["read"])
+    rows = [(number, f"unreadable: {reason}") for reason, number in _descending(counts["bad"])]
+    rows += [(counts["read"], "documents read")]
+    rows += [(-number, f"dropped by {rule}") for rule, number in _descending(counts["dropped"])]
+    if repeats := counts.get("repeats"):
+        what = " and ".join(f"{repeats[kind]:,} {kind}" for kind in ("lines", "paragraphs") if kind in repeats)
+        share = repeats["characters"] / max(1, repeats["compared"])
+        rows += [(repeats["documents"], f"were cut: {what} that stood before, {share:.1%} of the text")]
+    rows += [(-number, f"{kind} duplicates") for kind, number in counts["duplicates"].items()]
+    rows += [(counts["kept"], "documents kept")]
+    return [(number, abs(number) / read, what) for number, what in rows]
+
+
+def _descending(counter: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(counter.items(), key=lambda item: (-item[1], item[0]))

@@ -1,0 +1,46 @@
+"""A dry run: the plan, and the verdicts on a sample, with nothing written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+from ...text.readers.reader import Document, Reader
+from ..output_directory import local_directory
+from ..plan import make_plan
+from ..recipe import Recipe
+from ..references import resolve
+from ..stages.filter import Filter
+from .stats import Counts, Histograms
+
+SAMPLE_DOCUMENTS = 1_000
+
+
+def preview(specs: Sequence[str], recipe: Recipe, output: str | Path | None = None) -> None:
+    """Print what a build would read, and what it would do with the first documents of each input.
+
+    Raises for what cannot work as the build itself does: everything that the recipe names is loaded.
+    """
+    output = None if output is None else local_directory(output)
+    references = resolve(recipe)
+    plan = make_plan(specs, recipe, references.definitions, output)
+    size = sum(item.size for item in plan.inputs)
+    print(f"{len(plan.inputs)} input files, {size / 1e6:,.1f} MB, {len(plan.units)} units of work")
+    loaded = Filter(plan, references)
+    counts = Counts(Histograms(loaded.rules.rules))
+    reasons: Counter[str] = Counter()
+    each = -(-SAMPLE_DOCUMENTS // len(plan.inputs))
+    for item in plan.inputs:
+        reader = Reader(item.path, text_key=recipe.text_key, id_key=recipe.id_key, file=item.name)
+        for record in islice(reader, each):
+            if isinstance(record, Document):
+                reasons[loaded.judge([record], [0], counts)[0].rule or "kept"] += 1
+            else:
+                reasons[f"unreadable: {record.reason}"] += 1
+    total = reasons.total()
+    print(f"of a sample of {total:,} records:")
+    for reason, number in reasons.most_common():
+        print(f"{number:>8,}  {number / max(1, total):6.1%}  {reason}")
+    print("before dedup; nothing was written")

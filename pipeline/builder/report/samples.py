@@ -1,0 +1,69 @@
+"""Texts to show: of every outcome a few, chosen by the hash of the text, so that each text had the same chance.
+
+Neither its place in the corpus nor the order of the work decides what is shown, and no text is shown twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..dedup.minhash import text_hashes
+from ..draws import draws
+
+SAMPLES = 5  # texts shown of each outcome
+_CHARACTERS, _ID_CHARACTERS = 600, 200  # of each text and id: nobody knows how long they are
+
+Sample = dict[str, Any]  # id, text and whatever else is to be shown
+
+
+class Samples:
+    """The texts of each outcome with the smallest keys among those added.
+
+    >>> samples = Samples()
+    >>> for key in (5, 3, 9, 3, 1, 8, 7):
+    ...     samples.add("words", key, {"id": "", "text": f"text {key}"})
+    >>> [sample["text"] for sample in samples.shown()["words"]]
+    ['text 1', 'text 3', 'text 5', 'text 7', 'text 8']
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, dict[int, Sample]] = {}
+
+    def wants(self, outcome: str, key: int) -> bool:
+        """Tell whether a text would be among those shown, were it the last."""
+        held = self._held.get(outcome, {})
+        return key not in held and (len(held) < SAMPLES or key < max(held))
+
+    def add(self, outcome: str, key: int, sample: Sample) -> None:
+        if self.wants(outcome, key):
+            held = self._held.setdefault(outcome, {})
+            held[key] = {**sample, "id": sample["id"][:_ID_CHARACTERS], "text": sample["text"][:_CHARACTERS]}
+            if len(held) > SAMPLES:
+                del held[max(held)]
+
+    def update(self, held: Mapping[str, Iterable[tuple[int, Sample]]]) -> None:
+        """Add what ``to_json`` gave."""
+        for outcome, samples in held.items():
+            for key, sample in samples:
+                self.add(outcome, key, sample)
+
+    def to_json(self) -> dict[str, list[tuple[int, Sample]]]:
+        return {outcome: sorted(held.items()) for outcome, held in sorted(self._held.items())}
+
+    def shown(self) -> dict[str, list[Sample]]:
+        """Return the samples of each outcome, in the order of their keys."""
+        return {outcome: [sample for _, sample in samples] for outcome, samples in self.to_json().items()}
+
+
+def sample_keys(texts: Sequence[str], seed: int) -> list[int]:
+    """Return the key of each text, drawn from its hash and the seed."""
+    return hash_keys(text_hashes(texts), seed).tolist()
+
+
+def hash_keys(hashes: NDArray[np.uint8], seed: int) -> NDArray[np.uint64]:
+    """Return the keys, uint64 ``[n]``, of texts with these hashes, uint8 ``[n, 16]``."""
+    return draws(hashes, seed, "samples")

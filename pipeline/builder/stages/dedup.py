@@ -1,0 +1,255 @@
+"""The dedup stage: hashes and signatures of all parts -> which documents stay, in memory that a bucket or a part needs.
+
+Its work lies in ``work/deduping``, in files that appear by rename:
+
+    job.json                what is to be done, fixed before the first unit
+    keys/000002.bin         unit: the keys of a group of documents, sorted (bands.py)
+    edges/00-0003.npy       unit: the verified edges, uint32 [m, 2], within one bucket of the hashes (00) or of a band (01-)
+    exact.npy, unique.npy   after the edges of list 0: each document's first equal one (uint32), and whether it is that
+    sets/000002.bin         with verify: exact, the shingles of a group's documents (exactly.py)
+
+Documents are counted in input order, those of earlier builds first. Its result is one directory of arrays with an entry
+for each document that passed the filters:
+
+    kind.npy            uint8: 0 stays, 1 exact, 2 near duplicate
+    keeper.npy          int64: the document that stands for it; below 0, counted from the end of the earlier builds'
+    cluster_size.npy    int32: documents in its cluster
+    hashes.npy          uint8 [n, 16]: the hash of its text
+    starts.npy          int64 [parts + 1]: where each part's documents begin
+
+In memory at once: in each worker a bucket's keys and the signatures of some pairs, or a group's keys, some 20 MB in all; in
+the parent 8 bytes a document, with ``keep="longest"`` 12, while edges are joined and no worker runs. On disk, beside what the
+parts hold, some 190 bytes a document. A bucket has more only where very many different texts agree on a whole band.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...atomic import atomic_file, write_json
+from ...errors import BuildError
+from ..dedup.bands import KeyFiles, buckets_for, write_keys
+from ..dedup.jaccard import ExactSimilarity, write_sets
+from ..dedup.lsh import equal_rows, similar_rows, star_edges
+from ..dedup.row_files import Piece, Rows, npy_pieces, write_npy
+from ..dedup.signature_store import check_against, fetch_earlier
+from ..dedup.union_find import longest_of, roots_of, write_clusters
+from ..recipe import Recipe
+from ..workspace import result_directory
+from .partition import all_parts, column_numbers, part_rows, read_batches, read_json
+
+GROUP_ROWS = 1 << 15  # documents whose keys are sorted together
+MOST_DOCUMENTS = (1 << 32) - 1  # that the forest can number
+
+Run = Callable[[str, Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+"""Runs a unit function over units, under a name, in whatever order; its results say that they are done."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be found among which documents. ``hashes`` and ``signatures`` are files of equally many rows.
+
+    The first ``before`` documents belong to earlier builds: they always stay, and win.
+    """
+
+    hashes: tuple[Piece, ...]
+    signatures: tuple[Piece, ...]
+    num_perm: int
+    bands: int
+    rows: int
+    threshold: float
+    ngram: int = 5
+    verify: str = "signatures"
+    before: int = 0
+    buckets: int = 1
+
+    def write(self, folder: Path) -> None:
+        for name in ("keys", "edges", "sets"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        write_json(folder / "job.json", asdict(self))
+
+    @classmethod
+    def read(cls, folder: Path) -> Job:
+        value = read_json(folder / "job.json")
+        for name in ("hashes", "signatures"):
+            value[name] = tuple(Piece(*piece) for piece in value[name])
+        return cls(**value)
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A job with its files at hand. ``groups``: the pieces that each key file covers, ``[first, last)``."""
+
+    folder: Path
+    job: Job
+    hashes: Rows
+    signatures: Rows
+    groups: tuple[tuple[int, int], ...]
+    keys: KeyFiles
+
+
+@functools.lru_cache(maxsize=1)
+def _open(folder: Path, mtime_ns: int) -> _Open:
+    job = Job.read(folder)
+    hashes, signatures = Rows(job.hashes, 16, np.uint8), Rows(job.signatures, job.num_perm, np.uint32)
+    groups, first = [], 0
+    for last in range(1, len(job.hashes) + 1):
+        if hashes.starts[last] - hashes.starts[first] >= GROUP_ROWS or last == len(job.hashes):
+            groups.append((first, last))
+            first = last
+    paths = [folder / "keys" / f"{group:06d}.bin" for group in range(len(groups))]
+    starts = [int(hashes.starts[first]) for first, _ in groups] + [len(hashes)]
+    return _Open(folder, job, hashes, signatures, tuple(groups), KeyFiles(paths, starts, job.bands + 1, job.buckets))
+
+
+def _opened(folder: Path) -> _Open:
+    return _open(folder, (folder / "job.json").stat().st_mtime_ns)
+
+
+def keys_unit(folder: Path, group: int) -> None:
+    """Write the sorted keys of a group of documents."""
+    opened = _opened(folder)
+    job, pieces = opened.job, range(*opened.groups[group])
+    hashes = np.concatenate([opened.hashes.read(piece) for piece in pieces])
+    if job.verify == "exact":
+        write_sets(_sets_path(folder, group), *_texts(opened, pieces), job.ngram)
+    write_keys(opened.keys.paths[group], hashes, map(opened.signatures.read, pieces), job.bands, job.rows, job.buckets)
+
+
+def _texts(opened: _Open, pieces: Iterable[int]) -> tuple[int, Iterator[list[str]]]:
+    """Return how many of some pieces' documents are of earlier builds, and the texts of the others."""
+    starts, before = opened.hashes.starts, opened.job.before
+    ours = [piece for piece in pieces if starts[piece] >= before]
+    earlier = sum(opened.job.hashes[piece].rows for piece in pieces) - sum(opened.job.hashes[p].rows for p in ours)
+    folders = (Path(opened.job.hashes[piece].path).parent for piece in ours)
+    return earlier, (batch.column(0).to_pylist() for folder in folders for batch in read_batches(folder, "text"))
+
+
+def edges_unit(folder: Path, unit: tuple[int, int]) -> None:
+    """Write the verified edges within one bucket of a list."""
+    opened = _opened(folder)
+    job, (number, bucket) = opened.job, unit
+    if number == 0:
+        keys, similar = opened.keys.read(number, bucket), equal_rows(opened.hashes)
+    else:
+        keys = opened.keys.read(number, bucket, np.load(folder / "unique.npy", mmap_mode="r"))
+        confirm = None
+        if job.verify == "exact":
+            paths = [_sets_path(folder, group) for group in range(len(opened.groups))]
+            confirm = ExactSimilarity(paths, opened.keys.starts, job.before, job.threshold)
+        similar = similar_rows(opened.signatures, job.threshold, confirm)
+    edges = list(star_edges(*keys, similar))
+    with atomic_file(_edges_path(folder, unit)) as file:
+        np.save(file, np.concatenate([np.zeros((0, 2), np.uint32), *edges]))
+
+
+def _sets_path(folder: Path, group: int) -> Path:
+    return folder / "sets" / f"{group:06d}.bin"
+
+
+def _edges_path(folder: Path, unit: tuple[int, int]) -> Path:
+    return folder / "edges" / f"{unit[0]:02d}-{unit[1]:04d}.npy"
+
+
+def find_duplicates(folder: Path, run: Run) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Do the job of a folder, but for what is there already; return each document's cluster and first equal document.
+
+    A cluster is called by its first document. Both arrays are uint32 ``[n]``, the second a memory map.
+    """
+    opened = _opened(folder)
+    lists, paths = range(opened.keys.lists), opened.keys.paths
+    todo = [group for group, path in enumerate(paths) if not path.exists()]
+    _finish(run("band keys", functools.partial(keys_unit, folder), todo))
+    exact_path, unique_path = folder / "exact.npy", folder / "unique.npy"
+    if not unique_path.exists():
+        across = _edges(opened, lists[:1], "exact duplicates", run)
+        every = np.arange(len(opened.hashes), dtype=np.uint32)
+        exact = roots_of(every.copy(), itertools.chain(opened.keys.repeats(), across))
+        for path, array in (exact_path, exact), (unique_path, exact == every):
+            with atomic_file(path) as file:
+                np.save(file, array)
+        del every, exact, array
+    near = _edges(opened, lists[1:], "near duplicates", run)
+    return roots_of(np.load(exact_path), near), np.load(exact_path, mmap_mode="r")
+
+
+def _edges(opened: _Open, lists: Iterable[int], name: str, run: Run) -> Iterator[NDArray[np.uint32]]:
+    """Find the edges of every bucket of some lists that are not there yet; return them all, a bucket at a time."""
+    units = [(number, bucket) for number in lists for bucket in range(opened.job.buckets)]
+    todo = [unit for unit in units if not _edges_path(opened.folder, unit).exists()]
+    _finish(run(name, functools.partial(edges_unit, opened.folder), todo))
+    return (np.load(_edges_path(opened.folder, unit)) for unit in units)
+
+
+def _finish(results: Iterable[Any]) -> None:
+    for _ in results:
+        pass
+
+
+def dedup(work: Path, recipe: Recipe, run: Run) -> None:
+    """Find duplicates over the whole input and leave the result in ``work/dedup``."""
+    hashes, signatures = (
+        part_rows(work, "hashes", 16, np.uint8),
+        part_rows(work, "signatures", recipe.permutations, np.uint32),
+    )
+    folder, n = work / "deduping", len(hashes)
+    job = _job(work, recipe, hashes, signatures) if recipe.dedup and n else None
+    with result_directory(work / "dedup") as directory:
+        np.save(directory / "starts.npy", hashes.starts)
+        with open(directory / "hashes.npy", "wb") as file:
+            write_npy(file, (n, 16), np.uint8, map(hashes.read, range(len(hashes.pieces))))
+        if job is not None:
+            before = job.before
+            job.write(folder)
+            roots, exact = find_duplicates(folder, run)
+            longest = longest_of(roots, before, _lengths(work)) if recipe.keep == "longest" else None
+        else:
+            before, longest = 0, None
+            roots = exact = np.arange(n, dtype=np.uint32)
+        counts = write_clusters(directory, roots, exact, before, longest)
+        write_json(directory / "counts.json", {"before": before, **counts})
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _job(work: Path, recipe: Recipe, hashes: Rows, signatures: Rows) -> Job:
+    """Return the job of a build, with the earlier builds it is held against."""
+    check_against(recipe)
+    earlier = fetch_earlier(work, recipe)
+    first = [[p for at in earlier for p in npy_pieces(at / f"{name}.npy")] for name in ("hashes", "signatures")]
+    before = sum(piece.rows for piece in first[0])
+    documents = before + len(hashes)
+    if documents > MOST_DOCUMENTS:
+        raise BuildError(
+            f"{documents:,} documents, but dedup numbers at most {MOST_DOCUMENTS:,}; build in several parts"
+        )
+    return Job(
+        hashes=(*first[0], *hashes.pieces),
+        signatures=(*first[1], *signatures.pieces),
+        num_perm=recipe.permutations,
+        bands=recipe.bands,
+        rows=recipe.rows,
+        threshold=recipe.threshold,
+        ngram=recipe.ngram,
+        verify=recipe.verify,
+        before=before,
+        buckets=buckets_for(documents),
+    )
+
+
+def _lengths(work: Path) -> Iterator[NDArray[np.int64]]:
+    """Yield the characters of the documents, part by part."""
+    return (column_numbers(work, part, "characters", np.int64) for part in range(len(all_parts(work))))
+
+
+def prepare_dedup() -> None:
+    """Load compiled kernels, before workers are forked."""
+    from ..dedup import kernels  # noqa: F401

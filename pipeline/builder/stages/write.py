@@ -1,0 +1,219 @@
+"""Token counts -> a layout of shards -> the write unit: one shard, whole or not at all."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...atomic import atomic_file, write_json
+from ...shards.extents.file import encode_table
+from ...shards.manifest import ShardInfo
+from ...shards.writer import TokenBlocks, write_shard_with_extents
+from ..plan import load_plan
+from .partition import Origins, all_parts, column_values, part_slice, read_json
+from .split import OVER, SPLITS
+from .tokenize import load_build_tokenizer, survivors, token_lengths, tokens_path
+
+TOKENS_PER_SHARD = 64_000_000  # 128 MB of uint16: large enough for object stores, small enough to shuffle by
+SHARDS_WANTED = 16  # a smaller dataset is still cut into so many, to shuffle well, while they hold this many documents:
+DOCUMENTS_PER_SHARD = 1_000
+_BLOCK_TOKENS = 1 << 20  # read at once, but for longer documents
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """One shard to write: survivors ``[first, last)`` of its split, counted in input order, all of one source."""
+
+    split: str
+    number: int
+    first: int
+    last: int
+    source: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.split}-{self.number:06d}.tar"
+
+
+class SplitLengths:
+    """The tokens of each document of a split, int64, part by part; it can be iterated over again."""
+
+    def __init__(self, work: Path, split: str) -> None:
+        self._work = work
+        self._number = SPLITS.index(split)
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        split = np.load(self._work / "settled" / "split.npy", mmap_mode="r")
+        begin = 0
+        for part in range(len(all_parts(self._work))):
+            lengths = token_lengths(self._work, part)
+            yield lengths[split[begin : begin + len(lengths)] == self._number]
+            begin += len(lengths)
+
+
+def source_runs(work: Path, split: str) -> list[tuple[str, int]]:
+    """Return the sources of a split's documents as they follow each other, and how many documents each time."""
+    return [(name, number) for name, number in read_json(work / "settled" / "runs.json")[split]]
+
+
+def lay_out(
+    batches: Iterable[NDArray[np.int64]],
+    split: str,
+    tokens_per_shard: int | None,
+    runs: Sequence[tuple[str, int]] = (),
+) -> list[ShardPlan]:
+    """Cut the documents of a split into shards of balanced token counts, so that there is no runt.
+
+    ``batches`` are the tokens of the documents in order, some at a time; they are gone through twice. ``runs`` are the
+    sources of the documents in order and how many follow each other: a shard holds documents of one source alone, so that
+    sources can be mixed anew, and the shards of each are balanced.
+
+    >>> [(s.first, s.last) for s in lay_out([np.full(4, 100), np.full(6, 100)], "train", 300)]
+    [(0, 3), (3, 6), (6, 10)]
+    >>> [(s.first, s.last, s.source) for s in lay_out([np.full(10, 100)], "train", 300, [("a", 4), ("b", 6)])]
+    [(0, 4, 'a'), (4, 7, 'b'), (7, 10, 'b')]
+    """
+    starts = np.cumsum([0, *(number for _, number in runs)])
+    documents, tokens, held = 0, 0, np.zeros(len(starts), np.int64)  # tokens before each run
+    for lengths in batches:
+        before = np.concatenate([[0], np.cumsum(lengths)])
+        inside = (starts > documents) & (starts <= documents + len(lengths))
+        held[inside] = tokens + before[starts[inside] - documents]
+        documents, tokens = documents + len(lengths), tokens + int(before[-1])
+    if documents == 0:
+        return []
+    if not runs:
+        runs, starts, held = [("", documents)], np.array([0, documents]), np.array([0, tokens])
+    wanted = max(1, round(tokens / (tokens_per_shard or TOKENS_PER_SHARD)))
+    if tokens_per_shard is None:
+        wanted = max(wanted, min(SHARDS_WANTED, documents // DOCUMENTS_PER_SHARD))
+    found: list[int] = []
+    for begin, end in itertools.pairwise(held.tolist()):
+        shards = max(1, round((end - begin) * wanted / max(1, tokens)))
+        found += [begin + (end - begin) * k // shards for k in range(1, shards)]
+    targets, at = np.array(found, np.int64), 0
+    cuts = np.zeros(len(targets), np.int64)
+    for lengths in batches:
+        ends = at + np.cumsum(lengths)
+        cuts += np.searchsorted(ends, targets, side="right")
+        at = int(ends[-1]) if len(ends) else at
+    bounds = sorted({*starts.tolist(), *cuts.tolist()})  # documents longer than a shard leave none between two cuts
+    source = [runs[int(np.searchsorted(starts, first, side="right")) - 1][0] for first in bounds[:-1]]
+    return [ShardPlan(split, k, a, b, source[k]) for k, (a, b) in enumerate(itertools.pairwise(bounds))]
+
+
+def write_unit(work: Path, output: Path, shard: ShardPlan) -> ShardInfo:
+    """Write one shard and, in the work directory, its extents and its entry for the manifest.
+
+    Its tokens are read as they are written.
+    """
+    recipe = load_plan(work).recipe
+    dtype = load_build_tokenizer(work).dtype
+    keys, table = [], _Table(work)
+    members: list[tuple[int, NDArray[np.bool_]]] = []
+    lengths: list[NDArray[np.int64]] = []
+    for part, chosen, ordinals in _members(work, shard):
+        members.append((part, chosen))
+        lengths.append(token_lengths(work, part)[chosen])
+        keys += [f"{ordinal:012d}" for ordinal in ordinals.tolist()]
+        table.extend(part, chosen)
+    info, extents = write_shard_with_extents(
+        output / shard.name,
+        tokens=TokenBlocks(dtype, _tokens(work, dtype, members)),
+        lengths=np.concatenate(lengths),
+        keys=keys,
+        table=table.columns,
+        tokens_per_sample=recipe.tokens_per_sample,
+    )
+    info = info._replace(source=shard.source)
+    with atomic_file(extents_path(work, shard.name)) as file:
+        file.write(encode_table(extents))
+    write_json(_note(work, shard), info.to_json())
+    return info
+
+
+def _tokens(
+    work: Path, dtype: np.dtype[Any], members: Iterable[tuple[int, NDArray[np.bool_]]]
+) -> Iterator[NDArray[np.unsignedinteger[Any]]]:
+    """Yield the tokens of the documents chosen of each part, some documents at a time."""
+    for part, chosen in members:
+        sizes = token_lengths(work, part)
+        path, ends = tokens_path(work, part) / "tokens.bin", np.cumsum(sizes)
+        first = 0
+        while first < len(sizes):
+            begin = int(ends[first] - sizes[first])
+            last = max(first + 1, int(np.searchsorted(ends, begin + _BLOCK_TOKENS, side="right")))
+            if chosen[first:last].any():
+                count = int(ends[last - 1]) - begin
+                held = np.fromfile(path, dtype, count, offset=begin * dtype.itemsize)
+                yield held[np.repeat(chosen[first:last], sizes[first:last])]
+            first = last
+
+
+def _members(work: Path, shard: ShardPlan) -> Iterator[tuple[int, NDArray[np.bool_], NDArray[np.int64]]]:
+    """Yield, for each part with documents of this shard, which of its survivors they are, and their ordinals."""
+    split = np.load(work / "settled" / "split.npy", mmap_mode="r")
+    counts = np.load(work / "settled" / "parts.npy")
+    ends = np.cumsum(counts, axis=0)
+    starts, number = ends - counts, SPLITS.index(shard.split)
+    holding = (starts[:, number] < shard.last) & (ends[:, number] > shard.first) & (counts[:, number] > 0)
+    for part in np.flatnonzero(holding).tolist():
+        begin = int(starts[part].sum())
+        places = np.asarray(split[begin : begin + int(counts[part].sum())])
+        mine = places == number
+        numbers = starts[part, number] + np.cumsum(mine) - 1
+        ordinals = starts[part, :OVER].sum() + np.cumsum(places != OVER) - 1
+        chosen = mine & (numbers >= shard.first) & (numbers < shard.last)
+        yield part, chosen, ordinals[chosen]
+
+
+class _Table:
+    """Columns of provenance, gathered part by part."""
+
+    COLUMNS = ("id", "file", "line", "source", "language", "score", "hash", "cluster_size")
+
+    def __init__(self, work: Path) -> None:
+        self.columns: dict[str, list[Any]] = {name: [] for name in self.COLUMNS}
+        self._work = work
+
+    def extend(self, part: int, chosen: NDArray[np.bool_]) -> None:
+        """Add the survivors of a part that were chosen."""
+        work, add = self._work, self.columns
+        rows = np.flatnonzero(survivors(work, part))[chosen]
+        everywhere = rows + part_slice(work, part).start
+        origins = Origins(work, part)
+        values = column_values(work, part, ["language", "score"])
+        hashes = np.load(work / "dedup" / "hashes.npy", mmap_mode="r")[everywhere]
+        sizes = np.load(work / "dedup" / "cluster_size.npy", mmap_mode="r")[everywhere]
+        for row in rows.tolist():
+            origin = origins[row]
+            add["id"].append(origin.id)
+            add["file"].append(origin.file)
+            add["line"].append(origin.line)
+            add["source"].append(origin.source)
+            add["language"].append(values["language"][row])
+            add["score"].append(round(values["score"][row], 4))
+        add["hash"] += [digest.tobytes().hex() for digest in hashes]
+        add["cluster_size"] += sizes.tolist()
+
+
+def extents_path(work: Path, name: str) -> Path:
+    """Return where the table of extents of one shard lies until the tables of all are joined."""
+    return work / "shards" / f"{name}.extents"
+
+
+def _note(work: Path, shard: ShardPlan) -> Path:
+    return work / "shards" / f"{shard.name}.json"
+
+
+def shard_written(work: Path, output: Path, shard: ShardPlan) -> ShardInfo | None:
+    """Return the entry of a shard that is there already, or None."""
+    if not _note(work, shard).exists() or not (output / shard.name).exists():
+        return None
+    return ShardInfo(**read_json(_note(work, shard)))

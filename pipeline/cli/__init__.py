@@ -1,0 +1,20 @@
+"""The command line: ``shardwright COMMAND ...``, or ``python -m pipeline COMMAND ...``.
+
+main.py         finds the command and runs it
+command.py      what all commands share: the parser, exit statuses, errors, Ctrl-C, closed pipes
+build.py verify.py inspect.py index.py try_rules.py    one command each: its flags, and what it prints
+
+A command is a module with a `command.Command` named ``COMMAND``, and one line below. The module is imported only when
+the command is called, so ``shardwright --help`` loads nothing else.
+"""
+
+from __future__ import annotations
+
+COMMANDS = {
+    "build": "build verified shards from raw text",
+    "verify": "recompute every hash, count and index of a dataset",
+    "inspect": "show a dataset at a glance, or one document and its origin",
+    "index": "write the table of extents of a dataset that has none",
+    "try-rules": "show what rules would drop from a sample of documents",
+}
+"""Each command, in the order in which users need them, with one line of help; ``try-rules`` is in ``try_rules.py``."""

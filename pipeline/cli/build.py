@@ -1,0 +1,187 @@
+"""``shardwright build``: raw text to verified shards."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from pipeline.builder.engine.base import ENGINES
+from pipeline.builder.recipe import KEEP, ON_ERROR, VERIFY, Recipe, read_config
+
+from .command import Command, Parser
+
+DESCRIPTION = """\
+Build verified shards from raw text. Run the same command again to continue an interrupted build.
+
+  %(prog)s data/*.jsonl.zst --output shards --tokenizer train:32000 --language en"""
+
+EPILOG = """\
+exit status: 0 the dataset is complete, even if it is empty; 1 an error; 2 wrong usage; 130 interrupted: run the same
+command again"""
+
+RUNNING = ("inputs", "output", "workers", "engine", "ray_address")
+
+
+def _count(value: str) -> int:
+    """Return a whole number that may be written as 64_000_000 or 64e6."""
+    try:
+        return int(value)
+    except ValueError:
+        if not float(value).is_integer():
+            raise
+        return int(float(value))
+
+
+_count.__name__ = "whole number"  # what argparse calls it where it is none
+
+
+def make_parser(prog: str | None = None) -> Parser:
+    parser = Parser(prog, brief="INPUT... --output DIR", description=DESCRIPTION, epilog=EPILOG)
+    add = parser.add_argument
+    add(
+        "inputs",
+        nargs="*",
+        metavar="INPUT",
+        help="files, directories, globs or braces; name=INPUT, where that is no path, names the source, for --max-tokens and "
+        "pipeline.mix",
+    )
+    add("--output", help="directory of the dataset")
+    add("--config", type=Path, help="YAML file of these settings; flags override it")
+
+    reading = parser.add_argument_group("reading")
+    add = reading.add_argument
+    add("--text-key", help="field or column of the text; dots lead into nested fields (default: text)")
+    add("--id-key", help="field or column of the document's id (default: id)")
+    add(
+        "--no-normalize",
+        dest="normalize",
+        action="store_false",
+        default=None,
+        help="keep texts byte for byte, as for code",
+    )
+    add("--limit", type=_count, help="read only the first so many records")
+    add(
+        "--on-error",
+        choices=ON_ERROR,
+        help="bad records: stop; records: skip and count (default); skip: damaged files too, of which what can be read is "
+        "kept, and what no checksum confirms is counted in the report",
+    )
+    add("--max-errors", type=_count, help="give up when more records than this are bad (default: 1000)")
+
+    judging = parser.add_argument_group("filters")
+    add = judging.add_argument
+    add("--rules", help="rule sets and rule files, joined by commas; none for none (default: gopher)")
+    add("--language", help="languages to keep, as in en,de=0.7 (default: all)")
+    add("--language-threshold", type=float, help="lowest score that keeps a document (default: 0.65)")
+    add("--lid-model", help="fastText model for language identification (default: lid.176.ftz, bundled)")
+    add("--decontaminate", help="evaluation sets, joined by commas: documents that share 13 words with one are dropped")
+    add(
+        "--decontaminate-key",
+        help="field or column of the evaluation sets' texts, such as question (default: that of --text-key)",
+    )
+    add(
+        "--keep-rejected",
+        action="store_true",
+        default=None,
+        help="keep rejected documents, with reasons, in rejected.jsonl",
+    )
+
+    duplicates = parser.add_argument_group("duplicates")
+    add = duplicates.add_argument
+    add(
+        "--dedup-lines",
+        action="store_true",
+        default=None,
+        help="cut every line that stood before, anywhere in the corpus: the first one in input order stays",
+    )
+    add("--dedup-paragraphs", action="store_true", default=None, help="the same for paragraphs, which blank lines part")
+    add("--shortest-passage", type=int, help="lines and paragraphs of fewer characters are never cut (default: 30)")
+    add("--words-left", type=int, help="documents that were cut to fewer words are dropped (default: 50)")
+    add("--no-dedup", dest="dedup", action="store_false", default=None, help="keep duplicate documents")
+    add(
+        "--threshold",
+        type=float,
+        help="estimated Jaccard similarity from which documents are duplicates (default: 0.8)",
+    )
+    add("--bands", type=int, help="bands of the MinHash index (default: 14)")
+    add("--rows", type=int, help="rows of each band (default: 8)")
+    add("--num-perm", type=int, help="values of a signature, all of which verify (default: bands x rows)")
+    add("--ngram", type=int, help="words of a shingle (default: 5)")
+    add(
+        "--verify",
+        choices=VERIFY,
+        help="what near duplicates are held to the threshold by: the estimate of their signatures (default), or exact: "
+        "the shingles of their texts, which are read again",
+    )
+    add("--keep", choices=KEEP, help="which of a cluster stays (default: the first in input order)")
+    add(
+        "--no-signatures",
+        dest="keep_signatures",
+        action="store_false",
+        default=None,
+        help="keep no signatures for later builds to dedup against (460 bytes a document)",
+    )
+    add("--against", help="earlier datasets, joined by commas: documents that they hold are dropped")
+
+    shards = parser.add_argument_group("tokens and shards")
+    add = shards.add_argument
+    add("--tokenizer", help="Hugging Face name, tokenizer.json, directory, bytes, or train:N (default: train:32000)")
+    add("--bos", choices=("never", "always"), help="begin documents with the begin-of-text id (default: never)")
+    add("--eos", help="end documents with the end-of-text id: always (default), never, or TOKEN to name another")
+    add("--val-fraction", type=float, help="share of documents for validation (default: 0.005)")
+    add("--tokens-per-shard", type=_count, help="tokens of a shard (default: 64 million, fewer for small datasets)")
+    add(
+        "--tokens-per-sample",
+        type=_count,
+        help="group small documents into tar members of this many tokens (default: no)",
+    )
+    add(
+        "--max-tokens",
+        help="most tokens of a source, as in web=5e9,wiki=1e9, or of each: a sample by the hash of the content",
+    )
+    add(
+        "--seed",
+        type=int,
+        help="another seed draws other documents for validation, --max-tokens, tokenizer training and the report's samples; "
+        "duplicates are found without it (default: 0)",
+    )
+
+    running = parser.add_argument_group("running")
+    add = running.add_argument
+    add("--workers", type=int, help="worker processes (default: all cores)")
+    add("--engine", choices=ENGINES, help="local or ray (default: local)")
+    add("--ray-address", help="address of a Ray cluster (default: one started here)")
+    add("--dry-run", action="store_true", help="load all that is named, judge a sample, write nothing")
+    add("--overwrite", action="store_true", help="discard what OUTPUT holds and begin anew")
+    add("--quiet", action="store_true", help="say nothing unless it is an error")
+    return parser
+
+
+def run(options: argparse.Namespace, parser: Parser) -> int:
+    flags = vars(options).copy()
+    dry_run, overwrite, quiet = (flags.pop(name) for name in ("dry_run", "overwrite", "quiet"))
+    config = read_config(path) if (path := flags.pop("config")) else {}
+    settings = {**config, **{name: value for name, value in flags.items() if value not in (None, [])}}
+    running = {name: settings.pop(name) for name in RUNNING if name in settings}
+    inputs, output = running.pop("inputs", []), running.pop("output", None)
+    if not inputs or not (output or dry_run):
+        parser.error("name at least one INPUT and --output, as flags or in --config")
+    inputs = [inputs] if isinstance(inputs, str) else inputs
+    recipe = Recipe.from_json(settings)
+    if dry_run:
+        from pipeline.builder.report.dry_run import preview
+
+        preview(inputs, recipe, output)
+        return 0
+    from pipeline.builder.build import build
+    from pipeline.builder.report.console import Progress
+
+    running = {"workers": os.cpu_count() or 1, **running}
+    build(inputs, output, recipe, overwrite=overwrite, progress=Progress(quiet=quiet), **running)
+    return 0
+
+
+COMMAND = Command(
+    make_parser=make_parser, run=run, hint="finished units are kept; run the same command again to continue"
+)

@@ -1,0 +1,153 @@
+"""What all commands share: one parser class, and one place that turns errors and signals into exit statuses.
+
+0     done
+1, 2  an error, or wrong usage: each command says in its help which is which
+130   interrupted by Ctrl-C or SIGTERM
+141   the reader of the output has closed it, as ``| head`` does
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import FrameType
+from typing import NoReturn
+
+from pipeline.errors import ShardwrightError, did_you_mean
+
+INTERRUPTED = 128 + signal.SIGINT
+OUTPUT_CLOSED = 128 + signal.SIGPIPE
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that answers wrong usage in two lines, with the nearest flag for a misspelt one.
+
+    ``brief`` names the required arguments; the second line shows it. ``prog`` is None for the name of the script.
+    """
+
+    def __init__(self, prog: str | None, *, brief: str, description: str, epilog: str | None = None) -> None:
+        formatter = argparse.RawDescriptionHelpFormatter
+        super().__init__(prog, description=description, epilog=epilog, formatter_class=formatter, allow_abbrev=False)
+        self.brief = brief
+
+    def error(self, message: str) -> NoReturn:
+        if "unrecognized arguments: --" in message:
+            flag = message.split("unrecognized arguments: ")[1].split()[0].split("=")[0]
+            known = [option for action in self._actions for option in action.option_strings]
+            message += did_you_mean(flag, known)
+        self.exit(2, f"error: {message}\nusage: {self.prog} {self.brief}; --help explains every flag\n")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command:
+    """A command: ``make_parser(prog)`` describes its flags, ``run(options, parser)`` works and returns the exit status.
+
+    ``run`` needs the parser for ``parser.error``, where arguments are wrong only together.
+    """
+
+    make_parser: Callable[[str | None], Parser]
+    run: Callable[[argparse.Namespace, Parser], int]
+    error_status: int = 1
+    hint: str = ""  # what to do after an interrupt or an error of the operating system
+
+
+def exit_status(action: Callable[[], int], *, error_status: int = 1, hint: str = "") -> int:
+    """Call ``action`` and return its exit status, or that of the error or signal which ended it, shown as one line.
+
+    Errors outside `pipeline.errors` and ``OSError`` are bugs: they pass, with their traceback.
+
+    >>> exit_status(lambda: 0)
+    0
+    """
+    try:
+        with _sigterm_as_interrupt(), _one_line_warnings():
+            try:
+                return action()
+            finally:
+                sys.stdout.flush()  # here, where a closed pipe is still handled, and not when the interpreter ends
+    except KeyboardInterrupt as interrupt:
+        # CPython ends by SIGINT, whatever the exit status, if the interrupt passed through an `exec` of a string, as
+        # dataclasses are made by, even though it is handled here; another `exec` resets that.
+        exec("")
+        detail = str(interrupt) or hint
+        return _end(INTERRUPTED, f"interrupted: {detail}" if detail else "interrupted")
+    except ShardwrightError as error:
+        return _end(error_status, f"error: {error}")
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # how rich ends when its output is closed
+            return _end(OUTPUT_CLOSED)
+        raise
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) and _output_is_closed():  # and not another pipe or socket
+            return _end(OUTPUT_CLOSED)
+        file = f"{error.filename}: " if error.filename else ""
+        cure = f"; {hint}" if hint else ""
+        return _end(error_status, f"error: {file}{error.strerror or error}{cure}")
+
+
+def _end(status: int, line: str = "") -> int:
+    """Print a line to stderr and return the status."""
+    with suppress(OSError):
+        if line:
+            print(line, file=sys.stderr, flush=True)
+    _discard_unwritable_output()
+    return status
+
+
+def _output_is_closed() -> bool:
+    """Whether the reader of stdout or of stderr has closed it."""
+    poll = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # a stream without a file, as in tests
+            poll.register(stream.fileno(), 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+def _discard_unwritable_output() -> None:
+    """Discard what stdout and stderr still hold if it cannot be written.
+
+    Otherwise the interpreter tries again when it ends, fails, prints a message, and changes the exit status.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            devnull = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(devnull, stream.fileno())
+            os.close(devnull)
+
+
+@contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Handle SIGTERM, which schedulers send, as Ctrl-C: what is open is closed."""
+    if threading.current_thread() is not threading.main_thread():  # no other thread may set handlers
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _one_line_warnings() -> Iterator[None]:
+    """Print warnings as one line each, without file and source line."""
+    before = warnings.formatwarning
+    warnings.formatwarning = lambda message, *details: f"warning: {message}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before

@@ -1,0 +1,126 @@
+"""``shardwright inspect``: a dataset at a glance, or one document and its origin."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.errors import ConfigError
+from pipeline.shards.folder import Folder
+from pipeline.shards.manifest import Manifest, ShardInfo
+from pipeline.shards.remote.store import Store
+
+from .command import Command, Parser
+
+DESCRIPTION = """\
+Show a dataset at a glance, or one document and its origin.
+
+  %(prog)s shards                     # or a url: s3://bucket/shards
+  %(prog)s shards --document 12       # the 13th of the split
+  %(prog)s shards --key 000000000040  # by its key in the tar"""
+
+EPILOG = "exit status: 0 shown; 1 an error; 2 wrong usage; 130 interrupted"
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+def make_parser(prog: str | None = None) -> Parser:
+    parser = Parser(prog, brief="DATASET", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument(
+        "dataset", metavar="DATASET", help="directory or url of a dataset; shards of a url are read through the cache"
+    )
+    parser.add_argument("--split", default="train", help="split of the document (default: train)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--document", type=int, metavar="N", help="number of a document in the split, from 0")
+    which.add_argument("--key", help="key of a tar member")
+    parser.add_argument("--tokens", action="store_true", help="show token ids before the text")
+    return parser
+
+
+def run(options: argparse.Namespace, parser: Parser) -> int:
+    folder = Folder(options.dataset)
+    manifest = folder.manifest()
+    if options.document is None and options.key is None:
+        glance(folder.base, manifest)
+    else:
+        show(folder, manifest, options)
+    return 0
+
+
+def glance(directory: str, manifest: Manifest) -> None:
+    """Print splits, tokenizer, inputs, and what was dropped."""
+    console.print(f"[bold]{directory}[/]  fingerprint {manifest.fingerprint[:16]}")
+    tokenizer = manifest.tokenizer
+    console.print(
+        f"tokenizer {tokenizer['name']}, {tokenizer['vocab_size']:,} ids, end of text {tokenizer['eos_id']}, "
+        f"stored as {manifest.token_dtype}"
+    )
+    table = Table("split", "documents", "tokens", "shards", "tokens/document", box=None)
+    for name, split in manifest.splits.items():
+        mean = split.tokens / max(1, split.documents)
+        table.add_row(name, f"{split.documents:,}", f"{split.tokens:,}", f"{len(split.shards):,}", f"{mean:,.0f}")
+    console.print(table)
+    counts = manifest.counts
+    for name in ("bad", "dropped", "duplicates"):
+        for reason, number in sorted(counts.get(name, {}).items(), key=lambda item: -item[1]):
+            console.print(f"{number:>12,}  {name}: {reason}", markup=False)
+    for kind in ("lines", "paragraphs"):
+        if number := counts.get("repeats", {}).get(kind):
+            console.print(f"{number:>12,}  cut: {kind} that stood before", markup=False)
+    console.print(
+        f"{len(manifest.inputs):,} input files, {sum(item['bytes'] for item in manifest.inputs) / 1e6:,.1f} MB"
+    )
+
+
+def show(folder: Folder, manifest: Manifest, options: argparse.Namespace) -> None:
+    """Print one document: its provenance, then its text."""
+    store = Store()
+    info, number = find(folder, store, manifest, options)
+    shard = store.open(folder.path(info.name), info)
+    tokens = shard.document(number)
+    console.print(f"{info.name}, document {number} of {len(shard)}, {len(tokens):,} tokens", style="bold")
+    table: dict[str, list[Any]] = shard.table()
+    for name, column in table.items():
+        console.print(f"{name:>14}: {column[number]}", markup=False)
+    if options.tokens:
+        console.print(tokens.tolist())
+    console.print(decode(folder, tokens.tolist()), markup=False)
+
+
+def decode(folder: Folder, ids: list[int]) -> str:
+    """Return the text of ids, by the tokenizer that lies in the dataset."""
+    from pipeline.text.tokenizer.tokenizer import load_tokenizer
+
+    with TemporaryDirectory() as directory:
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            if (data := folder.read(name)) is not None:
+                Path(directory, name).write_bytes(data)
+        return load_tokenizer(directory if any(Path(directory).iterdir()) else folder.base).decode(ids)
+
+
+def find(folder: Folder, store: Store, manifest: Manifest, options: argparse.Namespace) -> tuple[ShardInfo, int]:
+    """Return the shard that holds the document asked for, and its number there."""
+    split = manifest.split(options.split)
+    before = 0
+    for info in split.shards:
+        if options.key is not None:
+            url = folder.path(info.name)
+            found = np.flatnonzero(
+                np.asarray(store.keys(url, store.index(url, info).footer, info)) == options.key.encode()
+            )
+            if len(found):
+                return info, int(found[0])
+        elif before <= options.document < before + info.documents:
+            return info, options.document - before
+        before += info.documents
+    asked = f"key {options.key!r}" if options.key is not None else f"document {options.document}"
+    raise ConfigError(f"no {asked} in split {options.split!r} of {before:,} documents; keys look like 000000000040")
+
+
+COMMAND = Command(make_parser=make_parser, run=run)

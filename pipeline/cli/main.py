@@ -1,0 +1,86 @@
+"""The entry of all commands: finds the one that is asked for, imports it, and runs it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pipeline
+from pipeline.builder.engine.signals import heed_interrupts
+from pipeline.errors import ConfigError, did_you_mean
+
+from . import COMMANDS
+from .command import Command, Parser, exit_status
+
+
+def main(argv: Sequence[str] | None = None, *, program: str = "shardwright") -> int:
+    """Run ``shardwright COMMAND ...`` and return its exit status; ``argv`` is by default that of the process."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    # The first argument that is no flag is the command; what follows it is the command's own.
+    end = next((index + 1 for index, item in enumerate(arguments) if not item.startswith("-")), len(arguments))
+
+    def dispatch() -> int:
+        parser = make_parser(program)
+        name = parser.parse_args(arguments[:end]).command
+        if name is None:
+            parser.error("no COMMAND" + did_you_mean("", COMMANDS))
+        if name not in COMMANDS:
+            parser.error(f"no command {name!r}{did_you_mean(name, COMMANDS)}")
+        return run_command(name, arguments[end:], program=f"{program} {name}")
+
+    return exit_status(dispatch)
+
+
+def make_parser(program: str) -> Parser:
+    """Return the parser of what stands before the command's own arguments."""
+    width = max(map(len, COMMANDS))
+    listed = "\n".join(f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items())
+    parser = Parser(
+        program,
+        brief="COMMAND ...",
+        description="Raw text to verified shards. Training streams them with `import pipeline`.",
+        epilog=f"commands:\n{listed}\n\n{program} COMMAND --help explains a command.",
+    )
+    parser.usage = "%(prog)s [--help] [--version] COMMAND ..."
+    parser.add_argument("--version", action="version", version=f"shardwright {pipeline.__version__}")
+    parser.add_argument("command", metavar="COMMAND", nargs="?", help="one of the commands below")
+    return parser
+
+
+def run_command(name: str, argv: Sequence[str] | None = None, *, program: str | None = None) -> int:
+    """Run one command with its own arguments and return its exit status; ``program`` is its name in messages."""
+
+    def load_and_run() -> int:
+        check_filters()
+        with heed_interrupts():  # imports are where Ctrl-C gets lost
+            command = load_command(name)
+            parser = command.make_parser(program)
+        options = parser.parse_args(argv)
+        return exit_status(lambda: command.run(options, parser), error_status=command.error_status, hint=command.hint)
+
+    return exit_status(load_and_run)
+
+
+def load_command(name: str) -> Command:
+    """Import the module of a command and return it."""
+    command: Command = importlib.import_module(f"pipeline.cli.{name.replace('-', '_')}").COMMAND
+    return command
+
+
+def check_filters() -> None:
+    """Raise ConfigError where another ``filters`` comes before the one that is installed beside ``pipeline``.
+
+    A folder in PYTHONPATH is enough. Commands would fail at an import that names neither folder.
+    """
+    own = Path(pipeline.__file__).resolve().parents[1]
+    spec = importlib.util.find_spec("filters")
+    folders = [Path(path).resolve() for path in (spec and spec.submodule_search_locations) or ()]
+    if own / "filters" not in folders[:1]:
+        found = folders[0] if folders else spec and spec.origin
+        raise ConfigError(
+            f"'filters' is imported from {found}, but shardwright's own is {own / 'filters'}: rename the former, or remove "
+            "its parent folder from PYTHONPATH"
+        )

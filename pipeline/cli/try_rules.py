@@ -1,0 +1,243 @@
+"""``shardwright try-rules``: what rules would drop from a sample, with examples, and histograms of measures."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+
+from filters.language.language import LanguageIdentifier, parse_languages, wanted_threshold
+from filters.rules.loader import user_module
+from filters.rules.ruleset import Rule, RuleSet, load_rules
+from pipeline.errors import ConfigError
+from pipeline.text.normalize import normalize
+from pipeline.text.readers.reader import BadRecord, Document, InputFile, find_inputs, read_documents
+
+from .command import Command, Parser
+
+DESCRIPTION = """\
+Try rules on a sample of documents: show what each would drop, with examples, and the histogram of a measure.
+
+  %(prog)s INPUT... [--rules gopher,fineweb|FILE.toml] [--limit N] [--examples N]
+      [--measure NAME] [--set words.min=20 ...] [--language en] [--text-key text] [--id-key id] [--no-normalize]
+
+The sample is the first records of every input file, the same number from each. Every document is measured once; each
+--set judges the same values again with another limit. Nothing is written."""
+
+EPILOG = "exit status: 0 shown; 1 no document was read; 2 an error, or wrong usage; 130 interrupted"
+
+BARS = 24
+BAR_WIDTH = 48
+EXCERPT = 76
+BATCH = 512  # documents measured together
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One document as it was measured, after cutting."""
+
+    document: Document
+    language: str
+    text: str
+    values: dict[str, float]
+
+
+def make_parser(prog: str | None = None) -> Parser:
+    parser = Parser(prog, brief="INPUT...", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files, directories, globs or brace patterns")
+    parser.add_argument("--rules", default="gopher", help="rule sets and files, joined by commas (default: gopher)")
+    parser.add_argument("--limit", type=int, default=2000, help="documents in the sample (default: 2000)")
+    parser.add_argument("--examples", type=int, default=1, help="documents shown for each rule (default: 1)")
+    parser.add_argument("--measure", metavar="NAME", help="show the histogram of this measure, even if no rule uses it")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="RULE.min=N",
+        help="judge the same values with this limit as well; may be repeated",
+    )
+    parser.add_argument("--language", default="", help="use only documents in these languages, as in en,de=0.5")
+    parser.add_argument("--lid-model", help="fastText model for language identification (default: lid.176)")
+    parser.add_argument("--text-key", default="text", help="field or column of the text (default: text)")
+    parser.add_argument("--id-key", default="id", help="field or column of the id (default: id)")
+    parser.add_argument("--no-normalize", action="store_true", help="keep texts byte for byte")
+    return parser
+
+
+def run(options: argparse.Namespace, parser: Parser) -> int:
+    if options.limit < 1:
+        parser.error(f"--limit must be 1 or more, got {options.limit}")
+    rules = load_rules(options.rules)
+    tried = _with_limits(rules, options.set)
+    measured = rules
+    if options.measure and options.measure not in rules.measures:
+        module = user_module(options.measure, "", "measure of --measure")
+        tried_rule = Rule(options.measure, options.measure, "tried", module=module)
+        measured = RuleSet([*rules.rules, tried_rule], rules.cutters)
+    bad: list[BadRecord] = []
+    samples = list(_measure(measured, options, bad))
+    if not samples:
+        print("no document was read" + (f" in {options.language}" if options.language else ""), file=sys.stderr)
+        _print_bad(bad)
+        return 1
+    _print_bad(bad)
+    _print_table(tried, samples, options.examples)
+    if options.set:
+        before = sum(rules.judge(sample.values) is None for sample in samples)
+        after = sum(tried.judge(sample.values) is None for sample in samples)
+        print(f"\nkept without --set: {before:,}; with {' '.join(options.set)}: {after:,} ({after - before:+,})")
+    if options.measure:
+        limits = next((rule for rule in tried.rules if rule.name == options.measure), None)
+        print()
+        print(histogram(options.measure, [sample.values[options.measure] for sample in samples], limits))
+    return 0
+
+
+def _with_limits(rules: RuleSet, settings: Sequence[str]) -> RuleSet:
+    """Return the rules with limits replaced as in ``words.min=20``."""
+    for setting in settings:
+        place, separator, number = setting.partition("=")
+        name, _, kind = place.rpartition(".")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not separator or kind not in ("min", "max") or math.isnan(value):
+            raise ConfigError(f"--set {setting!r}: write RULE.min=NUMBER or RULE.max=NUMBER, as in words.min=20")
+        rules = rules.with_limit(name, kind, value)
+    return rules
+
+
+def _measure(rules: RuleSet, options: argparse.Namespace, bad: list[BadRecord]) -> Iterator[Sample]:
+    identifier = LanguageIdentifier(options.lid_model)
+    wanted = parse_languages(options.language)
+    identifier.check_known(wanted)
+    files = find_inputs(options.inputs)
+    documents = chain.from_iterable(_spread(files, options, bad))
+    while batch := list(islice(documents, BATCH)):
+        texts = [
+            rules.cut(each.text if options.no_normalize else normalize(each.text), each.where)[0] for each in batch
+        ]
+        found = identifier.identify_all(texts)
+        rows = [
+            k
+            for k, each in enumerate(found)
+            if not wanted or each.score >= (wanted_threshold(wanted, each) or math.inf)
+        ]
+        known = [found[k].context() for k in rows]
+        measured = rules.measure_all([texts[k] for k in rows], known, [batch[k].where for k in rows])
+        values = rules.named(measured)
+        yield from (Sample(batch[k], found[k].code, texts[k], held) for k, held in zip(rows, values, strict=True))
+
+
+def _spread(files: Sequence[InputFile], options: argparse.Namespace, bad: list[BadRecord]) -> Iterator[list[Document]]:
+    """Yield the documents of each file, equally many while they last."""
+    taken = 0
+    for number, file in enumerate(files):
+        share = math.ceil((options.limit - taken) / (len(files) - number))
+        yield (found := list(islice(_documents(file, options, bad), share)))
+        taken += len(found)
+
+
+def _documents(file: InputFile, options: argparse.Namespace, bad: list[BadRecord]) -> Iterator[Document]:
+    for record in read_documents(file, text_key=options.text_key, id_key=options.id_key):
+        if isinstance(record, Document):
+            yield record
+        else:
+            bad.append(record)
+
+
+def _print_bad(bad: list[BadRecord]) -> None:
+    """Say how many records gave no document, and why the first did not."""
+    if bad:
+        first = bad[0]
+        reason = f"{first.reason}{': ' * bool(first.detail)}{first.detail}"
+        print(f"{len(bad):,} bad records; the first, {first.file}, line {first.line}: {reason}", file=sys.stderr)
+
+
+def _print_table(rules: RuleSet, samples: list[Sample], examples: int) -> None:
+    """Print for each rule how many documents it drops, how many fail it at all, and examples."""
+    verdicts = [rules.judge(sample.values) for sample in samples]
+    first = Counter(verdict.measure for verdict in verdicts if verdict is not None)
+    kept = sum(verdict is None for verdict in verdicts)
+    rows = []
+    for rule in rules.rules:
+        failing = [sample for sample in samples if rule.name in sample.values and rule.judge(sample.values[rule.name])]
+        rows.append((rule.name, _limits(rule), first[rule.name], len(failing)))
+    width = max([len(name) for name, *_ in rows], default=4)
+    print(f"{len(samples):,} documents: {kept:,} kept ({kept / len(samples):.1%}), {len(samples) - kept:,} dropped\n")
+    print(f"{'rule':{width}}  {'limits':>16}  {'drops':>7}  {'':>6}  {'fails':>7}")
+    for name, limits, drops, fails in rows:
+        print(f"{name:{width}}  {limits:>16}  {drops:>7,}  {drops / len(samples):>6.1%}  {fails:>7,}")
+    print("\n(drops: documents for which it is the first rule to fail; fails: whatever the others say)")
+    for rule in rules.rules if examples else ():
+        dropped = [(s, v) for s, v in zip(samples, verdicts, strict=True) if v is not None and v.measure == rule.name]
+        for place, (sample, verdict) in enumerate(dropped[:examples]):
+            if place == 0:
+                print(f"\n{rule.name}")
+            where = f"{sample.document.file}:{sample.document.line}"
+            print(f"  {verdict.reason}   [{sample.language}] {sample.document.id} {where}")
+            print(f"    {excerpt(sample.text)}")
+
+
+def excerpt(text: str) -> str:
+    """Return the beginning of a text on one line, everything unprintable escaped: texts are hostile to terminals.
+
+    >>> excerpt("two\\nlines\\x1b[31m")
+    'two lines\\\\x1b[31m'
+    """
+    line = " ".join(text[: EXCERPT * 4].split())
+    visible = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
+    return visible if len(visible) <= EXCERPT else visible[: EXCERPT - 1] + "…"
+
+
+def _limits(rule: Rule) -> str:
+    if math.isinf(rule.min):
+        return "any" if math.isinf(rule.max) else f"at most {rule.max:.6g}"
+    return f"at least {rule.min:.6g}" if math.isinf(rule.max) else f"{rule.min:.6g} to {rule.max:.6g}"
+
+
+def histogram(name: str, values: Sequence[float], rule: Rule | None = None) -> str:
+    """Return bars of how `values` are spread, with the limits of `rule` where they lie and quantiles below.
+
+    Bars have equal widths from the smallest to the largest value, or to the 99th in a hundred where single values lie
+    far beyond; the last bar then holds the rest.
+    """
+    ordered = sorted(value for value in values if not math.isnan(value))
+    if not ordered:
+        return f"{name}: no values"
+
+    def quantile(share: float) -> float:
+        return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+    low, high = ordered[0], ordered[-1]
+    inside = [limit for limit in (rule.min, rule.max) if math.isfinite(limit)] if rule else []
+    near = max([quantile(0.99), *(limit for limit in inside if limit <= high)])
+    if high > low + 2 * (near - low):
+        high = near
+    step = (high - low) / BARS or 1.0
+    counts = Counter(min(int((value - low) / step), BARS - 1) for value in ordered)
+    tallest = max(counts.values())
+    lines = [f"{name} of {len(ordered):,} documents" + (f", kept: {_limits(rule)}" if inside and rule else "")]
+    for bar in range(BARS if ordered[-1] > low else 1):
+        start, end = low + bar * step, low + (bar + 1) * step
+        last = bar == BARS - 1
+        marks = [
+            f" <- {kind} {limit:.6g}"
+            for kind, limit in (("min", rule.min), ("max", rule.max))
+            if start <= limit < end or (last and limit == end)
+        ] if rule else []  # fmt: skip
+        count = counts[bar]
+        length = math.ceil(BAR_WIDTH * count / tallest)
+        more = "+" if last and ordered[-1] > high else " "
+        lines.append(f"{start:>10.4g}{more} {count:>7,} {'█' * length}{''.join(marks)}")
+    shares = (0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+    lines.append("  ".join(f"p{share * 100:g} {quantile(share):.4g}" for share in shares))
+    return "\n".join(lines)
+
+
+COMMAND = Command(make_parser=make_parser, run=run, error_status=2)

@@ -1,0 +1,133 @@
+"""``shardwright verify``: every hash, count and index of a dataset, recomputed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from pipeline.errors import ManifestError
+from pipeline.shards.folder import Folder, size_of
+from pipeline.shards.manifest import MANIFEST_NAME
+from pipeline.shards.remote.transport import shown
+from pipeline.shards.resolve import may_be_directory
+from pipeline.shards.urls import expand
+from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
+from pipeline.shards.verify.shard import Contents
+
+from .command import Command, Parser
+
+DESCRIPTION = """\
+Recompute every hash, count and index of a dataset, or of single shards, and name what is wrong.
+
+  %(prog)s DIRECTORY|SHARD|URL... [--workers N] [--quick] [--json]
+
+A directory is compared with its manifest; a shard with the manifest beside it, or, without one, with its own index. Urls
+(s3://, gs://, https:// and others) are read in full, one shard for each worker at a time through a temporary file
+($TMPDIR); with --quick, only footers and indexes. Each problem is one line: shard, member, byte offset, what is wrong and
+what to do."""
+
+EPILOG = "exit status: 0 no problem; 1 problems; 2 an error, or wrong usage; 130 interrupted"
+
+
+def make_parser(prog: str | None = None) -> Parser:
+    parser = Parser(prog, brief="DIRECTORY|SHARD|URL...", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument(
+        "paths", nargs="+", metavar="DIRECTORY|SHARD|URL", help="datasets, shards, globs or brace patterns"
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=min(8, os.cpu_count() or 1),
+        help="worker processes (default: all cores, at most 8)",
+    )
+    parser.add_argument("--quick", action="store_true", help="check headers, index and footer only: read no tokens")
+    parser.add_argument("--json", action="store_true", help="print one JSON object for each problem")
+    return parser
+
+
+def run(options: argparse.Namespace, parser: Parser) -> int:
+    if options.workers < 1:
+        parser.error(f"--workers must be 1 or more, got {options.workers}")
+    began, bar = time.monotonic(), _Bar(not options.json and sys.stderr.isatty())
+    count = 0
+    try:
+        for problem in _problems(options.paths, options.workers, options.quick, bar):
+            count += 1
+            bar.clear()
+            print(json.dumps(asdict(problem)) if options.json else problem, flush=True)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{_count(count)} so far") from None
+    finally:
+        bar.clear()
+    if not options.json:
+        seconds = time.monotonic() - began
+        print(f"{_count(count)} in {bar.bytes / 1e6:,.1f} MB, {seconds:.1f} s" + (" (quick)" if options.quick else ""))
+    return 1 if count else 0
+
+
+def _count(problems: int) -> str:
+    return f"{problems} problem{'s' * (problems != 1)}" if problems else "no problem"
+
+
+def _problems(paths: list[str], workers: int, quick: bool, bar: _Bar) -> Iterator[Problem]:
+    for path in paths:
+        if may_be_directory(path):
+            yield from verify_dataset(path, workers=workers, quick=quick, progress=bar.show)
+            bar.begin()
+            continue
+        for shard in expand(path):
+            yield from _of_shard(shard, quick)
+            size = size_of(shard) or 0
+            bar.show(size, size)
+            bar.begin()
+
+
+def _of_shard(shard: str, quick: bool) -> Iterator[Problem]:
+    """Compare a single shard with the manifest beside it."""
+    expected, contents = None, None
+    base, _, name = shown(shard).rpartition("/")
+    folder = Folder(base or ".")
+    if "?" not in shard and folder.size(MANIFEST_NAME) is not None:  # a signature is for one object alone
+        try:
+            manifest = folder.manifest()
+        except ManifestError as error:
+            yield Problem(folder.path(MANIFEST_NAME), None, None, str(error))
+        else:
+            known = {info.name: info for split in manifest.splits.values() for info in split.shards}
+            expected = known.get(name)
+            if expected is None:
+                yield Problem(shown(shard), None, None, f"{MANIFEST_NAME} beside it does not name this shard")
+            tokenizer = manifest.tokenizer
+            contents = Contents(manifest.dtype, tokenizer.get("vocab_size"), tokenizer.get("eos_id"))
+    yield from verify_shard(shard, expected, contents, quick=quick)
+
+
+class _Bar:
+    """A line of progress on the terminal, and the count of bytes for the summary."""
+
+    def __init__(self, shown: bool) -> None:
+        self._shown = shown
+        self._before = 0
+        self.bytes = 0
+
+    def show(self, done: int, total: int) -> None:
+        self.bytes = self._before + done
+        if self._shown:
+            share = done / total if total else 1.0
+            print(f"\r{share:4.0%} of {total / 1e6:,.1f} MB", end="", file=sys.stderr, flush=True)
+
+    def begin(self) -> None:
+        """Count on from here: the next path has its own total."""
+        self._before = self.bytes
+
+    def clear(self) -> None:
+        if self._shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+COMMAND = Command(make_parser=make_parser, run=run, error_status=2)

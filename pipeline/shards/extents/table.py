@@ -1,0 +1,309 @@
+"""How the documents of a shard are cut into extents: runs that are read in one request.
+
+An **extent** is a run of consecutive documents of one shard, about 192 KiB on disk. The documents of a shard are cut by
+bytes. Let ``S`` be the bytes of the shard before its index (in a tar without an index: the end of the last document,
+rounded up to 512; in memory: the bytes of all tokens) and ``t`` = 196,608. A document ends behind its last token.
+
+    n = max(1, (2 S + t) // (2 t))
+    extent b of 0 .. n-1 ends with the first document whose end is at or beyond (b + 1) S / n, exactly
+    the last extent ends with the last document; extents without documents are dropped
+
+A document longer than an extent therefore ends the extent that it is in, and makes it longer. The same rule holds where
+several documents share one tar member.
+
+The bytes of extents tile ``[0, S)``: an extent begins with the first token of its first document (the first extent
+of a shard: with byte 0) and ends where the next one begins (the last: at ``S``). The tar header in front of a
+member, and the padding behind the member before, are thus the last bytes of the extent before. Every extent has bytes:
+one that would have none (documents of no tokens that share a member) joins the extent behind it, at the end of a shard
+the one before it.
+
+`extent_file` describes the file that holds the extents of a dataset.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from ...errors import CorruptShardError
+from ..format import BLOCK, NPY_HEADER
+
+EXTENT_BYTES = 192 << 10
+PER_SHARD = ("extents", "starts_at", "lengths_at")
+COUNTS = ("sizes", "tokens", "documents")
+CHECKSUMS = ("index_crc32", "crc32")
+
+_FIRST_ITEM = BLOCK + NPY_HEADER  # bytes from the header of a member to the first item of its array
+
+Counts = NDArray[np.unsignedinteger[Any]]
+Whole = TypeVar("Whole", int, NDArray[np.int64])
+
+
+def cut_extents(
+    starts: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]], itemsize: int, payload_bytes: int
+) -> NDArray[np.int64]:
+    """Return the number of the first document of each extent of a shard, ascending from 0; none for no documents.
+
+    ``starts`` (bytes) and ``lengths`` (tokens of ``itemsize`` bytes) say where documents lie in the first
+    ``payload_bytes`` bytes. Raises ``ValueError`` for documents that overlap, descend, or lie outside these.
+
+    >>> megabyte = 1 << 20
+    >>> cut_extents(np.arange(8) * megabyte // 8, np.full(8, megabyte // 16), 2, megabyte).tolist()
+    [0, 2, 4, 5, 7]
+    """
+    count = len(starts)
+    if count == 0:
+        return np.zeros(0, np.int64)
+    begins = np.asarray(starts, np.int64)
+    ends = begins + np.asarray(lengths, np.int64) * itemsize
+    inside = begins[0] >= 0 and ends[-1] <= payload_bytes
+    if not inside or not (begins <= ends).all() or not (ends[:-1] <= begins[1:]).all():
+        raise ValueError(f"documents do not follow each other inside the first {payload_bytes} bytes")
+    wanted = max(1, (2 * payload_bytes + EXTENT_BYTES) // (2 * EXTENT_BYTES))
+    whole, rest = divmod(payload_bytes, wanted)
+    cut = np.arange(1, wanted, dtype=np.int64)
+    least_ends = cut * whole - (-cut * rest) // wanted  # ceil(cut * payload_bytes / wanted) without its large product
+    firsts = np.unique(np.searchsorted(ends, least_ends) + 1)
+    firsts = firsts[firsts < count]
+    offsets = np.concatenate([np.zeros(1, np.int64), begins[firsts]])
+    firsts = firsts[(np.diff(offsets) > 0) & (offsets[1:] < payload_bytes)]  # an extent without bytes is no extent
+    return np.concatenate([np.zeros(1, np.int64), firsts])
+
+
+@dataclass(frozen=True, eq=False)
+class ExtentTable:
+    """The extents of some shards, in the order of the shards.
+
+    ``dtype`` is that of the tokens. Per shard, int64: ``extents``, how many it has; ``starts_at`` and ``lengths_at``, the
+    byte offsets in its file of the first item of its arrays of starts (<u8) and lengths (<u4), 0 in a file without an
+    index. Per extent, uint32 (uint64 where a value needs it): ``sizes`` in bytes, ``tokens``, ``documents``; uint32:
+    ``index_crc32``, the CRC-32 of its documents' starts (bytes, as <u8), then of their lengths (as <u4); and
+    ``crc32`` of its bytes, None where that is not known.
+
+    >>> table = ExtentTable.of_documents(np.array([3, 0, 4]), "<u2")
+    >>> table.tokens.tolist(), table.documents.tolist(), table.sizes.tolist(), table.offsets.tolist()
+    ([7], [3], [14], [0])
+    """
+
+    dtype: np.dtype[Any]
+    extents: NDArray[np.int64]
+    starts_at: NDArray[np.int64]
+    lengths_at: NDArray[np.int64]
+    sizes: Counts
+    tokens: Counts
+    documents: Counts
+    index_crc32: NDArray[np.uint32]
+    crc32: NDArray[np.uint32] | None = None
+
+    def __len__(self) -> int:
+        """Return the number of extents."""
+        return len(self.sizes)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Sums are made again where they are wanted: a table goes to every worker process.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @property
+    def shards(self) -> int:
+        """The number of shards."""
+        return len(self.extents)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a token."""
+        return self.dtype.itemsize
+
+    @cached_property
+    def shard_bounds(self) -> NDArray[np.int64]:
+        """int64 [shards + 1]: the extents of shard ``k`` are ``shard_bounds[k]`` to ``shard_bounds[k + 1]``."""
+        return running_sums(self.extents)
+
+    @cached_property
+    def shard_numbers(self) -> NDArray[np.int32]:
+        """int32 [extents]: the shard of each extent."""
+        return np.repeat(np.arange(self.shards, dtype=np.int32), self.extents)
+
+    @cached_property
+    def size_sums(self) -> NDArray[np.int64]:
+        """int64 [extents + 1]: the bytes of all extents before each, those of other shards included; the last: of all."""
+        return running_sums(self.sizes)
+
+    @cached_property
+    def token_sums(self) -> NDArray[np.int64]:
+        """int64 [extents + 1]: the tokens of all extents before each; the last: of all."""
+        return running_sums(self.tokens)
+
+    @cached_property
+    def document_sums(self) -> NDArray[np.int64]:
+        """int64 [extents + 1]: the documents of all extents before each; the last: of all."""
+        return running_sums(self.documents)
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """int64 [extents]: the offset of each extent's first byte in the file of its shard."""
+        return self._in_shard(self.size_sums)
+
+    @cached_property
+    def first_tokens(self) -> NDArray[np.int64]:
+        """int64 [extents]: the tokens of its shard before each extent."""
+        return self._in_shard(self.token_sums)
+
+    @cached_property
+    def first_documents(self) -> NDArray[np.int64]:
+        """int64 [extents]: the number, in its shard, of each extent's first document."""
+        return self._in_shard(self.document_sums)
+
+    def per_shard(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what each shard has of ``size_sums``, ``token_sums`` or ``document_sums``, int64 [shards]."""
+        return np.diff(sums[self.shard_bounds])
+
+    def select(self, shards: Sequence[int] | NDArray[np.integer[Any]]) -> ExtentTable:
+        """Return the table of these shards alone, in this order; of neighbours in their order it holds views."""
+        chosen = np.asarray(shards, np.int64).reshape(-1)
+        first, last = self.shard_bounds[chosen], self.shard_bounds[chosen + 1]
+        rows: slice | NDArray[np.int64]
+        if len(chosen) and (last[:-1] == first[1:]).all():
+            rows = slice(int(first[0]), int(last[-1]))
+        else:
+            sizes = last - first
+            rows = np.repeat(first - running_sums(sizes)[:-1], sizes) + np.arange(int(sizes.sum()))
+        columns: dict[str, Any] = {name: getattr(self, name)[chosen] for name in PER_SHARD}
+        for name in (*COUNTS, *CHECKSUMS):
+            column = getattr(self, name)
+            columns[name] = None if column is None else column[rows]
+        return ExtentTable(self.dtype, **columns)
+
+    @classmethod
+    def join(cls, tables: Sequence[ExtentTable], dtype: DTypeLike) -> ExtentTable:
+        """Return one table of the shards of several, in order, with ``crc32`` where all have it.
+
+        Raises ``ValueError`` where the tokens of one are not of ``dtype``.
+        """
+        dtypes = {np.dtype(dtype), *(table.dtype for table in tables)}
+        if len(dtypes) != 1:
+            raise ValueError(f"tables of one dtype can be joined, got {', '.join(sorted(map(str, dtypes)))}")
+        columns: dict[str, Any] = {}
+        for name in (*PER_SHARD, *COUNTS, *CHECKSUMS):
+            empty = np.zeros(0, np.int64 if name in PER_SHARD else "<u4")
+            held = [empty, *(getattr(table, name) for table in tables)]
+            columns[name] = None if any(column is None for column in held) else np.concatenate(held)
+        return cls(dtypes.pop(), **columns)
+
+    @classmethod
+    def of_shard(
+        cls,
+        starts: NDArray[np.integer[Any]],
+        lengths: NDArray[np.integer[Any]],
+        dtype: DTypeLike,
+        payload_bytes: int,
+        *,
+        indexed: bool,
+        crc32: Sequence[int] | None = None,
+        name: str = "",
+    ) -> ExtentTable:
+        """Return the table of one shard from its index: ``starts`` in bytes, ``lengths`` in tokens of each document.
+
+        ``payload_bytes`` is ``S``; ``indexed`` says whether the file holds the two arrays, behind these bytes. ``crc32`` is
+        the checksum of each extent's bytes. Raises ``CorruptShardError`` that calls the shard ``name`` where its documents
+        do not follow each other inside these bytes.
+        """
+        dtype = np.dtype(dtype)
+        try:
+            firsts = cut_extents(starts, lengths, dtype.itemsize, payload_bytes)
+        except ValueError as error:
+            raise CorruptShardError(f"{name}: its index is wrong: {error}; copy it again or rebuild it") from error
+        count = len(firsts)
+        bounds = np.append(firsts, len(starts))[: count + 1]
+        sizes = np.diff(extent_offsets(starts, firsts, payload_bytes))
+        documents = np.diff(bounds)[:count]
+        tokens = np.add.reduceat(np.asarray(lengths, np.int64), firsts) if count else np.zeros(0, np.int64)
+        largest = max(int(column.max()) for column in (sizes, tokens, documents)) if count else 0
+        width = np.dtype("<u8" if largest >= 1 << 32 else "<u4")
+        items = np.asarray(starts).astype("<u8", copy=False), np.asarray(lengths).astype("<u4")
+        sums = [
+            zlib.crc32(items[1][first:last].data, zlib.crc32(items[0][first:last].data))
+            for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+        ]
+        starts_at, lengths_at = index_offsets(payload_bytes, len(starts)) if indexed else (0, 0)
+        return cls(
+            dtype,
+            np.array([count], np.int64),
+            np.array([starts_at], np.int64),
+            np.array([lengths_at], np.int64),
+            *(sizes.astype(width), tokens.astype(width), documents.astype(width)),
+            index_crc32=np.array(sums, "<u4"),
+            crc32=None if crc32 is None else np.array(crc32, "<u4"),
+        )
+
+    @classmethod
+    def of_documents(cls, lengths: NDArray[np.integer[Any]], dtype: DTypeLike) -> ExtentTable:
+        """Return the table of documents that lie in memory one behind the other, as of one shard without an index."""
+        dtype, lengths = np.dtype(dtype), np.asarray(lengths, np.int64)
+        ends = np.cumsum(lengths) * dtype.itemsize
+        starts = ends - lengths * dtype.itemsize
+        return cls.of_shard(starts, lengths, dtype, int(ends[-1]) if len(ends) else 0, indexed=False)
+
+    def _in_shard(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        return sums[:-1] - np.repeat(sums[self.shard_bounds[:-1]], self.extents)
+
+
+class RangeChecksums:
+    """CRC-32 of byte ranges that follow each other, of bytes that come in pieces; ``ends`` are the ends of the ranges.
+
+    >>> sums = RangeChecksums([2, 5])
+    >>> for piece in (b"a", b"bcd", b"ef"):
+    ...     sums.update(piece)
+    >>> sums.values == [zlib.crc32(b"ab"), zlib.crc32(b"cde")]
+    True
+    """
+
+    def __init__(self, ends: Iterable[int]) -> None:
+        self.values: list[int] = []
+        self._ends = list(ends)
+        self._at = 0
+        self._crc32 = 0
+
+    def update(self, piece: bytes) -> None:
+        """Take the next bytes; those behind the last range are ignored."""
+        view = memoryview(piece)
+        while view and len(self.values) < len(self._ends):
+            end = self._ends[len(self.values)]
+            part = view[: end - self._at]
+            self._crc32 = zlib.crc32(part, self._crc32)
+            self._at += len(part)
+            view = view[len(part) :]
+            if self._at == end:
+                self.values.append(self._crc32)
+                self._crc32 = 0
+
+
+def extent_offsets(
+    starts: NDArray[np.integer[Any]], firsts: NDArray[np.int64], payload_bytes: int
+) -> NDArray[np.int64]:
+    """Return the offsets in a shard of its extents, and the end of the last, given the first document of each.
+
+    >>> extent_offsets(np.array([640, 1664]), np.array([0, 1]), 2048).tolist()
+    [0, 1664, 2048]
+    """
+    if not len(firsts):
+        return np.zeros(1, np.int64)
+    return np.concatenate([[0], np.asarray(starts, np.int64)[firsts[1:]], [payload_bytes]])
+
+
+def index_offsets(payload_bytes: Whole, documents: Whole) -> tuple[Whole, Whole]:
+    """Return the offsets of the first start and the first length in a shard whose index begins at ``payload_bytes``."""
+    size = NPY_HEADER + 8 * documents
+    return payload_bytes + _FIRST_ITEM, payload_bytes + BLOCK + size + -size % BLOCK + _FIRST_ITEM
+
+
+def running_sums(counts: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Return int64 of one item more than ``counts``: the sum before each, and of all."""
+    sums = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, dtype=np.int64, out=sums[1:])
+    return sums

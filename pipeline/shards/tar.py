@@ -1,0 +1,290 @@
+"""Strict walk over the headers of any plain tar; damage is an error here, where other readers end quietly.
+
+Understood: ustar, old (v7) tars, GNU long names, PAX paths and sizes, base-256 sizes. Refused: compressed
+and sparse tars.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import stat
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import CorruptShardError, TruncatedShardError
+from ..special_files import special_kind
+from .format import BLOCK
+
+CURE = "copy it again or rebuild it"
+MAX_META = 1 << 20  # a longer name or PAX record is damage: paths end at 4 KiB
+
+_NUMBER = re.compile(rb" *([0-7]*)[ \0]*\Z")
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+_ZERO = bytes(BLOCK)
+_CHUNK = 1 << 20
+# Before 3.13 a map keeps a descriptor of its own open; nothing here needs it.
+_MAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+_REGULAR = (b"0", b"\0", b"7")
+_EMPTY = (b"1", b"2", b"3", b"4", b"5", b"6")  # links, devices, directories, pipes: a size there counts no payload
+
+
+class Member(NamedTuple):
+    """One member: ``offset`` of its first header, ``data`` and ``size`` of its payload in bytes, ``kind``: its type."""
+
+    name: str
+    offset: int
+    data: int
+    size: int
+    kind: bytes
+
+    @property
+    def is_file(self) -> bool:
+        return self.kind in _REGULAR
+
+
+class Damage(NamedTuple):
+    """What ended a walk: at byte ``offset``, in or after ``member``, why, and whether the file is cut short."""
+
+    member: str
+    offset: int
+    reason: str
+    cut: bool
+
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[tuple[int, int]]:
+    """Open a file for reading; give its descriptor and size. An empty one raises ``TruncatedShardError``."""
+    # A third of the time that a buffered file takes; streams open thousands. A FIFO opens at once without a writer.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        status = os.fstat(handle)
+        size = status.st_size
+        if not stat.S_ISREG(status.st_mode):
+            raise CorruptShardError(f"{path}: {special_kind(path) or 'no file'}, which no shard is; write it to a file")
+        if size == 0:
+            raise TruncatedShardError(f"{path}: byte 0: the file is empty; {CURE}")
+        yield handle, size
+    finally:
+        os.close(handle)
+
+
+def map_open(handle: int) -> mmap.mmap:
+    """Map an open file read-only."""
+    return mmap.mmap(handle, 0, access=mmap.ACCESS_READ, **_MAP_OPTIONS)
+
+
+def map_file(path: str | Path) -> mmap.mmap:
+    """Map a file read-only; an empty one raises ``TruncatedShardError``."""
+    with opened(path) as (handle, _):
+        return map_open(handle)
+
+
+def scan_tar(path: str | Path) -> list[Member]:
+    """Return every member of a plain tar in file order, having checked that the file is whole.
+
+    Raises ``TruncatedShardError`` for a tar that is cut (between members, in a header, in a payload, before its two
+    end blocks), ``CorruptShardError`` for a header whose checksum is wrong, a zeroed block and bytes after the end;
+    both name file, member and byte offset.
+
+    >>> import tempfile, numpy as np
+    >>> from pipeline.shards.writer import write_shard
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> _ = write_shard(f"{folder.name}/a.tar", tokens=np.arange(3, dtype=np.uint16), lengths=[3], keys=["k"])
+    >>> [(member.name, member.data, member.size) for member in scan_tar(f"{folder.name}/a.tar")][0]
+    ('k.npy', 512, 134)
+    """
+    with map_file(path) as data:
+        return list(walk_or_raise(data, path))
+
+
+def iter_members(path: str | Path, endings: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield ``(name, payload)`` of the files whose names end in one of ``endings``, such as ``".txt"``, in file order.
+
+    Damage raises as in `scan_tar`, when the walk comes to it: what was yielded before is sound.
+    """
+    with map_file(path) as data:
+        for member in walk_or_raise(data, path):
+            if member.is_file and member.name.endswith(tuple(endings)):
+                yield member.name, data[member.data : member.data + member.size]
+
+
+def walk_or_raise(data: mmap.mmap, path: str | Path) -> Iterator[Member]:
+    """Yield the members of a mapped tar; raise as `scan_tar` does at the first damage."""
+    for item in walk(data):
+        if isinstance(item, Damage):
+            place = f"member {item.member!r}" if item.member else "the first header"
+            kind = TruncatedShardError if item.cut else CorruptShardError
+            raise kind(f"{path}: {place}, byte {item.offset}: {item.reason}; {CURE}")
+        yield item
+
+
+def walk(data: mmap.mmap | bytes, start: int = 0) -> Iterator[Member | Damage]:
+    """Yield members from byte ``start``; end silently after a sound end of archive, else with one `Damage`."""
+    size, position, last = len(data), start, ""
+    fixed: dict[str, str] = {}  # PAX records for all members that follow
+    try:
+        while True:
+            position, member = _next_member(data, position, size, last, fixed)
+            if member is None:
+                return
+            last = member.name
+            yield member
+    except _Damaged as error:
+        yield error.damage
+
+
+def find_header(data: mmap.mmap | bytes, start: int) -> int | None:
+    """Return the offset of the first sound ustar header at or after byte ``start``, or None."""
+    at = data.find(b"ustar", start)
+    while at >= 0:
+        offset = at - 257
+        block = data[offset : offset + BLOCK]
+        stored = _octal(block[148:156]) if offset >= start and offset % BLOCK == 0 and len(block) == BLOCK else None
+        if stored is not None and _sums_to(block, stored):
+            return offset
+        at = data.find(b"ustar", at + 1)
+    return None
+
+
+class _Damaged(Exception):
+    def __init__(self, member: str, offset: int, reason: str, *, cut: bool = False) -> None:
+        self.damage = Damage(member, offset, reason, cut)
+
+
+def _next_member(
+    data: mmap.mmap | bytes, position: int, size: int, last: str, fixed: dict[str, str]
+) -> tuple[int, Member | None]:
+    """Read one member with the long-name and PAX blocks before it; return the offset after it."""
+    offset = position
+    long_name: str | None = None
+    records: dict[str, str] = {}
+    while True:
+        block = data[position : position + BLOCK]
+        if len(block) < BLOCK:
+            raise _cut(position, size, last, bool(records) or long_name is not None)
+        if block == _ZERO:
+            if offset != position:
+                raise _Damaged(last, position, "a zeroed block where a member's header belongs")
+            _check_end(data, position, size, last)
+            return position, None
+        name, length, kind = _parse_header(block, position, last)
+        if kind not in (b"L", b"K", b"x", b"g"):
+            break
+        payload = _meta(data, position + BLOCK, length, size, name)
+        if kind == b"L":
+            long_name = _text(payload.split(b"\0", 1)[0])
+        elif kind != b"K":  # K is a long link target: nothing of a payload
+            (fixed if kind == b"g" else records).update(_pax_records(payload, position, name))
+        position += BLOCK + length + -length % BLOCK
+    records = {**fixed, **records}
+    if kind == b"S" or any(key.startswith("GNU.sparse") for key in records):
+        raise _Damaged(name, position, "a sparse member, whose bytes are not stored as they are read")
+    name = records.get("path", long_name if long_name is not None else name)
+    if "size" in records:
+        if not records["size"].isdecimal():
+            raise _Damaged(name, position, f"a PAX size of {records['size']!r}")
+        length = int(records["size"])
+    if kind in _EMPTY:
+        length = 0
+    start = position + BLOCK
+    end = start + length + -length % BLOCK
+    if end > size:
+        raise _Damaged(name, size, f"the file ends inside the payload, {end - size} bytes early", cut=True)
+    return end, Member(name, offset, start, length, kind)
+
+
+def _parse_header(block: bytes, position: int, last: str) -> tuple[str, int, bytes]:
+    """Return name, size and type of one header block whose checksum holds."""
+    for magic, kind in _COMPRESSED.items():
+        if position == 0 and block.startswith(magic):
+            raise _Damaged("", 0, f"compressed with {kind}; shards are plain tars: decompress it")
+    stored = _octal(block[148:156])
+    if stored is None or not _sums_to(block, stored):
+        raise _Damaged(
+            last, position, "the header that follows has a wrong checksum" if position else "not a tar: no header here"
+        )
+    name = _text(block[:100].split(b"\0", 1)[0])
+    if block[257:263] == b"ustar\0" and block[345]:
+        name = f"{_text(block[345:500].split(bytes(1), 1)[0])}/{name}"
+    length = _size(block[124:136])
+    if length is None:
+        raise _Damaged(name, position, f"a header with the unreadable size {block[124:136]!r}")
+    return name, length, block[156:157]
+
+
+def _sums_to(block: bytes, stored: int) -> bool:
+    field = sum(block[148:156])
+    # Adler-32's low half is 1 + the sum of the bytes, modulo 65,521: thirty times as fast as sum(), and as sure.
+    if (zlib.adler32(block) & 0xFFFF) == (1 + stored + field - 8 * 32) % 65_521:
+        return True
+    signed = sum(block) - 256 * sum(byte > 127 for byte in block)  # as some old tars wrote it
+    return stored == signed - field + 8 * 32
+
+
+def _size(field: bytes) -> int | None:
+    if field[0] == 0x80:
+        return int.from_bytes(field[1:], "big")
+    return _octal(field)
+
+
+def _octal(field: bytes) -> int | None:
+    match = _NUMBER.match(field)
+    return int(match[1] or b"0", 8) if match else None
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _meta(data: mmap.mmap | bytes, start: int, length: int, size: int, name: str) -> bytes:
+    if length > MAX_META:
+        raise _Damaged(name, start - BLOCK, f"a long name or PAX header of {length} bytes, more than {MAX_META}")
+    if start + length > size:
+        raise _Damaged(name, size, "the file ends inside a long name or PAX header", cut=True)
+    return data[start : start + length]
+
+
+def _pax_records(payload: bytes, position: int, name: str) -> dict[str, str]:
+    """Parse ``length key=value\\n`` records, where ``length`` counts the whole record."""
+    records, at = {}, 0
+    while at < len(payload):
+        digits = payload[at : at + 8].split(b" ", 1)[0]
+        length = int(digits) if digits.isdigit() else 0
+        record = payload[at + len(digits) + 1 : at + length]
+        if length <= len(digits) + 1 or at + length > len(payload) or record[-1:] != b"\n" or b"=" not in record:
+            raise _Damaged(name, position, f"a PAX header with the malformed record {payload[at : at + 40]!r}")
+        key, value = record[:-1].split(b"=", 1)
+        records[_text(key)] = _text(value)
+        at += length
+    return records
+
+
+def _cut(position: int, size: int, last: str, in_meta: bool) -> _Damaged:
+    if position < size or in_meta:
+        return _Damaged(last, size, "the file ends inside the header that follows", cut=True)
+    return _Damaged(last, size, "the file ends without the end-of-archive blocks, cut between members", cut=True)
+
+
+def _check_end(data: mmap.mmap | bytes, position: int, size: int, last: str) -> None:
+    """Raise unless two zero blocks or more, and nothing else, lie between ``position`` and the end."""
+    for start in range(position, size, _CHUNK):
+        chunk = data[start : start + _CHUNK]
+        rest = chunk.lstrip(b"\0")
+        if rest:
+            at = start + len(chunk) - len(rest)
+            reason = (
+                f"a zeroed block where the next header belongs: {size - at} bytes, other than zeros, follow from byte {at}"
+                if at - position < 2 * BLOCK
+                else f"bytes after the end of the archive (from byte {at}), or a zeroed header with members behind it"
+            )
+            raise _Damaged(last, position if at - position < 2 * BLOCK else at, reason)
+    if size - position < 2 * BLOCK:
+        raise _Damaged(last, size, "the file ends inside its two end-of-archive blocks", cut=True)
+    if size % BLOCK:
+        raise _Damaged(last, size, f"{size} bytes, no multiple of {BLOCK}: the file was cut or extended", cut=True)

@@ -1,0 +1,295 @@
+"""What the user named -> input files, in an order that depends on names alone."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import glob
+import hashlib
+import os
+import re
+import stat
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from ..errors import InputError
+from ..shards.manifest import is_dataset
+from ..special_files import special_kind
+
+FORMATS = ("jsonl", "ndjson", "json", "csv", "txt", "parquet", "tar")
+_PACKED = ("gz", "zst")
+ENDINGS = tuple(f".{name}" for name in FORMATS) + tuple(
+    f".{name}.{packed}" for name in FORMATS if name not in ("parquet", "tar") for packed in _PACKED
+)
+_SOURCE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)=(.+)", re.DOTALL)
+_NUMBER = re.compile(r"(\d+)")
+_MAGIC = "*?["
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One input file: ``name`` is relative to the argument that gave it, ``source`` the name put before it or ''."""
+
+    path: Path
+    name: str
+    source: str = ""
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+
+def file_format(path: str | os.PathLike[str]) -> str:
+    """Return the format that a file's ending stands for: one of ``FORMATS``, compressed or not.
+
+    >>> file_format("a/b.JSONL.gz"), file_format("c.parquet")
+    ('jsonl', 'parquet')
+    """
+    name = os.path.basename(os.fspath(path)).lower()
+    ending = next((ending for ending in ENDINGS if name.endswith(ending)), None)
+    if ending is None:
+        found = PurePath(name).suffix or "none"
+        raise InputError(f"{os.fspath(path)}: unknown ending ({found}); readable are {' '.join(ENDINGS)}")
+    return ending.split(".")[1]
+
+
+def find_inputs(
+    specs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, output: str | os.PathLike[str] | None = None
+) -> list[InputFile]:
+    """Return the input files that ``specs`` name, in the order of the specs, sorted naturally within each.
+
+    A spec is a file, a directory (read with all that lies below), a glob (``**`` too) or brace pattern, or
+    ``NAME=`` and one of these, which names the source. A spec that is a path or matches files as a whole names no
+    source, so ``date=*/x.jsonl`` are the partitions of that name where there are any. Datasets of shards below a
+    directory or pattern are left out with one warning that counts them, and so is ``output``, the directory that is
+    built. Raises ``InputError`` for what is not there or cannot be read, for a dataset or ``output`` named itself, for a
+    spec that yields nothing or that is both a path and a source's, and for a file named outright whose ending is
+    unknown; such files met in a directory or by a glob are left out with one warning that names them.
+    """
+    if isinstance(specs, str | os.PathLike):
+        specs = [specs]
+    finder = _Finder(output)
+    return [file for spec in specs for file in finder.expand(os.fspath(spec))]
+
+
+def fingerprint(path: str | os.PathLike[str]) -> str:
+    """Return a quick hash of a file: sha256 over its name, its size and its first and last MiB, in hexadecimal."""
+    size = os.path.getsize(path)
+    digest = hashlib.sha256(f"{os.path.basename(path)}\0{size}\0".encode("utf-8", "surrogateescape"))
+    with open(path, "rb") as file:
+        digest.update(file.read(_MIB))
+        file.seek(max(_MIB, size - _MIB))
+        digest.update(file.read(_MIB))
+    return digest.hexdigest()
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return `` (did you mean 'x'?)`` for the nearest known name, or nothing."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def _name_and_pattern(spec: str) -> tuple[str, str]:
+    """Part ``NAME=PATTERN``; the name is '' where the whole is a path or matches files."""
+    match = _SOURCE.fullmatch(spec)
+    if match is None:
+        return "", spec
+    name, pattern = match.groups()
+    if not any(os.path.lexists(one) or (_has_magic(one) and _glob(one)) for one in _braces(spec)):
+        return name, pattern
+    if os.path.lexists(spec) and os.path.lexists(pattern):
+        raise InputError(
+            f"{spec}: a path, and {pattern} is one too; write ./{spec} for the first, or {name}=./{pattern} for the "
+            f"second as source {name!r}"
+        )
+    return "", spec
+
+
+def _braces(pattern: str) -> list[str]:
+    if "{" not in pattern or os.path.lexists(pattern):
+        return [pattern]
+    from braceexpand import braceexpand
+
+    try:
+        return list(braceexpand(pattern))
+    except ValueError as error:  # unbalanced braces
+        raise InputError(f"{pattern}: {error}") from None
+
+
+def _has_magic(pattern: str) -> bool:
+    return any(character in pattern for character in _MAGIC)
+
+
+def _glob(pattern: str) -> list[str]:
+    return sorted(glob.glob(pattern, recursive=True), key=_natural)
+
+
+class _Finder:
+    """Finds files, and leaves out datasets of shards and the directory that is built."""
+
+    def __init__(self, output: str | os.PathLike[str] | None) -> None:
+        self._output = None if output is None else os.path.realpath(output)
+        self._is_dataset = functools.cache(is_dataset)
+        self._is_output = functools.cache(self._lies_in_output)
+        self._left_out: dict[str, None] = {}  # directories, of the spec at hand
+
+    def expand(self, spec: str) -> list[InputFile]:
+        source, pattern = _name_and_pattern(spec)
+        if "://" in pattern:
+            raise InputError(f"{pattern}: raw text is read from local files only; fetch it first")
+        self._left_out = {}
+        files: list[InputFile] = []
+        for one in _braces(pattern):
+            if not os.path.lexists(one) and _has_magic(one):
+                files += self._matches(one, source)
+            elif os.path.isdir(one):
+                self._refuse(one)
+                files += self._known_only(one, Path(one), list(self._walk(Path(one))), source)
+            else:
+                path = Path(one)
+                _check_readable(path, spec)
+                self._refuse(one)
+                file_format(path)
+                files.append(InputFile(path, path.name, source))
+        if self._left_out:
+            warnings.warn(f"{pattern}: {self._said()}", stacklevel=4)
+        return files
+
+    def _refuse(self, path: str) -> None:
+        """Raise ``InputError`` for what is no text, or will not be: a dataset, a shard of one, what is built."""
+        if self._is_output(path):
+            raise InputError(
+                f"{path}: lies in the output, {self._output}, which is never read; choose another --output, or move the "
+                "text out of it"
+            )
+        folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
+        if self._is_dataset(folder) and (folder == path or path.endswith(".tar")):
+            raise InputError(
+                f"{path}: belongs to a dataset of shards, which hold tokens; name the text that it was made from, or "
+                "stream it with pipeline.ShardDataset"
+            )
+
+    def _lies_in_output(self, path: str) -> bool:
+        real = os.path.realpath(path)
+        return self._output is not None and (real == self._output or real.startswith(self._output + os.sep))
+
+    def _leaves_out(self, directory: str) -> bool:
+        if not (self._is_output(directory) or self._is_dataset(directory)):
+            return False
+        self._left_out[directory] = None
+        return True
+
+    def _lies_in_one(self, folder: str, root: str) -> bool:
+        """Whether a folder, ``root`` or below it, is or lies in one that is left out."""
+        while not self._leaves_out(folder or "."):
+            if len(folder) <= len(root):
+                return False
+            folder = os.path.dirname(folder)
+        return True
+
+    def _said(self) -> str:
+        built = [path for path in self._left_out if self._is_output(path)]
+        others = [path for path in self._left_out if path not in built]
+        said = [f"the output, {built[0]}, is never read"] if built else []
+        if others:
+            more = f" and {len(others) - 5} more" if len(others) > 5 else ""
+            said.append(
+                f"{len(others)} dataset{'s' * (len(others) > 1)} of shards left out: {', '.join(others[:5])}{more}"
+            )
+        return "; ".join(said)
+
+    def _matches(self, pattern: str, source: str) -> list[InputFile]:
+        root = os.path.dirname(re.split(r"[*?[]", pattern, maxsplit=1)[0])
+        found = _glob(pattern)
+        if not found:
+            raise InputError(f"{pattern}: no file matches{_not_whole(pattern, source)}")
+        paths: dict[str, None] = {}  # a directory and a file in it may both match
+        for name in found:
+            if self._lies_in_one(os.path.dirname(name), root):
+                continue
+            if not os.path.isdir(name):
+                paths[name] = None
+            elif not self._leaves_out(name) and "**" not in pattern:
+                paths.update(dict.fromkeys(map(str, self._walk(Path(name)))))
+        return self._known_only(pattern, Path(root), [Path(name) for name in paths], source)
+
+    def _walk(self, root: Path) -> Iterator[Path]:
+        """Yield every file below ``root`` in natural order; a link to a directory is followed once."""
+        seen = {os.path.realpath(root)}
+
+        def fail(error: OSError) -> None:
+            raise InputError(f"{error.filename}: cannot be read: {error.strerror}")
+
+        found: list[str] = []
+        for directory, names, files in os.walk(root, followlinks=True, onerror=fail):
+            kept = []
+            for name in names:
+                path = os.path.join(directory, name)
+                real = os.path.realpath(path)
+                if real not in seen and not self._leaves_out(path):
+                    seen.add(real)
+                    kept.append(name)
+            names[:] = sorted(kept, key=_natural)
+            found += (os.path.join(directory, name) for name in files)
+        yield from (Path(name) for name in sorted(found, key=_natural))
+
+    def _known_only(self, given: str, root: Path, paths: list[Path], source: str) -> list[InputFile]:
+        files, unknown = [], []
+        for path in paths:
+            if path.name.startswith(".") or not path.name.lower().endswith(ENDINGS):
+                unknown.append(path)
+                continue
+            _check_readable(path)
+            files.append(InputFile(path, path.relative_to(root).as_posix(), source))
+        shown = ", ".join(path.relative_to(root).as_posix() for path in unknown[:10])
+        shown += f" and {len(unknown) - 10} more" if len(unknown) > 10 else ""
+        if not files:
+            held = f"only {shown}" if unknown else "no file"
+            held += f" ({self._said()})" if self._left_out else ""
+            raise InputError(f"{given}: nothing to read, {held}; readable are {' '.join(ENDINGS)}")
+        if unknown:
+            message = (
+                f"{given}: {len(unknown)} of {len(paths)} files left out (hidden, or with an ending not known): {shown}"
+            )
+            warnings.warn(message, stacklevel=5)
+        return files
+
+
+def _not_whole(pattern: str, source: str) -> str:
+    return f", nor does any match {source}={pattern}" if source else ""
+
+
+def _check_readable(path: Path, spec: str | None = None) -> None:
+    """Raise ``InputError`` with the reason unless ``path``, meant by ``spec``, is a file that this process may read."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        if str(path) == "-":
+            raise InputError("-: a build reads its input more than once, so write it to a file first") from None
+        if path.is_symlink():
+            raise InputError(f"{path}: a link to {os.readlink(path)}, which is not there") from None
+        hint = "; a source's name before = holds letters, digits, - and _ only" if "=" in str(path) else ""
+        hint += f", nor is there {spec}" if spec and spec.endswith(f"={path}") else ""
+        raise InputError(f"{path}: no such file or directory{_near(path)}{hint}") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(mode):
+        kind = special_kind(path) or "not a regular file"
+        raise InputError(f"{path}: {kind}; a build reads its input more than once, so write it to a file first")
+    if not os.access(path, os.R_OK):
+        raise InputError(f"{path}: no permission to read it")
+
+
+def _near(path: Path) -> str:
+    return nearest(path.name, os.listdir(path.parent)) if path.parent.is_dir() else ""
+
+
+def _natural(name: str) -> tuple[list[list[tuple[int, int, str]]], str]:
+    """Return a sort key by which part-2 comes before part-10, and a directory's files stand together."""
+    parts = [
+        [(0, int(piece), "") if piece.isdecimal() else (1, 0, piece) for piece in _NUMBER.split(part) if piece]
+        for part in name.split(os.sep)
+    ]
+    return parts, name

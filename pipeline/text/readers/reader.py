@@ -1,0 +1,236 @@
+"""Input files -> documents: one reader for every format, whole or by spans.
+
+    find_inputs     what the user named -> files                       inputs.py
+    split_file      a file -> spans that can be read apart
+    Reader          a span -> documents, and what it held and hashed
+    blocks.py       bytes: ranges, gzip, zstd, lines
+    json_lines.py csv_rows.py parquet_rows.py tar_members.py           formats
+    records.py      Document, BadRecord
+
+A record that cannot be used is yielded as a ``BadRecord`` and costs only itself. A file that cannot be read on (cut,
+corrupt, without the column that is wanted) raises ``DamagedInputError``, after the documents before the fault were
+yielded; one that the machine fails to read, ``InputError``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+from ...errors import DamagedInputError, InputError
+from ..discovery import ENDINGS, InputFile, file_format, find_inputs, fingerprint
+from ..document import INVALID_UTF8, BadRecord, Document, Fields, Record, Tally, made_id
+from .byte_stream import Damage, Source, is_compressed
+
+__all__ = [
+    "ENDINGS",
+    "BadRecord",
+    "Document",
+    "InputFile",
+    "Reader",
+    "Record",
+    "Span",
+    "byte_ranges",
+    "find_inputs",
+    "fingerprint",
+    "made_id",
+    "read_documents",
+    "split_file",
+]
+
+
+class Span(NamedTuple):
+    """A piece of a file: bytes of plain JSON Lines or CSV, row groups of Parquet. ``stop`` None: to the end."""
+
+    start: int = 0
+    stop: int | None = None
+
+
+WHOLE = Span()
+
+
+class Reader:
+    """Iterates over the records of one file, or of a span of it, once.
+
+    ``path`` is a path or an ``InputFile``, whose name and source the documents then bear; ``file`` and ``source``
+    override them. ``text_key`` and ``id_key`` name fields or columns; dots lead into nested ones. An id may be any
+    JSON scalar and becomes a string; a document without one is called ``<file>:<line>``.
+
+    While it is read, ``lines`` counts lines (rows, elements) begun, blank and bad ones included, ``documents`` what was
+    yielded as such, and ``bytes_read`` the raw bytes of the span, in steps of up to a MiB; at the end they are exact
+    and ``sha256`` is the hash of those bytes: of the whole file, if the span is.
+
+    In a span that does not begin the file, lines are counted from the span's own first: add the ``lines`` of the spans
+    before it. Documents without an id have the id '' there, for ``made_id`` to name when the line is known.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        span: Span | tuple[int, int | None] = WHOLE,
+        *,
+        text_key: str = "text",
+        id_key: str = "id",
+        file: str | None = None,
+        source: str | None = None,
+    ) -> None:
+        given = path if isinstance(path, InputFile) else InputFile(Path(path), os.fspath(path))
+        self.path = os.fspath(path)
+        self.span = Span(*span)
+        self.format = file_format(path)
+        self._fields = Fields(
+            text_key,
+            id_key,
+            given.name if file is None else file,
+            given.source if source is None else source,
+            made_ids=self.span.start == 0,
+        )
+        self._tally = Tally()
+        self._confirmed: Tally | None = None  # what lies before the compressed stream at hand
+        self._source: Source | None = None
+        self.fault = ""  # why the file could not be read on, if so
+
+    @property
+    def lines(self) -> int:
+        return self._tally.lines
+
+    @property
+    def documents(self) -> int:
+        return self._tally.documents
+
+    @property
+    def unconfirmed(self) -> int:
+        """Documents of the compressed stream that was read last: in a damaged file, those no checksum confirms."""
+        return self._tally.documents - self._confirmed.documents if self._confirmed else 0
+
+    @property
+    def bytes_read(self) -> int:
+        return self._source.bytes_read if self._source else 0
+
+    @property
+    def sha256(self) -> str:
+        if self._source is None:
+            raise ValueError("the hash is known when the records have been read")
+        return self._source.sha256
+
+    def __iter__(self) -> Iterator[Record]:
+        try:
+            with open(self.path, "rb") as file:
+                self._source = Source(file, *self.span, on_stream=self._confirm)
+                yield from self._records(self._source)
+        except Damage as damage:
+            self.fault = f"{damage}; {self._read_so_far()}"
+            raise DamagedInputError(f"{self.path}: {self.fault}") from None
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be read: {error.strerror or error}; {self._read_so_far()}") from None
+
+    def _read_so_far(self) -> str:
+        count = self._tally.documents
+        said = f"{count:,} document{'' if count == 1 else 's'} of it had been read"
+        if self._confirmed is None or not self.unconfirmed:
+            return said
+        return f"{said}, of which no checksum confirms those after line {self._confirmed.lines:,}"
+
+    def _confirm(self) -> None:
+        self._confirmed = replace(self._tally)
+
+    def _records(self, source: Source) -> Iterator[Record]:
+        fields, tally = self._fields, self._tally
+        if self.format == "parquet":
+            from .parquet import read_parquet
+
+            return read_parquet(source, fields, tally)
+        if self.format == "tar":
+            from .tar import read_tar
+
+            return read_tar(source, fields, tally)
+        source.check_packing()
+        if self.format == "csv":
+            from .csv import csv_header, read_csv
+
+            return read_csv(source, fields, tally, csv_header(self.path) if self.span.start else None)
+        if self.format == "txt":
+            return _read_text(source, fields, tally)
+        from .jsonl import read_json, read_jsonl
+
+        return read_json(source, fields, tally) if self.format == "json" else read_jsonl(source, fields, tally)
+
+
+def read_documents(
+    path: str | os.PathLike[str],
+    span: Span | tuple[int, int | None] = WHOLE,
+    *,
+    text_key: str = "text",
+    id_key: str = "id",
+) -> Iterator[Record]:
+    """Yield the records of a file or of a span of it, as ``Reader`` does.
+
+    >>> from pathlib import Path
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     path = Path(directory) / "two.jsonl"
+    ...     _ = path.write_text('{"id": 7, "text": "one"}\\n{"text": null}\\n')
+    ...     for record in read_documents(path):
+    ...         print(record.line, getattr(record, "text", None) or record.reason)
+    1 one
+    2 'text' is null, not text
+    """
+    return iter(Reader(path, span, text_key=text_key, id_key=id_key))
+
+
+def split_file(path: str | os.PathLike[str], unit_bytes: int) -> list[Span]:
+    """Cut a file into spans of about ``unit_bytes`` that can be read apart and together hold each record once.
+
+    Plain JSON Lines are cut anywhere (a span owns the lines that start in it), plain CSV where rows begin, Parquet
+    between row groups; everything else is one span. The cut depends on the file and ``unit_bytes`` alone.
+    """
+    kind = file_format(path)
+    if kind == "parquet":
+        from .parquet import group_cuts
+
+        return _between(group_cuts(path, unit_bytes))
+    size = os.path.getsize(path)
+    unit_bytes = max(unit_bytes, 8)  # so that the first piece holds more than a byte order mark
+    if size <= unit_bytes or kind in ("txt", "tar") or is_compressed(path):
+        return [WHOLE]
+    if kind == "csv":
+        from .csv import csv_cuts
+
+        return _between(csv_cuts(path, unit_bytes))
+    if kind == "json":
+        with open(path, "rb") as file:
+            if Source(file).starts_with(b"["):
+                return [WHOLE]
+    units = -(-size // unit_bytes)
+    return _between([size * unit // units for unit in range(1, units)])
+
+
+def byte_ranges(path: str | os.PathLike[str], spans: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
+    """Return the bytes that ``Reader`` hashes for each of the spans that ``split_file`` cut a file into."""
+    if file_format(path) != "parquet":
+        return list(spans)
+    from .parquet import group_bytes
+
+    starts = group_bytes(path)
+    return [(starts[start], None if stop is None else starts[stop]) for start, stop in spans]
+
+
+def _between(cuts: list[int]) -> list[Span]:
+    return [Span(start, stop) for start, stop in zip([0, *cuts], [*cuts, None], strict=True)]
+
+
+def _read_text(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
+    """Yield the one document that a text file is, to the byte; its id is the file's name without endings."""
+    name = PurePath(source.path).name
+    data = b"".join(source.blocks())
+    tally.lines = 1
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        yield fields.bad(1, error.start, INVALID_UTF8, error.reason)
+        return
+    tally.documents = 1
+    yield fields.document(text, name[: name.lower().rindex(".txt")], 1)

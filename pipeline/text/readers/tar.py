@@ -1,0 +1,48 @@
+"""Text in webdataset tars: each ``.txt`` member is a document, each ``.json`` member a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import orjson
+
+from ...errors import ShardError
+from ...shards.tar import iter_members
+from ..document import INVALID_JSON, INVALID_UTF8, Document, Fields, Record, Tally
+from .byte_stream import Damage, Source
+
+ENDINGS = (".txt", ".json")
+
+
+def read_tar(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
+    """Yield a record for each ``.txt`` or ``.json`` member, in file order; ``line`` is its number among them.
+
+    A document of a ``.txt`` member is called by the member's name without the ending. Raises ``Damage`` for a tar that is
+    cut or corrupt, when the reading comes to it, and for one that holds no such member.
+    """
+    try:
+        for name, payload in iter_members(source.path, ENDINGS):
+            tally.lines += 1
+            record = _record(name, payload, fields, tally.lines)
+            tally.documents += isinstance(record, Document)
+            yield record
+    except ShardError as error:
+        raise Damage(str(error).removeprefix(f"{source.path}: ")) from None
+    if not tally.lines:
+        raise Damage("no member ends in .txt or .json; shards of tokens are streamed, not read as text")
+    for _ in source.raw():  # hashed like any other file
+        pass
+
+
+def _record(name: str, payload: bytes, fields: Fields, number: int) -> Record:
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError as error:
+        return fields.bad(number, None, INVALID_UTF8, f"member {name!r}, byte {error.start}: {error.reason}")
+    if name.endswith(".txt"):
+        return fields.document(text, name.removesuffix(".txt"), number)
+    try:
+        value = orjson.loads(payload)
+    except ValueError as error:
+        return fields.bad(number, None, INVALID_JSON, f"member {name!r}: {error}")
+    return fields.judge(value, number, None)

@@ -1,0 +1,226 @@
+"""Where a tokenizer is defined: files, directories and hub names -> the text of a ``tokenizer.json`` and its roles."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ...errors import ConfigError
+
+TOKENIZER_NAME = "tokenizer.json"
+CONFIG_NAME = "tokenizer_config.json"
+BYTES = "bytes"
+ROLES = ("eos_token", "bos_token", "pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+END_OF_TEXT = "<|endoftext|>"
+_ENDS = (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")  # the commonest names of a text's end
+_PLAIN_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")  # tokenizer.json is all there is to them
+
+# On which a loaded tokenizer must agree with its serialised definition.
+_PROBES = ("Hello, world! It's 12345.", "  two  spaces\n\ttab", "naïve \u4e2d\u6587 \U0001f600", "a")
+
+BYT5_ROLES = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+BYT5_IDS = {"<pad>": 0, "</s>": 1, "<unk>": 2, **{f"<extra_id_{number}>": 259 + number for number in range(125)}}
+BYT5 = json.dumps({**BYT5_ROLES, "extra_ids": 125, "tokenizer_class": "ByT5Tokenizer"}, indent=2, sort_keys=True) + "\n"
+
+
+def read_definition(spec: str) -> tuple[str, dict[str, str]]:
+    """Return the ``tokenizer.json`` that ``spec`` leads to and its tokens by role, or ``BYTES`` and ByT5's."""
+    path = Path(spec)
+    if path.is_dir():
+        return _read_directory(path)
+    if path.is_file():
+        beside = path.parent if path.name == TOKENIZER_NAME else None
+        return canonical(_read_text(path), spec), _roles(_read_config(beside)) if beside else {}
+    if spec.endswith((".json", ".model")) or spec.startswith((".", "/", "~")):
+        raise ConfigError(f"{spec}: no such file; give {BYTES!r}, a {TOKENIZER_NAME}, its directory, or a hub name")
+    return _read_auto(spec)
+
+
+def canonical(text: str, where: str) -> str:
+    """Return a ``tokenizer.json`` as ``tokenizers`` writes it, without truncation, padding or dropout."""
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_str(text)
+    except Exception as error:
+        raise ConfigError(f"{where}: not a {TOKENIZER_NAME} that the tokenizers library reads ({error})") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    if getattr(tokenizer.model, "dropout", None) is not None:
+        tokenizer.model.dropout = None  # ids drawn anew each time would make no two builds alike
+    return tokenizer.to_str()
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The tokens of a definition: their ids, which were added to the model's own, which of those are special.
+
+    ``unknown`` is what text rightly becomes where the vocabulary lacks its characters, or None.
+    """
+
+    ids: Mapping[str, int]
+    added: tuple[str, ...]
+    special: tuple[str, ...]
+    unknown: str | None
+
+
+def read_vocabulary(definition: str) -> Vocabulary:
+    """Read the vocabulary of a ``tokenizer.json``, or of ``BYT5``."""
+    value = orjson.loads(definition)
+    if "model" not in value:
+        return Vocabulary(BYT5_IDS, tuple(BYT5_IDS), tuple(BYT5_IDS), BYT5_ROLES["unk_token"])
+    model, added = value["model"], value.get("added_tokens") or []
+    ids, unknown = model["vocab"], model.get("unk_token")
+    if isinstance(ids, list):  # Unigram: pairs of piece and score, by id
+        unknown = None if model.get("unk_id") is None else ids[model["unk_id"]][0]
+        ids = {piece: number for number, (piece, _) in enumerate(ids)}
+    return Vocabulary(
+        ids={**ids, **{token["content"]: token["id"] for token in added}},
+        added=tuple(token["content"] for token in added),
+        special=tuple(token["content"] for token in added if token["special"]),
+        unknown=unknown,
+    )
+
+
+def end_token(spec: str, ids: Mapping[str, int], roles: Mapping[str, str], wanted: str | None) -> str:
+    """Return the token that ends a document: the one wanted, the configured one, or the first of the usual names."""
+    if wanted is not None and wanted not in ids:
+        raise ConfigError(f"{spec}: no token {wanted!r} in its vocabulary of {len(ids):,}; it cannot end documents")
+    for token in (wanted, roles.get("eos_token"), *_ENDS):
+        if token is not None and token in ids:
+            return token
+    raise ConfigError(
+        f"{spec}: names no token that ends a text, and has none of {', '.join(_ENDS)}; name one of its own with --eos, or "
+        "load_tokenizer(..., eos=...)"
+    )
+
+
+def _read_directory(path: Path) -> tuple[str, dict[str, str]]:
+    config = _read_config(path)
+    if config.get("tokenizer_class") == "ByT5Tokenizer":
+        return BYTES, BYT5_ROLES
+    plain = config.get("tokenizer_class") in _PLAIN_CLASSES and not config.get("added_tokens_decoder")
+    # A model's own configuration beside it may choose a class that reads tokenizer.json in its own way.
+    if (path / TOKENIZER_NAME).is_file() and plain and not (path / "config.json").exists():
+        return canonical(_read_text(path / TOKENIZER_NAME), str(path)), _roles(config)
+    return _read_auto(str(path))
+
+
+def _read_auto(spec: str) -> tuple[str, dict[str, str]]:
+    from transformers import AutoTokenizer
+
+    try:
+        loaded = AutoTokenizer.from_pretrained(spec, local_files_only=True)
+    except Exception as error:
+        if os.path.isdir(spec):
+            raise ConfigError(f"{spec}: holds no {TOKENIZER_NAME}, nor what AutoTokenizer reads ({error})") from None
+        _check_network(spec)
+        try:
+            loaded = AutoTokenizer.from_pretrained(spec)
+        except Exception as fault:
+            raise ConfigError(f"{spec}: not to be had from the hub ({_first_line(fault)}); {_CURE}") from None
+    return _read_transformers(loaded, spec)
+
+
+def _read_transformers(loaded: Any, where: str) -> tuple[str, dict[str, str]]:
+    if type(loaded).__name__ == "ByT5Tokenizer":
+        return BYTES, BYT5_ROLES
+    backend = getattr(loaded, "backend_tokenizer", None)
+    if backend is None:
+        raise ConfigError(f"{where}: {type(loaded).__name__} has no {TOKENIZER_NAME}; convert it, or choose another")
+    return canonical(backend.to_str(), where), _roles(loaded.special_tokens_map)
+
+
+def read_loaded(loaded: Any) -> tuple[str, str, dict[str, str]]:
+    """Return name, definition and tokens by role of a loaded tokenizer of ``tokenizers`` or ``transformers``.
+
+    Raises ``ConfigError`` for anything else, and for one whose Python code changes the ids of its serialised definition.
+    """
+    kind = f"{type(loaded).__module__}.{type(loaded).__qualname__}".removeprefix("builtins.")
+    if kind.startswith("tokenizers."):
+        return kind, canonical(loaded.to_str(), kind), {}
+    if not hasattr(loaded, "special_tokens_map") or not callable(loaded):
+        raise ConfigError(
+            f"tokenizer must be a name, a path, or a loaded tokenizer of transformers or tokenizers, got {kind}"
+        )
+    name = str(getattr(loaded, "name_or_path", "")) or kind
+    definition, roles = _read_transformers(loaded, name)
+    if definition != BYTES:
+        from tokenizers import Tokenizer
+
+        ours = Tokenizer.from_str(definition)
+        for text in _PROBES:
+            ids = list(loaded(text, add_special_tokens=False)["input_ids"])
+            if ids != ours.encode(text, add_special_tokens=False).ids:
+                raise ConfigError(
+                    f"{name}: {type(loaded).__name__} gives other ids for {text!r} than its {TOKENIZER_NAME}, so code of its "
+                    "own changes them; save it as a tokenizer whose definition says all, or choose another"
+                )
+        definition = _without_empty_template(definition)
+    return name, definition, roles
+
+
+def _without_empty_template(definition: str) -> str:
+    """Return a definition without the template that ``transformers`` puts where a file has none; it adds no token."""
+    from tokenizers import Tokenizer
+
+    value = json.loads(definition)
+    processor = value.get("post_processor") or {}
+    if processor.get("type") != "TemplateProcessing" or processor.get("special_tokens"):
+        return definition
+    return Tokenizer.from_str(json.dumps({**value, "post_processor": None})).to_str()
+
+
+_CURE = (
+    "check the name; where there is a network, `hf download NAME --include '*token*' --local-dir DIR`, then give DIR"
+)
+
+
+def _check_network(spec: str) -> None:
+    """Raise ``ConfigError`` at once where the hub cannot be reached: its client would try for most of a minute."""
+    if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
+        raise ConfigError(f"{spec}: neither a file nor in the local cache, and HF_HUB_OFFLINE is set; {_CURE}")
+    proxied = any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"))
+    if proxied or os.environ.get("HF_ENDPOINT"):
+        return
+    try:
+        socket.getaddrinfo("huggingface.co", 443)
+    except OSError:
+        message = f"{spec}: neither a file nor in the local cache, and huggingface.co cannot be reached; {_CURE}"
+        raise ConfigError(message) from None
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as a {TOKENIZER_NAME} ({error})") from None
+
+
+def _read_config(directory: Path) -> dict[str, Any]:
+    """Return ``tokenizer_config.json`` over ``special_tokens_map.json``, each empty where it is not there."""
+    merged: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", CONFIG_NAME):
+        if (directory / name).is_file():
+            try:
+                merged.update(json.loads(_read_text(directory / name)))
+            except ValueError as error:
+                raise ConfigError(f"{directory / name}: not JSON ({error})") from None
+    return merged
+
+
+def _roles(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return tokens by role; a configuration gives each as text or as an object with ``content``."""
+    found = {role: config[role] for role in ROLES if config.get(role)}
+    return {role: token["content"] if isinstance(token, Mapping) else str(token) for role, token in found.items()}
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

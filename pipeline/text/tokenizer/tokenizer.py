@@ -1,0 +1,314 @@
+"""Tokenizers: load one, train one, encode with the fastest program that is proved to give the same ids.
+
+What the ids mean is fixed by Hugging Face's ``tokenizer.json``: those of ``AutoTokenizer`` with
+``add_special_tokens=False, split_special_tokens=True``. Text never becomes a special token, whatever it spells: where a
+definition itself would let it (a Unigram vocabulary that holds ``</s>``, an end of text not marked as special), that id
+is replaced by those of its spelling in pieces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...atomic import atomic_file
+from ...errors import ConfigError, InputError
+from .conformance import proof_texts
+from .encoders import DEFINITION, ENCODERS, FAST, ID, THREADS, Definition, Encoder, fastest_equal
+from .loading import (
+    BYT5,
+    BYT5_IDS,
+    BYT5_ROLES,
+    BYTES,
+    CONFIG_NAME,
+    END_OF_TEXT,
+    TOKENIZER_NAME,
+    canonical,
+    end_token,
+    read_definition,
+    read_loaded,
+    read_vocabulary,
+)
+
+_CHOSEN = os.environ.get(THREADS)  # by the user, before this package sets it
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# Letters with one other character before them, digits by up to three, punctuation, line ends, spaces: Llama 3's rule.
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+class Tokenizer:
+    """Text to ids and back. Made by ``load_tokenizer`` and ``train_tokenizer``; pickles as its definition.
+
+    ``name`` is what it was asked for by, ``vocab_size`` one more than its greatest id, ``dtype`` the stored width
+    (uint16 up to 65,536 ids, else uint32), ``special_ids`` its special tokens by their spelling, ``eos_id`` and
+    ``bos_id`` two of them (``bos_id`` None where there is none), ``sha256`` that of the definition as ``save`` writes
+    it, ``encoder`` the program in use, ``refused`` why faster ones are not.
+    """
+
+    def __init__(
+        self,
+        definition: str,
+        name: str,
+        roles: Mapping[str, str],
+        encoder: str = DEFINITION,
+        refused: Mapping[str, str] | None = None,
+    ) -> None:
+        self.definition = definition
+        self.name = name
+        self.roles = dict(roles)
+        self.encoder = encoder
+        self.refused = dict(refused or {})
+        self.sha256 = hashlib.sha256(definition.encode()).hexdigest()
+        self._vocabulary = read_vocabulary(definition)
+        ids, special = self._vocabulary.ids, self._vocabulary.special
+        self.special_ids = {token: ids[token] for token in (*special, *self.roles.values()) if token in ids}
+        self.vocab_size = max(ids.values()) + 1
+        self.dtype = np.dtype("<u2" if self.vocab_size <= 1 << 16 else "<u4")
+        self.eos_id = self.special_ids[self.roles["eos_token"]]
+        self.bos_id = self.special_ids.get(self.roles.get("bos_token", ""))
+        self._encoder: Encoder = ENCODERS[encoder](definition)
+        self._judge = self._encoder if isinstance(self._encoder, Definition) else None
+        self._spelled = self._spell_special_tokens()
+        self._guarded = _runs(sorted(self._spelled))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tokenizer, (self.definition, self.name, self.roles, self.encoder, self.refused)
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({self.name!r}, vocab_size={self.vocab_size}, encoder={self.encoder!r})"
+
+    def encode_flat(self, texts: Sequence[str], *, bos: bool = False, eos: bool = False) -> tuple[Array, Array]:
+        """Return the ids of all texts joined, shape ``(tokens,)`` in ``dtype``, and each text's count, int64.
+
+        ``bos`` and ``eos`` put those ids before and after each text; both are counted. Raises ``InputError`` for a text
+        with a lone surrogate, ``ConfigError`` for ``bos`` where there is none. Time and memory grow with a text's
+        length, not with its square: for 10 MB without a space, seconds and 25 to 60 bytes for each byte of it (80 to 230
+        where the definition itself encodes). Nothing is cut: no border inside such a run is known to keep the ids.
+        """
+        parts = [self._encode(text) for text in texts]
+        tokens = self._stored(parts)
+        if any(((tokens >= first) & (tokens <= last)).any() for first, last in self._guarded):
+            parts = [self._without_special(part) for part in parts]
+            tokens = self._stored(parts)
+        lengths = np.fromiter((len(part) // ID.itemsize for part in parts), np.int64, len(parts))
+        first = self._mark("bos_token", self.bos_id) if bos else b""
+        last = self._mark("eos_token", self.eos_id) if eos else b""
+        if first or last:
+            tokens = self._stored([piece for part in parts for piece in (first, part, last)])
+            lengths += bos + eos
+        return tokens, lengths
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Array]:
+        """Return the ids of each text, without marks; see ``encode_flat``."""
+        tokens, lengths = self.encode_flat(texts)
+        return np.split(tokens, np.cumsum(lengths)[:-1]) if len(texts) else []
+
+    def encode(self, text: str) -> Array:
+        """Return the ids of one text, shape ``(tokens,)`` in ``dtype``.
+
+        >>> load_tokenizer("bytes").encode("abc").tolist()
+        [100, 101, 102]
+        """
+        return self.encode_flat([text])[0]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the text of ids, special tokens spelled out; bytes that are no UTF-8 become U+FFFD.
+
+        >>> load_tokenizer("bytes").decode([100, 101, 102, 1])
+        'abc</s>'
+        """
+        if self.encoder == BYTES:
+            names = {id: token.encode() for token, id in BYT5_IDS.items()}
+            return b"".join(names.get(int(id)) or bytes([int(id) - 3]) for id in ids).decode("utf-8", "replace")
+        return self._definition().tokenizer.decode([int(id) for id in ids], skip_special_tokens=False)
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write files from which ``load_tokenizer`` and ``AutoTokenizer`` make the same tokenizer.
+
+        They are ``tokenizer.json`` (but for ``bytes``) and ``tokenizer_config.json``, the same bytes each time.
+        """
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        config = self.definition
+        if self.encoder != BYTES:
+            _write(directory / TOKENIZER_NAME, self.definition)
+            value = {**self.roles, "tokenizer_class": "PreTrainedTokenizerFast"}
+            config = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+        _write(directory / CONFIG_NAME, config)
+
+    def choose_encoder(self, sample: Iterable[str] = ()) -> str:
+        """Take the fastest encoder with the definition's ids on ``sample`` and on hostile texts; return its name."""
+        if self.encoder != BYTES:
+            added = self._vocabulary.added
+            few = added if len(added) <= 200 else added[:100] + added[-100:]
+            texts = [*sample, *proof_texts(dict.fromkeys([*few, *self.roles.values()]))]
+            found = fastest_equal(self.definition, self._definition(), texts)
+            self.encoder, self._encoder, self.refused = found
+        return self.encoder
+
+    def _encode(self, text: str) -> bytes:
+        try:
+            return self._encoder.encode(text)
+        except (KeyboardInterrupt, SystemExit, MemoryError):
+            raise
+        except BaseException:  # Rust's panics among them
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise InputError(f"a lone surrogate at character {error.start} cannot be encoded") from None
+            if self.encoder not in FAST:
+                raise
+            return self._definition().encode(text)  # the fast one met a limit, such as its regular expressions' stack
+
+    def _stored(self, parts: Sequence[bytes]) -> Array:
+        tokens = np.frombuffer(b"".join(parts), ID)
+        if len(tokens) and int(tokens.max()) >= self.vocab_size:
+            raise ConfigError(f"{self.name}: gave id {tokens.max()}, but its vocabulary ends at {self.vocab_size - 1}")
+        return tokens.astype(self.dtype)
+
+    def _definition(self) -> Definition:
+        if self._judge is None:
+            self._judge = Definition(self.definition)
+        return self._judge
+
+    def _mark(self, role: str, id: int | None) -> bytes:
+        if id is None:
+            there = ", ".join(self.special_ids)
+            raise ConfigError(f"{self.name} has no {role}, which the policy asks for; its special tokens are {there}")
+        return np.asarray([id], ID).tobytes()
+
+    def _spell_special_tokens(self) -> dict[int, Array]:
+        """Return, for each special id, the ids of its spelling in pieces, by which it is replaced if text gave it."""
+        reachable = {self._vocabulary.unknown, self.roles.get("unk_token")}
+        guarded = {id: token for token, id in self.special_ids.items() if token not in reachable and len(token) > 1}
+        spelled = {}
+        for id, token in guarded.items():
+            for pieces in ([token[:1], token[1:]], list(token)):
+                ids = np.frombuffer(b"".join(self._encode(piece) for piece in pieces), ID)
+                if not np.isin(ids, list(guarded)).any():
+                    spelled[id] = ids
+                    break
+        if self.eos_id not in spelled:
+            end = self.roles["eos_token"]
+            raise ConfigError(
+                f"{self.name}: text can spell {end!r} in no other way, so it cannot end documents; name another"
+            )
+        return spelled
+
+    def _without_special(self, part: bytes) -> bytes:
+        ids = np.frombuffer(part, ID)
+        first, *others = np.split(ids, np.flatnonzero(np.isin(ids, list(self._spelled))))
+        spelled = (self._spelled[int(piece[0])].tobytes() + piece[1:].tobytes() for piece in others)
+        return first.tobytes() + b"".join(spelled)
+
+
+def load_tokenizer(spec: Any, *, eos: str | None = None, sample: Iterable[str] = ()) -> Tokenizer:
+    """Load the tokenizer that ``spec`` names and choose its encoder.
+
+    ``spec`` is ``bytes`` (ByT5's: the bytes of UTF-8, no files), a ``tokenizer.json``, a directory with one or with what
+    else ``AutoTokenizer`` reads, or a name on the Hugging Face hub; or a loaded tokenizer: a `Tokenizer`, which is
+    returned as it is, or one of ``tokenizers`` or ``transformers``, of which the serialised definition is used. ``eos``
+    names the token that ends documents; else it is the configured ``eos_token``, or the first usual name in the
+    vocabulary. ``sample`` are texts on which, beside hostile ones, a faster encoder must prove itself. Raises
+    ``ConfigError`` with the cure.
+    """
+    if isinstance(spec, Tokenizer):
+        return spec if eos is None else _made(spec.definition, spec.name, spec.name, spec.roles, eos, sample)
+    if not isinstance(spec, str | os.PathLike):
+        name, definition, roles = read_loaded(spec)
+        return _made(definition, name, name, roles, eos, sample)
+    spec = os.fspath(spec)
+    if spec.startswith("train:"):
+        raise ConfigError(f"{spec} names a tokenizer to train, not one to load: the build trains and saves it")
+    definition, roles = (BYTES, BYT5_ROLES) if spec == BYTES else read_definition(spec)
+    return _made(definition, spec, _name(spec), roles, eos, sample)
+
+
+def _made(
+    definition: str, where: str, name: str, roles: Mapping[str, str], eos: str | None, sample: Iterable[str]
+) -> Tokenizer:
+    definition = BYT5 if definition == BYTES else definition
+    roles = {**roles, "eos_token": end_token(where, read_vocabulary(definition).ids, roles, eos)}
+    if definition == BYT5:
+        return Tokenizer(definition, BYTES, roles, encoder=BYTES)
+    tokenizer = Tokenizer(definition, name, roles)
+    tokenizer.choose_encoder(sample)
+    return tokenizer
+
+
+def check_size(vocab_size: int) -> None:
+    """Raise ``ConfigError`` for a vocabulary too small to be trained."""
+    if vocab_size < 257:
+        raise ConfigError(f"a vocabulary of {vocab_size} is too small: 256 bytes and {END_OF_TEXT} are 257")
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int, *, name: str | None = None) -> Tokenizer:
+    """Train a byte-level BPE of at most ``vocab_size`` ids; ``<|endoftext|>`` has id 0.
+
+    The same texts give the same tokenizer, on any number of threads. A small corpus may hold too few pairs of tokens to
+    reach ``vocab_size``: the result's own says what it is. Raises ``ConfigError`` below 257.
+    """
+    from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
+    from tokenizers import Tokenizer as Trained
+
+    check_size(vocab_size)
+    trained = Trained(models.BPE())
+    words = pre_tokenizers.Split(Regex(_WORDS), behavior="isolated")
+    spelling = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    trained.pre_tokenizer = pre_tokenizers.Sequence([words, spelling])
+    trained.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    with _all_cores():
+        trained.train_from_iterator(texts, trainer)
+    roles = {"eos_token": END_OF_TEXT}
+    tokenizer = Tokenizer(canonical(trained.to_str(), "train"), name or f"train:{vocab_size}", roles)
+    tokenizer.choose_encoder()
+    return tokenizer
+
+
+@contextmanager
+def _all_cores() -> Iterator[None]:
+    """Let ``tokenizers`` use its threads here and not afterwards: a forked worker would wait for them for ever."""
+    os.environ[THREADS] = _CHOSEN or "true"
+    try:
+        yield
+    finally:
+        os.environ[THREADS] = _CHOSEN or "false"
+
+
+def _runs(ids: Sequence[int]) -> list[tuple[int, int]]:
+    """Return ascending ids as runs (first, last): comparing with few of these is ten times as fast as looking ids up.
+
+    >>> _runs([0, 1, 2, 7])
+    [(0, 2), (7, 7)]
+    """
+    runs: list[tuple[int, int]] = []
+    for id in ids:
+        runs[-1:] = [(runs[-1][0], id)] if runs and id == runs[-1][1] + 1 else [*runs[-1:], (id, id)]
+    return runs
+
+
+def _name(spec: str) -> str:
+    path = Path(spec)
+    return (path.resolve().parent if path.name == TOKENIZER_NAME else path).name if path.exists() else spec
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic_file(path) as file:
+        file.write(text.encode())

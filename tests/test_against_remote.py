@@ -1,0 +1,122 @@
+"""Datasets at urls: their manifests are read, and builds are held against them, where they lie."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.builder.build import build
+from pipeline.builder.report.console import Progress
+from pipeline.errors import ConfigError, ManifestError, MissingObjectError
+from pipeline.shards.manifest import Manifest
+from pipeline.shards.remote.transport import Access
+from tests.corpus import english
+from tests.faulty_server import FaultyServer, running_server
+from tests.test_builder import ROOT, digests
+
+SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0.0, "keep_rejected": True}
+
+
+def run(inputs: Any, output: Path, **options: Any) -> Manifest:
+    return build(inputs, output, progress=Progress(quiet=True), **{**SETTINGS, **options})
+
+
+def write(path: Path, first: int) -> Path:
+    path.write_text("".join(json.dumps({"id": f"d{k}", "text": english(k)}) + "\n" for k in range(first, first + 40)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``first`` is a dataset, ``more.jsonl`` holds half of its documents and as many others, ``held`` is what is left."""
+    folder = tmp_path_factory.mktemp("remote")
+    run(write(folder / "first.jsonl", 0), folder / "first")
+    run(write(folder / "more.jsonl", 20), folder / "held", against=[str(folder / "first")])
+    return folder
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[FaultyServer]:
+    with running_server() as running:
+        for path in (path for path in (folder / "first").rglob("*") if path.is_file()):
+            running.objects[f"data/{path.relative_to(folder).as_posix()}"] = path.read_bytes()
+        yield running
+
+
+@pytest.mark.parametrize("ending", ["", "/", "/manifest.json"])
+def test_a_manifest_is_read_at_a_url_as_it_is_here(folder: Path, server: FaultyServer, ending: str) -> None:
+    assert Manifest.read(server.url(f"data/first{ending}")) == Manifest.read(folder / "first")
+    assert Manifest.read(f"file://{folder}/first{ending}") == Manifest.read(folder / "first")
+
+
+def test_a_manifest_in_a_bucket_is_read(folder: Path, s3: dict[str, Any]) -> None:
+    import s3fs
+
+    s3fs.S3FileSystem(**s3).mkdir("manifests")
+    s3fs.S3FileSystem(**s3).put(str(folder / "first"), "manifests/first", recursive=True)
+    access = Access(tries=2, first_delay=0.01, options=s3)
+    assert Manifest.read("s3://manifests/first", access) == Manifest.read(folder / "first")
+    with pytest.raises(MissingObjectError, match=r"s3://manifests/none/manifest\.json: no such object; give the url"):
+        Manifest.read("s3://manifests/none", access)
+
+
+def test_a_manifest_at_a_url_is_told_from_none_and_from_a_damaged_one(server: FaultyServer) -> None:
+    with pytest.raises(MissingObjectError, match=r"data/none/manifest\.json: no such object; give the url of a"):
+        Manifest.read(server.url("data/none"))
+    server.objects["data/first/manifest.json"] = server.objects["data/first/manifest.json"][:100]
+    with pytest.raises(ManifestError, match=r"http://.*/data/first/manifest\.json: not JSON"):
+        Manifest.read(server.url("data/first"))
+
+
+@pytest.mark.parametrize("read", [Manifest.read, lambda path: run("in.jsonl", path)])
+def test_a_url_that_became_a_path_is_refused_with_the_cure(read: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"s3:/bucket/data': a url that lost a slash, .* give it as text, s3://"):
+        read(Path("s3://bucket/data"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_build_is_held_against_a_dataset_at_a_url(folder: Path, server: FaultyServer, tmp_path: Path) -> None:
+    server.faults = ["ok", "503;0", "ok", "reset", "ok", "short", "429;0"]
+    manifest = run(folder / "more.jsonl", tmp_path / "held", against=[server.url("data/first")])
+    assert server.faults == []
+    assert manifest.counts["duplicates"] == {"exact": 20, "near": 0}
+    assert manifest.recipe["settings"]["against"] == ["first"]
+    assert digests(tmp_path / "held") == digests(folder / "held")  # where it lies says nothing of what it holds
+    reason = json.loads((tmp_path / "held" / "rejected.jsonl").read_text().splitlines()[0])["reason"]
+    assert reason == "exact duplicate of first:000000000020"
+
+
+def test_a_build_is_held_against_a_dataset_in_a_bucket(folder: Path, s3: dict[str, Any], tmp_path: Path) -> None:
+    import s3fs
+
+    files = s3fs.S3FileSystem(**s3)
+    files.mkdir("earlier")
+    files.put(str(folder / "first"), "earlier/first", recursive=True)
+    command = [sys.executable, str(ROOT / "scripts/build_shards.py"), str(folder / "more.jsonl"), "--quiet"]
+    command += ["--output", str(tmp_path / "held"), "--tokenizer", "bytes", "--rules", "", "--val-fraction", "0"]
+    command += ["--keep-rejected", "--against", "s3://earlier/first", "--workers", "2"]
+    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
+    environment = {**os.environ, **keys, "AWS_ENDPOINT_URL": s3["client_kwargs"]["endpoint_url"]}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert digests(tmp_path / "held") == digests(folder / "held")
+
+
+def test_a_dataset_at_a_url_without_comparable_signatures_is_refused_before_any_work(
+    folder: Path, server: FaultyServer, tmp_path: Path
+) -> None:
+    url = server.url("data/first")
+    with pytest.raises(ConfigError, match=r"/data/first: its signatures have ngram 5, this build has 6"):
+        run(folder / "more.jsonl", tmp_path / "out", against=[url], ngram=6)
+    del server.objects["data/first/signatures/scheme.json"]
+    with pytest.raises(ConfigError, match=r"/data/first: keeps no signatures to dedup against"):
+        run(folder / "more.jsonl", tmp_path / "out", against=[url])
+    assert not (tmp_path / "out").exists()
