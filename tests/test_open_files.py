@@ -23,7 +23,7 @@ SHARDS = 150
 START = """
 import hashlib, os, resource, sys
 from itertools import islice
-import numpy, torch, pipeline, pipeline.stream.datasets, pipeline.stream.texts, pipeline.text.tokens
+import numpy, torch, pipeline, pipeline.stream.datasets, pipeline.stream.texts, pipeline.text.tokenizer
 from torch.utils.data import DataLoader
 
 def digest(batches, count):
@@ -132,7 +132,7 @@ def test_files_of_all_streams_close_least_recently_used_first(paths: list[str]) 
             assert budget.held <= 16
         assert os.pread(kept, 9, 0) == b"0"
     assert second.held < first.held < 10
-    del second
+    del second, handles
     assert budget.held == first.held
     first.close()
     assert budget.held == 0

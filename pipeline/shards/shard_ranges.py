@@ -58,7 +58,7 @@ class Source(Protocol):
         """Give back what is held."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class InMemory:
     """Where bytes of an array begin; the array stays alive with this."""
 

@@ -21,7 +21,7 @@ class DocumentSequences(Ordered):
     def __init__(self, stream: TokenStream, order: Sequences, *, max_length: int | None = None) -> None:
         super().__init__(stream, order)
         self._max_length = max_length
-        self._ahead = Lookahead(order, stream.prepare)
+        self._ahead = Lookahead(order, stream.prepare, stream.window)
 
     def documents(self, step: Step) -> list[NDArray[Any]]:
         """Return the token ids of a rank's documents of a step."""

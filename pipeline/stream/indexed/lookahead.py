@@ -10,16 +10,19 @@ from ..order import Sequences, Step
 from .token_stream import Piece
 
 SEQUENCES_AHEAD = 2048  # whose places are found in one array operation
-_TOKENS_AHEAD = 1 << 16  # of a lane, that they take at most: windows stay until all of them are read
+_PART = 8  # of a window, that a lane comes on by in that time: windows stay until all of these sequences are read
 
 
 class Lookahead:
-    """The places of the rows of steps, in an order of sequences; ``prepare`` is told of all that were found together."""
+    """The places of the rows of steps, in an order of sequences; ``prepare`` is told of all that were found together.
 
-    def __init__(self, order: Sequences, prepare: Callable[[list[Piece]], None]) -> None:
+    Windows hold ``window`` units of the order each.
+    """
+
+    def __init__(self, order: Sequences, prepare: Callable[[list[Piece]], None], window: int) -> None:
         self._order = order
         self._prepare = prepare
-        self._sequences = min(SEQUENCES_AHEAD, max(1, _TOKENS_AHEAD // order.stride) * order.lanes)
+        self._sequences = min(SEQUENCES_AHEAD, max(1, window // (_PART * order.stride)) * order.lanes)
         self._steps: dict[int, list[Piece]] = {}
         self._shape: tuple[int, ...] = ()
         self._last = -1

@@ -27,7 +27,7 @@ class PackedSequences(Ordered):
         self.total = None if epochs is None else epochs * stream.tokens_per_epoch
         self.buffer = RowBuffer(width, stream.dtype, boundaries)
         self._hints = np.zeros(order.lanes, np.int64)  # the document where each lane was last
-        self._ahead = Lookahead(order, stream.prepare)
+        self._ahead = Lookahead(order, stream.prepare, stream.window)
 
     def rows(self, step: Step) -> Iterator[Rows]:
         """Yield the tokens of a rank's rows of a step."""

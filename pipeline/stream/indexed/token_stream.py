@@ -85,6 +85,11 @@ class TokenStream:
         self._threads: ThreadPoolExecutor | None = None
         self._stop_threads: Callable[[], Any] | None = None
 
+    @property
+    def window(self) -> int:
+        """How many tokens, or documents, a window holds; where an epoch is one window, all of an epoch."""
+        return (self.documents_per_epoch if self._by_document else self.tokens_per_epoch) // self.order.windows
+
     # What comes next
 
     def prepare(self, pieces: Iterable[Piece]) -> None:
