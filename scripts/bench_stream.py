@@ -30,8 +30,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import pipeline  # noqa: E402
-from pipeline.stream.order import Sequences, ShardOrder, default_lanes, default_window  # noqa: E402
-from pipeline.stream.sequences import PLACES_AHEAD  # noqa: E402
+from pipeline.stream.indexed.lookahead import SEQUENCES_AHEAD  # noqa: E402
+from pipeline.stream.order import LANES, Blocks, Sequences, Shuffle, default_window  # noqa: E402
 from scripts._bench_data import dataset, dataset_of_single_samples, flat_tokens  # noqa: E402
 from scripts._bench_text import measure  # noqa: E402
 from scripts._report import Report  # noqa: E402
@@ -245,27 +245,27 @@ def near_pairs(
     shards: int, documents: int, epoch: int, tenth: int, *, draws: int = 40, per_document: int = 1000
 ) -> float:
     """Return the share of near pairs among neighbours in one tenth of an epoch, for documents of equal length."""
-    each = documents // shards
-    window = default_window(shards, documents)
-    lanes = default_lanes(shards, documents, window)
-    order = ShardOrder([each] * shards, [each * per_document] * shards, window, seed=0)
-    sequences = Sequences(documents * per_document, SEQ_LEN, lanes)
+    order = equal_documents(shards, documents // shards, per_document)
+    sequences = Sequences(order.tokens, SEQ_LEN, LANES)
+    documents = order.documents
+    firsts = np.cumsum(order.blocks.documents) - order.blocks.documents
     first, after = sequences.first(epoch), sequences.first(epoch + 1)
     begin = first + (after - first) * tenth // 10
 
-    @lru_cache(maxsize=2 * lanes)
+    @lru_cache(maxsize=2 * LANES)
     def permuted(epoch: int, window: int) -> list[int]:
         """Return where the documents of a window lie in the files' order, in the order of the stream."""
-        shards = np.array(order.epoch(epoch).window_shards(window))
-        inside = order.document_order(epoch, window, each * len(shards))
+        blocks = order.epoch(epoch).window_blocks(window)
+        listed = np.concatenate([np.arange(order.blocks.documents[block]) + firsts[block] for block in blocks])
+        inside = order.document_order(epoch, window, len(listed))
         assert inside is not None  # a seed was given
-        return (shards[inside // each] * each + inside % each).tolist()
+        return listed[inside].tolist()
 
     def corpus_place(document: int) -> int:
         epoch, inside = divmod(document, documents)
-        parts = order.epoch(epoch)
-        number = parts.window_of_document(inside)
-        return permuted(epoch, number)[inside - parts.document_starts[number]]
+        starts = order.epoch(epoch).document_starts
+        number = int(np.searchsorted(starts, inside, side="right")) - 1
+        return permuted(epoch, number)[inside - int(starts[number])]
 
     generator = np.random.default_rng(tenth)
     shares = []
@@ -283,31 +283,36 @@ def near_pairs(
     return statistics.mean(shares)
 
 
+def equal_documents(shards: int, documents: int, tokens: int) -> Shuffle:
+    """Return the default order of shards that hold so many documents of so many tokens each."""
+    table = ExtentTable.of_documents(np.full(documents, tokens), "<u2")
+    columns = (np.tile(column, shards) for column in (table.sizes, table.tokens, table.documents))
+    blocks = Blocks.of_extents(np.full(shards, len(table)), *columns)
+    return Shuffle(blocks, LANES, default_window(blocks), seed=0)
+
+
 def order(directory: Path, report: Report) -> None:
-    """The order alone, with no data: from seed and place to shard, for very many shards and late epochs."""
+    """The order alone, with no data: from seed and position to block, for very many shards and late epochs."""
     rows = []
-    for shards in (10, 1_000, 100_000):
-        documents, tokens, total = [1_000] * shards, [1_000_000] * shards, 1_000_000 * shards
-        window = default_window(shards, sum(documents))
-        lanes = default_lanes(shards, sum(documents), window)
-        shard_order = ShardOrder(documents, tokens, window, seed=0)
-        sequences = Sequences(total, SEQ_LEN, lanes)
+    for shards in (10, 1_000, 10_000):
         cells = []
         for epoch in (0, 1_000_000):
+            shuffle = equal_documents(shards, 12_000, 1_000)
+            sequences = Sequences(shuffle.tokens, SEQ_LEN, LANES)
             begin = time.perf_counter()
-            place = sequences.first(epoch) + 12_345
-            found, n = sequences.locate(place)
-            parts = shard_order.epoch(found)
-            number = parts.window_of_token(n * SEQ_LEN - found * total)
-            shard_order.document_order(found, number, len(parts.window_shards(number)) * 1_000)
+            index = sequences.first(epoch) + 12_345
+            found, n = sequences.locate(index)
+            parts = shuffle.epoch(found)
+            number = int(np.searchsorted(parts.starts, n * SEQ_LEN - found * shuffle.tokens, side="right")) - 1
+            shuffle.document_order(found, number, int(shuffle.blocks.documents[parts.window_blocks(number)].sum()))
             cells.append(f"{(time.perf_counter() - begin) * 1e3:.2f}")
             begin = time.perf_counter()
-            inside = np.arange(PLACES_AHEAD) + place - sequences.first(found)
-            tokens_before, _ = sequences.places(found, inside[: sequences.first(found + 1) - place])
+            inside = np.arange(SEQUENCES_AHEAD) + index - sequences.first(found)
+            tokens_before, _ = sequences.places(found, inside[: sequences.first(found + 1) - index])
             np.searchsorted(parts.starts, tokens_before, side="right")
             cells.append(f"{(time.perf_counter() - begin) / (len(tokens_before) / BATCH) * 1e6:.1f}")
-        rows.append((f"{shards:,}", f"{window}", f"{lanes}", *cells))
-    heads = ("shards", "window", "lanes", "start, ms", "batch, us", "start in epoch 1M, ms", "batch, us")
+        rows.append((f"{shards:,}", f"{len(shuffle.blocks):,}", f"{shuffle.windows:,}", *cells))
+    heads = ("shards", "blocks", "windows", "start, ms", "batch, us", "start in epoch 1M, ms", "batch, us")
     report.table("The order alone", heads, rows)
 
 

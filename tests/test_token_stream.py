@@ -177,7 +177,10 @@ def test_documents_are_found_at_any_places_of_an_epoch(
 
 def walk(stream: TokenStream, sequences: Sequences, steps: int, rows: int) -> list[int]:
     """Read steps as packed sequences are, and return how many windows were in memory after each."""
-    ahead, buffer = Lookahead(sequences, stream.prepare, stream.window), RowBuffer(stream._width, np.dtype("<u2"), with_ends=False)
+    ahead, buffer = (
+        Lookahead(sequences, stream.prepare, stream.window),
+        RowBuffer(stream._width, np.dtype("<u2"), with_ends=False),
+    )
     hints, held = np.zeros(sequences.lanes, np.int64), []
     for number in range(steps):
         step = Step(number * rows, rows, 0, 1, sequences.lanes)
