@@ -1,13 +1,19 @@
 # Every target sets itself up in .venv; nothing else on the machine is touched.
 PYTHON ?= python3
 BIN := .venv/bin
-# Worker processes of the test run.
+# Worker processes of a test run.
 JOBS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: test check demo clean
+.PHONY: test test-stacks check demo clean
 
+# Everything but what needs training frameworks, servers or Ray.
 test: .venv/installed check
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(PYTEST) -m "not stacks"
+
+# Training frameworks, S3 and HTTP servers, Ray.
+test-stacks: .venv/installed
+	$(PYTEST) -m stacks
 
 check: .venv/installed
 	$(BIN)/ruff check .

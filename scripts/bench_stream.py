@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import pipeline  # noqa: E402
+from pipeline.shards.extents.table import ExtentTable  # noqa: E402
 from pipeline.stream.indexed.lookahead import SEQUENCES_AHEAD  # noqa: E402
 from pipeline.stream.order import LANES, Blocks, Sequences, Shuffle, default_window  # noqa: E402
 from scripts._bench_data import dataset, dataset_of_single_samples, flat_tokens  # noqa: E402

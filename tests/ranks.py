@@ -1,51 +1,101 @@
-"""The rows of several ranks, put back into the global order."""
+"""Runs a function in several processes that find each other as ranks do: by the environment that torchrun sets."""
 
 from __future__ import annotations
 
+import faulthandler
+import json
+import multiprocessing
+import os
+import socket
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing import connection
+from pathlib import Path
 from typing import Any
 
-import pipeline
-from pipeline.stream.epochs import first_of, pass_bounds
-from pipeline.stream.order import Step
-from pipeline.stream.position import Position
+# Imported once, in the server from which ranks are forked, so that a rank starts in some milliseconds.
+PRELOADED = [
+    "torch",
+    "torch.distributed.checkpoint",
+    "pipeline",
+    "accelerate",
+    "transformers.trainer",
+    "pytorch_lightning",
+]
+SECONDS = 90
+SECONDS_AFTER_A_FAILURE = 5
 
 
-def global_rows(ranks: list[list[Any]], batch: int, lanes: int, *, start: int = 0, end: int | None = None) -> list[Any]:
-    """Return the rows of all ranks in global order, step by step, what fills a step's missing rows behind its own.
+def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any, killed: bool = False) -> list[Any]:
+    """Return what ``function(*arguments)`` returned on each rank, as JSON gives it back.
 
-    ``ranks`` hold the rows of each, ``batch`` a step, from sequence index ``start`` on; ``end`` bounds the stream.
+    ``killed``: every rank is to die by SIGKILL, and an empty list is returned. Raises ``AssertionError`` with the
+    traceback of every rank that failed.
     """
-    found: list[Any] = []
-    size = batch * len(ranks)
-    for number in range(max(map(len, ranks)) // batch):
-        begin = start + number * size
-        own = size if end is None else max(0, min(size, end - begin))
-        placed, filling = [None] * own, []
-        for rank, rows in enumerate(ranks):
-            mine = rows[number * batch : (number + 1) * batch]
-            indices = list(Step(begin, own, rank, len(ranks), lanes))
-            for i, row in zip(indices, mine, strict=False):
-                placed[i - begin] = row
-            filling += mine[len(indices) :]
-        found += placed + filling
-    return found
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    with tempfile.TemporaryDirectory() as directory:
+        environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+        ranks = []
+        for rank in range(world_size):
+            environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            environment |= {
+                "WORLD_SIZE": str(world_size),
+                "LOCAL_WORLD_SIZE": str(world_size),
+                "GROUP_RANK": "0",
+                "TORCHELASTIC_RUN_ID": "tests",
+            }
+            arguments_of_rank = (function, arguments, dict(environment), directory)
+            ranks.append(context.Process(target=_run, args=arguments_of_rank))
+        for process in ranks:
+            process.start()
+        try:
+            _join(ranks)
+            codes = [process.exitcode for process in ranks]
+        finally:
+            for process in ranks:
+                process.kill()
+                process.join()
+        failures = "\n".join(path.read_text() for path in sorted(Path(directory).glob("*.failed")))
+        expected = [-9 if killed else 0] * world_size
+        assert codes == expected, f"ranks ended with {codes}, not {expected}\n{failures}"
+        return [] if killed else [json.loads(Path(directory, f"{n}.json").read_text()) for n in range(world_size)]
 
 
-def rows_in_order(
-    make: Any, world_size: int, batch: int, state: dict[str, Any] | None = None, rows: Any = None
-) -> list[Any]:
-    """Return the rows that ``world_size`` ranks of ``make()`` get, in global order: the ids, or what ``rows(stream)`` gives."""
-    plan, ranks = make()._plan, []
-    for rank in range(world_size):
-        stream = make().shard(rank, world_size).batch(batch)
-        if state:
-            stream.load_state_dict(state)
-        ranks.append((rows or rows_of)(stream))
-    _, end = pass_bounds(plan, first_of(plan), Position(0), world_size)
-    start = state["sequence_index"] if state else 0
-    return global_rows(ranks, batch, plan.lanes_in_force, start=start, end=end)
+def _join(ranks: list[Any]) -> None:
+    """Wait until all ranks have ended; after one has failed, the others have little time left, as under torchrun."""
+    deadline = time.monotonic() + SECONDS
+    while running := [process for process in ranks if process.exitcode is None]:
+        if any(process.exitcode for process in ranks):
+            deadline = min(deadline, time.monotonic() + SECONDS_AFTER_A_FAILURE)
+        if time.monotonic() >= deadline:
+            return
+        connection.wait([process.sentinel for process in running], 0.2)
 
 
-def rows_of(stream: pipeline.Stream) -> list[list[int]]:
-    """Return the ids of the rows of all batches."""
-    return [row for batch in stream for row in batch["input_ids"].tolist()]
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _run(function: Callable[..., Any], arguments: tuple[Any, ...], environment: dict[str, str], directory: str) -> None:
+    import torch
+
+    faulthandler.dump_traceback_later(SECONDS - 10)
+    torch.set_num_threads(1)
+    rank = environment["RANK"]
+    if environment["WORLD_SIZE"] != "1":
+        os.environ |= environment
+    os.environ |= {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true", "TOKENIZERS_PARALLELISM": "false"}
+    try:
+        result = function(*arguments)
+    except BaseException:
+        Path(directory, f"{rank}.failed").write_text(f"rank {rank}:\n{traceback.format_exc()}")
+        raise
+    Path(directory, f"{rank}.json").write_text(json.dumps(result))
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()

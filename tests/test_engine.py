@@ -3,16 +3,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pipeline.builder.engine.base import open_engine
 from pipeline.errors import BuildError, ConfigError
-from tests.corpus import write_inputs
-from tests.test_builder import digests, run
 
 
 def square(number: int) -> int:
@@ -72,52 +68,3 @@ def test_leaving_the_engine_ends_its_workers_at_once() -> None:
 def test_settings_that_cannot_work_are_refused(name: str, workers: int) -> None:
     with pytest.raises(ConfigError, match=r"rey.*ray|workers must be .*at least 1"):
         open_engine(name, workers=workers)
-
-
-def test_a_build_on_a_ray_of_its_own_starts_it_once_and_gives_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ray = pytest.importorskip("ray")
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    started: list[dict[str, Any]] = []
-    init = ray.init
-
-    def noted(**options: Any) -> Any:
-        started.append(options)
-        return init(**options)
-
-    monkeypatch.setattr(ray, "init", noted)
-    inputs = write_inputs(tmp_path / "in", 100)
-    run(inputs, tmp_path / "local")
-    run(inputs, tmp_path / "ray", engine="ray", workers=2)
-    assert digests(tmp_path / "ray") == digests(tmp_path / "local")
-    assert len(started) == 1
-    assert not ray.is_initialized()
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[str]:
-    """The address of a Ray cluster that runs beside these tests."""
-    pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    running = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    yield running.address
-    running.shutdown()
-
-
-def test_a_build_on_a_cluster_that_runs_gives_the_same_bytes(cluster: str, tmp_path: Path) -> None:
-    inputs = write_inputs(tmp_path / "in", 100)
-    run(inputs, tmp_path / "local")
-    run(inputs, tmp_path / "ray", engine="ray", workers=2, ray_address=cluster)
-    assert digests(tmp_path / "ray") == digests(tmp_path / "local")
-
-
-def test_a_unit_whose_ray_worker_is_killed_is_run_again_and_its_error_is_raised_as_itself(
-    cluster: str, tmp_path: Path
-) -> None:
-    units = [str(tmp_path / str(k)) for k in range(4)]
-    with open_engine("ray", workers=2, ray_address=cluster) as engine:
-        assert sorted(engine.map(die_once, units)) == list(enumerate(units))
-        with pytest.raises(ConfigError, match="three is too many"):
-            list(engine.map(fail_on_three, range(9)))

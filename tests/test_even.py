@@ -141,7 +141,7 @@ def test_dropping_99_of_100_on_one_rank_alone_leaves_steps_equal(dataset: Path) 
         stream = packed(dataset, None).shard(rank, 3).apply(KeepsFew(rank)).batch(4).take(6)
         batches = list(stream)
         assert [batch["input_ids"].shape for batch in batches] == [(4, 16)] * 6
-        assert stream.state_dict()["sequence_index"] == 6 * 4 * 3 * (1 if rank else 100)
+        assert stream.stats()["sequence_index"] == 6 * 4 * 3 * (1 if rank else 100)
 
 
 def test_stages_that_give_one_for_one_or_end_by_themselves_are_left_alone(dataset: Path) -> None:

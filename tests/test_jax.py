@@ -11,6 +11,8 @@ import pytest
 from tests.shard_samples import write_dataset
 from tests.test_readme import BLOCKS, ROOT
 
+pytestmark = pytest.mark.stacks
+
 VOCABULARY = 50
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.stream.order.mixture import PERIOD, Mixture, exact_weights, quotas, temperature_weights
-from tests.ranks import rows_in_order as run
+from tests.global_order import rows_in_order as run
 from tests.shard_samples import make_documents, write_dataset
 
 NAMES = ("books", "code", "web")

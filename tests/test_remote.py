@@ -15,6 +15,8 @@ from pipeline.shards.remote import transport as remote
 from pipeline.shards.remote.transport import Access, Transient, describe, list_remote, read_from, read_range, retrying
 from tests.faulty_server import FaultyServer, running_server
 
+pytestmark = pytest.mark.stacks
+
 DATA = random.Random(0).randbytes(300_000)
 QUICK = Access(tries=5, first_delay=0.001, timeout=5)
 

@@ -21,9 +21,9 @@ from torch.utils.data import DataLoader
 import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.shards.manifest import Manifest, Split
+from tests.global_order import global_rows
+from tests.global_order import rows_in_order as run
 from tests.oracle import Oracle
-from tests.ranks import global_rows
-from tests.ranks import rows_in_order as run
 from tests.shard_samples import make_documents, write_dataset
 
 
@@ -190,7 +190,13 @@ def test_a_state_of_other_data_is_refused(dataset: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "state",
-    [None, {}, {"version": 2, "sequence_index": 0}, {"version": 1, "sequence_index": -1, "shape": {}}, {"version": 1}],
+    [
+        None,
+        {},
+        {"version": 2, "sequence_index": 0},
+        {"version": 1, "sequence_index": -1, "shape": "{}"},
+        {"version": 1},
+    ],
 )
 def test_what_is_no_state_is_refused(dataset: Path, state: Any) -> None:
     with pytest.raises(StateError):
@@ -402,10 +408,10 @@ def test_a_state_that_is_bound_to_a_stage_but_has_no_rank_is_refused(dataset: Pa
     state = stream.state_dict()
     for cut in (
         {"bound_to": "0.Twice"},
-        {"bound_to": "0.Twice", "rank": 0},
+        {"bound_to": "0.Twice", "world_size": 1},
         {"bound_to": "0.Twice", "world_size": "1"},
     ):
-        with pytest.raises(StateError, match=r"0\.Twice binds this state to a rank, but its rank is"):
+        with pytest.raises(StateError, match=r"0\.Twice binds this state to a rank, but it lacks the rank"):
             stream.load_state_dict({**state, **cut})
 
 

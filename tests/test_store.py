@@ -27,6 +27,8 @@ from pipeline.shards.urls import expand
 from tests.faulty_server import FaultyServer, running_server
 from tests.shard_samples import make_documents, write_dataset, write_documents
 
+pytestmark = pytest.mark.stacks
+
 QUICK = Access(tries=6, first_delay=0.001, timeout=10)
 NAME = "train-000000.tar"
 

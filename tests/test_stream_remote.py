@@ -22,6 +22,8 @@ from pipeline.stream.stages import Stream
 from tests.faulty_server import FaultyServer, running_server
 from tests.shard_samples import make_documents, write_dataset
 
+pytestmark = pytest.mark.stacks
+
 SHARDS = 6
 
 

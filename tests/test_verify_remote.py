@@ -25,6 +25,8 @@ from tests.corpus import english
 from tests.faulty_server import FaultyServer, running_server
 from tests.shard_samples import make_documents, write_dataset
 
+pytestmark = pytest.mark.stacks
+
 ROOT = Path(__file__).resolve().parents[1]
 QUICK = Access(tries=6, first_delay=0.001, timeout=10)
 SHARDS = [f"train-{number:06d}.tar" for number in range(3)]

@@ -12,7 +12,7 @@ import torch
 
 from ..errors import ConfigError
 from .stages import Stream
-from .state import merge_states
+from .state import is_bound, merge_states, part_of, shape_of
 
 
 def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, world_sizes: Sequence[int] = (2, 3)) -> None:
@@ -34,7 +34,7 @@ def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, world_size
     whole = list(islice(stream, items))
     if not whole:
         raise ConfigError("the stream gives no item, so nothing can be shown of it; give it data")
-    elastic = "bound_to" not in stream.state_dict()
+    elastic = not is_bound(stream.state_dict())
     for stop in range(len(whole) + 1):
         state = _state_after(make_stream(), stop)
         resumed = make_stream()
@@ -50,10 +50,11 @@ def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, world_size
             third.load_state_dict(json.loads(json.dumps(again.state_dict())))
             rest = list(islice(third, len(whole) - stop - middle))
             _equal(f"items after {stop}, resumed, and {middle} more, resumed again", rest, whole[stop + middle :])
-        if "lanes" in state:
-            if elastic and state["shape"]["epochs"] is None:
+        if "lanes" in part_of(state, 0)[1]:
+            shape = shape_of(state)
+            if elastic and shape["epochs"] is None:
                 for world_size in world_sizes:
-                    if state["shape"]["lanes"] % world_size == 0:
+                    if shape["lanes"] % world_size == 0:
                         _assert_elastic_lanes(make_stream, state, whole[stop:], world_size)
         elif elastic and all(isinstance(item, dict) and "input_ids" in item for item in whole):
             for world_size in world_sizes:
@@ -62,6 +63,7 @@ def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, world_size
 
 def _assert_elastic(make_stream: Callable[[], Stream], state: dict[str, Any], rows: list[Any], world_size: int) -> None:
     """Assert that ``world_size`` ranks go on from ``state`` with the same rows in every global step."""
+    start = part_of(state, 0)[1]["sequence_index"]
     ranks: list[list[list[Any]]] = []
     for rank in range(world_size):
         stream = make_stream().shard(rank, world_size)
@@ -76,7 +78,7 @@ def _assert_elastic(make_stream: Callable[[], Stream], state: dict[str, Any], ro
     for number, step in enumerate(zip_longest(*ranks, fillvalue=())):
         found = [row for each in step for row in each]
         expected = rows[done : done + len(found)]
-        where = f"step {number} of {world_size} ranks after sequence index {state['sequence_index']}"
+        where = f"step {number} of {world_size} ranks after sequence index {start}"
         for row, one in enumerate(expected):
             match = next((k for k, other in enumerate(found) if _is_equal(other, one)), None)
             if match is None:
@@ -95,12 +97,12 @@ def _assert_elastic_lanes(
     make_stream: Callable[[], Stream], state: dict[str, Any], items: list[Any], world_size: int
 ) -> None:
     """Assert that ranks go on from ``state`` in turn, and one rank from the states of all after one item each."""
-    start = state["sequence_index"] // state["shape"]["batch_size"]
+    start = part_of(state, 0)[1]["sequence_index"] // shape_of(state)["batch_size"]
     states = []
     for rank in range(world_size):
         stream = make_stream().shard(rank, world_size)
         stream.load_state_dict(state)
-        where = f"after global sequence {state['sequence_index']}, on rank {rank} of {world_size}"
+        where = f"after global sequence {part_of(state, 0)[1]['sequence_index']}, on rank {rank} of {world_size}"
         ours = items[(rank - start) % world_size :: world_size]
         found = []
         for item in islice(stream, max(1, len(ours))):

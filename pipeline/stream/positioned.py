@@ -21,6 +21,7 @@ from .epochs import (
     pass_length,
     start_of_epoch,
 )
+from .frameworks import refuse_read_ahead, refuse_second_split
 from .lanes import lanes_core
 from .loop import run, share_of
 from .mixing import MixedData
@@ -95,9 +96,10 @@ class PositionedStream(IterableDataset):
         later calls count from there. At the end of a pass it goes on with the next. On a mix it changes nothing. The same
         call again changes nothing.
 
-        Raises ``ConfigError`` for an epoch above 0 where ``epochs`` is above 1, and ``StateError`` while an iterator is
-        live.
+        Raises ``ConfigError`` for an epoch above 0 where ``epochs`` is above 1, and where Accelerate would split the
+        stream among the ranks a second time; and ``StateError`` while an iterator is live.
         """
+        refuse_second_split(self._context().world_size)
         check_integer("epoch", epoch, least=0)
         plan, shared = self._plan, self._position
         if isinstance(plan.data, MixedData):
@@ -228,6 +230,8 @@ class PositionedStream(IterableDataset):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         context, position = self._context(), self._position.get()
+        refuse_second_split(context.world_size)
+        refuse_read_ahead()
         in_worker = get_worker_info() is not None
         if in_worker:
             self._position.note_worker()
@@ -256,5 +260,7 @@ class PositionedStream(IterableDataset):
         return resolve_context(self._plan.stated_topology, self._carried)
 
     def __getstate__(self) -> dict[str, Any]:
+        refuse_second_split(self._context().world_size)  # a spawned worker has a call stack of its own
+        refuse_read_ahead()
         carried = topology_to_carry(self._plan.stated_topology, self._carried)
         return {**self.__dict__, "_carried": carried, "_progress": None, "_iterators": []}

@@ -86,7 +86,8 @@ class StreamIterator:
         try:
             position, item = next(self._items)
         except BaseException as error:
-            progress.ended, progress.finished = time.perf_counter(), isinstance(error, StopIteration)
+            progress.finished |= isinstance(error, StopIteration) and progress.ended is None
+            progress.ended = time.perf_counter()
             if progress.finished and self._in_worker:
                 self._shared.note_worker(ended=True)
             raise
@@ -96,3 +97,15 @@ class StreamIterator:
             progress.tokens += item.get("valid_tokens", 0)
         progress.waited += time.perf_counter() - begin
         return item
+
+    @property
+    def live(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self.progress.began is not None and self.progress.ended is None
+
+    def close(self) -> None:
+        """End the iteration where it is, and stop its threads."""
+        if (close := getattr(self._items, "close", None)) is not None:
+            close()
+        if self.progress.ended is None:
+            self.progress.ended = time.perf_counter()

@@ -23,6 +23,7 @@ from ..errors import ConfigError
 from .arguments import check_integer, device_given, group_topology, labels_are_inputs
 from .describe import describe, layout_stage, stages
 from .identity import identified
+from .loader import Loader
 from .mixing import MixedData
 from .plan import DocumentLayout, PackLayout, pack_layout
 from .positioned import PositionedStream
@@ -264,6 +265,18 @@ class Stream(PositionedStream):
         """Make up to ``count`` items ahead in a thread (default: 2 for a GPU, none else)."""
         check_integer("count", count, least=0)
         return self._with(prefetch=count)
+
+    def loader(self, keys: str | Callable[[Any], Any] | None = None, length: int | None = None) -> Loader:
+        """Return what a training framework takes in place of a ``DataLoader``: see `Loader`.
+
+        ``keys``: None gives the batches as they are; ``"hf"`` gives ``input_ids``, ``labels``, ``attention_mask`` and
+        ``position_ids``, as far as there are any, labels unshifted, as models of ``transformers`` take them;
+        ``"torchtitan"`` gives ``({"input", "positions"}, labels)``, flattened; a function gives what it makes of a batch.
+        ``length`` is what ``len()`` says of a stream that does not know its own (default: 2**31).
+        """
+        if length is not None:
+            check_integer("length", length, least=1)
+        return Loader(self, keys, length)
 
     def __repr__(self) -> str:
         return describe(self._plan, self._position.get(), self._context())

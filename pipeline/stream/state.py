@@ -1,8 +1,18 @@
-"""A position as users save it: plain JSON of some hundred bytes, and what refuses it under another shape."""
+"""A position as users save it: plain JSON of some hundred bytes, and what refuses it under another shape.
+
+    version, shape          what the state holds under
+    sequence_index ...      the position: also start_epoch and stages, of a mix weights, of a sequential stream lanes
+    rank_R: {STAGE: {...}}  in place of it where a stage of the user's own may make the position one rank's own
+
+``torch.distributed.checkpoint`` takes a nested dict apart into one entry for each key, loads only the keys that a fresh
+stream's state has, and keeps equal keys of several ranks once. So every state of one stream has the same keys, what
+varies in length (``shape``, ``stages``, ``weights``) is one string of JSON, a lane is a key of its own, so that any rank
+finds it, and what belongs to one rank has the rank in its key.
+"""
 
 from __future__ import annotations
 
-import copy
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +24,7 @@ from .mixing import MixedData
 from .order.mixture import weights_to_json
 from .plan import Plan
 from .position import Position
-from .steps import remembering
+from .steps import Map, remembering
 from .worker_context import WorkerContext
 
 STATE_VERSION = 1
@@ -25,28 +35,25 @@ log = logging.getLogger("pipeline")
 
 def to_state(position: Position, plan: Plan, context: WorkerContext) -> dict[str, Any]:
     """Return a position as JSON that shares nothing with it, with the shape that it holds under."""
-    state: dict[str, Any] = {
-        "version": STATE_VERSION,
-        "sequence_index": position.sequence_index,
-        "start_epoch": position.start_epoch,
-        "shape": plan.shape(),
-    }
-    if position.stages:
-        state["stages"] = copy.deepcopy(position.stages)
-    if position.bound_to is not None:
-        state |= {"bound_to": position.bound_to, "rank": context.rank, "world_size": context.world_size}
+    part: dict[str, Any] = {"sequence_index": position.sequence_index, "start_epoch": position.start_epoch}
+    part["stages"] = _to_leaf(position.stages or _initial(plan))
     if position.taken:
-        state["step"] = _step(position.taken, plan, context)
+        part["step"] = _to_leaf(_step(position.taken, plan, context))
     if position.skip:
-        state["skip"] = position.skip
+        part["skip"] = position.skip
     if context.workers > 1:
-        state["workers"] = context.workers
+        part["workers"] = context.workers
     if plan.by_cursors:
         lanes = position.lanes or beginning(0, plan.order_shape()[1])
-        state["lanes"] = {lane: list(cursor) for lane, cursor in lanes.items()}
+        part["lanes"] = {lane: list(cursor) for lane, cursor in lanes.items()}
     if isinstance(plan.data, MixedData):
-        state["weights"] = copy.deepcopy(position.weights) or weights_to_json(plan.weights)
-    return state
+        part["weights"] = _to_leaf(position.weights or weights_to_json(plan.weights))
+    state: dict[str, Any] = {"version": STATE_VERSION, "shape": _to_leaf(plan.shape())}
+    names = _binding(plan)
+    if not names:
+        return state | part
+    part |= {"bound_to": position.bound_to, "world_size": context.world_size}
+    return {**state, f"rank_{context.rank}": {"+".join(names): part}}
 
 
 def from_state(state: Any, plan: Plan, context: WorkerContext) -> Position:
@@ -59,43 +66,68 @@ def from_state(state: Any, plan: Plan, context: WorkerContext) -> Position:
     if not isinstance(state, dict) or state.get("version") != STATE_VERSION:
         found = state.get("version") if isinstance(state, dict) else type(state).__name__
         raise StateError(f"state version {found!r}, but this release reads {STATE_VERSION}")
-    index = state.get("sequence_index")
-    if not isinstance(index, int) or index < 0 or not isinstance(state.get("shape"), dict):
-        raise StateError(f"this is no state of a stream: sequence_index is {index!r}, shape {state.get('shape')!r}")
-    _refuse_other_shape(state["shape"], plan)
-    workers = state.get("workers", 1)
+    _refuse_other_shape(shape_of(state), plan)
+    rank, part = part_of(state, context.rank)
+    index, bound_to = part.get("sequence_index"), part.get("bound_to")
+    if not isinstance(index, int) or index < 0:
+        raise StateError(f"this is no state of a stream: sequence_index is {index!r}")
+    workers = part.get("workers", 1)
     if workers != context.workers:
         raise StateError(
             f"a loader of {workers} workers saved this state, and its position lies in all of them, but it is loaded with "
             f"{context.workers}; load it with num_workers={workers}, or save stream.state_dict(batches=n) instead, which "
             "any number of workers loads"
         )
-    start_epoch = state.get("start_epoch")
+    start_epoch = part.get("start_epoch")
     if start_epoch is not None and (not isinstance(start_epoch, int) or start_epoch < 0):
         raise StateError(f"start_epoch must be an epoch from 0 on, or None, got {start_epoch!r}")
-    stages, bound_to = state.get("stages", {}), state.get("bound_to")
+    stages = _from_leaf("stages", part.get("stages"), dict)
     names = sorted(remembering(plan))
     if sorted(stages) != names and (stages or index > 0):
         raise StateError(
             f"stages that remember were {sorted(stages)} when the state was saved, but are {names} in this stream"
         )
-    if bound_to is not None:
-        theirs, rank_and_size = (state.get("rank"), state.get("world_size")), (context.rank, context.world_size)
-        if not all(isinstance(number, int) for number in theirs):
-            raise StateError(
-                f"stage {bound_to} binds this state to a rank, but its rank is {theirs[0]!r} and its world_size "
-                f"{theirs[1]!r}: it is cut or was edited; load it as it was saved"
-            )
-        if theirs != rank_and_size:
-            raise StateError(
-                f"stage {bound_to} remembers or drops items, so this state belongs to rank {theirs[0]} of {theirs[1]}, "
-                f"but this is rank {rank_and_size[0]} of {rank_and_size[1]}"
-            )
-    lanes = _lanes(state, plan, context) if plan.by_cursors else None
-    taken = _taken(state, plan, context)
-    position = Position(index, state.get("skip", 0), stages, bound_to, state.get("weights"), lanes, start_epoch, taken)
-    _warn_of_lost_tokens(state["shape"].get("epochs"), plan, position)
+    if bound_to is not None and ("sequence_index" in state or not isinstance(part.get("world_size"), int)):
+        raise StateError(
+            f"stage {bound_to} binds this state to a rank, but it lacks the rank or the world_size: it is cut or was "
+            "edited; load it as it was saved"
+        )
+    if bound_to is not None and (rank, part.get("world_size")) != (context.rank, context.world_size):
+        raise StateError(
+            f"stage {bound_to} remembers or drops items, so this state belongs to rank {rank} of "
+            f"{part.get('world_size')}, but this is rank {context.rank} of {context.world_size}"
+        )
+    lanes = _lanes(part, plan, context) if plan.by_cursors else None
+    weights = _from_leaf("weights", part["weights"], list) if "weights" in part else None
+    taken = _taken(part, plan, context)
+    position = Position(index, part.get("skip", 0), stages, bound_to, weights, lanes, start_epoch, taken)
+    _warn_of_lost_tokens(shape_of(state).get("epochs"), plan, position)
     return position
+
+
+def shape_of(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a state says that the order depends on."""
+    return _from_leaf("shape", state.get("shape"), dict)
+
+
+def part_of(state: Mapping[str, Any], rank: int) -> tuple[int, Mapping[str, Any]]:
+    """Return the position's part of a state, and the rank that it belongs to.
+
+    A state that several ranks saved together, as DCP does, holds a part for each; one that a single rank saved, its own.
+    """
+    if "sequence_index" in state:
+        return rank, state
+    saved = {int(key[5:]): value for key, value in state.items() if key.startswith("rank_") and key[5:].isdecimal()}
+    rank = rank if rank in saved else min(saved, default=rank)
+    part = next(iter(saved[rank].values()), None) if isinstance(saved.get(rank), dict) else None
+    if not isinstance(part, dict):
+        raise StateError(f"this is no state of a stream: it holds {', '.join(map(repr, state))}, but no position")
+    return rank, part
+
+
+def is_bound(state: Mapping[str, Any]) -> bool:
+    """Say whether a stage makes a state its rank's own."""
+    return part_of(state, 0)[1].get("bound_to") is not None
 
 
 def _refuse_other_shape(saved: dict[str, Any], plan: Plan) -> None:
@@ -132,11 +164,11 @@ def _step(taken: int, plan: Plan, context: WorkerContext) -> dict[str, int]:
     }
 
 
-def _taken(state: dict[str, Any], plan: Plan, context: WorkerContext) -> int:
+def _taken(part: Mapping[str, Any], plan: Plan, context: WorkerContext) -> int:
     """Return how many rows of its step a state was saved behind; raises where this rank takes others of the step."""
-    saved = state.get("step")
-    if saved is None:
+    if "step" not in part:
         return 0
+    saved = _from_leaf("step", part["step"], dict)
     taken = saved.get("taken") if isinstance(saved, dict) else None
     if not isinstance(taken, int) or not 0 < taken < (plan.batch_size or 1):
         raise StateError(f"step of the state is {saved!r}: taken must be above 0 and below the batch size")
@@ -158,34 +190,71 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     stream's are all the same. Raises ``StateError`` for states of different places or shapes, where a lane is missing,
     and where a stage makes the state one rank's own.
 
-    >>> merge_states([{"version": 1, "sequence_index": 4, "shape": {}}] * 2)["sequence_index"]
+    >>> merge_states([{"version": 1, "sequence_index": 4, "shape": "{}"}] * 2)["sequence_index"]
     4
     """
     if not states:
         raise StateError("merge_states needs the states of all ranks, got none")
-    merged = dict(states[0])
-    merged["lanes"] = lanes = dict(merged.get("lanes", {}))
-    for number, state in enumerate(states):
-        if "bound_to" in state:
-            raise StateError(f"stage {state['bound_to']} makes state {number} its rank's own; it cannot be merged")
-        for field in {**merged, **state}:
-            if field != "lanes" and state.get(field) != merged.get(field):
+    parts = [dict(part_of(state, 0)[1]) for state in states]
+    for number, part in enumerate(parts):
+        if part.get("bound_to") is not None:
+            raise StateError(f"stage {part['bound_to']} makes state {number} its rank's own; it cannot be merged")
+        part |= {"version": states[number].get("version"), "shape": states[number].get("shape")}
+    lanes: dict[str, Any] = {}
+    for number, part in enumerate(parts):
+        for field in {**parts[0], **part}:
+            if field not in ("lanes", "world_size") and part.get(field) != parts[0].get(field):
                 raise StateError(
-                    f"{field} is {merged.get(field)!r} in state 0, but {state.get(field)!r} in state {number}: merge "
+                    f"{field} is {parts[0].get(field)!r} in state 0, but {part.get(field)!r} in state {number}: merge "
                     "states that all ranks of one run saved after the same batch"
                 )
-        for lane, cursor in state.get("lanes", {}).items():
+        for lane, cursor in part.get("lanes", {}).items():
             if lanes.setdefault(lane, cursor) != cursor:
                 raise StateError(f"lane {lane} stands at {lanes[lane]} in one state, but at {cursor} in state {number}")
-    if not lanes:
-        del merged["lanes"]
-    elif missing := [lane for lane in range(merged["shape"]["lanes"]) if str(lane) not in lanes]:
-        raise missing_lanes(missing, merged["shape"]["lanes"])
+    merged = parts[0]
+    if lanes:
+        count = shape_of(merged)["lanes"]
+        if missing := [lane for lane in range(count) if str(lane) not in lanes]:
+            raise missing_lanes(missing, count)
+        merged["lanes"] = lanes
     return merged
 
 
-def _lanes(state: dict[str, Any], plan: Plan, context: WorkerContext) -> dict[str, Cursor]:
-    lanes, count = state.get("lanes"), plan.order_shape()[1]
+def _binding(plan: Plan) -> list[str]:
+    """Return the names of the stages that may make a position one rank's own: all but maps and ``take``."""
+    steps = enumerate((*plan.steps, *plan.batch_steps))
+    return [
+        f"{number}.{type(step).__name__}"
+        for number, step in steps
+        if not isinstance(step, Map) and getattr(step, "per_rank", True)
+    ]
+
+
+def _initial(plan: Plan) -> dict[str, dict[str, Any]]:
+    """Return what the stages remember before the first item."""
+    found = remembering(plan)
+    return {name: {field: getattr(step, field) for field in step.remembers} for name, step in found.items()}
+
+
+def _to_leaf(value: Any) -> str:
+    try:
+        return json.dumps(value, separators=(",", ":"))
+    except TypeError as error:
+        raise StateError(f"a state is plain JSON, and a stage remembers what is not: {error}") from error
+
+
+def _from_leaf(field: str, leaf: Any, kind: type) -> Any:
+    try:
+        value = json.loads(leaf)
+    except (TypeError, ValueError):
+        value = None
+    if not isinstance(value, kind):
+        raise StateError(f"this is no state of a stream: {field} is {str(leaf)[:100]!r}")
+    return value
+
+
+def _lanes(part: Mapping[str, Any], plan: Plan, context: WorkerContext) -> dict[str, Cursor]:
+    lanes, count = part.get("lanes"), plan.order_shape()[1]
     if not isinstance(lanes, dict) or not all(_is_cursor(cursor) for cursor in lanes.values()):
         raise StateError(f"this is no state of a cursor stream: lanes is {str(lanes)[:100]}")
     missing = [lane for lane in range(context.rank, count, context.world_size) if str(lane) not in lanes]

@@ -1,0 +1,372 @@
+"""The definition of the order in plain Python: lists, loops and integers of any size.
+
+Written from the definition alone, to check an implementation of it. Every part names its section; sections 8 and 9,
+mixes and samples, are in `order_oracle_mixes`. `steps` says which rank takes which sequence indices.
+
+>>> source = Source([memory_shard([[1, 2, 3], [4], [5, 6]], itemsize=2)], itemsize=2)
+>>> first_rows(Stream(source, Options(seq_len=4, epochs=1)), 5)
+[([1, 2, 3, 4], [2, 3, 4, 5]), ([5, 6, None, None], [6, None, None, None])]
+>>> steps(0, 5, ranks=2, batch=2, lanes=1)
+[[[0, 1], [2, 3]], [[], [4]]]
+"""
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import pairwise
+from math import gcd
+from typing import Protocol
+
+Document = list[int]  # its tokens
+Token = int | None  # None: missing
+Row = tuple[list[Token], list[Token]]  # inputs and labels
+
+# Section 1. Hash
+
+WORD = 2**64
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+def mix64(x: int) -> int:
+    x ^= x >> 30
+    x = x * 0xBF58476D1CE4E5B9 % WORD
+    x ^= x >> 27
+    x = x * 0x94D049BB133111EB % WORD
+    return x ^ x >> 31
+
+
+def key(tag: str, *parts: int | str) -> int:
+    text = json.dumps([tag, *parts]).encode("ascii")
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
+
+
+def keyed_hash(x: int, salt: int) -> int:
+    return mix64(mix64(x * GOLDEN % WORD) ^ salt)
+
+
+@lru_cache(maxsize=256)
+def permutation(n: int, salt: int) -> tuple[int, ...]:
+    return tuple(sorted(range(n), key=lambda x: keyed_hash(x, salt)))
+
+
+# The definition of extents
+
+EXTENT_BYTES = 196_608
+
+
+@dataclass
+class Shard:
+    documents: list[Document]
+    starts: list[int]  # the byte at which each document begins
+    payload_bytes: int  # S
+    kept: list[bool] | None = None  # of a selection: which documents are kept; None: all
+
+    def is_kept(self, j: int) -> bool:
+        return self.kept is None or self.kept[j]
+
+
+@dataclass
+class Source:
+    shards: list[Shard]
+    itemsize: int
+
+
+def memory_shard(documents: list[Document], itemsize: int) -> Shard:
+    """Return documents that lie in memory one after another."""
+    starts, byte = [], 0
+    for document in documents:
+        starts.append(byte)
+        byte += len(document) * itemsize
+    return Shard(documents, starts, byte)
+
+
+def cut_extents(starts: list[int], lengths: list[int], itemsize: int, payload_bytes: int) -> list[int]:
+    """Return the first document of each extent."""
+    n = max(1, (2 * payload_bytes + EXTENT_BYTES) // (2 * EXTENT_BYTES))
+    ends = [start + length * itemsize for start, length in zip(starts, lengths, strict=True)]
+    firsts, first = [], 0
+    for b in range(n):
+        reaching = [j for j, end in enumerate(ends) if end * n >= (b + 1) * payload_bytes]
+        last = reaching[0] if reaching and b < n - 1 else len(starts) - 1
+        if first <= last:  # else the extent has no documents
+            firsts.append(first)
+            first = last + 1
+    while len(firsts) > 1 and starts[firsts[-1]] >= payload_bytes:
+        firsts.pop()
+    return firsts
+
+
+def extent_sizes(firsts: list[int], starts: list[int], payload_bytes: int) -> list[int]:
+    """Return the bytes of each extent: they tile the shard before its index."""
+    if not firsts:
+        return []
+    borders = [0, *(starts[first] for first in firsts[1:]), payload_bytes]
+    return [end - begin for begin, end in pairwise(borders)]
+
+
+# Section 2. Extents and blocks
+
+
+@dataclass
+class Extent:
+    size: int
+    documents: list[Document]  # the kept ones
+
+
+def kept_documents(shard: Shard) -> list[Document]:
+    return [document for j, document in enumerate(shard.documents) if shard.is_kept(j)]
+
+
+def tokens_in(documents: list[Document]) -> int:
+    return sum(len(document) for document in documents)
+
+
+def shard_extents(shard: Shard, itemsize: int, sparse: bool) -> list[Extent]:
+    firsts = cut_extents(shard.starts, [len(document) for document in shard.documents], itemsize, shard.payload_bytes)
+    sizes = extent_sizes(firsts, shard.starts, shard.payload_bytes)
+    extents = []
+    for (first, end), size in zip(pairwise([*firsts, len(shard.documents)]), sizes, strict=True):
+        documents = [shard.documents[j] for j in range(first, end) if shard.is_kept(j)]
+        if documents:
+            extents.append(Extent(itemsize * tokens_in(documents) if sparse else size, documents))
+    return extents
+
+
+def source_extents(source: Source) -> list[list[Extent]]:
+    """Return the extents of each shard, after a selection."""
+    whole = sum(tokens_in(shard.documents) for shard in source.shards)
+    kept = sum(tokens_in(kept_documents(shard)) for shard in source.shards)
+    return [shard_extents(shard, source.itemsize, 4 * kept < whole) for shard in source.shards]
+
+
+def extents_a_block(extent_count: int, y: int, in_mix: bool) -> int:
+    return 1 if in_mix else max(1, min(4, 786_432 * extent_count // y))
+
+
+def cut_blocks(extents: list[list[Extent]], g: int) -> list[list[Document]]:
+    """Return the documents of each block."""
+    blocks = []
+    for of_shard in extents:
+        m = len(of_shard)
+        q = ceil_div(m, g)
+        for k in range(q):
+            run = of_shard[k * m // q : (k + 1) * m // q]
+            blocks.append([document for extent in run for document in extent.documents])
+    return blocks
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+# Section 3. Windows
+
+
+@dataclass
+class Options:
+    seq_len: int = 1
+    stride: int | None = None  # None: seq_len
+    shift: int = 1  # the label of a token is the token so many places later
+    seed: int | None = None  # None: without .shuffle()
+    lanes: int | None = None  # as stated by .shuffle
+    window: int | None = None  # as stated by .shuffle
+    epochs: int | None = None
+    take: int | None = None
+    whole_documents: bool = False
+    bucket: int | None = None
+
+
+def lane_count(options: Options, in_mix: bool) -> int:
+    if options.seed is None:
+        return 1
+    return options.lanes or (16 if in_mix else 64)
+
+
+def blocks_a_window(options: Options, in_mix: bool, K: int, y: int, sequential: bool = False) -> int:
+    if options.window:
+        return options.window
+    least, mebibytes = (16, 3) if in_mix else (8, 4)
+    W = max(least, (2 * mebibytes * 2**20 * K + y) // (2 * y))
+    return 8 * W if sequential else W  # section 10
+
+
+def window_count(K: int, C: int, W: int) -> int:
+    if K <= C * W:
+        return 1
+    M = K // W
+    while gcd(M, C) != 1:
+        M -= 1
+    return M
+
+
+def windows(blocks: list[list[Document]], M: int, name: str, seed: int | None, e: int) -> list[list[Document]]:
+    """Return the documents of each window of epoch ``e``, in the order of the stream."""
+    K = len(blocks)
+    P = range(K) if seed is None else permutation(K, key("blocks", name, seed, e))
+    result = []
+    for w in range(M):
+        listed = [document for place in P[w * K // M : (w + 1) * K // M] for document in blocks[place]]
+        d = len(listed)
+        p = range(d) if seed is None else permutation(d, key("block documents", name, seed, e, w))
+        result.append([listed[p[j]] for j in range(d)])
+    return result
+
+
+class Stream:
+    """Sections 2 to 4, 6 and 7: a stream of one source, or with a ``name`` that of one source of a mix."""
+
+    def __init__(self, source: Source, options: Options, name: str | None = None, sequential: bool = False) -> None:
+        in_mix = name is not None
+        extents = source_extents(source)
+        sizes = [extent.size for of_shard in extents for extent in of_shard]
+        y = max(1, sum(sizes))
+        self.name = name or ""
+        self.options = options
+        self.blocks = cut_blocks(extents, extents_a_block(len(sizes), y, in_mix))
+        self.lanes = 1 if sequential else lane_count(options, in_mix)
+        self.window = blocks_a_window(options, in_mix, len(self.blocks), y, sequential)
+        self.M = window_count(len(self.blocks), self.lanes, self.window)
+        self.tokens = sum(tokens_in(block) for block in self.blocks)  # T
+        self.T = sum(len(block) for block in self.blocks) if options.whole_documents else self.tokens
+        self.stride = 1 if options.whole_documents else options.stride or options.seq_len
+        if self.T == 0 or (not options.whole_documents and self.stride > options.seq_len):
+            raise ValueError("no tokens or documents, or a stride above seq_len")
+        self.epoch_documents = lru_cache(maxsize=16)(self._epoch_documents)
+        self.epoch_tokens = lru_cache(maxsize=16)(self._epoch_tokens)
+        self.group = lru_cache(maxsize=16)(self._group)
+
+    def _epoch_documents(self, e: int) -> list[Document]:
+        parts = windows(self.blocks, self.M, self.name, self.options.seed, e)
+        return [document for window in parts for document in window]
+
+    def _epoch_tokens(self, e: int) -> list[int]:
+        return [token for document in self.epoch_documents(e) for token in document]
+
+    # Section 4. Sequences and lanes
+
+    def A(self, e: int) -> int:
+        return ceil_div(e * self.T, self.stride)
+
+    def epoch(self, i: int) -> int:
+        """Return the largest e with A(e) <= i."""
+        return i * self.stride // self.T
+
+    def in_lanes(self, i: int) -> int:
+        """Return the stream sequence of sequence index ``i``, before buckets."""
+        e = self.epoch(i)
+        C, N = self.lanes, self.A(e + 1) - self.A(e)
+        row, lane = divmod(i - self.A(e), C)
+        return self.A(e) + lane * (N // C) + min(lane, N % C) + row
+
+    def stream_sequence(self, i: int) -> int:
+        """Return the stream sequence of sequence index ``i``."""
+        if self.options.bucket is None:
+            return self.in_lanes(i)
+        return self.group(self.epoch(i), i // (64 * self.options.bucket))[i]
+
+    def token(self, position: int) -> Token:
+        e, offset = divmod(position, self.T)
+        missing = self.options.epochs is not None and e >= self.options.epochs  # section 6
+        return None if missing else self.epoch_tokens(e)[offset]
+
+    def document(self, n: int) -> Document:
+        e, offset = divmod(n, self.T)
+        return self.epoch_documents(e)[offset]
+
+    def row(self, i: int) -> Row:
+        """Return inputs and labels; of whole documents, the label of the last ``shift`` tokens is missing."""
+        n, shift = self.stream_sequence(i), self.options.shift
+        if self.options.whole_documents:
+            inputs: list[Token] = [*self.document(n)]
+            return inputs, [*inputs[shift:], *[None] * min(shift, len(inputs))]
+        begin, end = n * self.stride, n * self.stride + self.options.seq_len
+        inputs = [self.token(position) for position in range(begin, end)]
+        labels = [self.token(position) for position in range(begin + shift, end + shift)]
+        return inputs, labels
+
+    # Section 6. Ends
+
+    def count(self) -> int | None:
+        epochs = self.options.epochs
+        return smaller_end(self.options.take, None if epochs is None else self.A(epochs))
+
+    # Section 7. Buckets
+
+    def _group(self, e: int, q: int) -> dict[int, int]:
+        """Return the stream sequence of each sequence index of group ``q`` of epoch ``e``."""
+        b, seed = self.options.bucket or 1, self.options.seed
+        indices = range(max(self.A(e), 64 * b * q), min(self.A(e + 1), 64 * b * (q + 1)))
+        buckets: list[list[int]] = []
+        for i in indices:
+            if i == indices[0] or i % b == 0:
+                buckets.append([])
+            buckets[-1].append(i)
+        shortest_first = sorted(indices, key=lambda i: (len(self.document(self.in_lanes(i))), i))
+        t = range(len(buckets)) if seed is None else permutation(len(buckets), key("buckets", seed, e, q))
+        places = [i for bucket in t for i in buckets[bucket]]
+        return {place: self.in_lanes(i) for place, i in zip(places, shortest_first, strict=True)}
+
+
+def smaller_end(take: int | None, end: int | None) -> int | None:
+    return take if end is None else end if take is None else min(take, end)
+
+
+# Section 5. Ranks
+
+
+def multiplier(C: int) -> int:
+    """Return ``s``."""
+    s = (39 * C + 50) // 100
+    while gcd(s, C) != 1:
+        s += 1
+    return s
+
+
+def step_of_ranks(a: int, n: int, R: int, C: int) -> list[list[int]]:
+    """Return the sequence indices that each rank takes of the step ``a`` to ``a + n``, in its order."""
+    step = range(a, a + n)
+    if C % R == 0:
+        return [[i for i in step if i % R == r] for r in range(R)]
+    s = multiplier(C)
+    ordered = sorted(step, key=lambda i: (i * s % C, i))
+    return [ordered[r * n // R : (r + 1) * n // R] for r in range(R)]
+
+
+def steps(first: int, end: int, ranks: int, batch: int, lanes: int, last: str = "pad") -> list[list[list[int]]]:
+    """Return for each step from ``first`` to the ``end`` of the stream the sequence indices of each rank."""
+    result = []
+    for a in range(first, end, ranks * batch):
+        n = min(ranks * batch, end - a)
+        if n == ranks * batch or last == "pad":  # section 6
+            result.append(step_of_ranks(a, n, ranks, lanes))
+    return result
+
+
+# Section 10. Sequential readers
+
+
+def sequential_documents(source: Source, options: Options, e: int) -> list[Document]:
+    """Return the documents of epoch ``e`` in the order in which a sequential reader takes them."""
+    return Stream(source, options, sequential=True).epoch_documents(e)
+
+
+# What a test compares
+
+
+class Rows(Protocol):
+    """What `Stream`, `Mix` and `Samples` have in common."""
+
+    lanes: int  # C
+
+    def count(self) -> int | None:
+        """Return the number of sequences; None if it is endless."""
+
+    def row(self, i: int) -> Row:
+        """Return the inputs and labels of sequence index ``i``; None is a missing token."""
+
+
+def first_rows(stream: Rows, number: int, first: int = 0) -> list[Row]:
+    """Return the rows of ``number`` sequence indices from ``first`` on, fewer at the end of a bounded stream."""
+    end = stream.count()
+    return [stream.row(i) for i in range(first, first + number) if end is None or i < end]

@@ -1,0 +1,122 @@
+"""What the recipes of the README find around them: a stream, and models that write down what they are given."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import pipeline
+
+README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+SECTION = README.split("## Inside frameworks\n")[1].split("\n## ")[0]
+BLOCKS = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+RECIPES = dict(zip(("trainer", "accelerate", "lightning", "dcp"), BLOCKS, strict=True))
+VOCABULARY = 64
+
+
+class Recorder:
+    """Writes the ids of every batch to a file of this rank, and kills the process at batch ``kill_at``."""
+
+    def __init__(self, path: Path, kill_at: int | None) -> None:
+        self.path, self.kill_at, self.count = path, kill_at, 0
+
+    def __call__(self, ids: torch.Tensor) -> None:
+        self.count += 1
+        if self.count == self.kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with self.path.open("a") as file:
+            file.write(json.dumps(ids.tolist()) + "\n")
+
+
+def plain_model(record: Recorder) -> Any:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = torch.nn.Embedding(VOCABULARY, 8)
+            self.head = torch.nn.Linear(8, VOCABULARY)
+
+        def forward(self, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            record(ids)
+            return torch.nn.functional.cross_entropy(self.head(self.embed(ids)).flatten(0, 1), labels.flatten())
+
+    return Model()
+
+
+def hugging_face_model(record: Recorder) -> Any:
+    import transformers
+
+    class Model(transformers.GPT2LMHeadModel):
+        def forward(self, input_ids: Any = None, labels: Any = None, **options: Any) -> Any:
+            if self.training:
+                record(input_ids)
+            return super().forward(input_ids=input_ids, labels=labels, **options)
+
+    config = transformers.GPT2Config(vocab_size=VOCABULARY, n_positions=16, n_embd=8, n_layer=1, n_head=1)
+    return Model(config)
+
+
+def lightning_module(record: Recorder) -> Any:
+    import pytorch_lightning as lightning
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = plain_model(record)
+
+        def training_step(self, batch: Any, _: int) -> Any:
+            return self.model(batch["input_ids"], batch["labels"])
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    return Module()
+
+
+def make_stream(dataset: str, epochs: int | None = None) -> pipeline.Stream:
+    return pipeline.ShardDataset(dataset, epochs=epochs).shuffle(seed=1, lanes=6).pack(16).batch(2)
+
+
+def run_recipe(
+    name: str, dataset: str, directory: str, output: str, kill_at: int | None, changes: dict[str, Any]
+) -> None:
+    """Run a recipe of the README in ``directory``; ``changes`` replace what it finds around it."""
+    warnings.simplefilter("ignore")
+    os.chdir(directory)
+    rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    record = Recorder(Path(output, f"{rank}.jsonl"), kill_at)
+    model = hugging_face_model(record) if name == "trainer" else plain_model(record)
+    around: dict[str, Any] = {
+        "stream": make_stream(dataset, changes.get("epochs")),
+        "model": model,
+        "module": lightning_module(record) if name == "lightning" else None,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "max_steps": 9,
+        "save_every": 2,
+        "devices": world_size,
+        "strategy": "ddp" if world_size > 1 else "auto",
+        **changes,
+    }
+    if name == "dcp" and world_size > 1:
+        dist.init_process_group("gloo")
+    code = RECIPES[name]
+    for old, new in changes.get("replace", ()):
+        assert old in code, old
+        code = code.replace(old, new)
+    exec(compile(code, f"README.md, {name}", "exec"), around)
+
+
+def recorded(directory: Path, world_size: int) -> list[list[Any]]:
+    """Return the rows of each step, sorted, whatever rank had them."""
+    ranks = [
+        [json.loads(line) for line in (directory / f"{rank}.jsonl").read_text().splitlines()]
+        for rank in range(world_size)
+    ]
+    return [sorted(row for batch in step for row in batch) for step in zip(*ranks, strict=True)]

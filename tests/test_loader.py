@@ -1,0 +1,208 @@
+"""stream.loader() gives frameworks their keys and a length, passes that follow one another, and exact resume."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import pipeline
+from pipeline.errors import ConfigError
+from tests.shard_samples import make_documents, write_dataset
+
+IGNORE = -100
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("loader") / "data"
+    write_dataset(directory, [make_documents(n, seed=n) for n in (30, 1, 25, 40)])
+    return directory
+
+
+def make(dataset: Path, epochs: int | None = None, **options: Any) -> pipeline.Stream:
+    return pipeline.ShardDataset(dataset, epochs=epochs).shuffle(seed=1, lanes=6).pack(16, **options).batch(4)
+
+
+def ids(batches: Any) -> list[Any]:
+    return [batch["input_ids"].tolist() for batch in batches]
+
+
+def predicted(labels: torch.Tensor) -> torch.Tensor:
+    """Return the labels that a model of transformers compares with its logits: shifted by one, the last ones ignored."""
+    return torch.nn.functional.pad(labels, (0, 1), value=IGNORE)[..., 1:]
+
+
+@pytest.mark.parametrize("options", [{}, {"boundaries": True}, {"shift": 3}, {"shift": 3, "boundaries": True}])
+def test_a_model_that_shifts_labels_trains_on_the_labels_of_the_stream(dataset: Path, options: dict[str, Any]) -> None:
+    stream = make(dataset, **options)
+    for ours, theirs in zip(islice(stream, 20), stream.loader(keys="hf"), strict=False):
+        expected = ours["labels"].clone()
+        expected[:, -1] = IGNORE
+        assert torch.equal(predicted(theirs["labels"]), expected)
+        assert torch.equal(theirs["input_ids"], ours["input_ids"])
+        assert set(theirs) == {"input_ids", "labels", *({"position_ids"} if "boundaries" in options else ())}
+        assert all(isinstance(value, torch.Tensor) for value in theirs.values())
+
+
+def test_labels_that_are_the_inputs_stay_and_padded_documents_keep_their_mask(dataset: Path) -> None:
+    same = make(dataset, labels="same", boundaries=True)
+    for ours, theirs in zip(islice(same, 5), same.loader(keys="hf"), strict=False):
+        assert torch.equal(theirs["labels"], ours["labels"])
+    documents = pipeline.ShardDataset(dataset).shuffle(seed=1).documents(max_length=12)
+    next_token, unshifted = documents.batch(4), documents.batch(4).loader(keys="hf")
+    for ours, theirs in zip(islice(next_token, 5), unshifted, strict=False):
+        assert torch.equal(predicted(theirs["labels"])[:, :-1], ours["labels"][:, :-1])
+        assert torch.equal(theirs["attention_mask"], ours["attention_mask"])
+        assert "valid_tokens" not in theirs
+
+
+@pytest.mark.parametrize("boundaries", [False, True])
+def test_torchtitan_gets_flat_inputs_positions_and_shifted_labels(dataset: Path, boundaries: bool) -> None:
+    stream = make(dataset, boundaries=boundaries)
+    for ours, (inputs, labels) in zip(islice(stream, 5), stream.loader(keys="torchtitan"), strict=False):
+        assert torch.equal(inputs["input"], ours["input_ids"].reshape(-1))
+        assert torch.equal(labels, ours["labels"].reshape(-1))
+        expected = ours["position_ids"] if boundaries else torch.arange(16).repeat(4)
+        assert torch.equal(inputs["positions"], expected.reshape(-1))
+        assert set(inputs) == {"input", "positions"}
+
+
+@pytest.mark.parametrize(
+    ("change", "keys", "error"),
+    [
+        (lambda s: s.pack(16), "hf", r"gives samples; add \.batch\(size\)"),
+        (lambda s: s.pack(16).batch(2).numpy(), "hf", r"gives NumPy arrays; remove \.numpy\(\)"),
+        (lambda s: s.pack(16).batch(2, dtype="stored"), "torchtitan", "remove dtype='stored'"),
+        (lambda s: s.pack(16, shift="divisors").batch(2), "hf", "set shift=1"),
+        (lambda s: s.pack(16, labels="same").batch(2), "torchtitan", "remove labels='same'"),
+        (lambda s: s.pack(16).batch(2), "huggingface", "keys must be 'hf', 'torchtitan' or a function"),
+    ],
+)
+def test_keys_that_do_not_suit_the_stream_are_refused_with_the_cure(
+    dataset: Path, change: Any, keys: str, error: str
+) -> None:
+    with pytest.raises(ConfigError, match=error):
+        change(pipeline.ShardDataset(dataset)).loader(keys=keys)
+
+
+def test_a_function_of_the_user_makes_the_keys(dataset: Path) -> None:
+    loader = make(dataset, 1).loader(keys=lambda batch: (batch["input_ids"], batch["labels"]))
+    assert all(torch.equal(x[:, 1:], y[:, :-1]) for x, y in islice(loader, 3))
+
+
+def test_the_length_is_true_for_bounded_streams_as_stated_for_others_and_huge_by_default(dataset: Path) -> None:
+    assert len(make(dataset, 1).loader()) == len(list(make(dataset, 1)))
+    assert len(make(dataset).take(5).loader()) == 5
+    assert len(make(dataset).loader()) == 2**31
+    assert len(make(dataset).loader(length=100)) == 100
+    with pytest.raises(ConfigError, match=r"knows its length, 5 batches; remove length=7"):
+        make(dataset).take(5).loader(length=7)
+    with pytest.raises(ConfigError, match="length must be an integer of at least 1, got 0"):
+        make(dataset).loader(length=0)
+
+
+def epochs_of(dataset: Path, count: int, calls: bool = False) -> list[list[Any]]:
+    """Return the batches of epochs as a loop calling set_epoch gives them; of epoch 0 only where it ``calls`` it then."""
+    stream = make(dataset, 1)
+    if calls:
+        stream.set_epoch(0)
+    found = [ids(stream)]
+    for epoch in range(1, count):
+        stream.set_epoch(epoch)
+        found.append(ids(stream))
+    return found
+
+
+def exactly(loader: Any, count: int) -> list[Any]:
+    """Take as many batches as there are without asking for more, as frameworks do that know the length."""
+    return ids(islice(iter(loader), count))
+
+
+@pytest.mark.parametrize("ends", [ids, lambda loader: exactly(loader, len(loader))], ids=["asked", "left"])
+def test_two_passes_are_two_epochs_whether_the_end_was_asked_for_or_not(dataset: Path, ends: Any) -> None:
+    whole = epochs_of(dataset, 3)
+    assert whole[0] != whole[1]
+    loader = make(dataset, 1).loader()
+    assert [ends(loader) for _ in range(3)] == whole
+
+
+@pytest.mark.parametrize("calls", [False, True])
+@pytest.mark.parametrize("stop", [1, 3, -1, 0])
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_it_resumes_inside_an_epoch_and_at_its_end_with_and_without_set_epoch(
+    dataset: Path, epoch: int, stop: int, calls: bool
+) -> None:
+    whole = epochs_of(dataset, epoch + 3, calls)
+    first = make(dataset, 1).loader()
+    for number in range(epoch + 1):
+        if calls:
+            first.set_epoch(number)
+        if number < epoch:
+            ids(first)
+    stop = stop if stop > 0 else len(whole[epoch]) + stop
+    assert exactly(first, stop) == whole[epoch][:stop]
+    state = json.loads(json.dumps(first.state_dict()))
+    resumed = make(dataset, 1).loader()
+    resumed.load_state_dict(state)
+    found = []
+    for number in range(2):
+        if calls:
+            resumed.set_epoch(number)
+        found.append(ids(resumed))
+    expected = [whole[epoch][stop:], whole[epoch + 1], whole[epoch + 2]]
+    assert found == ([batches for batches in expected if batches])[:2]
+
+
+def test_a_pass_that_is_broken_off_starts_over_as_a_look_at_validation_data_must(dataset: Path) -> None:
+    loader = make(dataset, 1).loader()
+    whole = ids(make(dataset, 1))
+    assert exactly(loader, 2) == whole[:2]
+    assert ids(loader) == whole
+
+
+def test_passes_of_an_endless_stream_follow_one_another(dataset: Path) -> None:
+    whole = ids(islice(make(dataset), 9))
+    loader = make(dataset).loader(length=3)
+    found = []
+    for epoch in range(3):
+        loader.set_epoch(epoch)
+        found += exactly(loader, 3)
+    assert found == whole
+    silent = make(dataset).loader(length=3)
+    assert [batch for _ in range(3) for batch in exactly(silent, 3)] == whole
+
+
+def test_a_running_pass_ends_where_another_begins_or_the_loader_closes(dataset: Path) -> None:
+    loader = make(dataset).prefetch(2).loader()
+    running = iter(loader)
+    next(running)
+    state = loader.state_dict()
+    loader.load_state_dict(state)
+    assert list(running) == []
+    assert exactly(loader, 2) == ids(islice(make(dataset), 3))[1:]
+    loader.close()
+    loader.close()
+    assert loader.state_dict()["sequence_index"] == 12
+
+
+@pytest.mark.parametrize(("ranks", "others"), [(1, 1), (2, 2), (2, 1)])
+@pytest.mark.parametrize("stop", [1, 3])
+def test_it_resumes_on_as_many_ranks_or_others(dataset: Path, ranks: int, others: int, stop: int) -> None:
+    def rows(count: int, batches: int, state: Any) -> tuple[list[Any], Any]:
+        found = []
+        for rank in range(count):
+            loader = make(dataset).shard(rank, count).loader(keys="hf")
+            if state is not None:
+                loader.load_state_dict(state)
+            found.append([row for batch in exactly(loader, batches) for row in batch])
+        return sorted(row for rank_rows in found for row in rank_rows), loader.state_dict()
+
+    first, state = rows(ranks, stop, None)
+    rest, _ = rows(others, 4, state)
+    whole = [row for batch in ids(islice(make(dataset), stop * ranks + 4 * others)) for row in batch]
+    assert sorted(first + rest) == sorted(whole)
