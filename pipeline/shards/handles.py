@@ -73,13 +73,13 @@ class Handles:
         with self._lock:
             return [(each.used, each.descriptor, 1) for each in self._files.values() if each.users == 0]
 
-    def close_files(self, numbers: list[int]) -> None:
-        """Close descriptors, but those that are used again."""
+    def close_files(self, numbers: list[int], close: Callable[[int], None] = os.close) -> None:
+        """Close descriptors, but those that are used again; also when the interpreter ends, and ``os`` is gone."""
         closing = set(numbers)
         with self._lock:
             for path, handle in list(self._files.items()):
                 if handle.users == 0 and handle.descriptor in closing:
-                    os.close(self._files.pop(path).descriptor)
+                    close(self._files.pop(path).descriptor)
 
     def close(self) -> None:
         """Close all that nobody uses."""
@@ -92,6 +92,6 @@ class Handles:
             os.close(handle.descriptor)
         self._files = {}
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at the interpreter's end os is gone
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
         for handle in self._files.values():
             close(handle.descriptor)
