@@ -146,6 +146,15 @@ def test_a_limit_of_its_own_closes_what_nobody_uses(paths: list[str]) -> None:
     assert handles.held == 3
 
 
+def test_files_that_are_collected_may_be_closed_afterwards(paths: list[str]) -> None:
+    handles = Handles(budget=OpenFiles(limit=16))
+    with handles.opened(paths[0]):
+        pass
+    handles.__del__()
+    handles.close()
+    assert handles.held == 0
+
+
 def test_threads_share_the_budget_without_an_error(paths: list[str]) -> None:
     budget, errors = OpenFiles(limit=16), []
     shared, most = Handles(budget=budget), 0

@@ -93,5 +93,7 @@ class Handles:
         self._files = {}
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        for handle in self._files.values():
+        # Of a circle that is collected at once, a reader may close this afterwards.
+        files, self._files = self._files, {}
+        for handle in files.values():
             close(handle.descriptor)

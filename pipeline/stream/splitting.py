@@ -74,6 +74,15 @@ class HalfData:
     ``level`` says how many splits came before.
     """
 
+    name: str
+    split: str
+    dtype: np.dtype[Any]
+    eos_id: int
+    tokenizer: str | None
+    fingerprint: str
+    index_threads: int
+    kept: Path | None
+
     def __init__(self, whole: KeyedData | HalfData, share: Fraction, held: bool, selection: Selection) -> None:
         self.name = whole.name
         self.split = f"{whole.split}, {'val' if held else 'without val'}={float(share):g}"

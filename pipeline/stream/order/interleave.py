@@ -96,7 +96,7 @@ class Step:
     def __iter__(self) -> Iterator[int]:
         return (self.begin + offset for offset in self.offsets().tolist())
 
-    def rows(self, first: int, last: int) -> Step:
+    def rows(self, first: int, last: int | None) -> Step:
         """Return the same step with the rank's rows ``first`` to before ``last`` alone."""
         return replace(self, first=first, last=last)
 

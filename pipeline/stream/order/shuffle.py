@@ -60,8 +60,7 @@ class Blocks:
         numbers = np.arange(int(blocks.sum())) - np.repeat(np.cumsum(blocks) - blocks, blocks)
         firsts = np.repeat(np.cumsum(counts) - counts, blocks)
         bounds = np.append(firsts + numbers * np.repeat(counts, blocks) // np.repeat(blocks, blocks), len(sizes))
-        sums = (_sums(column, bounds[:-1]) for column in (tokens, documents))
-        return cls(bounds, *sums, total, most)
+        return cls(bounds, _sums(tokens, bounds[:-1]), _sums(documents, bounds[:-1]), total, most)
 
 
 @dataclass(frozen=True, slots=True)
