@@ -2,6 +2,7 @@
 
     python scripts/bench_stream.py                 about three minutes; writes 1 GB below --directory
     python scripts/bench_stream.py speed shuffle   these parts only
+    python scripts/bench_stream.py cold            from a disk, with 5.5 GB below --directory that no cache holds
     python scripts/bench_stream.py --against REV   the streams of the commit REV and of this tree, in turn
 
 Ratios are what holds on a shared machine: the loaders take turns, round by round, in one process with one thread, and
@@ -30,8 +31,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import pipeline  # noqa: E402
-from pipeline.stream.order import Sequences, ShardOrder, default_lanes, default_window  # noqa: E402
-from pipeline.stream.sequences import PLACES_AHEAD  # noqa: E402
+from pipeline.shards.extents.table import ExtentTable  # noqa: E402
+from pipeline.stream.indexed.lookahead import SEQUENCES_AHEAD  # noqa: E402
+from pipeline.stream.order import LANES, Blocks, Sequences, Shuffle, default_window  # noqa: E402
+from scripts._bench_cold import cold  # noqa: E402
 from scripts._bench_data import dataset, dataset_of_single_samples, flat_tokens  # noqa: E402
 from scripts._bench_text import measure  # noqa: E402
 from scripts._report import Report  # noqa: E402
@@ -46,7 +49,7 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join((*PARTS, 'text'))} (default: all)")
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join((*PARTS, 'text'))} (default), cold")
     parser.add_argument("--texts", help="glob of .jsonl.zst files for text (default: made of Python's own sources)")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()) / "shardwright-bench")
     parser.add_argument("--against", metavar="REV", help="compare the streams with those of another commit")
@@ -54,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
-    parts = {**PARTS, "text": lambda directory, report: measure(directory, options.texts, report)}
+    parts = {**PARTS, "cold": cold, "text": lambda directory, report: measure(directory, options.texts, report)}
     if unknown := [part for part in options.parts if part not in parts]:
         parser.error(f"no part {unknown[0]!r}; there are {', '.join(parts)}")
     if options.against and options.parts:
@@ -64,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_comparisons(found, as_json=options.json)
         return 0
     report = Report(as_json=options.json)
-    for part in options.parts or parts:
+    for part in options.parts or [*PARTS, "text"]:
         parts[part](options.directory, report)
     report.end()
     return 0
@@ -245,27 +248,27 @@ def near_pairs(
     shards: int, documents: int, epoch: int, tenth: int, *, draws: int = 40, per_document: int = 1000
 ) -> float:
     """Return the share of near pairs among neighbours in one tenth of an epoch, for documents of equal length."""
-    each = documents // shards
-    window = default_window(shards, documents)
-    lanes = default_lanes(shards, documents, window)
-    order = ShardOrder([each] * shards, [each * per_document] * shards, window, seed=0)
-    sequences = Sequences(documents * per_document, SEQ_LEN, lanes)
+    order = equal_documents(shards, documents // shards, per_document)
+    sequences = Sequences(order.tokens, SEQ_LEN, LANES)
+    documents = order.documents
+    firsts = np.cumsum(order.blocks.documents) - order.blocks.documents
     first, after = sequences.first(epoch), sequences.first(epoch + 1)
     begin = first + (after - first) * tenth // 10
 
-    @lru_cache(maxsize=2 * lanes)
+    @lru_cache(maxsize=2 * LANES)
     def permuted(epoch: int, window: int) -> list[int]:
         """Return where the documents of a window lie in the files' order, in the order of the stream."""
-        shards = np.array(order.epoch(epoch).window_shards(window))
-        inside = order.document_order(epoch, window, each * len(shards))
+        blocks = order.epoch(epoch).window_blocks(window)
+        listed = np.concatenate([np.arange(order.blocks.documents[block]) + firsts[block] for block in blocks])
+        inside = order.document_order(epoch, window, len(listed))
         assert inside is not None  # a seed was given
-        return (shards[inside // each] * each + inside % each).tolist()
+        return listed[inside].tolist()
 
     def corpus_place(document: int) -> int:
         epoch, inside = divmod(document, documents)
-        parts = order.epoch(epoch)
-        number = parts.window_of_document(inside)
-        return permuted(epoch, number)[inside - parts.document_starts[number]]
+        starts = order.epoch(epoch).document_starts
+        number = int(np.searchsorted(starts, inside, side="right")) - 1
+        return permuted(epoch, number)[inside - int(starts[number])]
 
     generator = np.random.default_rng(tenth)
     shares = []
@@ -283,31 +286,36 @@ def near_pairs(
     return statistics.mean(shares)
 
 
+def equal_documents(shards: int, documents: int, tokens: int) -> Shuffle:
+    """Return the default order of shards that hold so many documents of so many tokens each."""
+    table = ExtentTable.of_documents(np.full(documents, tokens), "<u2")
+    columns = (np.tile(column, shards) for column in (table.sizes, table.tokens, table.documents))
+    blocks = Blocks.of_extents(np.full(shards, len(table)), *columns)
+    return Shuffle(blocks, LANES, default_window(blocks), seed=0)
+
+
 def order(directory: Path, report: Report) -> None:
-    """The order alone, with no data: from seed and place to shard, for very many shards and late epochs."""
+    """The order alone, with no data: from seed and position to block, for very many shards and late epochs."""
     rows = []
-    for shards in (10, 1_000, 100_000):
-        documents, tokens, total = [1_000] * shards, [1_000_000] * shards, 1_000_000 * shards
-        window = default_window(shards, sum(documents))
-        lanes = default_lanes(shards, sum(documents), window)
-        shard_order = ShardOrder(documents, tokens, window, seed=0)
-        sequences = Sequences(total, SEQ_LEN, lanes)
+    for shards in (10, 1_000, 10_000):
         cells = []
         for epoch in (0, 1_000_000):
+            shuffle = equal_documents(shards, 12_000, 1_000)
+            sequences = Sequences(shuffle.tokens, SEQ_LEN, LANES)
             begin = time.perf_counter()
-            place = sequences.first(epoch) + 12_345
-            found, n = sequences.locate(place)
-            parts = shard_order.epoch(found)
-            number = parts.window_of_token(n * SEQ_LEN - found * total)
-            shard_order.document_order(found, number, len(parts.window_shards(number)) * 1_000)
+            index = sequences.first(epoch) + 12_345
+            found, n = sequences.locate(index)
+            parts = shuffle.epoch(found)
+            number = int(np.searchsorted(parts.starts, n * SEQ_LEN - found * shuffle.tokens, side="right")) - 1
+            shuffle.document_order(found, number, int(shuffle.blocks.documents[parts.window_blocks(number)].sum()))
             cells.append(f"{(time.perf_counter() - begin) * 1e3:.2f}")
             begin = time.perf_counter()
-            inside = np.arange(PLACES_AHEAD) + place - sequences.first(found)
-            tokens_before, _ = sequences.places(found, inside[: sequences.first(found + 1) - place])
+            inside = np.arange(SEQUENCES_AHEAD) + index - sequences.first(found)
+            tokens_before, _ = sequences.places(found, inside[: sequences.first(found + 1) - index])
             np.searchsorted(parts.starts, tokens_before, side="right")
             cells.append(f"{(time.perf_counter() - begin) / (len(tokens_before) / BATCH) * 1e6:.1f}")
-        rows.append((f"{shards:,}", f"{window}", f"{lanes}", *cells))
-    heads = ("shards", "window", "lanes", "start, ms", "batch, us", "start in epoch 1M, ms", "batch, us")
+        rows.append((f"{shards:,}", f"{len(shuffle.blocks):,}", f"{shuffle.windows:,}", *cells))
+    heads = ("shards", "blocks", "windows", "start, ms", "batch, us", "start in epoch 1M, ms", "batch, us")
     report.table("The order alone", heads, rows)
 
 

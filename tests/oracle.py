@@ -18,18 +18,19 @@ class Oracle:
     lanes: int
 
     def documents(self, epoch: int) -> list[list[int]]:
-        """All documents of an epoch in stream order."""
-        count = len(self.shards)
-        order = (
-            list(range(count)) if self.seed is None else permutation(count, derive_key("shards", "", self.seed, epoch))
-        )
-        windows = math.ceil(count / self.window)
+        """All documents of an epoch in stream order; shards are so small that each is one block."""
+        blocks = [shard for shard in self.shards if shard]
+        count, windows = len(blocks), 1
+        if count > self.lanes * self.window:
+            windows = next(m for m in range(count // self.window, 0, -1) if math.gcd(m, self.lanes) == 1)
+        order = range(count) if self.seed is None else permutation(count, derive_key("blocks", "", self.seed, epoch))
         found: list[list[int]] = []
         for w in range(windows):
-            members = [self.shards[s] for s in order[w * count // windows : (w + 1) * count // windows]]
-            pool = [document for shard in members for document in shard]
+            members = [blocks[b] for b in order[w * count // windows : (w + 1) * count // windows]]
+            pool = [document for block in members for document in block]
             if self.seed is not None:
-                pool = [pool[j] for j in permutation(len(pool), derive_key("documents", "", self.seed, epoch, w))]
+                key = derive_key("block documents", "", self.seed, epoch, w)
+                pool = [pool[j] for j in permutation(len(pool), key)]
             found += pool
         return found
 

@@ -12,10 +12,11 @@ mixes and samples, are in `order_oracle_mixes`. `steps` says which rank takes wh
 
 import json
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
-from math import gcd
+from math import floor, gcd
 from typing import Protocol
 
 Document = list[int]  # its tokens
@@ -70,6 +71,7 @@ class Shard:
 class Source:
     shards: list[Shard]
     itemsize: int
+    extent_bytes: int = EXTENT_BYTES  # t; a file of extents may hold smaller ones
 
 
 def memory_shard(documents: list[Document], itemsize: int) -> Shard:
@@ -81,9 +83,11 @@ def memory_shard(documents: list[Document], itemsize: int) -> Shard:
     return Shard(documents, starts, byte)
 
 
-def cut_extents(starts: list[int], lengths: list[int], itemsize: int, payload_bytes: int) -> list[int]:
+def cut_extents(
+    starts: list[int], lengths: list[int], itemsize: int, payload_bytes: int, extent_bytes: int = EXTENT_BYTES
+) -> list[int]:
     """Return the first document of each extent."""
-    n = max(1, (2 * payload_bytes + EXTENT_BYTES) // (2 * EXTENT_BYTES))
+    n = max(1, (2 * payload_bytes + extent_bytes) // (2 * extent_bytes))
     ends = [start + length * itemsize for start, length in zip(starts, lengths, strict=True)]
     firsts, first = [], 0
     for b in range(n):
@@ -92,9 +96,12 @@ def cut_extents(starts: list[int], lengths: list[int], itemsize: int, payload_by
         if first <= last:  # else the extent has no documents
             firsts.append(first)
             first = last + 1
-    while len(firsts) > 1 and starts[firsts[-1]] >= payload_bytes:
-        firsts.pop()
-    return firsts
+    kept = firsts[:1]
+    for before, first in pairwise(firsts):  # an extent begins at its first document, the first one at byte 0
+        begin = 0 if before == 0 else starts[before]
+        if begin < starts[first] < payload_bytes:
+            kept.append(first)
+    return kept
 
 
 def extent_sizes(firsts: list[int], starts: list[int], payload_bytes: int) -> list[int]:
@@ -122,8 +129,9 @@ def tokens_in(documents: list[Document]) -> int:
     return sum(len(document) for document in documents)
 
 
-def shard_extents(shard: Shard, itemsize: int, sparse: bool) -> list[Extent]:
-    firsts = cut_extents(shard.starts, [len(document) for document in shard.documents], itemsize, shard.payload_bytes)
+def shard_extents(shard: Shard, itemsize: int, sparse: bool, extent_bytes: int = EXTENT_BYTES) -> list[Extent]:
+    lengths = [len(document) for document in shard.documents]
+    firsts = cut_extents(shard.starts, lengths, itemsize, shard.payload_bytes, extent_bytes)
     sizes = extent_sizes(firsts, shard.starts, shard.payload_bytes)
     extents = []
     for (first, end), size in zip(pairwise([*firsts, len(shard.documents)]), sizes, strict=True):
@@ -137,7 +145,7 @@ def source_extents(source: Source) -> list[list[Extent]]:
     """Return the extents of each shard, after a selection."""
     whole = sum(tokens_in(shard.documents) for shard in source.shards)
     kept = sum(tokens_in(kept_documents(shard)) for shard in source.shards)
-    return [shard_extents(shard, source.itemsize, 4 * kept < whole) for shard in source.shards]
+    return [shard_extents(shard, source.itemsize, 4 * kept < whole, source.extent_bytes) for shard in source.shards]
 
 
 def extents_a_block(extent_count: int, y: int, in_mix: bool) -> int:
@@ -160,6 +168,16 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
+def held_out(document_key: str, val: Fraction, level: int = 0) -> bool:
+    """Say whether split ``level`` (0: of all documents, 1: of one of its halves, ...) holds a document out."""
+    raw = document_key.encode("utf-8", "surrogatepass")
+    hashed = key("split", level) if level else key("split")
+    for at in range(0, len(raw), 8):
+        word = int.from_bytes(raw[at : at + 8], "little")
+        hashed = mix64(hashed ^ word) if word else hashed
+    return hashed < floor(val * WORD)
+
+
 # Section 3. Windows
 
 
@@ -175,6 +193,7 @@ class Options:
     take: int | None = None
     whole_documents: bool = False
     bucket: int | None = None
+    max_length: int | None = None  # tokens of a whole document that make its row
 
 
 def lane_count(options: Options, in_mix: bool) -> int:
@@ -278,7 +297,7 @@ class Stream:
         """Return inputs and labels; of whole documents, the label of the last ``shift`` tokens is missing."""
         n, shift = self.stream_sequence(i), self.options.shift
         if self.options.whole_documents:
-            inputs: list[Token] = [*self.document(n)]
+            inputs: list[Token] = [*self.document(n)[: self.options.max_length]]
             return inputs, [*inputs[shift:], *[None] * min(shift, len(inputs))]
         begin, end = n * self.stride, n * self.stride + self.options.seq_len
         inputs = [self.token(position) for position in range(begin, end)]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.shards.extents.indexing import write_table
+from pipeline.shards.extents.loading import payload_bytes
+from pipeline.shards.extents.table import ExtentTable
 from pipeline.shards.manifest import Manifest, ShardInfo, Split
+from pipeline.shards.reader import read_index
 from pipeline.shards.writer import write_shard
 
 EOS = 0
@@ -21,24 +26,41 @@ def make_documents(count: int, seed: int = 0, longest: int = 40, dtype: str = "<
     return [np.append(generator.integers(1, 60_000, size=n), EOS).astype(dtype) for n in lengths]
 
 
-def write_documents(path: Path, documents: list[NDArray[Any]], first_key: int = 0, **options: Any) -> ShardInfo:
-    """Write ``documents`` as one shard with keys counted from ``first_key``."""
-    tokens = np.concatenate(documents) if documents else np.zeros(0, "<u2")
+def write_documents(
+    path: Path, documents: list[NDArray[Any]], first_key: int = 0, *, dtype: str = "<u2", **options: Any
+) -> ShardInfo:
+    """Write ``documents`` as one shard with keys counted from ``first_key``; ``dtype`` is that of a shard of none."""
+    tokens = np.concatenate(documents) if documents else np.zeros(0, dtype)
     keys = [f"{first_key + j:012d}" for j in range(len(documents))]
     return write_shard(path, tokens=tokens, lengths=[len(d) for d in documents], keys=keys, **options)
 
 
 def write_dataset(
-    directory: Path, shards: list[list[NDArray[Any]]], split: str = "train", vocab_size: int = 60_000
+    directory: Path,
+    shards: list[list[NDArray[Any]]],
+    split: str = "train",
+    vocab_size: int = 60_000,
+    **options: Any,
 ) -> Manifest:
-    """Write ``shards`` (documents of each) as a complete dataset with one split."""
+    """Write ``shards`` (documents of each) as a complete dataset with one split; ``options`` are `write_shard`'s."""
     directory.mkdir(parents=True, exist_ok=True)
+    dtype = next((document.dtype.str for documents in shards for document in documents), "<u2")
     infos, key = [], 0
     for number, documents in enumerate(shards):
-        infos.append(write_documents(directory / f"{split}-{number:06d}.tar", documents, key))
+        infos.append(write_documents(directory / f"{split}-{number:06d}.tar", documents, key, dtype=dtype, **options))
         key += len(documents)
     tokenizer = {"name": "test", "sha256": "0" * 64, "vocab_size": vocab_size, "eos_id": EOS, "bos_id": None}
-    dtype = shards[0][0].dtype.str if shards and shards[0] else "<u2"
     manifest = Manifest(dtype, {**tokenizer, "special_ids": {}}, {split: Split(tuple(infos))})
     manifest.write(directory)
     return manifest
+
+
+def index_extents(directory: Path, extent_bytes: int) -> None:
+    """Give a dataset a table of extents of about so many bytes."""
+    manifest = Manifest.read(directory)
+    tables = []
+    for info in manifest.shards:
+        index = read_index(directory / info.name)
+        columns = index.starts, index.lengths, manifest.dtype, payload_bytes(index)
+        tables.append(ExtentTable.of_shard(*columns, indexed=True, extent_bytes=extent_bytes))
+    replace(manifest, extents=write_table(directory, tables, manifest.dtype)).write(directory)

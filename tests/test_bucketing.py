@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from pipeline.stream.bucketing import GROUP, arrange
+from pipeline.stream.order.buckets import GROUP, arrange
 from tests.shard_samples import make_documents, write_dataset
 
 DOCUMENTS = 1500

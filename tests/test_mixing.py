@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from pipeline.stream.mixing import BLOCK, Mixture, exact_weights, quotas, temperature_weights
+from pipeline.stream.order.mixture import PERIOD, Mixture, exact_weights, quotas, temperature_weights
+from tests.global_order import rows_in_order as run
 from tests.shard_samples import make_documents, write_dataset
-from tests.test_resume import run
 
 NAMES = ("books", "code", "web")
 BAD_TEMPERATURES = (0, -1, float("nan"), float("inf"), "1", True, [1])
@@ -47,11 +47,11 @@ def test_quotas_fill_a_block_and_no_positive_weight_starves(raw: dict[str, int])
         return
     weights = exact_weights(raw, list(raw))
     found = quotas(weights)
-    assert sum(found.values()) == BLOCK
+    assert sum(found.values()) == PERIOD
     for name, weight in weights.items():
         assert (found[name] >= 1) == (weight > 0)
-        if all(share * BLOCK >= 1 for share in weights.values() if share):
-            assert abs(found[name] - weight * BLOCK) < 1
+        if all(share * PERIOD >= 1 for share in weights.values() if share):
+            assert abs(found[name] - weight * PERIOD) < 1
 
 
 @settings(max_examples=15, deadline=None)
@@ -93,7 +93,7 @@ def test_a_source_keeps_its_order_when_another_joins(folder: Path) -> None:
 def test_a_block_serves_the_shares_asked_exactly(folder: Path) -> None:
     stream = mixed(folder).shuffle(seed=1, lanes=2).pack(4).batch(64)
     iterator = iter(stream)
-    for _ in range(2 * BLOCK // 64):
+    for _ in range(2 * PERIOD // 64):
         next(iterator)
     sources = stream.stats()["sources"]
     assert {name: source["sequences"] for name, source in sources.items()} == {
@@ -201,17 +201,17 @@ def test_every_source_has_a_share_of_at_least_one_in_4096_at_any_temperature(
     named = {f"{k:02}": count for k, count in enumerate(tokens)}
     found = temperature_weights(named, temperature)
     assert sum(found.values()) == 1
-    assert all(share >= Fraction(1, BLOCK) and (share * BLOCK).denominator == 1 for share in found.values())
-    assert quotas(found) == {name: share * BLOCK for name, share in found.items()}
+    assert all(share >= Fraction(1, PERIOD) and (share * PERIOD).denominator == 1 for share in found.values())
+    assert quotas(found) == {name: share * PERIOD for name, share in found.items()}
     for one, other in zip(tokens, list(found.values()), strict=True):
         assert all(
-            share <= other + Fraction(1, BLOCK) for n, share in zip(tokens, found.values(), strict=True) if n <= one
+            share <= other + Fraction(1, PERIOD) for n, share in zip(tokens, found.values(), strict=True) if n <= one
         )
     with np.errstate(over="ignore"):
         logs = np.log(np.array(tokens, float)) / float(temperature)
     powers = np.exp(logs - logs.max()) if np.isfinite(logs).all() else np.array([n == max(tokens) for n in tokens])
     shares = np.array([float(share) for share in found.values()])
-    assert np.abs(shares - powers / powers.sum()).max() < (len(tokens) + 1) / BLOCK
+    assert np.abs(shares - powers / powers.sum()).max() < (len(tokens) + 1) / PERIOD
 
 
 def test_temperature_one_is_the_exact_share_of_tokens_and_a_tiny_source_keeps_a_row(folder: Path) -> None:
@@ -222,9 +222,9 @@ def test_temperature_one_is_the_exact_share_of_tokens_and_a_tiny_source_keeps_a_
         "web": pipeline.ShardDataset.from_tokens(np.ones(2_000_000, np.uint16)),
         "tiny": pipeline.ShardDataset.from_tokens(np.full(9, 7, np.uint16)),
     }
-    stream = pipeline.mix(sources, temperature=1).pack(4).batch(BLOCK)
+    stream = pipeline.mix(sources, temperature=1).pack(4).batch(PERIOD)
     assert int((next(iter(stream))["input_ids"] == 7).any(dim=1).sum()) == 1
-    assert stream.stats()["sources"]["tiny"] == {"sequences": 1, "asked": 1 / BLOCK, "served": 1 / BLOCK, "epoch": 0}
+    assert stream.stats()["sources"]["tiny"] == {"sequences": 1, "asked": 1 / PERIOD, "served": 1 / PERIOD, "epoch": 0}
     # Powers of 1,000 and more, which no float holds.
     assert temperature_weights({"a": 5, "b": 5, "c": 4}, 1e-3) == pytest.approx({"a": 0.5, "b": 0.5, "c": 0}, abs=1e-3)
 

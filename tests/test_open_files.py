@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -11,8 +12,8 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.stream.open_files import OpenFiles
-from pipeline.stream.pool import ShardPool
+from pipeline.shards.handles import Handles
+from pipeline.shards.open_files import OpenFiles
 from pipeline.stream.texts import TextWindows
 from tests.shard_samples import make_documents, write_dataset
 from tests.text_samples import make_texts, write_texts
@@ -110,47 +111,61 @@ def test_scans_of_text_keep_to_the_budget_that_shards_share(tmp_path: Path, limi
     assert budget.held == 0
 
 
-def test_shards_of_all_pools_close_least_recently_used_first() -> None:
+@pytest.fixture
+def paths(tmp_path: Path) -> list[str]:
+    found = [tmp_path / str(number) for number in range(64)]
+    for path in found:
+        path.write_text(path.name)
+    return [str(path) for path in found]
+
+
+def test_files_of_all_streams_close_least_recently_used_first(paths: list[str]) -> None:
     budget = OpenFiles(limit=16)
-    opened: list[tuple[str, int]] = []
-
-    def pool(name: str) -> ShardPool:
-        def reopen(number: int) -> np.ndarray:
-            opened.append((name, number))
-            return np.arange(number, number + 9)
-
-        made = ShardPool(lambda number: pytest.fail("not opened"), reopen, 99, budget=budget)
-        made._checked = set(range(99))
-        return made
-
-    first, second = pool("a"), pool("b")
-    for number in range(8):
-        first.slices([number], [0], [9])
-        second.slices([number], [0], [9])
+    first, second = Handles(budget=budget), Handles(budget=budget)
+    for path in paths[:8]:
+        for handles in (first, second):
+            with handles.opened(path) as handle:
+                assert os.pread(handle, 9, 0).decode() == Path(path).name
     assert budget.held == 16
-    first.slices([0], [2], [4])  # used last of all
-    parts = first.slices([0, 20, 21], [1, 0, 0], [3, 2, 1])
-    assert [part.tolist() for part in parts] == [[1, 2], [20, 21], [21]]
-    assert budget.held <= 16
-    assert (0 in first.views, 0 in second.views, 7 in second.views) == (True, False, True)
-    del second
-    assert budget.held == len(first.views)
+    with first.opened(paths[0]) as kept:  # used last of all, and in use
+        with first.opened(paths[20]), first.opened(paths[21]):
+            assert budget.held <= 16
+        assert os.pread(kept, 9, 0) == b"0"
+    assert second.held < first.held < 10
+    del second, handles
+    assert budget.held == first.held
+    first.close()
+    assert budget.held == 0
 
 
-def test_pools_of_several_threads_share_the_budget_without_an_error() -> None:
+def test_a_limit_of_its_own_closes_what_nobody_uses(paths: list[str]) -> None:
+    handles = Handles(limit=3, budget=OpenFiles(limit=50))
+    for path in paths[:10]:
+        with handles.opened(path):
+            assert handles.held <= 4
+    assert handles.held == 3
+
+
+def test_files_that_are_collected_may_be_closed_afterwards(paths: list[str]) -> None:
+    handles = Handles(budget=OpenFiles(limit=16))
+    with handles.opened(paths[0]):
+        pass
+    handles.__del__()
+    handles.close()
+    assert handles.held == 0
+
+
+def test_threads_share_the_budget_without_an_error(paths: list[str]) -> None:
     budget, errors = OpenFiles(limit=16), []
-    most = 0
+    shared, most = Handles(budget=budget), 0
 
     def work(seed: int) -> None:
         nonlocal most
-        pool = ShardPool(lambda number: pytest.fail("not opened"), lambda n: np.full(9, n), 99, budget=budget)
-        pool._checked = set(range(64))
-        generator = np.random.default_rng(seed)
+        own, generator = Handles(budget=budget), np.random.default_rng(seed)
         try:
-            for _ in range(2000):
-                numbers = generator.integers(0, 64, 5).tolist()
-                parts = pool.slices(numbers, [1] * 5, [4] * 5)
-                assert [part.tolist() for part in parts] == [[n] * 3 for n in numbers]
+            for number in generator.integers(0, 64, 2000).tolist():
+                with (shared if number % 2 else own).opened(paths[number]) as handle:
+                    assert os.pread(handle, 9, 0).decode() == str(number)
                 most = max(most, budget.held)
         except BaseException as error:
             errors.append(error)

@@ -21,29 +21,10 @@ from torch.utils.data import DataLoader
 import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.shards.manifest import Manifest, Split
+from tests.global_order import global_rows
+from tests.global_order import rows_in_order as run
 from tests.oracle import Oracle
 from tests.shard_samples import make_documents, write_dataset
-
-
-def interleave(ranks: list[list[Any]], start: int = 0) -> list[Any]:
-    """Put the ranks' sequences back into global order."""
-    order = [ranks[i % len(ranks)] for i in range(start, start + len(ranks))]
-    return [row for rows in zip(*order, strict=True) for row in rows]
-
-
-def rows_of(stream: pipeline.Stream) -> list[list[int]]:
-    """The rows of all batches, each cut where its labels cease to count."""
-    return [row for batch in stream for row in batch["input_ids"].tolist()]
-
-
-def run(make: Any, world_size: int, batch: int, state: dict[str, Any] | None = None) -> list[list[int]]:
-    ranks = []
-    for rank in range(world_size):
-        stream = make().shard(rank, world_size).batch(batch)
-        if state:
-            stream.load_state_dict(state)
-        ranks.append(rows_of(stream))
-    return interleave(ranks, state["sequence_index"] if state else 0)
 
 
 @pytest.fixture(scope="module")
@@ -101,13 +82,11 @@ def test_the_stream_equals_its_definition_for_any_shape(
     else:
         oracle = Oracle([[d.tolist() for d in s] for s in shards], None, 1, 1)
     expected = oracle.sequences(seq_len, stride, epochs)
-    ranks = []
-    for rank in range(world_size):
-        rows = []
-        for b in make().shard(rank, world_size).batch(batch):
-            rows += zip(b["input_ids"].tolist(), b["labels"].tolist(), strict=True)
-        ranks.append(rows)
-    got = interleave(ranks)
+
+    def rows(stream: pipeline.Stream) -> list[Any]:
+        return [row for b in stream for row in zip(b["input_ids"].tolist(), b["labels"].tolist(), strict=True)]
+
+    got = run(make, world_size, batch, rows=rows)
     assert len(got) == -(-len(expected) // (world_size * batch)) * world_size * batch
     for (ids, labels), tokens in zip(got, [*expected, *[[]] * (len(got) - len(expected))], strict=True):
         inputs, following = tokens[:seq_len], tokens[1:]
@@ -117,14 +96,11 @@ def test_the_stream_equals_its_definition_for_any_shape(
 
 def test_every_token_is_an_input_once_per_epoch_for_any_world_size(dataset: Path) -> None:
     expected = sorted(t for shard in shards_of(dataset) for document in shard for t in document)
-    orders = []
-    for world_size in (1, 2, 3, 8):
-        ranks = []
-        for rank in range(world_size):
-            stream = pipeline.ShardDataset(dataset, epochs=1).shuffle(seed=1, lanes=6).pack(16).shard(rank, world_size)
-            ranks.append([(b["input_ids"], b["labels"]) for b in stream.batch(2)])
-        rows = interleave([[r for ids, _ in rank for r in ids.tolist()] for rank in ranks])
-        orders.append([row for row in rows if any(row)])
+
+    def make() -> pipeline.Stream:
+        return pipeline.ShardDataset(dataset, epochs=1).shuffle(seed=1, lanes=6).pack(16)
+
+    orders = [[row for row in run(make, world_size, 2) if any(row)] for world_size in (1, 2, 3, 8)]
     assert all(order == orders[0] for order in orders)
     flat = [t for row in orders[0] for t in row]
     padding = len(flat) - len(expected)
@@ -368,7 +344,7 @@ def test_changes_of_world_size_and_batch_in_a_row_lose_and_double_nothing(datase
             ranks.append([row for b in taken for row in b["input_ids"].tolist()])
             latest = stream.state_dict()
         assert latest["sequence_index"] == start + world_size * batch * steps
-        got += interleave(ranks, start)
+        got += global_rows(ranks, batch, 6, start=start)
         state = json.loads(json.dumps(latest))
     assert got == whole[: len(got)]
 

@@ -245,18 +245,24 @@ def test_counts_of_many_documents_are_kept_and_others_leave_no_trace(
         return [numbers(half) for half in data.split(val=0.1)]
 
     expected = halves()
-    assert not (tmp_path / "cache").exists()
+    assert not list((tmp_path / "cache").rglob("split-*"))
     monkeypatch.setattr(splitting, "KEEP_ABOVE", 0)
     assert halves() == expected
-    (kept,) = (tmp_path / "cache" / "index").iterdir()
+    (kept,) = (tmp_path / "cache" / "index").glob("split-*")
     with monkeypatch.context() as patch:
-        patch.setattr(splitting, "_count", lambda whole, share: pytest.fail("counted again"))
+        patch.setattr(splitting, "_select", lambda whole, share: pytest.fail("counted again"))
         assert halves() == expected
     other = write_split_over(tmp_path / "other", [300, 99, 100, 101])  # counts of as many shards in the same cache
     data = pipeline.ShardDataset(other, epochs=1, cache_dir=str(tmp_path / "cache"))
     assert [numbers(half) for half in data.split(val=0.1)] == expected
-    for damage in ("", "{}", '{"documents": [1], "tokens": [1]}', '{"documents": [9, 9, 9, 9], "tokens": "four"}'):
-        kept.write_text(damage)
+    with np.load(kept) as arrays:
+        sound = dict(arrays)
+    odd = {"bits": sound["bits"][1:]}, {"tokens": sound["tokens"] * 1000}, {"documents": sound["documents"][:-1]}
+    for damage in (b"", kept.read_bytes()[:-30]):
+        kept.write_bytes(damage)
+        assert halves() == expected
+    for change in odd:
+        np.savez(kept, **{**sound, **change})
         assert halves() == expected
 
 

@@ -175,9 +175,7 @@ def _map(path: str | Path, expected: ShardInfo | None = None) -> tuple[mmap.mmap
     The index is read, not mapped: to copy some kilobytes takes less time than to map their pages.
     """
     with opened(path) as (handle, size):
-        if expected is not None and size != expected.bytes:
-            kind = TruncatedShardError if size < expected.bytes else ManifestError
-            raise kind(f"{path}: {size} bytes, but the manifest says {expected.bytes}; copy it again or rebuild it")
+        _check_size(str(path), size, expected)
 
         def read(start: int, length: int) -> bytes:
             return os.pread(handle, length, start)
@@ -187,15 +185,42 @@ def _map(path: str | Path, expected: ShardInfo | None = None) -> tuple[mmap.mmap
         return map_open(handle), index
 
 
+def check_shard(handle: int, name: str, expected: ShardInfo | None) -> None:
+    """Hold an open shard to its entry in the manifest by its size and its footer, which is all that is read.
+
+    Raises as `Shard` does; a tar of another tool is held to nothing.
+    """
+    size = os.fstat(handle).st_size
+    _check_size(name, size, expected)
+    if expected is None:
+        return
+    footer = parse_footer(os.pread(handle, TAIL, max(0, size - TAIL)), name, size)
+    if footer is None:
+        raise CorruptShardError(f"{name}: byte {size - TAIL}: no index footer at the end; copy it again or rebuild it")
+    if footer["bytes"] != size:
+        raise _wrong_size(name, size, footer)
+    _compare(name, footer, expected)
+
+
+def _check_size(name: str, size: int, expected: ShardInfo | None) -> None:
+    if expected is not None and size != expected.bytes:
+        kind = TruncatedShardError if size < expected.bytes else ManifestError
+        raise kind(f"{name}: {size} bytes, but the manifest says {expected.bytes}; copy it again or rebuild it")
+
+
+def _wrong_size(name: str, size: int, footer: dict[str, Any]) -> CorruptShardError:
+    return CorruptShardError(
+        f"{name}: {size} bytes, but its footer says {footer['bytes']}; copy it again or rebuild it"
+    )
+
+
 def parse_index(footer: dict[str, Any], name: str, size: int, read: Callable[[int, int], bytes]) -> Index:
     """Return the index that a shard's footer points to; one call of ``read(start, length)`` fetches its bytes.
 
     ``name`` and ``size`` (bytes) are the shard's. Raises ``CorruptShardError`` where they and the footer disagree.
     """
     if footer["bytes"] != size:
-        raise CorruptShardError(
-            f"{name}: {size} bytes, but its footer says {footer['bytes']}; copy it again or rebuild it"
-        )
+        raise _wrong_size(name, size, footer)
     count = footer["documents"]
     starts_at, starts_size = footer["starts"]
     lengths_at, lengths_size = footer["lengths"]
@@ -262,8 +287,12 @@ def _even_keys(column: bytes, count: int) -> NDArray[np.bytes_] | None:
 
 def compare(name: str, index: Index, expected: ShardInfo) -> None:
     """Raise ``ManifestError`` where a shard's index is not the one that its entry in the manifest describes."""
+    _compare(name, index.footer, expected)
+
+
+def _compare(name: str, footer: dict[str, Any], expected: ShardInfo) -> None:
     for field in ("documents", "tokens", "index_crc32"):
-        found, wanted = index.footer[field], getattr(expected, field)
+        found, wanted = footer[field], getattr(expected, field)
         if found != wanted:
             raise ManifestError(
                 f"{name}: its footer says {field} {found}, the manifest {wanted}: another shard lies under this name; "

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError
 from .batch_kernels import bound, pad, widen
+from .indexed.documents import DocumentSequences
+from .indexed.packed import PackedSequences
+from .order import Step
 from .rows import Ends
-from .sequences import DocumentSequences, PackedSequences
 
 IGNORE = -100  # what torch's cross_entropy ignores by default
 Batch = dict[str, Any]
@@ -39,7 +41,7 @@ class PackCollator:
     same_labels: bool
     dtype: np.dtype[Any]
 
-    def __call__(self, core: PackedSequences, numbers: range, size: int) -> Batch:
+    def __call__(self, core: PackedSequences, numbers: Step, size: int) -> Batch:
         """Collate global sequences ``numbers``; rows beyond them, up to ``size``, are empty."""
         length = self.seq_len
         ids = np.empty((size, length), self.dtype)
@@ -142,7 +144,7 @@ class DocumentCollator:
     eos_id: int
     same_labels: bool
 
-    def __call__(self, core: DocumentSequences, numbers: range, size: int) -> Batch:
+    def __call__(self, core: DocumentSequences, numbers: Step, size: int) -> Batch:
         documents = [document[: self.max_length] for document in core.documents(numbers)]
         lengths = np.array([len(document) for document in documents], np.int64)
         longest = int(lengths.max(initial=0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, world_size
 
     ``make_stream`` makes the same new stream at each call. Every state goes through JSON, is loaded into a new stream, and
     is saved again without a step. All items that follow are compared, byte for byte, with the uninterrupted run, also
-    after a second resume. With several ranks, rows of ``input_ids`` are compared, unless a stage binds the state to its
+    after a second resume. With several ranks, rows of ``input_ids`` of each global step are compared, unless a stage binds the state to its
     rank; a sequential stream is compared by batches, on those ``world_sizes`` that divide its lanes, and the states of
     the ranks are merged again.
 
@@ -62,24 +62,35 @@ def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, world_size
 
 
 def _assert_elastic(make_stream: Callable[[], Stream], state: dict[str, Any], rows: list[Any], world_size: int) -> None:
-    """Assert that ``world_size`` ranks continue from ``state`` with the same rows in the same global order."""
+    """Assert that ``world_size`` ranks continue from ``state`` with the same rows in every global step."""
     start = part_of(state, 0)[1]["sequence_index"]
-    ranks: list[list[Any]] = [[] for _ in range(world_size)]
+    ranks: list[list[list[Any]]] = []
     for rank in range(world_size):
         stream = make_stream().shard(rank, world_size)
         stream.load_state_dict(state)
-        iterator = iter(stream)
-        while len(ranks[rank]) * world_size < len(rows) + world_size:
-            item = next(iterator, None)
-            if item is None:
+        items: list[list[Any]] = []
+        for item in stream:
+            items.append(_rows([item]))
+            if len(items) * len(items[0]) * world_size >= len(rows):
                 break
-            ranks[rank] += _rows([item])
-    for number, row in enumerate(rows):
-        turn, rank = number // world_size, (start + number) % world_size
-        where = f"row {number} after global sequence {start}, on rank {rank} of {world_size}"
-        if turn >= len(ranks[rank]):
-            raise AssertionError(f"{where} is missing")
-        _equal(where, ranks[rank][turn], row)
+        ranks.append(items)
+    done = 0
+    for number, step in enumerate(zip_longest(*ranks, fillvalue=())):
+        found = [row for each in step for row in each]
+        expected = rows[done : done + len(found)]
+        where = f"step {number} of {world_size} ranks after sequence index {start}"
+        for row, one in enumerate(expected):
+            match = next((k for k, other in enumerate(found) if _is_equal(other, one)), None)
+            if match is None:
+                raise AssertionError(f"{where}: row {done + row} of one rank is missing: {one}")
+            found.pop(match)
+        done += len(expected)
+    if done < len(rows):
+        raise AssertionError(f"{world_size} ranks end {len(rows) - done} rows before one rank does")
+
+
+def _is_equal(found: Any, expected: Any) -> bool:
+    return found.dtype == expected.dtype and np.array_equal(found, expected)
 
 
 def _assert_elastic_lanes(

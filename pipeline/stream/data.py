@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,13 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
+from ..shards.extents.loading import load_extent_table
+from ..shards.extents.table import ExtentTable
+from ..shards.handles import Handles
 from ..shards.manifest import MANIFEST_NAME, ShardInfo
+from ..shards.mapped import can_map
 from ..shards.reader import Index
+from ..shards.remote.cache import Lease
 from ..shards.remote.store import Store
-from ..shards.remote.transport import Access, is_remote
-from ..shards.resolve import resolve
+from ..shards.remote.transport import Access, is_remote, local_name, shown
+from ..shards.resolve import Resolved, resolve
+from ..shards.shard_ranges import MemoryRanges, ShardRanges
+from ..shards.shard_ranges import Source as Ranges
 from .arguments import eos_given
-from .window_index import OpenShard, Tokens
+from .contents import Contents
 
 INDEX_THREADS = 16  # reading an index over the network is waiting
 
@@ -41,7 +50,10 @@ class Indexed(Protocol):
 
 
 class Data(Protocol):
-    """One source of documents: counts of every shard, known without opening it, and a way to open it."""
+    """One source of documents: what it holds, known without opening a shard, and a way to its bytes.
+
+    ``documents`` and ``tokens`` are those of every shard.
+    """
 
     name: str
     split: str
@@ -51,13 +63,13 @@ class Data(Protocol):
     tokens: list[int]
     fingerprint: str
     tokenizer: str | None
-    open_files: int  # descriptors that an open shard holds
 
-    def open(self, number: int) -> OpenShard:
-        """Open a shard, checked against what is known of it."""
+    @property
+    def contents(self) -> Contents:
+        """The extents, and what is streamed of them."""
 
-    def reopen(self, number: int) -> Tokens:
-        """Return the elements of a shard that was checked before."""
+    def ranges(self, max_open: int) -> Ranges:
+        """Return what reads extents, in the process that iterates; at most ``max_open`` shards are open."""
 
 
 class KeyedData(Data, Protocol):
@@ -69,9 +81,6 @@ class KeyedData(Data, Protocol):
     index_threads: int
     kept: Path | None
 
-    def open(self, number: int) -> KeyedShard:
-        """Open a shard, checked against what is known of it."""
-
     def index(self, number: int) -> Indexed:
         """Return the index of a shard without opening it, and without a download where it has one of its own."""
 
@@ -79,25 +88,35 @@ class KeyedData(Data, Protocol):
         """Return the key of each document of a shard, given its index or the open shard."""
 
 
-class KeyedShard(OpenShard, Indexed, Protocol):
-    """An open shard whose documents have keys."""
+@dataclass(frozen=True, slots=True)
+class DocumentLengths:
+    """An index of documents in memory."""
 
-
-@dataclass(slots=True)
-class PlainShard:
-    """A shard in memory, or the index of a remote one: ``tokens`` is None until ``reopen`` brings them."""
-
-    tokens: NDArray[Any] | None
-    starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
     footer: dict[str, Any] = field(default_factory=dict)
+
+
+class _Table:
+    """A table of extents, loaded at its first use, and again in a process that this is sent to."""
+
+    def __init__(self, shards: Resolved, store: Store) -> None:
+        self._shards, self._store = shards, store
+        self._table: ExtentTable | None = None
+
+    def get(self) -> ExtentTable:
+        if self._table is None:
+            self._table = load_extent_table(self._shards, self._store)
+        return self._table
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_table": None}
 
 
 class ShardFiles:
     """Shards in order, on disk or remote, with what the manifest says of each, or the index of tars that have none.
 
     Remote shards come through a cache in ``cache_dir`` of at most ``cache_limit`` bytes; ``storage_options`` go to
-    fsspec. ``max_open`` is how many shards fit there at once.
+    fsspec. ``max_open`` is how many shards fit there at once. ``memory_map`` None maps shards on local file systems.
     """
 
     def __init__(
@@ -110,12 +129,17 @@ class ShardFiles:
         eos_id: int | None,
         cache_limit: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        memory_map: bool | None = None,
     ) -> None:
         self.name = ""
         self.split = split
         self._store = Store(cache_dir, cache_limit, Access(options=storage_options or {}))
-        self._unverified: set[int] = set()
-        self._urls, manifest, infos, _ = resolve(source, split, self._store)
+        self._verify = verify
+        self._memory_map = memory_map
+        shards = resolve(source, split, self._store)
+        self._urls, manifest, infos, _ = shards
+        self._table = _Table(shards, self._store)
+        self._numbers: Sequence[int] | None = None  # of the shards of the table that are meant
         self._label = f"ShardDataset({_shown(source)}, split={split!r})"
         self._infos: Sequence[ShardInfo | None]
         if manifest is not None and infos is not None:
@@ -127,30 +151,23 @@ class ShardFiles:
             self.tokens = [info.tokens for info in infos]
             self.tokenizer: str | None = manifest.tokenizer.get("sha256")
             self.fingerprint = _digest([manifest.dtype, self.tokenizer, [info.sha256 for info in infos]])
-            self._unverified = set(range(len(infos))) if verify else set()
         else:
             if verify:
                 raise ConfigError(
                     f"verify=True needs a {MANIFEST_NAME} with the hashes of the shards, none lies beside {source}"
                 )
-            indexes = [self._store.index(url) for url in self._urls]
-            self._infos = [None] * len(indexes)
-            dtypes = {index.dtype for index in indexes}
-            if len(dtypes) != 1:
-                raise ConfigError(f"shards of one stream need one dtype, {source} holds {sorted(map(str, dtypes))}")
-            self.dtype = dtypes.pop()
+            table = self._table.get()
+            self._infos = [None] * table.shards
+            self.dtype = table.dtype
             self.eos_id = eos_given(eos_id, self.dtype)
-            self.documents = [len(index.lengths) for index in indexes]
-            self.tokens = [int(index.lengths.sum()) for index in indexes]
+            self.documents = table.per_shard(table.document_sums).tolist()
+            self.tokens = table.per_shard(table.token_sums).tolist()
             self.tokenizer = None
-            contents = [
-                [url.rpartition("/")[2], index.lengths.tobytes().hex()]
-                for url, index in zip(self._urls, indexes, strict=True)
-            ]
-            self.fingerprint = _digest([self.dtype.str, contents])
+            names = [url.rpartition("/")[2] for url in self._urls]
+            checksums = [table.index_crc32.tolist(), table.documents.tolist(), table.extents.tolist()]
+            self.fingerprint = _digest([self.dtype.str, names, checksums])
 
         self._remote = any("://" in url and is_remote(url) for url in self._urls)
-        self.open_files = 2 if self._remote else 1  # the map's, and the lease's
         largest = max((info.bytes for info in self._infos if info is not None), default=0)
         # The fingerprint of other tools' tars does not cover their keys.
         self.kept: Path | None = None if manifest is None else self._store.directory / "index"
@@ -175,22 +192,34 @@ class ShardFiles:
         data.documents, data.tokens = [self.documents[k] for k in numbers], [self.tokens[k] for k in numbers]
         hashes = [info.sha256 for info in data._infos if info is not None]
         data.fingerprint = _digest([self.dtype.str, self.tokenizer, hashes])
-        data._unverified = {place for place, k in enumerate(numbers) if k in self._unverified}
+        data._numbers = list(numbers) if self._numbers is None else [self._numbers[k] for k in numbers]
+        vars(data).pop("contents", None)  # of the whole
         return data
 
-    def open(self, number: int) -> KeyedShard:
-        url, info = self._urls[number], self._infos[number]
-        if is_remote(url):
-            index = self._store.index(url, info)
-            # Who builds a window will soon read from its shards.
-            self._store.prefetch([(url, info)])
-            return PlainShard(None, index.starts // index.dtype.itemsize, index.lengths, index.footer)
-        shard = self._store.open(url, info, verify=number in self._unverified)
-        self._unverified.discard(number)
-        return shard
+    @cached_property
+    def contents(self) -> Contents:
+        table = self._table.get()
+        return Contents.whole(table if self._numbers is None else table.select(self._numbers))
 
-    def reopen(self, number: int) -> Tokens:
-        return self._store.map(self._urls[number], self._infos[number], self.dtype)
+    def ranges(self, max_open: int) -> Ranges:
+        directory = self._store.directory if self._remote else os.path.dirname(local_name(self._urls[0]))
+        return ShardRanges(
+            self.contents.table,
+            [shown(url) if is_remote(url) else local_name(url) for url in self._urls],
+            self._infos,
+            self._lease,
+            self._store.scan,
+            limit=min(self.max_open, max_open) if self._remote else len(self._urls),
+            mapped=can_map(directory) if self._memory_map is None else self._memory_map,
+            verify=self._verify,
+            handles=Handles(max_open),
+        )
+
+    def _lease(self, number: int) -> Lease:
+        return self._store.lease(self._urls[number], self._infos[number])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "contents"}
 
     def index(self, number: int) -> Index:
         return self._store.index(self._urls[number], self._infos[number])
@@ -203,7 +232,6 @@ class MemoryData:
     """Tokens in memory, as one shard; ``ConfigError`` where ``lengths`` or ``eos_id`` do not fit them."""
 
     index_threads = 1
-    open_files = 0
     kept: Path | None = None
 
     def __init__(
@@ -222,24 +250,25 @@ class MemoryData:
         self.tokenizer = tokenizer
         self._label = label
         self._tokens = np.ascontiguousarray(tokens)
+        self._lengths = lengths
         self.fingerprint = _digest_of_arrays(self._tokens, lengths)
-        self._shard = PlainShard(self._tokens, np.cumsum(lengths) - lengths, lengths)
 
     def __repr__(self) -> str:
         return self._label
 
-    def open(self, number: int) -> KeyedShard:
-        return self._shard
+    @cached_property
+    def contents(self) -> Contents:
+        return Contents.whole(ExtentTable.of_documents(self._lengths, self.dtype))
 
-    def reopen(self, number: int) -> Tokens:
-        return self._tokens
+    def ranges(self, max_open: int) -> Ranges:
+        return MemoryRanges(self.contents.table, self._tokens, self._lengths)
 
     def index(self, number: int) -> Indexed:
-        return self._shard
+        return DocumentLengths(self._lengths)
 
     def keys(self, number: int, index: Indexed) -> list[str]:
         """Return the numbers of the documents, which have no other key."""
-        return [str(document) for document in range(len(self._shard.lengths))]
+        return [str(document) for document in range(len(self._lengths))]
 
 
 def _digest(value: Any) -> str:

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError, InputError
+from ..shards.open_files import MOST
 from .arguments import check_epochs, check_integer, eos_given
 from .data import Data, KeyedData, MemoryData, ShardFiles, Source
-from .mixing import MixedData, Schedule, exact_weights, temperature_weights
-from .open_files import MOST
+from .mixing import MixedData
+from .order.mixture import Schedule, exact_weights, temperature_weights
 from .plan import Plan
 from .splitting import share_given, split_data
 from .stages import Stream
@@ -90,6 +91,7 @@ class ShardDataset(Documents):
         cache_limit: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
         eos_id: int | None = None,
+        memory_map: bool | None = None,
     ) -> None:
         check_epochs(epochs)  # before files are asked for
         if max_open_shards is None:
@@ -103,8 +105,9 @@ class ShardDataset(Documents):
             cache_limit=cache_limit,
             storage_options=storage_options,
             eos_id=eos_id,
+            memory_map=memory_map,
         )
-        super().__init__(data, epochs=epochs, max_open_shards=min(max_open_shards, data.max_open))
+        super().__init__(data, epochs=epochs, max_open_shards=max_open_shards)
 
     def sources(self) -> dict[str, Documents]:
         """Return the named sources of a build (``wiki=...``) as bare datasets by name, which ``mix`` takes.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from ..errors import ConfigError
 from .cursors import beginning
 from .mixing import MixedData
+from .order import Step
 from .plan import PackLayout, Plan
 from .position import Position
 from .steps import counts_items
@@ -37,12 +38,17 @@ def pass_bounds(plan: Plan, first: First, position: Position, world_size: int) -
     return start, min(ends, default=None)
 
 
-def item_count(plan: Plan, start: int, end: int, context: WorkerContext) -> int:
-    """Return how many batches, or sequences of an unbatched stream, a rank gets of sequences ``start`` to ``end``."""
+def item_count(plan: Plan, start: int, end: int, context: WorkerContext, lanes: int) -> int:
+    """Return how many batches, or sequences of an unbatched stream, a rank gets of sequences ``start`` to ``end``.
+
+    ``lanes`` are those of an indexed stream.
+    """
+    left, step = max(0, end - start), (plan.batch_size or 1) * context.world_size
     if plan.batch_size is None:
-        first = start + (context.rank - start) % context.world_size
-        return max(0, -(-(end - first) // context.world_size))
-    left, step = max(0, end - start), plan.batch_size * context.world_size
+        if plan.by_cursors:
+            lanes = context.world_size
+        last = Step(start + left - left % step, left % step, context.rank, context.world_size, lanes)
+        return left // step + len(last)
     return left // step if plan.drop_last else -(-left // step)
 
 
@@ -60,7 +66,7 @@ def pass_length(plan: Plan, position: Position, context: WorkerContext) -> int:
     start, end = pass_bounds(plan, first_of(plan), position, context.world_size)
     if end is None:
         raise TypeError("an endless stream has no len(); bound it with epochs= or .take(n)")
-    return item_count(plan, start, end, context)
+    return item_count(plan, start, end, context, plan.lanes_in_force)
 
 
 def first_of(plan: Plan) -> First:

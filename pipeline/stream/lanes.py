@@ -74,7 +74,7 @@ def _windows(plan: Plan, cursors: dict[int, Cursor], start_epoch: int) -> Window
             filters=filters,
             epochs=epochs,
         )
-    stream, documents = plan.token_stream(lanes), _BLOCK_DOCUMENTS
+    stream, documents = plan.document_stream(), _BLOCK_DOCUMENTS
     if isinstance(plan.layout, PackLayout) and plan.layout.best_fit:
         tokens = _BEST_FIT_SEQUENCES * plan.layout.seq_len
         documents = tokens * stream.documents_per_epoch // stream.tokens_per_epoch

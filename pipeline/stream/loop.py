@@ -21,9 +21,10 @@ from .cursors import Lanes
 from .device import place_on_device, read_ahead, to_numpy, to_torch
 from .epochs import item_count, pass_bounds
 from .even import EvenSteps
+from .indexed.core import Core
+from .order import Step
 from .plan import Plan
 from .position import Position
-from .sequences import Core
 from .shifting import DrawnShifts
 from .steps import Map, Take, counts_items
 from .worker_context import WorkerContext
@@ -88,9 +89,8 @@ def _from_core(
     rank, world_size = context.rank, context.world_size
     size = plan.batch_size or 1
     step = size * world_size
-    first = start + (rank - start) % world_size
     begin_of_pass, end = pass_bounds(plan, core.first, position, world_size)
-    batches = None if end is None else item_count(plan, start, end, context)
+    batches = None if end is None else item_count(plan, start, end, context, core.lanes)
     if batches is not None and plan.drop_last and rank == skip == 0 and end is not None and end > start:
         lost = (end - start) % step
         log.warning(
@@ -99,22 +99,21 @@ def _from_core(
             end - begin_of_pass,
             batches,
         )
-    number = skip
+    number, taken = skip, position.taken
     try:
         while batches is None or number < batches:
-            begin = first + number * step
-            stop = begin + step if end is None else max(begin, min(begin + step, end))
-            numbers = range(begin, stop, world_size)
             after = start + number * step
+            length = step if end is None else max(0, min(step, end - after))
+            numbers = Step(after, length, rank, world_size, core.lanes)
             collate = collator.of_step(after) if isinstance(collator, DrawnShifts) else collator
+            end_of_step = after_item(after + length)
             if by_sample:
-                for row in range(size):
-                    after += world_size
-                    sample = row_of(collate(core, numbers[row : row + 1], 1))
-                    yield after_item(after if end is None else min(after, end)), sample
+                for row in range(taken, size):
+                    sample = row_of(collate(core, numbers.rows(row, row + 1), 1))
+                    yield after_item(after, taken=row + 1) if row + 1 < size else end_of_step, sample
+                taken = 0
             else:
-                after += step
-                yield after_item(after if end is None else min(after, end)), collate(core, numbers, size)
+                yield end_of_step, collate(core, numbers, size)
             number += every
     finally:
         core.close()
@@ -131,7 +130,7 @@ def _from_lanes(
     begin, row = divmod(position.sequence_index, size)
     first = begin + (rank - begin) % world_size
     _, end = pass_bounds(plan, lambda epoch: 0, position, world_size)
-    batches = None if end is None else item_count(plan, begin * size, end, context)
+    batches = None if end is None else item_count(plan, begin * size, end, context, lanes=1)
     number = skip
     try:
         while batches is None or number < batches:

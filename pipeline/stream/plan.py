@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..errors import ConfigError
+from ..shards.open_files import MOST
 from .arguments import check_epochs, labels_are_inputs, shift_given
 from .batches import DocumentCollator, PackCollator
-from .bucketing import BucketedDocuments
 from .data import Data
 from .identity import Filter
-from .mixing import MixedData, MixedSequences, Mixture, Schedule
-from .open_files import MOST
-from .order import LIVE_DOCUMENTS, Sequences, ShardOrder, default_lanes, default_window
-from .pool import ShardPool
-from .sampling import SampledSequences, ScatteredTokens
-from .sequences import DocumentSequences, PackedSequences
+from .indexed.block_pool import BlockPool
+from .indexed.documents import BucketedDocuments, DocumentSequences
+from .indexed.mixed import MixedSequences
+from .indexed.packed import PackedSequences
+from .indexed.sampled import SampledSequences
+from .indexed.token_stream import TokenStream
+from .mixing import MixedData
+from .order import LANES, LANES_OF_MIX, Sequences, Shuffle, default_window
+from .order.mixture import Mixture, Schedule
 from .shifting import DrawnShifts, divisors_below
 from .text_data import TextData
-from .windows import TokenStream
 
+ORDER = 2  # version of the order of documents: another one is another stream
 _TEXT_WINDOW = 16_384  # documents
+_SEQUENTIAL_LANES = 48
+_SAMPLED_WINDOWS = 512  # of one block each, that stay in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,21 +131,25 @@ class Plan:
         """What each filter is called in the state."""
         return [each.name for each in self.filters]
 
-    def order_shape(self) -> tuple[int, int]:
-        """Return the window (in shards, of texts in documents) and the lanes in force."""
+    def order_shape(self) -> tuple[Any, int]:
+        """Return the window (in blocks, of each source of a mix by name; of texts in documents) and the lanes in force."""
         if isinstance(self.data, TextData):
             if self.seed is None:
                 return (_TEXT_WINDOW // 16 if self.best_fit else 1), 1
             return self.window or _TEXT_WINDOW, self.lanes or self.data.lanes
         if isinstance(self.data, MixedData):
-            shapes = [replace(self, data=data).order_shape() for data in self.data.sources.values()]
-            lanes = min(lanes for _, lanes in shapes)
-            # Every source keeps its windows for every lane.
-            return max(window for window, _ in shapes), self.lanes or max(1, lanes // len(shapes))
-        shards, documents = len(self.data.documents), sum(self.data.documents)
-        window = min(self.window or default_window(shards, documents), max(1, shards))
-        lanes = 1 if self.seed is None else default_lanes(shards, documents, window)
-        return window, self.lanes or lanes
+            sources = self.data.sources.items()
+            if self.seed is None:
+                return dict.fromkeys(self.data.sources, 1), 1
+            windows = {
+                name: self.window or default_window(data.contents.blocks(in_mix=True), in_mix=True)
+                for name, data in sources
+            }
+            return windows, self.lanes or LANES_OF_MIX
+        if self.seed is None:
+            return 1, 1
+        window = self.window or default_window(self.data.contents.blocks(), sequential=self.by_cursors)
+        return window, self.lanes or (_SEQUENTIAL_LANES if self.by_cursors else LANES)
 
     def sequences(self) -> Sequences | None:
         """Return where the epochs' sequences begin; None where epochs are not counted ahead, or are the sources' own.
@@ -154,70 +163,85 @@ class Plan:
         count = sum(self.data.tokens if packed else self.data.documents)
         _refuse_empty(count, "tokens" if packed else "documents", self.data)
         stride = (layout.stride or layout.seq_len) if isinstance(layout, PackLayout) else 1
-        return Sequences(count, stride, self.order_shape()[1])
+        return Sequences(count, stride, self.lanes_in_force)
+
+    @property
+    def lanes_in_force(self) -> int:
+        """How many lanes ranks share."""
+        sampled = isinstance(self.layout, PackLayout) and self.layout.stride is None
+        return 1 if sampled else self.order_shape()[1]
 
     def mixed_core(self, weights: Schedule) -> MixedSequences:
         """Make the core of a mix under the weights in force."""
         assert isinstance(self.data, MixedData)
-        if not isinstance(self.layout, PackLayout) or self.layout.stride is None:
+        layout = self.layout
+        if not isinstance(layout, PackLayout) or layout.stride is None:
             raise ConfigError("a mix is packed; add .pack(seq_len)")
-        _, lanes = self.order_shape()
-        streams = {name: replace(self, data=data).token_stream(lanes, name) for name, data in self.data.sources.items()}
+        windows, lanes = self.order_shape()
+        width = layout.seq_len + layout.extra
+        streams = {}
+        for name, data in self.data.sources.items():
+            order = Shuffle(data.contents.blocks(in_mix=True), lanes, windows[name], self.seed, name)
+            _refuse_empty(order.tokens, "tokens", data)
+            sequences = Sequences(order.tokens, layout.stride, lanes)
+            streams[name] = self._stream(data, order, sequences, width=width), sequences
         segments = [(-(-sequence // lanes), shares) for sequence, shares in weights]
-        return MixedSequences(
-            streams,
-            Mixture(list(streams), self.seed or 0, lanes, segments),
-            seq_len=self.layout.seq_len,
-            stride=self.layout.stride,
-            extra=self.layout.extra,
-            boundaries=self.layout.boundaries,
-        )
+        mixture = Mixture(list(streams), self.seed or 0, lanes, segments)
+        return MixedSequences(streams, mixture, width=width, boundaries=layout.boundaries)
 
-    def token_stream(self, lanes: int, name: str = "") -> TokenStream:
-        """Make the endless token stream of one source; ``name`` keeps sources of one seed apart."""
+    def document_stream(self) -> TokenStream:
+        """Make the stream of documents that sequential readers take from."""
         assert not isinstance(self.data, MixedData | TextData)
-        documents, tokens = self.data.documents, self.data.tokens
-        pool = ShardPool(self.data.open, self.data.reopen, self.max_open_shards, files=self.data.open_files)
-        stream: TokenStream
-        if isinstance(self.layout, PackLayout) and self.layout.stride is None:
-            keep = max(1, LIVE_DOCUMENTS * len(documents) // max(1, sum(documents)))
-            stream = ScatteredTokens(documents, tokens, pool, self.data.dtype, keep)
-        else:
-            window, _ = self.order_shape()
-            order = ShardOrder(documents, tokens, window, self.seed, name)
-            stream = TokenStream(order, pool, self.data.dtype, lanes)
-        what = "tokens" if isinstance(self.layout, PackLayout) else "documents"
-        _refuse_empty(stream.tokens_per_epoch if what == "tokens" else stream.documents_per_epoch, what, self.data)
-        return stream
+        order = Shuffle(self.data.contents.blocks(), 1, self.order_shape()[0], self.seed)
+        packed = isinstance(self.layout, PackLayout)
+        _refuse_empty(order.tokens if packed else order.documents, "tokens" if packed else "documents", self.data)
+        return self._stream(self.data, order, None)
+
+    def _stream(self, data: Data, order: Shuffle, sequences: Sequences | None, **options: Any) -> TokenStream:
+        pool = BlockPool(data.ranges(self.max_open_shards), data.contents, order)
+        return TokenStream(order, pool, data.dtype, sequences, **options)
 
     def core(self, *, cut: bool = True) -> PackedSequences | SampledSequences | DocumentSequences | MixedSequences:
         """Make the random-access core; ``cut`` ends the last sequences at the last token of a bounded stream."""
         layout = self.stated_layout()
         if isinstance(self.data, MixedData):
             return self.mixed_core(self.weights)
-        _, lanes = self.order_shape()
-        stream = self.token_stream(lanes)
+        assert not isinstance(self.data, TextData)
+        if isinstance(layout, PackLayout) and layout.stride is None:
+            return self._sampled(self.data, layout)
+        window, lanes = self.order_shape()
+        order = Shuffle(self.data.contents.blocks(), lanes, window, self.seed)
         if isinstance(layout, PackLayout):
-            if layout.stride is None:
-                return SampledSequences(
-                    stream,
-                    seq_len=layout.seq_len,
-                    extra=layout.extra,
-                    seed=self.seed or 0,
-                    boundaries=layout.boundaries,
-                )
+            _refuse_empty(order.tokens, "tokens", self.data)
+            assert layout.stride is not None
+            sequences, width = Sequences(order.tokens, layout.stride, lanes), layout.seq_len + layout.extra
+            stream = self._stream(self.data, order, sequences, width=width)
             return PackedSequences(
-                stream,
-                seq_len=layout.seq_len,
-                stride=layout.stride,
-                extra=layout.extra,
-                lanes=lanes,
-                epochs=self.epochs if cut else None,
-                boundaries=layout.boundaries,
+                stream, sequences, width=width, epochs=self.epochs if cut else None, boundaries=layout.boundaries
             )
-        if layout.bucket is not None:
-            return BucketedDocuments(stream, lanes=lanes, bucket=layout.bucket, seed=self.seed)
-        return DocumentSequences(stream, lanes=lanes)
+        _refuse_empty(order.documents, "documents", self.data)
+        sequences = Sequences(order.documents, 1, lanes)
+        stream = self._stream(self.data, order, sequences, documents=True)
+        if layout.bucket is None:
+            return DocumentSequences(stream, sequences, max_length=layout.max_length)
+        return BucketedDocuments(
+            stream,
+            sequences,
+            bucket=layout.bucket,
+            seed=self.seed,
+            max_length=layout.max_length,
+        )
+
+    def _sampled(self, data: Data, layout: PackLayout) -> SampledSequences:
+        order = Shuffle(data.contents.blocks(), 1, 1, None)
+        _refuse_empty(order.tokens, "tokens", data)
+        return SampledSequences(
+            self._stream(data, order, None, aside=_SAMPLED_WINDOWS),
+            seq_len=layout.seq_len,
+            width=layout.seq_len + layout.extra,
+            seed=self.seed or 0,
+            boundaries=layout.boundaries,
+        )
 
     def stated_layout(self) -> PackLayout | DocumentLayout:
         """Return the layout; raises ``ConfigError`` where no stage gave one."""
@@ -265,7 +289,8 @@ class Plan:
         """Return what the order depends on: a state made under one shape is refused under another."""
         layout = self.layout if isinstance(self.layout, PackLayout) else None
         kind = "documents" if layout is None else "sample" if layout.stride is None else "pack"
-        shape: dict[str, Any] = {"split": self.data.split, "kind": kind, "seed": self.seed, "epochs": self.epochs}
+        shape: dict[str, Any] = {"order": ORDER, "split": self.data.split, "kind": kind}
+        shape |= {"seed": self.seed, "epochs": self.epochs}
         if kind != "sample":
             shape["window"], shape["lanes"] = self.order_shape()
         if layout is not None:

@@ -30,7 +30,7 @@ class Position:
     ``bound_to``: the stage that makes this position one rank's own, if any; ``weights``: (sequence index, weights as
     fractions) where a mix's were changed; ``lanes``: the cursors of a sequential stream by the number of their lane,
     None at the start of all; ``start_epoch``: the epoch at whose start ``set_epoch`` began this pass, None before it was
-    ever called.
+    ever called; ``taken``: rows of the step that begins here which this rank has taken, where the position is inside one.
     """
 
     sequence_index: int
@@ -40,6 +40,7 @@ class Position:
     weights: list[list[Any]] | None = None
     lanes: dict[str, list[int]] | None = None
     start_epoch: int | None = None
+    taken: int = 0
 
 
 class SharedPosition:

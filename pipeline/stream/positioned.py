@@ -24,7 +24,8 @@ from .epochs import (
 from .frameworks import refuse_read_ahead, refuse_second_split
 from .lanes import lanes_core
 from .loop import run, share_of
-from .mixing import MixedData, exact_weights, weights_from_json, weights_to_json
+from .mixing import MixedData
+from .order.mixture import exact_weights, weights_from_json, weights_to_json
 from .plan import Plan
 from .position import Position, SharedPosition
 from .progress import Progress, StreamIterator

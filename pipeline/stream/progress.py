@@ -12,10 +12,10 @@ from torch.utils.data import get_worker_info
 
 from ..errors import StateError
 from .cursors import Lanes
+from .indexed.core import Core
 from .loop import Positioned
 from .plan import Plan
 from .position import Position, SharedPosition
-from .sequences import Core
 from .worker_context import WorkerContext
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .cursors import Chunk, Place
-from .windows import TokenStream
+from .indexed.token_stream import TokenStream
 
 Predicate = Callable[[Any], Any]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .batches import Batch, PackCollator
-from .order import derive_key
+from .order import Step, derive_key
 
 
 def divisors_below(number: int) -> list[int]:
@@ -43,7 +43,7 @@ class DrawnShifts:
         shift = self._shifts[derive_key("shift", self.seed, first) % len(self._shifts)]
         collate = self._collators[shift]
 
-        def reshaped(core: Any, numbers: range, size: int) -> Batch:
+        def reshaped(core: Any, numbers: Step, size: int) -> Batch:
             batch = collate(core, numbers, size)
             for key in ("input_ids", "labels", "position_ids"):
                 if key in batch:

@@ -8,26 +8,28 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..atomic import write_json
+from ..atomic import atomic_file
 from ..errors import ConfigError, CorruptShardError
-from .data import Indexed, KeyedData, Keys, PlainShard
+from ..shards.extents.table import ExtentTable, running_sums
+from .contents import Contents
+from .data import KeyedData, Keys, Ranges
 from .order import derive_key, mix64
-from .window_index import Tokens
 
 RULE = 1  # of the hash below
 KEEP_ABOVE = 1_000_000  # documents of local shards, which take half a second to count, and are kept from there on
 _TOGETHER = 4096  # keys that are hashed at once, each in the room of the longest
-_NO_STARTS = np.zeros(0, np.int64)
 
 
 def held_out(keys: Keys, share: Fraction, level: int = 0) -> NDArray[np.bool_]:
@@ -66,57 +68,77 @@ def share_given(val: Any) -> Fraction:
     return share
 
 
-@dataclass(slots=True)
-class SelectedShard(PlainShard):
-    """The selected documents of a shard, with their keys."""
-
-    keys: Keys = ()
-
-
 class HalfData:
-    """The documents of a source that are held out, or the rest of them; ``level`` says how many splits came before."""
+    """The documents of a source that are held out, or the rest of them: of all documents, ``selection`` says which.
 
-    def __init__(self, whole: KeyedData, share: Fraction, held: bool, documents: list[int], tokens: list[int]) -> None:
+    ``level`` says how many splits came before.
+    """
+
+    name: str
+    split: str
+    dtype: np.dtype[Any]
+    eos_id: int
+    tokenizer: str | None
+    fingerprint: str
+    index_threads: int
+    kept: Path | None
+
+    def __init__(self, whole: KeyedData | HalfData, share: Fraction, held: bool, selection: Selection) -> None:
         self.name = whole.name
         self.split = f"{whole.split}, {'val' if held else 'without val'}={float(share):g}"
         self.dtype, self.eos_id, self.tokenizer = whole.dtype, whole.eos_id, whole.tokenizer
-        self.documents, self.tokens = documents, tokens
-        self.index_threads, self.kept, self.open_files = whole.index_threads, whole.kept, whole.open_files
+        self.index_threads, self.kept = whole.index_threads, whole.kept
         self.level = level_of(whole)
-        parts = json.dumps([whole.fingerprint, str(share), held])
-        self.fingerprint = hashlib.sha256(parts.encode()).hexdigest()
-        self._whole, self._share, self._held = whole, share, held
+        self.fingerprint = _digest([whole.fingerprint, str(share), held])
+        self.root = _root(whole)
+        self.selection = selection
+        bounds = self.root.contents.table.shard_bounds
+        self.documents, self.tokens = (
+            np.diff(running_sums(counts)[bounds]).tolist() for counts in (selection.documents, selection.tokens)
+        )
+        self._label = f"{whole!r}.split(val={float(share):g})[{int(held)}]"
 
     def __repr__(self) -> str:
-        return f"{self._whole!r}.split(val={float(self._share):g})[{int(self._held)}]"
+        return self._label
 
-    def open(self, number: int) -> SelectedShard:
-        shard = self._whole.open(number)
-        keys = self._whole.keys(number, shard)
-        selected = self._selects(keys)
-        lengths = shard.lengths[selected]
-        if (len(lengths), int(lengths.sum())) != (self.documents[number], self.tokens[number]):
-            raise CorruptShardError(
-                f"shard {number} of split {self.split!r}: {len(lengths)} documents of {int(lengths.sum())} tokens, but it "
-                f"had {self.documents[number]} of {self.tokens[number]} when it was split; it was replaced meanwhile"
-            )
-        return SelectedShard(shard.tokens, shard.starts[selected], lengths, keys=_of_selected(keys, selected))
+    @cached_property
+    def contents(self) -> Contents:
+        selection = self.selection
+        return Contents.selected(self.root.contents.table, selection.tokens, selection.documents, selection.keeps)
 
-    def reopen(self, number: int) -> Tokens:
-        return self._whole.reopen(number)
+    def ranges(self, max_open: int) -> Ranges:
+        return self.root.ranges(max_open)
 
-    def index(self, number: int) -> SelectedShard:
-        index = self._whole.index(number)
-        keys = self._whole.keys(number, index)
-        selected = self._selects(keys)
-        return SelectedShard(None, _NO_STARTS, index.lengths[selected], keys=_of_selected(keys, selected))
 
-    def keys(self, number: int, index: Indexed) -> Keys:
-        assert isinstance(index, SelectedShard)
-        return index.keys
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Which documents of a source are kept: a bit for each in ``bits`` (uint8), each shard's from a byte of its own on.
 
-    def _selects(self, keys: Keys) -> NDArray[np.bool_]:
-        return held_out(keys, self._share, self.level) == self._held
+    ``tokens`` and ``documents`` (int64) are those kept of each extent, ``firsts`` the first byte of each shard.
+    """
+
+    bits: NDArray[np.uint8]
+    tokens: NDArray[np.int64]
+    documents: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+
+    @classmethod
+    def whole(cls, table: ExtentTable) -> Selection:
+        """Return all that a table describes."""
+        firsts = _firsts(table)
+        bits = np.full(int(firsts[-1]), 255, np.uint8)
+        return cls(bits, table.tokens.astype(np.int64), table.documents.astype(np.int64), firsts)
+
+    def keeps(self, shard: int, first: int, count: int) -> NDArray[np.bool_]:
+        """Say which of ``count`` documents of a shard from the ``first`` on are kept."""
+        begin, skipped = int(self.firsts[shard]) + first // 8, first % 8
+        bits = np.unpackbits(self.bits[begin : begin + (skipped + count + 7) // 8])
+        return bits[skipped : skipped + count].astype(bool)
+
+    def without(self, other: Selection) -> Selection:
+        """Return what this keeps and another, which keeps some of it, does not."""
+        counts = self.tokens - other.tokens, self.documents - other.documents
+        return Selection(self.bits & ~other.bits, *counts, self.firsts)
 
 
 def level_of(data: object) -> int:
@@ -124,55 +146,80 @@ def level_of(data: object) -> int:
     return data.level + 1 if isinstance(data, HalfData) else 0
 
 
-def _of_selected(keys: Keys, selected: NDArray[np.bool_]) -> Keys:
-    if isinstance(keys, np.ndarray):
-        return keys[selected]
-    return [key for key, ours in zip(keys, selected.tolist(), strict=True) if ours]
+def _root(data: KeyedData | HalfData) -> KeyedData:
+    return data.root if isinstance(data, HalfData) else data
 
 
-def split_data(whole: KeyedData, share: Fraction) -> tuple[HalfData, HalfData]:
+def split_data(whole: KeyedData | HalfData, share: Fraction) -> tuple[HalfData, HalfData]:
     """Return the rest and what is held out; every index is read for it, and the keys, but no token.
 
-    Where that takes long, the counts are kept for the next time, under a name that covers shards, share and rule.
+    Where that takes long, what was found is kept for the next time, under a name that covers shards, share and rule.
     """
-    about = json.dumps([RULE, level_of(whole), whole.fingerprint, str(share)])
-    place = whole.kept and whole.kept / f"split-{hashlib.sha256(about.encode()).hexdigest()[:32]}.json"
-    kept = _kept(place, whole)
-    counts = kept or _count(whole, share)
-    if place is not None and kept is None and (whole.index_threads > 1 or sum(whole.documents) > KEEP_ABOVE):
-        with suppress(OSError):  # a read-only folder or a full disk: they are counted each time
-            place.parent.mkdir(parents=True, exist_ok=True)
-            write_json(place, counts)
-    rest = {
-        name: [all_ - held for all_, held in zip(getattr(whole, name), counts[name], strict=True)] for name in counts
-    }
-    return HalfData(whole, share, False, **rest), HalfData(whole, share, True, **counts)
+    table = _root(whole).contents.table
+    given = whole.selection if isinstance(whole, HalfData) else Selection.whole(table)
+    about = _digest([RULE, level_of(whole), whole.fingerprint, str(share)])
+    place = whole.kept and whole.kept / f"split-{about[:32]}.npz"
+    held = _kept(place, given)
+    if held is None:
+        held = _select(_root(whole), given, share, level_of(whole))
+        if place is not None and (whole.index_threads > 1 or sum(whole.documents) > KEEP_ABOVE):
+            _keep(place, held)
+    return HalfData(whole, share, False, given.without(held)), HalfData(whole, share, True, held)
 
 
-def _count(whole: KeyedData, share: Fraction) -> dict[str, list[int]]:
-    """Return how many documents and tokens of every shard are held out."""
-    level = level_of(whole)
+def _select(root: KeyedData, given: Selection, share: Fraction, level: int) -> Selection:
+    """Return the documents that are held out of those given."""
+    table = root.contents.table
 
-    def count(number: int) -> tuple[int, int]:
-        index = whole.index(number)
-        held = index.lengths[held_out(whole.keys(number, index), share, level)]
-        return len(held), int(held.sum())
+    def select(number: int) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+        index = root.index(number)
+        extents = slice(int(table.shard_bounds[number]), int(table.shard_bounds[number + 1]))
+        firsts = table.first_documents[extents]
+        if len(index.lengths) != int(table.documents[extents].sum(dtype=np.int64)):
+            raise CorruptShardError(
+                f"shard {number} of split {root.split!r}: {len(index.lengths)} documents, but another number was counted "
+                "before; it was replaced meanwhile"
+            )
+        held = held_out(root.keys(number, index), share, level) & given.keeps(number, 0, len(index.lengths))
+        counts = (np.where(held, index.lengths, 0), held.astype(np.int64))
+        sums = [np.add.reduceat(each, firsts) if len(firsts) else np.zeros(0, np.int64) for each in counts]
+        return np.packbits(held), sums[0], sums[1]
 
-    # Where shards are remote, counting them is waiting.
-    with ThreadPoolExecutor(whole.index_threads, thread_name_prefix="shardwright-split") as threads:
-        counts = list(threads.map(count, range(len(whole.documents))))
-    return {"documents": [documents for documents, _ in counts], "tokens": [tokens for _, tokens in counts]}
+    # Where shards are remote, reading them is waiting.
+    with ThreadPoolExecutor(root.index_threads, thread_name_prefix="shardwright-split") as threads:
+        found = list(threads.map(select, range(table.shards)))
+    bits, tokens, documents = (np.concatenate([each[k] for each in found]) for k in range(3))
+    return Selection(bits, tokens, documents, given.firsts)
 
 
-def _kept(place: Path | None, whole: KeyedData) -> dict[str, list[int]] | None:
-    """Return counts that were kept, or None where there are none that fit."""
-    if place is None or not place.exists():
+def _firsts(table: ExtentTable) -> NDArray[np.int64]:
+    """Return the first byte of each shard's bits, and behind the last."""
+    return running_sums(-(-table.per_shard(table.document_sums) // 8))
+
+
+def _keep(place: Path, held: Selection) -> None:
+    with suppress(OSError):  # a read-only folder or a full disk: it is found out each time
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(place) as file:
+            np.savez(file, allow_pickle=False, bits=held.bits, tokens=held.tokens, documents=held.documents)
+
+
+def _kept(place: Path | None, given: Selection) -> Selection | None:
+    """Return what was kept, or None where there is nothing that fits what is split: it is only a cache."""
+    if place is None:
         return None
     try:
-        counts = json.loads(place.read_text())
-        for name, most in (("documents", whole.documents), ("tokens", whole.tokens)):
-            if not all(0 <= held <= all_ for held, all_ in zip(counts[name], most, strict=True)):
-                return None
-    except (OSError, ValueError, KeyError, TypeError):
+        with np.load(place, allow_pickle=False) as kept:
+            held = Selection(kept["bits"], kept["tokens"], kept["documents"], given.firsts)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError):
         return None
-    return {"documents": counts["documents"], "tokens": counts["tokens"]}
+    if held.bits.dtype != np.uint8 or held.bits.shape != given.bits.shape:
+        return None
+    for counts, most in ((held.tokens, given.tokens), (held.documents, given.documents)):
+        if counts.dtype != np.int64 or counts.shape != most.shape or (counts < 0).any() or (counts > most).any():
+            return None
+    return held
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()

@@ -20,7 +20,8 @@ from typing import Any
 from ..errors import StateError
 from .cursors import Cursor, beginning, missing_lanes
 from .epochs import tokens_lost
-from .mixing import MixedData, weights_to_json
+from .mixing import MixedData
+from .order.mixture import weights_to_json
 from .plan import Plan
 from .position import Position
 from .steps import Map, remembering
@@ -36,6 +37,8 @@ def to_state(position: Position, plan: Plan, context: WorkerContext) -> dict[str
     """Return a position as JSON that shares nothing with it, with the shape that it holds under."""
     part: dict[str, Any] = {"sequence_index": position.sequence_index, "start_epoch": position.start_epoch}
     part["stages"] = _to_leaf(position.stages or _initial(plan))
+    if position.taken:
+        part["step"] = _to_leaf(_step(position.taken, plan, context))
     if position.skip:
         part["skip"] = position.skip
     if context.workers > 1:
@@ -96,7 +99,8 @@ def from_state(state: Any, plan: Plan, context: WorkerContext) -> Position:
         )
     lanes = _lanes(part, plan, context) if plan.by_cursors else None
     weights = _from_leaf("weights", part["weights"], list) if "weights" in part else None
-    position = Position(index, part.get("skip", 0), stages, bound_to, weights, lanes, start_epoch)
+    taken = _taken(part, plan, context)
+    position = Position(index, part.get("skip", 0), stages, bound_to, weights, lanes, start_epoch, taken)
     _warn_of_lost_tokens(shape_of(state).get("epochs"), plan, position)
     return position
 
@@ -148,6 +152,35 @@ def _warn_of_lost_tokens(epochs: int | None, plan: Plan, position: Position) -> 
         "behind the cut are lost",
         epochs, plan.epochs, lost,
     )  # fmt: skip
+
+
+def _step(taken: int, plan: Plan, context: WorkerContext) -> dict[str, int]:
+    """Return a position inside a step: its rows that the rank has taken, and what says which rows these are."""
+    return {
+        "taken": taken,
+        "rank": context.rank,
+        "world_size": context.world_size,
+        "batch_size": plan.batch_size or 1,
+    }
+
+
+def _taken(part: Mapping[str, Any], plan: Plan, context: WorkerContext) -> int:
+    """Return how many rows of its step a state was saved behind; raises where this rank takes others of the step."""
+    if "step" not in part:
+        return 0
+    saved = _from_leaf("step", part["step"], dict)
+    taken = saved.get("taken") if isinstance(saved, dict) else None
+    if not isinstance(taken, int) or not 0 < taken < (plan.batch_size or 1):
+        raise StateError(f"step of the state is {saved!r}: taken must be above 0 and below the batch size")
+    ours = _step(taken, plan, context)
+    for field in ours:
+        if saved.get(field) != ours[field]:
+            raise StateError(
+                f"the state was saved inside a step, which goes on under the same ranks and batches only: {field} was "
+                f"{saved.get(field)!r} when it was saved, but is {ours[field]!r} in this stream; load it there and save "
+                "at the end of a step"
+            )
+    return taken
 
 
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError
+from ..shards.open_files import OPEN_FILES, OpenFiles
 from ..text.document import BadRecord, Document, made_id
 from ..text.readers.record_blocks import Block, BlockScan
 from .cursors import Chunk, Place
-from .open_files import OPEN_FILES, OpenFiles
 from .order import derive_key, permutation
 from .splitting import held_out
 from .text_data import TextData

@@ -2,22 +2,24 @@
 
 An **extent** is a run of consecutive documents of one shard, about 192 KiB on disk. The documents of a shard are cut by
 bytes. Let ``S`` be the bytes of the shard before its index (in a tar without an index: the end of the last document,
-rounded up to 512; in memory: the bytes of all tokens) and ``t`` = 196,608. A document ends behind its last token.
+rounded up to 512; in memory: the bytes of all tokens) and ``t`` = 196,608. A document starts at the byte of its first token
+(one without tokens: where that would be) and ends behind its last token.
 
     n = max(1, (2 S + t) // (2 t))
-    extent b of 0 .. n-1 ends with the first document whose end is at or beyond (b + 1) S / n, exactly
-    the last extent ends with the last document; extents without documents are dropped
+    extent b of 0 .. n-2 ends with the first document whose end is at or beyond (b + 1) S / n, exactly
+    extent n-1, and any for which there is no such document, ends with the last document
+    extents without documents are dropped
+    an extent of no bytes is joined to the extent behind it; one that starts at byte S to the extent before it
 
 A document longer than an extent therefore ends the extent that it is in, and makes it longer. The same rule holds where
 several documents share one tar member.
 
-The bytes of extents tile ``[0, S)``: an extent begins with the first token of its first document (the first extent
-of a shard: with byte 0) and ends where the next one begins (the last: at ``S``). The tar header in front of a
-member, and the padding behind the member before, are thus the last bytes of the extent before. Every extent has bytes:
-one that would have none (documents of no tokens that share a member) joins the extent behind it, at the end of a shard
-the one before it.
+The bytes of extents tile ``[0, S)``: an extent begins at the start of its first document (the first extent of a shard: at
+byte 0) and ends where the next one begins (the last: at ``S``). The tar header in front of a member, and the padding behind
+the member before, are thus the last bytes of the extent before. Only documents of no tokens make an extent of no bytes:
+where they share a member, or at the end. The last rule leaves none, except the only extent of a shard of ``S = 0``.
 
-`extent_file` describes the file that holds the extents of a dataset.
+`pipeline.shards.extents.file` describes the file that holds the extents of a dataset.
 """
 
 from __future__ import annotations
@@ -46,12 +48,17 @@ Whole = TypeVar("Whole", int, NDArray[np.int64])
 
 
 def cut_extents(
-    starts: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]], itemsize: int, payload_bytes: int
+    starts: NDArray[np.integer[Any]],
+    lengths: NDArray[np.integer[Any]],
+    itemsize: int,
+    payload_bytes: int,
+    extent_bytes: int = EXTENT_BYTES,
 ) -> NDArray[np.int64]:
     """Return the number of the first document of each extent of a shard, ascending from 0; none for no documents.
 
     ``starts`` (bytes) and ``lengths`` (tokens of ``itemsize`` bytes) say where documents lie in the first
-    ``payload_bytes`` bytes. Raises ``ValueError`` for documents that overlap, descend, or lie outside these.
+    ``payload_bytes`` bytes; ``extent_bytes`` is ``t``. Raises ``ValueError`` for documents that overlap, descend, or lie
+    outside the payload.
 
     >>> megabyte = 1 << 20
     >>> cut_extents(np.arange(8) * megabyte // 8, np.full(8, megabyte // 16), 2, megabyte).tolist()
@@ -65,7 +72,7 @@ def cut_extents(
     inside = begins[0] >= 0 and ends[-1] <= payload_bytes
     if not inside or not (begins <= ends).all() or not (ends[:-1] <= begins[1:]).all():
         raise ValueError(f"documents do not follow each other inside the first {payload_bytes} bytes")
-    wanted = max(1, (2 * payload_bytes + EXTENT_BYTES) // (2 * EXTENT_BYTES))
+    wanted = max(1, (2 * payload_bytes + extent_bytes) // (2 * extent_bytes))
     whole, rest = divmod(payload_bytes, wanted)
     cut = np.arange(1, wanted, dtype=np.int64)
     least_ends = cut * whole - (-cut * rest) // wanted  # ceil(cut * payload_bytes / wanted) without its large product
@@ -206,16 +213,17 @@ class ExtentTable:
         indexed: bool,
         crc32: Sequence[int] | None = None,
         name: str = "",
+        extent_bytes: int = EXTENT_BYTES,
     ) -> ExtentTable:
         """Return the table of one shard from its index: ``starts`` in bytes, ``lengths`` in tokens of each document.
 
         ``payload_bytes`` is ``S``; ``indexed`` says whether the file holds the two arrays, behind these bytes. ``crc32`` is
-        the checksum of each extent's bytes. Raises ``CorruptShardError`` that calls the shard ``name`` where its documents
-        do not follow each other inside these bytes.
+        the checksum of each extent's bytes, ``extent_bytes`` is ``t``. Raises ``CorruptShardError`` that calls the shard
+        ``name`` where its documents do not follow each other inside these bytes.
         """
         dtype = np.dtype(dtype)
         try:
-            firsts = cut_extents(starts, lengths, dtype.itemsize, payload_bytes)
+            firsts = cut_extents(starts, lengths, dtype.itemsize, payload_bytes, extent_bytes)
         except ValueError as error:
             raise CorruptShardError(f"{name}: its index is wrong: {error}; copy it again or rebuild it") from error
         count = len(firsts)

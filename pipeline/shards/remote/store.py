@@ -137,6 +137,10 @@ class Store:
             compare(shown(url), index, expected)
         return index
 
+    def scan(self, path: Path) -> Index:
+        """Return the index of a local tar that may have none of its own."""
+        return read_index(path, self._index_dir)
+
     def keys(
         self, url: str, footer: dict[str, Any], expected: ShardInfo | None = None
     ) -> list[str] | NDArray[np.bytes_]:

@@ -1,45 +1,58 @@
-"""The order of a stream: from a seed and a sequence index to documents and tokens, by integer arithmetic alone.
+"""The order of a stream: from a seed and a sequence index to documents and tokens, by exact arithmetic alone.
 
-This page is the definition. Whoever follows it makes the same stream. Numbers are integers without a limit of size,
-``//`` rounds down, ``ceil(a / b)`` is ``-(-a // b)``, ranges exclude their end, indices count from 0.
+This page is the definition. Whoever follows it makes the same stream. Numbers are integers without a limit of size (weights
+of mixes are rationals), ``//`` rounds down, ``ceil(a / b)`` is ``-(-a // b)``, ranges exclude their end, indices count from 0.
 
 1. Hash
 -------
 Arithmetic is modulo 2**64::
 
-    mix64(x):            x ^= x >> 30;  x *= 0xBF58476D1CE4E5B9;  x ^= x >> 27;  x *= 0x94D049BB133111EB;  x ^= x >> 31
-    key(tag, *parts):    blake2b with a digest of 8 bytes, read as a little-endian integer, of the ASCII text
-                         ``json.dumps([tag, *parts])``; parts are integers and strings
-    permutation(n, key): the integers below n, sorted by mix64(mix64(x * 0x9E3779B97F4A7C15) ^ key); there are no ties
+    mix64(x):             x ^= x >> 30;  x *= 0xBF58476D1CE4E5B9;  x ^= x >> 27;  x *= 0x94D049BB133111EB;  x ^= x >> 31
+    key(tag, *parts):     blake2b with a digest of 8 bytes, read as a little-endian integer, of the ASCII text
+                          ``json.dumps([tag, *parts])``; parts are integers and strings
+    permutation(n, salt): the list of the integers 0 to n - 1, sorted by mix64(mix64(x * 0x9E3779B97F4A7C15) ^ salt);
+                          there are no ties
+
+The JSON has ``, `` between items, strings in double quotes, characters beyond ASCII as ``\\uXXXX``, integers in decimal.
+``seed`` is the integer, 0 or larger, that ``.shuffle(seed)`` states. To compare with another implementation::
+
+    mix64(1)                                  0x5692161D100B05E5
+    key("blocks", "", 0, 0)                   11988941072446886257
+    key("blocks", "\u00e9", 7, 1)                  3377085979730679143     of the text ["blocks", "\\u00e9", 7, 1]
+    permutation(8, key("blocks", "", 0, 0))   6, 4, 0, 1, 7, 3, 2, 5
 
 2. Extents and blocks
 ---------------------
-`pipeline.shards.extents` defines the table of extents: runs of consecutive documents of one shard, each of at least one
-document, with their bytes, tokens and documents. A split has ``E`` extents of ``Y`` bytes (the sum of the table's column
-``bytes``) in all. Let ``y = max(1, Y)``. A **block** is up to ``g`` neighbouring extents of one shard::
+Shards are in the order of the manifest, or of the list of files that the stream was given. `pipeline.shards.extents`
+defines the table of extents: runs of consecutive documents of one shard, each of at least one document, with their sizes in
+bytes, tokens and documents. A stream has ``X`` extents of ``Y`` bytes (the sum of the column ``sizes``) in all. Let
+``y = max(1, Y)``. A **block** is up to ``g`` neighbouring extents of one shard::
 
-    g = max(1, min(4, 786432 * E // y))             a stream of one source
+    g = max(1, min(4, 786432 * X // y))             a stream of one source
     g = 1                                           a source of a mix
 
-A shard of ``m`` extents has ``q = ceil(m / g)`` blocks: its block ``k`` holds its extents ``k * m // q`` to
-``(k + 1) * m // q``. A shard without documents has none. Blocks are numbered shard after shard, in each by ``k``;
+A shard of ``m`` extents has ``b = ceil(m / g)`` blocks: its block ``k`` holds its extents ``k * m // b`` to
+``(k + 1) * m // b``. A shard without extents has none. Blocks are numbered shard after shard, in each by ``k``;
 there are ``K``.
 
-A **selection** (``.split``) keeps some of the documents. The extents stay those of the table; ``documents`` and
-``tokens`` count what is kept, and extents of which no document is kept are dropped before anything else: they count in
-neither ``E``, ``Y`` nor ``m``. A selection is sparse if ``4 * kept tokens < tokens of the whole split``. The bytes of an
-extent are then ``itemsize * its kept tokens``, else the table's.
+A **selection** (``.split``) keeps some of the documents: `pipeline.stream.splitting.held_out` says which. It does not cut
+extents anew. Extents of which no document is kept are removed first: they count in neither ``X``, ``Y`` nor ``m``, and a
+block holds extents that are neighbours among those that are left. ``documents`` and ``tokens`` of the others count the kept
+documents alone, here and in all that follows. A selection is sparse if ``4 * kept tokens < tokens`` of all documents of the
+shards, before any selection. The bytes of an extent are then ``itemsize * its kept tokens``, else the table's.
 
 3. Windows
 ----------
-``C`` is the number of lanes, ``W`` the blocks of a shuffle window. Where ``.shuffle`` states them, they are as stated. Else::
+``C`` is the number of lanes, ``W`` the blocks of a shuffle window. ``.shuffle(lanes=C, window=W)`` states them; each that it
+does not state is::
 
-    C = 64     W = max(8,  (2 * 4 MiB * K + y) // (2 * y))        a stream of one source: 4 MiB / mean block, rounded
-    C = 16     W = max(16, (2 * 3 MiB * K + y) // (2 * y))        a mix; W of each source, by its own K and y
-    C = 1                                                         without .shuffle(), W as above
+    C = 64     W = max(8,  (8388608 * K + y) // (2 * y))      a stream of one source: 4 MiB / mean block, rounded
+    C = 16     W = max(16, (6291456 * K + y) // (2 * y))      a mix: 3 MiB; W of each source, by its own K and y
 
-Of an epoch's ``M`` windows there is one if ``K <= C * W``; else ``M`` is the largest integer that is at most ``K // W``
-and coprime to ``C``, so that lanes do not change windows all at once.
+Without ``.shuffle()``, ``C = 1``, and the order is the order of the files, whatever ``W`` is.
+
+An epoch has ``M`` windows: ``M = 1`` if ``K <= C * W``; else ``M`` is the largest integer that is at most ``K // W`` and
+coprime to ``C``, so that lanes do not change windows all at once.
 
 Epoch ``e`` orders the blocks as ``P = permutation(K, key("blocks", name, seed, e))``; without ``.shuffle()``, ``P`` is
 0 to K - 1. Window ``w`` holds the blocks ``P[w * K // M : (w + 1) * K // M]``. Its documents are listed in the order of
@@ -52,15 +65,21 @@ epoch, documents of no tokens included. There is nothing between documents but t
 
 4. Sequences and lanes
 ----------------------
-Packing: stream sequence ``n`` begins at token ``n * stride`` of the token stream and holds ``seq_len`` tokens (with
-those that its labels need, which follow). ``T = 0`` and ``stride > seq_len`` are errors. Whole documents: the same with
-documents for tokens, ``D`` for ``T`` and ``stride = 1``; stream sequence ``n`` is document ``n``; ``D = 0`` is an error.
+Packing: stream sequence ``u`` has as inputs the tokens ``u * stride`` to ``u * stride + seq_len`` of the token stream, and
+as labels the tokens ``u * stride + shift`` to ``u * stride + shift + seq_len``; so labels cross the borders of sequences,
+documents, windows and epochs. ``shift`` is 1 where ``.pack`` does not state it. ``labels="same"``, ``boundaries=True`` and
+``shift="divisors"`` change labels, not the order. ``1 <= stride <= seq_len``; ``T = 0`` is an error.
+
+Whole documents: the same with documents for tokens, ``D`` for ``T`` and ``stride = 1``; stream sequence ``u`` is document
+``u``; ``D = 0`` is an error. Its inputs are its first ``max_length`` tokens (all, if ``.documents`` does not state it). The
+label of each is the next of them; the last has none.
 
 Epoch ``e`` begins at sequence index ``A(e) = ceil(e * T / stride)`` and has ``N = A(e + 1) - A(e)`` sequences, those
-whose first token lies in it; ``N`` may be 0. Sequence index ``i``, ``A(e) <= i < A(e + 1)``, is of lane and row::
+whose first token lies in epoch ``e`` of the token stream; ``N`` may be 0. Sequence index ``i`` is of epoch
+``e = i * stride // T``, that is ``A(e) <= i < A(e + 1)``. It has a row and a lane, and is stream sequence ``u``::
 
     row, lane = divmod(i - A(e), C)
-    n = A(e) + lane * (N // C) + min(lane, N % C) + row
+    u = A(e) + lane * (N // C) + min(lane, N % C) + row
 
 5. Ranks
 --------
@@ -69,66 +88,89 @@ A global step begins at any sequence index ``a`` and consists of the next ``n`` 
 step begins at ``a + n``. Rank ``r`` takes of a step:
 
 - where ``R`` divides ``C``: the ``i`` with ``i % R == r``, ascending;
-- otherwise: the step's ``i`` sorted by ``((i * s) % C, i)``, of these places ``r * n // R`` to ``(r + 1) * n // R``, in
-  this order. ``s`` is the smallest integer that is at least ``(39 * C + 50) // 100`` and coprime to ``C``
-  (``C = 64``: 25; 16: 7; 1: 0).
+- otherwise: sort the step's indices by ``((i * s) % C, i)``; rank ``r`` takes the entries ``r * n // R`` to
+  ``(r + 1) * n // R`` of the sorted list, in this order. ``s`` is the smallest integer that is at least
+  ``(39 * C + 50) // 100`` and coprime to ``C`` (``C = 64``: 25; 16: 7; 1: 0).
 
-Rows of a batch are in the order in which the rank takes them. The set of every step is thus the same for every ``R``.
+Rows of a batch are in the order in which the rank takes them. The set of a step depends on ``a`` and ``R * B`` alone, never on
+how many ranks share it.
 
 6. Ends
 -------
-Without ``epochs`` a stream is endless. ``epochs=E`` are the sequence indices below ``A(E)``, and tokens from token
-``E * T`` of the token stream on do not exist: they count as missing in inputs and labels. ``.take(n)`` are the
-sequence indices below ``n``. Of a last step with ``n < R * B`` rows, ``last="pad"`` gives each rank what section 5 says,
-and fills the rest of its ``B`` rows; ``last="drop"`` drops the step.
+A stream begins at sequence index 0, or at ``A(e)`` after ``set_epoch(e)``. Without ``epochs`` and ``.take`` it is endless.
+With ``epochs=E`` it ends before sequence index ``A(E)``, and tokens from token ``E * T`` of the token stream on do not
+exist: they are missing in inputs and labels. With ``epochs=1``, ``set_epoch(e)`` gives ``A(e)`` to ``A(e + 1)``, and no token
+is missing. ``.take(t)`` ends the stream ``t`` sequence indices behind its beginning (after ``.batch``: ``t * R * B``), and
+makes no token missing. With both, the smaller end holds.
+
+Of a last step with ``n < R * B`` rows, ``last="pad"`` gives each rank what section 5 says, then rows that are filled, up to
+``B``; ``last="drop"`` drops the step. Without ``.batch`` nothing is filled or dropped: a rank that section 5 gives no row
+of the last step ends one row earlier. Missing inputs and the inputs of filled rows hold the end-of-text id, their labels -100.
 
 7. Buckets
 ----------
-``.documents(bucket=b)`` rearranges the sequence indices of an epoch in groups. Group ``q`` of epoch ``e`` is
-``max(A(e), 64 * b * q)`` to ``min(A(e + 1), 64 * b * (q + 1))``; the multiples of ``b`` cut it into buckets. The documents
-that section 4 gives to the group's indices are sorted by their tokens, ties by index. Let ``t = permutation(buckets,
-key("buckets", seed, e, q))`` (0, 1, ... without ``.shuffle()``): of the sorted documents the first go to bucket ``t[0]``,
-as many as it has places, in order, the next to bucket ``t[1]``, and so on.
+``.documents(bucket=b)`` deals the documents of a group to the group's sequence indices by length, so that a bucket of ``b``
+neighbouring indices holds documents of similar length. Group ``h`` of epoch ``e`` is the sequence indices
+``max(A(e), 64 * b * h)`` to ``min(A(e + 1), 64 * b * (h + 1))``; ``h`` counts from sequence index 0, so one ``h`` may be in
+two epochs. The multiples of ``b`` cut a group into buckets, numbered from 0; its first and its last may be smaller.
+
+The documents that section 4 gives to the group's indices are sorted by their number of tokens (before ``max_length`` cuts
+them), ties by sequence index. Let ``t = permutation(buckets, key("buckets", seed, e, h))`` (0, 1, ... without
+``.shuffle()``): of the sorted documents the first go to bucket ``t[0]``, as many as it has sequence indices, in ascending
+order of both, the next to bucket ``t[1]``, and so on. A group is arranged whole: ends and steps cut it afterwards.
 
 8. Mixes
 --------
-A mix has no epochs of its own: ``row, lane = divmod(i, C)``, and steps and ranks are those of section 5. Sources are in the
-order of their names. Weights are rationals of sum 1; a change of weights at sequence index ``x`` takes effect at row
-``ceil(x / C)`` of every lane (of several at one row the last holds). Each lane's rows from a change to the next are cut into
-periods of 4,096 rows, beginning at the change; the next change cuts the last one short.
+A mix has no epochs of its own: ``row, lane = divmod(i, C)``, and steps and ranks are those of section 5. It is packed:
+``epochs``, ``.documents`` and ``.sample`` are errors. Sources are in the order of their names, sorted by code points.
 
-A period's quotas: let ``ideal = weight * 4096``. Each source of positive weight begins with ``max(1, floor(ideal))``.
+A weight is an integer, a ``Fraction`` or a float, taken as ``Fraction(str(weight))``; all are divided by their sum
+(``temperature=`` states the weights that `mixture.temperature_weights` gives). The first weights are a change at sequence
+index 0. A change of weights at sequence index ``x`` takes effect at row ``ceil(x / C)`` of every lane. If several take
+effect at one row, the last one made holds. ``set_weights`` is a change at the sequence index where the stream stands, and
+removes the changes of later rows. Each lane's rows from a change to the next are cut into periods of 4,096 rows, beginning
+at the change; the next change cuts the last one short.
+
+A period's quotas: let ``ideal = weight * 4096``. Each source of positive weight begins with ``max(1, ideal // 1)``.
 While the sum is less than 4,096, the source of positive weight with the largest ``ideal - quota`` gets one more; while it
 is more, of the sources whose quota is above 1 the one with the smallest ``ideal - quota`` gets one less; ties go to the
-first by name. Sources of weight 0 have a quota of 0.
+first by name. Sources of weight 0 have a quota of 0. More than 4,096 sources of positive weight are an error, and so is a
+source of no tokens, whatever its weight.
 
-Let ``dealt`` be the source of the first name as often as its quota says, then the second, and so on, and
-``p = permutation(4096, key("mixture", seed, lane, f))``, where ``f`` is the period's first row (without ``.shuffle()``,
-``seed`` is 0 here). Row ``f + j`` is served by source ``dealt[p[j]]``. If the source has served ``k`` rows of this lane
-before, the row is sequence index ``k * C + lane`` of this source's own stream: sections 2 to 4 with ``g = 1``, the mix's
-``C``, the source's name and its own ``W``, ``K`` and ``T``.
+``dealt`` is a list of 4,096 sources: the first source as often as its quota says, then the second, and so on. Let
+``p = permutation(4096, key("mixture", seed, lane, f))``, where ``f`` is the period's first row; without ``.shuffle()``, as
+with seed 0. Row ``f + j`` comes from source ``dealt[p[j]]``. If ``k`` earlier rows of this lane, counted from row 0 across
+all changes, come from the same source, the row is sequence index ``k * C + lane`` of this source's own stream: sections 2 to
+4 with ``g = 1``, the mix's ``C`` and seed, the source's name and its own ``W`` (a stated window holds for every source),
+``K`` and ``T``.
 
 9. Samples
 ----------
-``.sample(seq_len)`` takes the documents of all shards in file order as a ring of ``T`` tokens. Sequence index ``i`` begins at
-its token ``mix64(mix64(i * 0x9E3779B97F4A7C15) ^ key("sample", seed)) * T >> 64`` (the product is not reduced; without
-``.shuffle()``, ``seed`` is 0) and goes around the ring as far as it needs. ``C = 1`` in section 5, ``stride = seq_len`` in
-``A(e)``, and ``epochs`` bounds the number of sequences but cuts none.
+``.sample(seq_len)`` takes the kept documents of all shards in file order as a ring of ``T`` tokens; ``T = 0`` is an error.
+Sequence index ``i`` begins at its token ``mix64(mix64(i * 0x9E3779B97F4A7C15) ^ key("sample", seed)) * T >> 64`` (the product
+has up to 128 bits and is not reduced modulo 2**64; without ``.shuffle()``, as with seed 0) and goes around the ring as far
+as it needs; its labels begin ``shift`` tokens later. ``C = 1`` in section 5, ``stride = seq_len`` in ``A(e)``, and
+``epochs`` bounds the number of sequences but makes no token missing.
 
 10. Sequential readers
 ----------------------
 Streams whose counts are not known ahead (``.filter``, best-fit packing) take the documents of each epoch in the order of
-section 3 with ``C = 1``, ``W`` eight times as large where it is not stated, and deal them to lanes themselves.
+section 3 with ``C = 1`` and, where ``.shuffle`` does not state it, 8 times the ``W`` of one source there. How they deal them
+to lanes, `pipeline.stream.shard_windows` says.
 """
 
 from .hashing import derive_key, mix64, permutation
-from .shard_order import LIVE_DOCUMENTS, Sequences, ShardOrder, default_lanes, default_window
+from .interleave import Sequences, Step
+from .shuffle import LANES, LANES_OF_MIX, Blocks, Epoch, Shuffle, default_window
 
 __all__ = [
-    "LIVE_DOCUMENTS",
+    "LANES",
+    "LANES_OF_MIX",
+    "Blocks",
+    "Epoch",
     "Sequences",
-    "ShardOrder",
-    "default_lanes",
+    "Shuffle",
+    "Step",
     "default_window",
     "derive_key",
     "mix64",

@@ -8,7 +8,7 @@ import json
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels import permute
+from .kernels import permute
 
 
 def derive_key(tag: str, *parts: int | str) -> int:

@@ -1,0 +1,172 @@
+"""Blocks of a source, brought to memory window by window."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import CorruptShardError
+from ...shards.mapped import BufferedBytes
+from ...shards.shard_ranges import LONG_BYTES, Source
+from ..contents import Contents
+from ..order import Shuffle
+from .gather import BLOCK_COLUMNS
+from .shuffle_window import ShuffleWindow
+
+LONG_DOCUMENT = 1 << 20  # bytes; where bytes are copied, a longer document is read row by row
+
+
+class BlockPool:
+    """Makes the windows of an order out of a source; ``order`` was made of the blocks of ``contents``.
+
+    Blocks that two windows share, as at the border of two epochs, are in memory once.
+    """
+
+    def __init__(self, source: Source, contents: Contents, order: Shuffle) -> None:
+        self.source = source
+        self.item = contents.table.itemsize
+        self._contents = contents
+        self._order = order
+        self._bounds = order.blocks.bounds
+        self._lock = threading.Lock()
+        self._shared: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()
+
+    @property
+    def waits(self) -> bool:
+        """Whether to load windows ahead in threads."""
+        return self.source.waits
+
+    def ask(self, epoch: int, number: int) -> None:
+        """Have what a window is made of at hand soon."""
+        if self._contents.sparse:
+            return
+        for first, last in self._rows(epoch, number):
+            self.source.ask(first, last)
+
+    def load(self, epoch: int, number: int) -> ShuffleWindow:
+        """Bring a window to memory."""
+        rows = self._rows(epoch, number)
+        if not self._contents.sparse:
+            for first, last in rows:
+                self.source.ask(first, last)
+        starts, lengths, documents = self._index(rows)
+        order = self._order.document_order(epoch, number, len(starts))
+        numbers = self._order.epoch(epoch).window_blocks(number)
+        self._check(numbers, lengths, documents)
+        if self._contents.sparse:
+            return self._load_documents(rows, starts, lengths, documents, order)
+        table = self._contents.table
+        firsts, lasts = np.array(rows, np.int64).reshape(-1, 2).T
+        offsets, sizes = table.offsets[firsts], table.size_sums[lasts] - table.size_sums[firsts]
+        blocks = np.zeros((len(rows), BLOCK_COLUMNS), np.int64)
+        blocks[:, 1] = sizes // self.item
+        memory: list[Any] = []
+        for k, (first, last) in enumerate(rows):
+            if sizes[k] > LONG_BYTES and self.source.copies:
+                memory.append((int(table.shard_numbers[first]), int(offsets[k])))  # read row by row
+                continue
+            held = self._memory(first, last)
+            memory.append(held)
+            blocks[k, 0] = held.address
+        return ShuffleWindow.of(starts, lengths, documents, offsets, sizes, order, blocks, memory, self.item)
+
+    def read(self, window: ShuffleWindow, block: int, begin: int, target: NDArray[Any]) -> None:
+        """Fill ``target`` from a token of a block that is not in memory."""
+        shard, offset = window.memory[block]
+        self.source.read(shard, offset + begin * self.item, target.view(np.uint8).data)
+
+    def close(self) -> None:
+        """Give back files."""
+        self.source.close()
+
+    def _rows(self, epoch: int, number: int) -> list[tuple[int, int]]:
+        """Return the rows of the table, first and behind the last, of each block of a window."""
+        blocks = self._order.epoch(epoch).window_blocks(number)
+        firsts, lasts = self._contents.table_rows(self._bounds[blocks], self._bounds[blocks + 1])
+        return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
+
+    def _index(self, rows: list[tuple[int, int]]) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.int64]]:
+        """Return where documents start and how long they are, block by block, and how many each block has."""
+        parts = [self.source.index(first, last) for first, last in rows]
+        starts = np.frombuffer(b"".join([part[0] for part in parts]), "<i8")
+        lengths = np.frombuffer(b"".join([part[1] for part in parts]), "<u4")
+        documents = np.array([len(part[1]) // 4 for part in parts], np.int64)
+        kept = self._contents.kept
+        if kept is not None:
+            table = self._contents.table
+            masks = [
+                kept(int(table.shard_numbers[first]), int(table.first_documents[first]), count)
+                for (first, _), count in zip(rows, documents.tolist(), strict=True)
+            ]
+            mask = np.concatenate([np.zeros(0, bool), *masks])
+            starts, lengths = starts[mask], lengths[mask]
+            documents = np.array([np.count_nonzero(each) for each in masks], np.int64)
+        return starts, lengths, documents
+
+    def _check(self, blocks: NDArray[np.int64], lengths: NDArray[np.uint32], documents: NDArray[np.int64]) -> None:
+        """Raise unless the index holds as many tokens and documents of each block as the order was made of."""
+        ends = np.cumsum(documents)
+        sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        tokens = sums[ends] - sums[ends - documents]
+        known = self._order.blocks
+        wrong = (tokens != known.tokens[blocks]) | (documents != known.documents[blocks])
+        if wrong.any():
+            k = int(np.argmax(wrong))
+            block, table = int(blocks[k]), self._contents.table
+            row = int(
+                self._contents.table_rows(self._bounds[block : block + 1], self._bounds[block + 1 : block + 2])[0][0]
+            )
+            raise CorruptShardError(
+                f"shard {int(table.shard_numbers[row])}, documents from {int(table.first_documents[row])} on: the index holds "
+                f"{int(tokens[k])} tokens in {int(documents[k])} documents, but {int(known.tokens[block])} in "
+                f"{int(known.documents[block])} were counted before; the shard was replaced meanwhile"
+            )
+
+    def _memory(self, first: int, last: int) -> Any:
+        with self._lock:
+            held = self._shared.get((first, last))
+        if held is None:
+            held = self.source.memory(first, last)
+            if self.source.waits:
+                with self._lock:
+                    held = self._shared.setdefault((first, last), held)
+        return held
+
+    def _load_documents(
+        self,
+        rows: list[tuple[int, int]],
+        starts: NDArray[np.int64],
+        lengths: NDArray[np.uint32],
+        documents: NDArray[np.int64],
+        order: NDArray[np.int64] | None,
+    ) -> ShuffleWindow:
+        """Read documents one by one into a buffer, as one block: of each block they are a small part."""
+        for first, last in rows:
+            self.source.check(first, last)
+        table, sizes = self._contents.table, lengths.astype(np.int64) * self.item
+        shards = np.repeat(table.shard_numbers[np.array([first for first, _ in rows], np.int64)], documents).tolist()
+        wanted = list(zip(shards, starts.tolist(), sizes.tolist(), strict=True))
+        for shard, start, size in wanted:
+            self.source.ask_bytes(shard, start, size)
+        ends = np.cumsum(sizes)
+        buffer = BufferedBytes(int(ends[-1]) if len(ends) else 0)
+        target = memoryview(buffer.memory)
+        for (shard, start, size), end in zip(wanted, ends.tolist(), strict=True):
+            self.source.read(shard, start, target[end - size : end])
+        blocks = np.array([[buffer.address, int(sizes.sum()) // self.item]])
+        count = np.array([len(sizes)])
+        return ShuffleWindow.of(
+            ends - sizes,
+            lengths,
+            count,
+            np.zeros(1, np.int64),
+            blocks[:, 1] * self.item,
+            order,
+            blocks,
+            [buffer],
+            self.item,
+        )

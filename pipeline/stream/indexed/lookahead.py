@@ -1,0 +1,84 @@
+"""Where the rows of a step lie, found together with those of the steps behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..order import Sequences, Step
+from .token_stream import Piece
+
+SEQUENCES_AHEAD = 2048  # whose places are found in one array operation
+_PART = 8  # of a window, that a lane comes on by in that time: windows stay until all of these sequences are read
+
+
+class Lookahead:
+    """The places of the rows of steps, in an order of sequences; ``prepare`` is told of all that were found together.
+
+    Windows hold ``window`` units of the order each.
+    """
+
+    def __init__(self, order: Sequences, prepare: Callable[[list[Piece]], None], window: int) -> None:
+        self._order = order
+        self._prepare = prepare
+        self._sequences = min(SEQUENCES_AHEAD, max(1, window // (_PART * order.stride)) * order.lanes)
+        self._steps: dict[int, list[Piece]] = {}
+        self._shape: tuple[int, ...] = ()
+        self._last = -1
+
+    def pieces(self, step: Step) -> list[Piece]:
+        """Return the rows of a step that the rank takes, epoch by epoch; a row's number counts from the step's first row."""
+        shape = step.size, step.rank, step.ranks
+        if step.begin not in self._steps or shape != self._shape:
+            self._shape = shape
+            self._steps = self._look(step)
+        if step.begin != self._last:  # those before are not asked for again
+            self._steps.pop(self._last, None)
+            self._last = step.begin
+        found = self._steps[step.begin]
+        if step.first == 0 and step.last is None:
+            return found
+        return [_only(piece, step.first, step.first + len(step)) for piece in found]
+
+    def _look(self, step: Step) -> dict[int, list[Piece]]:
+        """Find the places of a step and, if it lies in one epoch, of those behind it there."""
+        order, whole = self._order, step.rows(0, None)
+        epoch = order.epoch(step.begin)
+        first, after = order.first(epoch), order.first(epoch + 1)
+        if step.begin + step.size > after:
+            pieces = self._across(whole)
+            self._prepare(pieces)
+            return {step.begin: pieces}
+        distance = step.begin - self._last if self._last >= 0 and step.begin > self._last else step.size
+        distance = distance if distance % step.size == 0 else step.size
+        count = min(self._sequences // max(1, len(whole)), (after - step.begin - step.size) // distance + 1)
+        offsets = whole.offsets_ahead(distance, max(1, count))
+        begins = np.arange(len(offsets)) * distance
+        inside = offsets + (begins + (step.begin - first))[:, None]
+        places, lanes = order.places(epoch, inside)
+        lanes = (lanes + first) % order.lanes
+        rows = np.arange(offsets.shape[1])
+        self._prepare([Piece(epoch, rows, places.ravel(), lanes.ravel())])
+        return {step.begin + int(begin): [Piece(epoch, rows, places[k], lanes[k])] for k, begin in enumerate(begins)}
+
+    def _across(self, step: Step) -> list[Piece]:
+        """Find the places of a step that lies in several epochs."""
+        order, offsets = self._order, step.offsets()
+        pieces, rows, done = [], np.arange(len(offsets)), 0
+        while done < step.size:
+            epoch = order.epoch(step.begin + done)
+            first, after = order.first(epoch), order.first(epoch + 1)
+            end = min(step.size, after - step.begin)
+            mine = rows[(offsets >= done) & (offsets < end)]
+            if len(mine):
+                places, lanes = order.places(epoch, offsets[mine] + (step.begin - first))
+                pieces.append(Piece(epoch, mine, places, (lanes + first) % order.lanes))
+            done = end
+        return pieces
+
+
+def _only(piece: Piece, first: int, last: int) -> Piece:
+    """Return the rows ``first`` to before ``last`` of a piece, counted from ``first``."""
+    mine = (piece.rows >= first) & (piece.rows < last)
+    return Piece(piece.epoch, piece.rows[mine] - first, piece.places[mine], piece.lanes[mine])

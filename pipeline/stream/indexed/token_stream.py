@@ -1,0 +1,336 @@
+"""The endless shuffled token stream of one source, with random access.
+
+``TokenStream.fill`` fills all rows of a batch in one compiled call, where each lies in a window that is loaded, and leaves the
+others to ``read``, which copies any range of tokens across document, window and epoch borders. ``prepare`` says what will be
+read next: windows are asked for and loaded ahead in threads, and given back once nothing needs them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+from weakref import finalize
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..order import Epoch, Sequences, Shuffle
+from ..rows import RowBuffer
+from . import gather as kernels
+from .block_pool import BlockPool
+from .shuffle_window import ShuffleWindow
+
+Tokens = NDArray[Any]
+Key = tuple[int, int]  # epoch, window
+
+_THREADS = 4
+_ASIDE = 8  # windows that stay in memory although nothing that was prepared needs them
+_COPIES_AHEAD = 8  # where bytes take memory, windows are loaded this part of a window ahead
+
+
+class Piece(NamedTuple):
+    """Rows of a batch that lie in one epoch: their numbers, tokens (or documents) of the epoch before each, their lanes.
+
+    A lane is named by its sequence indices modulo the number of lanes, which is the same in every epoch. All are int64.
+    """
+
+    epoch: int
+    rows: NDArray[np.int64]
+    places: NDArray[np.int64]
+    lanes: NDArray[np.int64]
+
+
+class _EpochTable(NamedTuple):
+    """What compiled loops need of an epoch: its order, and the table of its windows."""
+
+    order: Epoch
+    windows: NDArray[np.int64]
+
+
+class TokenStream:
+    """Random access to the endless stream of one source's tokens and documents.
+
+    ``order`` says which document comes when, ``pool`` brings windows. ``sequences`` are what will be read, of ``width`` units:
+    tokens, or whole ``documents``. ``aside``: how many windows stay that nothing prepared.
+    """
+
+    def __init__(
+        self,
+        order: Shuffle,
+        pool: BlockPool,
+        dtype: np.dtype[Any],
+        sequences: Sequences | None = None,
+        *,
+        width: int = 1,
+        documents: bool = False,
+        aside: int = _ASIDE,
+    ) -> None:
+        self.order = order
+        self.dtype = dtype
+        self.tokens_per_epoch = order.tokens
+        self.documents_per_epoch = order.documents
+        self.bytes_read = 0
+        self._pool = pool
+        self._sequences = sequences
+        self._width = width
+        self._by_document = documents
+        self._aside = aside
+        self._windows: OrderedDict[Key, ShuffleWindow] = OrderedDict()
+        self._needed: set[Key] = set()
+        self._epochs: dict[int, _EpochTable] = {}
+        self._pending: dict[Key, Future[ShuffleWindow]] = {}
+        self._asked: dict[Key, Future[None]] = {}
+        self._threads: ThreadPoolExecutor | None = None
+        self._stop_threads: Callable[[], Any] | None = None
+
+    @property
+    def window(self) -> int:
+        """How many tokens, or documents, a window holds; where an epoch is one window, all of an epoch."""
+        return (self.documents_per_epoch if self._by_document else self.tokens_per_epoch) // self.order.windows
+
+    # What comes next
+
+    def prepare(self, pieces: Iterable[Piece]) -> None:
+        """Have the windows of these rows, which are read next, loaded soon, those behind them asked for; give back others."""
+        needed: dict[Key, None] = {}
+        asked: dict[Key, int] = {}
+        for piece in pieces:
+            if not len(piece.places):
+                continue
+            starts = self._starts(piece.epoch)
+            last = np.minimum(piece.places + self._width, starts[-1]) - 1
+            windows = np.searchsorted(starts, np.concatenate([piece.places, last]), side="right") - 1
+            needed |= dict.fromkeys((piece.epoch, window) for window in dict.fromkeys(windows.tolist()))
+            if self._sequences is not None and self._pool.waits:
+                asked |= self._ahead(piece.epoch, piece.places, piece.lanes)
+        near = {key for key, far in asked.items() if not far}
+        self._needed = {*needed, *near}
+        for key in [key for key in self._windows if key not in self._needed]:
+            self._give_back(key)
+        for key in [key for key in self._pending if key not in self._needed]:
+            self._pending.pop(key).cancel()
+        for key in [key for key in self._asked if key not in asked]:
+            self._asked.pop(key).cancel()
+        if not self._pool.waits:
+            return
+        for key in [*needed, *asked]:
+            if key in self._windows or key in self._pending:
+                continue
+            if key in self._needed:
+                self._pending[key] = self._submit(self._pool.load, *key)
+            elif key not in self._asked:
+                self._asked[key] = self._submit(self._pool.ask, *key)
+
+    def _ahead(self, epoch: int, places: NDArray[np.int64], lanes: NDArray[np.int64]) -> dict[Key, bool]:
+        """Return the windows that lanes come to behind these places, and whether they are only to be asked for yet."""
+        assert self._sequences is not None
+        order, lane_count = self._sequences, self._sequences.lanes
+        starts, bounds = self._starts(epoch), self._bounds(epoch)
+        at = np.full(lane_count, -1)
+        np.maximum.at(at, lanes, places)
+        lanes = np.flatnonzero(at >= 0)
+        own = (lanes - order.first(epoch)) % lane_count  # the lane of the epoch that these sequence indices are of
+        at, end = at[lanes], np.minimum(bounds[own + 1], starts[-1])
+        window = int(starts[-1]) // max(1, len(starts) - 1 if len(starts) > 2 else 8 * lane_count)
+        loaded = max(1, window // _COPIES_AHEAD)
+        found: dict[Key, bool] = {}
+        for distance, far in ((loaded, False), (window, True)):
+            first, last = (
+                np.searchsorted(starts, x, side="right") - 1 for x in (at, np.minimum(at + distance, end - 1))
+            )
+            for low, high in {*zip(first.tolist(), last.tolist(), strict=True)}:
+                for number in range(low + 1, high + 1):
+                    found.setdefault((epoch, number), far)
+        over = at + window >= end
+        if over.any():
+            found |= self._after_border(epoch + 1, lanes[over], (at + window - end)[over], window) | found
+        return found
+
+    def _after_border(
+        self, epoch: int, lanes: NDArray[np.int64], beyond: NDArray[np.int64], window: int
+    ) -> dict[Key, bool]:
+        """Return the windows of the next epoch that lanes come to: all of them change windows there, so they load early."""
+        assert self._sequences is not None
+        starts, bounds = self._starts(epoch), self._bounds(epoch)
+        own = (lanes - self._sequences.first(epoch)) % self._sequences.lanes
+        at = np.minimum(bounds[own], starts[-1] - 1)
+        last = np.minimum(at + np.minimum(beyond, window), starts[-1] - 1)
+        numbers = [np.searchsorted(starts, x, side="right") - 1 for x in (at, last)]
+        far = not self._pool.source.copies and beyond * 2 < window
+        found: dict[Key, bool] = {}
+        for low, high, only_asked in {
+            *zip(*(each.tolist() for each in (*numbers, far * np.ones(len(at), bool))), strict=True)
+        }:
+            for number in range(low, high + 1):
+                found[epoch, number] = found.get((epoch, number), True) and bool(only_asked)
+        return found
+
+    # Reading
+
+    def read(self, start: int, out: Tokens, ends: list[NDArray[np.int64]] | None = None) -> None:
+        """Fill ``out`` (1-D, stored dtype) with the tokens from ``start`` of the endless stream.
+
+        ``ends``, if given, is extended by arrays of where documents end in it, ascending, from 1 to its length.
+        """
+        self.bytes_read += out.nbytes
+        filled = 0
+        while filled < len(out):
+            epoch, token = divmod(start + filled, self.tokens_per_epoch)
+            filled += self._copy(epoch, token, out, filled, ends)
+
+    def fill(
+        self,
+        buffer: RowBuffer,
+        rows: NDArray[np.int64],
+        epoch: int,
+        tokens: NDArray[np.int64],
+        lanes: NDArray[np.int64],
+        hints: NDArray[np.int64],
+    ) -> None:
+        """Fill ``rows`` of a buffer, each from its token of ``epoch`` on.
+
+        ``hints[lanes]`` is where to look first for their documents; what was found is left there.
+        """
+        done, count, item = 0, len(rows), self.dtype.itemsize
+        self.bytes_read += count * buffer.width * item
+        while True:
+            table = self._table(epoch)
+            done = kernels.gather(
+                done, tokens, lanes, hints, table.order.starts, table.windows, item, rows,
+                buffer.width, buffer.bytes, buffer.lag, buffer.late_bytes, buffer.places, buffer.spans, buffer.notes,
+            )  # fmt: skip
+            if done == count:
+                return
+            token = int(tokens[done])
+            key = epoch, int(np.searchsorted(table.order.starts, token, side="right")) - 1
+            if key in self._windows:  # the row reaches beyond it, or into a document that is not in memory
+                self._fill_row(buffer, int(rows[done]), epoch * self.tokens_per_epoch + token)
+                done += 1
+            else:
+                self._window(key)
+
+    def _fill_row(self, buffer: RowBuffer, row: int, start: int) -> None:
+        out = np.empty(buffer.width, self.dtype)
+        ends: list[NDArray[np.int64]] | None = [] if len(buffer.places) else None
+        self.bytes_read -= out.nbytes  # counted by who fills all rows
+        self.read(start, out, ends)
+        buffer.put(row, out, np.concatenate([buffer.places[:0], *(ends or [])]))
+
+    def joined(
+        self, epoch: int, documents: NDArray[np.int64], most: int | None = None
+    ) -> tuple[Tokens, NDArray[np.int64]]:
+        """Return the tokens of documents of an epoch one after the other, and how many each has, at most ``most``.
+
+        They are given by their places in its shuffled order.
+        """
+        found, windows = self._look_up(epoch, documents)
+        lengths = found[2] if most is None else np.minimum(found[2], most)
+        ends = np.cumsum(lengths)
+        out = np.empty(int(ends[-1]) if len(ends) else 0, self.dtype)
+        self.bytes_read += out.nbytes
+        done = 0
+        while (done := kernels.join(done, found, windows, self.dtype.itemsize, out.view(np.uint8), ends)) < len(
+            documents
+        ):
+            window = self._window((epoch, int(found[0, done])))
+            place, end = int(found[1, done]), int(ends[done])
+            block, begin = place >> kernels.PLACE_BITS, place & ((1 << kernels.PLACE_BITS) - 1)
+            self._pool.read(window, block, begin, out[end - int(lengths[done]) : end])
+            done += 1
+        return out, lengths
+
+    def lengths(self, epoch: int, documents: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many tokens documents of an epoch have, given by their places in its shuffled order."""
+        return self._look_up(epoch, documents)[0][2]
+
+    def _look_up(self, epoch: int, documents: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return window, place and tokens of each document (``[3, documents]``), and the table that they lie in."""
+        found, done = np.empty((3, len(documents)), np.int64), 0
+        held = self._needed
+        try:
+            while True:
+                table = self._table(epoch)
+                done = kernels.look_up(done, documents, table.order.document_starts, table.windows, found)
+                if done == len(documents):
+                    return found, table.windows
+                number = int(np.searchsorted(table.order.document_starts, documents[done], side="right")) - 1
+                self._window((epoch, number))
+                self._needed = self._needed | {(epoch, number)}  # until all are found
+        finally:
+            self._needed = held
+
+    def _copy(self, epoch: int, token: int, out: Tokens, at: int, found: list[NDArray[np.int64]] | None) -> int:
+        """Copy as many tokens into ``out[at:]`` as the window at this place can give; return how many."""
+        order = self._table(epoch).order
+        number = int(np.searchsorted(order.starts, token, side="right")) - 1
+        window, inside = self._window((epoch, number)), token - int(order.starts[number])
+        stop = min(inside + len(out) - at, int(order.starts[number + 1] - order.starts[number]))
+        first, last = window.cut(inside, stop)
+        for j in range(first, last):
+            begin, end = max(inside, int(window.ends[j])), min(stop, int(window.ends[j + 1]))
+            place = int(window.places[j])
+            block = place >> kernels.PLACE_BITS
+            skipped = (place & ((1 << kernels.PLACE_BITS) - 1)) + begin - int(window.ends[j])
+            target = out[at + begin - inside : at + end - inside]
+            if window.blocks[block, 0]:
+                kernels.copy_tokens(int(window.blocks[block, 0]) + skipped * out.itemsize, target.view(np.uint8))
+            else:
+                self._pool.read(window, block, skipped, target)
+        count = stop - inside
+        if found is not None:
+            stops = np.unique(window.ends[first + 1 : last + 1]) - inside  # documents of no tokens end where others do
+            found.append(stops[stops <= count] + at)
+        return count
+
+    # Windows
+
+    def _starts(self, epoch: int) -> NDArray[np.int64]:
+        order = self.order.epoch(epoch)
+        return order.document_starts if self._by_document else order.starts
+
+    def _bounds(self, epoch: int) -> NDArray[np.int64]:
+        assert self._sequences is not None
+        return self._sequences.lane_bounds(epoch)
+
+    def _table(self, epoch: int) -> _EpochTable:
+        found = self._epochs.get(epoch)
+        if found is None:
+            windows = np.zeros((self.order.windows, kernels.WINDOW_COLUMNS), np.int64)
+            found = self._epochs[epoch] = _EpochTable(self.order.epoch(epoch), windows)
+        return found
+
+    def _window(self, key: Key) -> ShuffleWindow:
+        """Return a window from memory, from a thread, or loaded now."""
+        window = self._windows.get(key)
+        if window is not None:
+            self._windows.move_to_end(key)
+            return window
+        ahead = self._pending.pop(key, None)
+        window = self._pool.load(*key) if ahead is None or ahead.cancel() else ahead.result()
+        aside = [other for other in self._windows if other not in self._needed]
+        for other in aside[: max(0, len(aside) + 1 - self._aside)]:
+            self._give_back(other)
+        self._windows[key] = window
+        self._table(key[0]).windows[key[1]] = window.addresses
+        return window
+
+    def _give_back(self, key: Key) -> None:
+        del self._windows[key]
+        self._epochs[key[0]].windows[key[1]] = 0
+        if not any(epoch == key[0] for epoch, _ in self._windows):
+            del self._epochs[key[0]]
+
+    def _submit(self, work: Callable[..., Any], *arguments: int) -> Future[Any]:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="shardwright-windows")
+            # Also when nobody closes the stream, and before the interpreter takes itself apart.
+            self._stop_threads = finalize(self, self._threads.shutdown, wait=False, cancel_futures=True)
+        return self._threads.submit(work, *arguments)
+
+    def close(self) -> None:
+        """Stop threads and give back files."""
+        if self._stop_threads is not None:
+            self._stop_threads()
+        self._pool.close()

@@ -1,0 +1,149 @@
+"""Sequences, lanes and ranks: which part of the token stream a sequence index is, and who takes it (sections 4 and 5)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .kernels import sorted_runs
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """Where sequences begin: ``tokens`` in an epoch, ``stride`` tokens apart, ``lanes`` readers.
+
+    For whole documents ``tokens`` are documents and ``stride`` is 1.
+
+    >>> order = Sequences(tokens=10, stride=4, lanes=2)
+    >>> [order.first(e) for e in range(4)]
+    [0, 3, 5, 8]
+    >>> [order.locate(i) for i in range(5)]
+    [(0, 0), (0, 2), (0, 1), (1, 3), (1, 4)]
+    """
+
+    tokens: int
+    stride: int
+    lanes: int
+
+    def first(self, epoch: int) -> int:
+        """Return A(epoch): the sequence index that begins it."""
+        return -(-epoch * self.tokens // self.stride)
+
+    def epoch(self, i: int) -> int:
+        """Return the epoch in which sequence index ``i`` begins."""
+        return i * self.stride // self.tokens
+
+    def locate(self, i: int) -> tuple[int, int]:
+        """Return the epoch and the stream sequence ``n`` of sequence index ``i``."""
+        epoch = self.epoch(i)
+        row, lane = divmod(i - self.first(epoch), self.lanes)
+        return epoch, self.lane_start(epoch, lane) + row
+
+    def lane_start(self, epoch: int, lane: int) -> int:
+        """Return the stream sequence at which ``lane`` begins to read ``epoch``."""
+        first = self.first(epoch)
+        share, over = divmod(self.first(epoch + 1) - first, self.lanes)
+        return first + lane * share + min(lane, over)
+
+    def lane_bounds(self, epoch: int) -> NDArray[np.int64]:
+        """Return the tokens of ``epoch`` before the first sequence of each lane, and before the next epoch's first."""
+        first = self.first(epoch)
+        share, over = divmod(self.first(epoch + 1) - first, self.lanes)
+        lanes = np.arange(self.lanes + 1)
+        return first * self.stride - epoch * self.tokens + (lanes * share + np.minimum(lanes, over)) * self.stride
+
+    def places(self, epoch: int, inside: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the tokens of ``epoch`` before sequence indices first(epoch) + ``inside``, all in it, and their lanes.
+
+        >>> order = Sequences(tokens=10, stride=4, lanes=2)
+        >>> [places.tolist() for places in order.places(0, np.arange(3))]
+        [[0, 8, 4], [0, 1, 0]]
+        """
+        first = self.first(epoch)
+        share, over = divmod(self.first(epoch + 1) - first, self.lanes)
+        rows, lanes = np.divmod(inside, self.lanes)
+        before = lanes * share + np.minimum(lanes, over) + rows
+        return first * self.stride - epoch * self.tokens + before * self.stride, lanes
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one rank takes of a global step: ``size`` sequence indices from ``begin`` on, shared among ``ranks``.
+
+    ``lanes`` are those of the stream. Only the rank's rows ``first`` to before ``last`` are meant (None: all from there).
+    The indices come in the order of the rank's rows.
+
+    >>> list(Step(0, 6, rank=1, ranks=2, lanes=64)), list(Step(0, 6, rank=1, ranks=3, lanes=4))
+    ([1, 3, 5], [1, 5])
+    """
+
+    begin: int
+    size: int
+    rank: int
+    ranks: int
+    lanes: int
+    first: int = 0
+    last: int | None = None
+
+    def __len__(self) -> int:
+        return len(range(self._rows())[self.first : self.last])
+
+    def __iter__(self) -> Iterator[int]:
+        return (self.begin + offset for offset in self.offsets().tolist())
+
+    def rows(self, first: int, last: int | None) -> Step:
+        """Return the same step with the rank's rows ``first`` to before ``last`` alone."""
+        return replace(self, first=first, last=last)
+
+    def later(self, distance: int) -> Step:
+        """Return the same rows of a step of the same size that begins so many sequence indices later."""
+        return replace(self, begin=self.begin + distance)
+
+    def offsets(self) -> NDArray[np.int64]:
+        """Return the sequence indices less ``begin``, in the order of the rank's rows."""
+        return self.offsets_ahead(0, 1)[0]
+
+    def offsets_ahead(self, distance: int, count: int) -> NDArray[np.int64]:
+        """Return the offsets of this step and of later ones, ``distance`` apart, less ``begin`` of each: ``[count, rows]``.
+
+        Steps of more than one rank with unequally many rows for it must be asked one by one.
+        """
+        rows, begins = self._rows(), (self.begin + np.arange(count, dtype=object) * distance) if count > 1 else None
+        if self.lanes % self.ranks == 0:
+            own = (self.rank - self.begin) % self.ranks
+            if begins is None or distance % self.ranks == 0:
+                found = np.broadcast_to(np.arange(own, self.size, self.ranks), (count, rows))
+            else:
+                owns = np.array([(self.rank - begin) % self.ranks for begin in begins.tolist()])
+                found = owns[:, None] + np.arange(rows) * self.ranks
+        else:
+            modulo = [self.begin % self.lanes] if begins is None else [b % self.lanes for b in begins.tolist()]
+            found = np.empty((count, rows), np.int64)
+            sorted_runs(
+                np.array(modulo),
+                self.size,
+                self.rank * self.size // self.ranks,
+                self.lanes,
+                _inverse(self.lanes),
+                found,
+            )
+        return found[:, self.first : self.last]
+
+    def _rows(self) -> int:
+        if self.lanes % self.ranks == 0:
+            return len(range((self.rank - self.begin) % self.ranks, self.size, self.ranks))
+        return (self.rank + 1) * self.size // self.ranks - self.rank * self.size // self.ranks
+
+
+@lru_cache
+def _inverse(lanes: int) -> int:
+    """Return the number whose product with section 5's ``s`` is 1 modulo ``lanes``."""
+    spread = (39 * lanes + 50) // 100
+    while math.gcd(spread, lanes) != 1:
+        spread += 1
+    return pow(spread, -1, lanes)

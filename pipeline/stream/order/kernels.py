@@ -1,0 +1,69 @@
+"""The compiled loops of the order: permutations, and what a rank takes of a step. They run without the interpreter's lock.
+
+``hashing.permutation`` says what `permute` gives; section 5 of the definition what `sorted_runs` does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import int64, types, uint64
+
+from ...compiling import compiled
+
+
+# As in build/kernels.py, on purpose: of a function in another file numba's cache would not notice a change.
+@compiled(uint64(uint64))
+def _mix64(x: Any) -> Any:
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@compiled(int64[::1](int64, uint64))
+def permute(n: Any, key: Any) -> Any:
+    """Sort ``range(n)`` by a hash under ``key``: into about n buckets by its first bits, then inside them."""
+    bits = 1
+    while bits < 24 and n >> bits:
+        bits += 1
+    shift = np.uint64(64 - bits)
+    hashes = np.empty(n, np.uint64)
+    ends = np.zeros((1 << bits) + 1, np.int64)
+    for i in range(n):
+        hashes[i] = _mix64(_mix64(np.uint64(i) * np.uint64(0x9E3779B97F4A7C15)) ^ key)
+        ends[(hashes[i] >> shift) + np.uint64(1)] += 1
+    for bucket in range(len(ends) - 1):
+        ends[bucket + 1] += ends[bucket]
+    order, ascending = np.empty(n, np.int64), np.empty(n, np.uint64)
+    for i in range(n):
+        place = ends[hashes[i] >> shift]
+        ends[hashes[i] >> shift] += 1
+        order[place] = i
+        ascending[place] = hashes[i]
+    for last in range(1, n):
+        place, moved, its_hash = last, order[last], ascending[last]
+        while place > 0 and ascending[place - 1] > its_hash:
+            order[place], ascending[place] = order[place - 1], ascending[place - 1]
+            place -= 1
+        order[place], ascending[place] = moved, its_hash
+    return order
+
+
+@compiled(types.void(int64[::1], int64, int64, int64, int64, int64[:, ::1]))
+def sorted_runs(begins: Any, size: Any, place: Any, lanes: Any, inverse: Any, out: Any) -> None:
+    """Sort the indices of steps by lane, and write those from ``place`` on, as many as ``out`` has room for, to a row each.
+
+    A step is ``size`` indices from one that is ``begins[k]`` modulo ``lanes`` on; index ``i`` is sorted by
+    ``(i * s % lanes, i)``, where ``inverse * s % lanes`` is 1. What is written is less the step's first index.
+    """
+    least, more = size // lanes, size % lanes
+    for k in range(len(begins)):
+        before, row = -place, 0
+        for key in range(lanes):
+            lag = (key * inverse - begins[k]) % lanes
+            count = least + (lag < more)
+            for turn in range(max(0, -before), min(count, out.shape[1] - before)):
+                out[k, row] = lag + turn * lanes
+                row += 1
+            before += count

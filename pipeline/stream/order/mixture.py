@@ -1,0 +1,169 @@
+"""Weights -> which source serves a row: counts before any row are arithmetic (section 8 of the definition)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ConfigError, did_you_mean
+from .hashing import derive_key, permutation
+
+PERIOD = 4096
+_SMALLEST = Decimal("1e-30")
+_SMALLEST_SHARE = Fraction(1, 10**30)
+Weights = Mapping[str, Fraction]
+Schedule = tuple[tuple[int, Weights], ...]
+
+
+def exact_weights(weights: Mapping[str, Any], names: Sequence[str]) -> dict[str, Fraction]:
+    """Return weights as exact rationals of sum 1; decimals count as written.
+
+    >>> exact_weights({"web": 0.9, "wiki": 0.1}, ["web", "wiki"])["wiki"]
+    Fraction(1, 10)
+    """
+    if not isinstance(weights, Mapping):
+        raise ConfigError(f"weights must be a dict of shares by the name of the source, got {weights!r}")
+    for name in weights:
+        if name not in names:
+            raise ConfigError(f"weights name no source {name!r}{did_you_mean(name, names)}")
+    try:
+        found = {name: Fraction(str(weights.get(name, 0))) for name in sorted(names)}
+    except (ValueError, ZeroDivisionError) as error:
+        raise ConfigError(f"weights must be numbers: {error}") from error
+    total = sum(found.values())
+    if total <= 0 or min(found.values()) < 0:
+        raise ConfigError(f"weights must be at least 0 and not all 0, got {dict(weights)}")
+    return {name: value / total for name, value in found.items()}
+
+
+def temperature_weights(tokens: Mapping[str, int], temperature: Any) -> dict[str, Fraction]:
+    """Return shares proportional to tokens to the power of 1 / ``temperature``, as `quotas` realises them.
+
+    They are multiples of 1 / 4,096, at least 1 / 4,096 each, the same on every machine: decimal arithmetic of 50 digits.
+
+    >>> temperature_weights({"web": 9_000_000, "wiki": 1_000_000, "tiny": 1}, temperature=1)["tiny"]
+    Fraction(1, 4096)
+    """
+    if isinstance(temperature, bool) or not isinstance(temperature, Real) or not 0 < float(temperature) < math.inf:
+        raise ConfigError(f"temperature must be a number above 0, got {temperature!r}")
+    with localcontext(Context(prec=50, Emin=MIN_EMIN, Emax=MAX_EMAX, rounding=ROUND_HALF_EVEN, traps=[])):
+        inverse = 1 / _decimal(temperature)
+        largest = Decimal(max(tokens.values()))
+        # Of the largest source the power is 1, so none overflows, and one that vanishes is raised to a row of a period.
+        powers = {name: ((Decimal(count) / largest).ln() * inverse).exp() for name, count in tokens.items()}
+        ratios = {name: Fraction(power.quantize(_SMALLEST)) + _SMALLEST_SHARE for name, power in powers.items()}
+    if temperature == 1:
+        ratios = {name: Fraction(count) for name, count in tokens.items()}
+    total = sum(ratios.values())
+    rows = quotas({name: ratio / total for name, ratio in ratios.items()})
+    return {name: Fraction(rows[name], PERIOD) for name in tokens}
+
+
+def _decimal(number: Any) -> Decimal:
+    return Decimal(number.numerator) / number.denominator if isinstance(number, Fraction) else Decimal(str(number))
+
+
+def weights_to_json(schedule: Schedule) -> list[list[Any]]:
+    """Return a schedule as plain JSON, its weights as exact fractions."""
+    return [[sequence, {name: str(share) for name, share in weights.items()}] for sequence, weights in schedule]
+
+
+def weights_from_json(value: Sequence[Sequence[Any]]) -> Schedule:
+    return tuple((sequence, {name: Fraction(share) for name, share in weights.items()}) for sequence, weights in value)
+
+
+def quotas(weights: Weights) -> dict[str, int]:
+    """Return how many of a period's rows each source gets: largest remainders, at least 1 for a positive weight.
+
+    >>> quotas({"a": Fraction(1, 3), "b": Fraction(2, 3), "c": Fraction(0)})
+    {'a': 1365, 'b': 2731, 'c': 0}
+    """
+    positive = [name for name in sorted(weights) if weights[name] > 0]
+    if len(positive) > PERIOD:
+        raise ConfigError(f"a mix holds at most {PERIOD} sources, got {len(positive)}")
+    ideal = {name: weights[name] * PERIOD for name in positive}
+    found = {name: max(1, int(ideal[name])) for name in positive}
+    while missing := PERIOD - sum(found.values()):
+        step = 1 if missing > 0 else -1
+        able = [name for name in positive if step > 0 or found[name] > 1]
+        found[max(able, key=lambda name: step * (ideal[name] - found[name]))] += step  # the first by name of equals
+    return {name: found.get(name, 0) for name in sorted(weights)}
+
+
+class Mixture:
+    """Which source serves each row of each lane, under weights that hold from given rows on.
+
+    ``segments``: (first row, weights), the first at row 0.
+    """
+
+    def __init__(self, names: Sequence[str], seed: int, lanes: int, segments: Sequence[tuple[int, Weights]]) -> None:
+        self.names = sorted(names)
+        self.seed = seed
+        self.lanes = lanes
+        # Of several changes before one row the last holds.
+        rows = dict(sorted(segments, key=lambda segment: segment[0]))
+        self.starts = list(rows)
+        self.quotas = [np.array([quotas(weights)[name] for name in self.names]) for weights in rows.values()]
+        self._period = lru_cache(maxsize=2 * lanes + 8)(self._make_period)
+        self._before = lru_cache(maxsize=None)(self._count_before)
+
+    def draw(self, rows: NDArray[np.int64], lane: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the number of the source that serves each of a lane's rows, and which of its draws there that is.
+
+        ``rows`` ascend.
+        """
+        sources, draws = np.empty((2, len(rows)), np.int64)
+        at = 0
+        while at < len(rows):
+            segment = self._segment(int(rows[at]))
+            block = (int(rows[at]) - self.starts[segment]) // PERIOD
+            first = self.starts[segment] + block * PERIOD
+            stop = min([first + PERIOD, *self.starts[segment + 1 : segment + 2]])
+            part = slice(at, at + int(rows[at:].searchsorted(stop)))
+            served, earlier = (each[rows[part] - first] for each in self._period(segment, block, lane))
+            before = np.array(self._before(segment, lane)) + block * self.quotas[segment]
+            sources[part], draws[part] = served, before[served] + earlier
+            at = part.stop
+        return sources, draws
+
+    def counts(self, row: int, lane: int) -> list[int]:
+        """Return how many of a lane's rows before ``row`` each source serves."""
+        segment = self._segment(max(0, row - 1)) if row else 0
+        return self._counts_in(segment, row, lane)
+
+    def asked(self, row: int) -> NDArray[np.int64]:
+        """Return the quotas that hold at a row."""
+        return self.quotas[self._segment(row)]
+
+    def _segment(self, row: int) -> int:
+        return next(k for k in range(len(self.starts) - 1, -1, -1) if self.starts[k] <= row)
+
+    def _counts_in(self, segment: int, row: int, lane: int) -> list[int]:
+        block, place = divmod(row - self.starts[segment], PERIOD)
+        inside = np.bincount(self._period(segment, block, lane)[0][:place], minlength=len(self.names))
+        before = self._before(segment, lane)
+        return [b + block * int(q) + int(i) for b, q, i in zip(before, self.quotas[segment], inside, strict=True)]
+
+    def _count_before(self, segment: int, lane: int) -> list[int]:
+        if segment == 0:
+            return [0] * len(self.names)
+        return self._counts_in(segment - 1, self.starts[segment], lane)
+
+    def _make_period(self, segment: int, block: int, lane: int) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
+        """Return the sources of a period's rows, and how many rows of the same source come before each in it."""
+        first = self.starts[segment] + block * PERIOD
+        dealt = np.repeat(np.arange(len(self.names), dtype=np.int16), self.quotas[segment])
+        sources = dealt[permutation(PERIOD, derive_key("mixture", self.seed, lane, first))]
+        earlier = np.empty(PERIOD, np.int16)
+        for source in range(len(self.names)):
+            mine = sources == source
+            earlier[mine] = np.arange(np.count_nonzero(mine))
+        return sources, earlier

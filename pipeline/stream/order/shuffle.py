@@ -1,0 +1,168 @@
+"""Blocks and windows: how the documents of an epoch are shuffled (sections 2 and 3 of the definition)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .hashing import derive_key, permutation
+
+LANES, LANES_OF_MIX = 64, 16
+_KIB, _MIB = 1 << 10, 1 << 20
+_MOST_EXTENTS = 4  # of a block
+_BLOCK_BYTES = 768 * _KIB
+_WINDOW_BYTES, _WINDOW_BYTES_OF_MIX = 4 * _MIB, 3 * _MIB
+_LEAST_BLOCKS, _LEAST_BLOCKS_OF_MIX = 8, 16
+_SEQUENTIAL = 8  # windows of sequential readers are so many times as large: all lanes share one
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """The blocks of a split, in the order of the files.
+
+    ``bounds`` (``[blocks + 1]``): block ``k`` holds the extents ``bounds[k]`` to ``bounds[k + 1]``. ``tokens`` and
+    ``documents`` (int64) of each; ``bytes`` of all; ``extents``: ``g``, the most that a block holds.
+    """
+
+    bounds: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    documents: NDArray[np.int64]
+    bytes: int
+    extents: int
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @classmethod
+    def of_extents(
+        cls,
+        counts: NDArray[np.integer],
+        sizes: NDArray[np.integer],
+        tokens: NDArray[np.integer],
+        documents: NDArray[np.integer],
+        *,
+        in_mix: bool = False,
+    ) -> Blocks:
+        """Cut blocks out of extents: ``counts`` of each shard; ``sizes`` (bytes), ``tokens``, ``documents`` of each.
+
+        >>> ones = np.ones(5, np.int64)
+        >>> Blocks.of_extents(np.array([5, 0]), ones, ones, ones).bounds.tolist()
+        [0, 2, 5]
+        """
+        total = int(sizes.sum(dtype=np.int64))
+        most = 1 if in_mix else max(1, min(_MOST_EXTENTS, _BLOCK_BYTES * len(sizes) // max(1, total)))
+        counts = np.asarray(counts, np.int64)
+        blocks = -(-counts // most)
+        numbers = np.arange(int(blocks.sum())) - np.repeat(np.cumsum(blocks) - blocks, blocks)
+        firsts = np.repeat(np.cumsum(counts) - counts, blocks)
+        bounds = np.append(firsts + numbers * np.repeat(counts, blocks) // np.repeat(blocks, blocks), len(sizes))
+        return cls(bounds, _sums(tokens, bounds[:-1]), _sums(documents, bounds[:-1]), total, most)
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One epoch's blocks in their order (int64), cut into windows.
+
+    ``cuts``: the place of each window's first block there, ``starts`` and ``document_starts``: the tokens and documents
+    before each window; all of them int64 with one more entry, for the end.
+    """
+
+    blocks: NDArray[np.int64]
+    cuts: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    document_starts: NDArray[np.int64]
+
+    def window_blocks(self, number: int) -> NDArray[np.int64]:
+        """Return the blocks of a window."""
+        return self.blocks[self.cuts[number] : self.cuts[number + 1]]
+
+
+@dataclass(frozen=True, eq=False)
+class Shuffle:
+    """The order of blocks and documents over epochs.
+
+    ``lanes`` and ``window`` (blocks) are those in force; ``seed`` None keeps the order of the files; ``name`` is part of
+    every key, so that sources of one seed are shuffled apart.
+    """
+
+    blocks: Blocks
+    lanes: int
+    window: int
+    seed: int | None
+    name: str = ""
+
+    @cached_property
+    def windows(self) -> int:
+        """How many windows an epoch has."""
+        return window_count(len(self.blocks), self.lanes, self.window)
+
+    @cached_property
+    def tokens(self) -> int:
+        """How many tokens an epoch has."""
+        return int(self.blocks.tokens.sum())
+
+    @cached_property
+    def documents(self) -> int:
+        """How many documents an epoch has."""
+        return int(self.blocks.documents.sum())
+
+    def epoch(self, epoch: int) -> Epoch:
+        """Return the order of an epoch; the last few stay in memory."""
+        return self._epochs(epoch)
+
+    @cached_property
+    def _epochs(self):  # type: ignore[no-untyped-def]
+        return lru_cache(maxsize=3)(self._make_epoch)
+
+    def _make_epoch(self, epoch: int) -> Epoch:
+        count = len(self.blocks)
+        blocks = np.arange(count) if self.seed is None else permutation(count, self._key("blocks", epoch))
+        cuts = np.arange(self.windows + 1) * count // self.windows
+        starts, document_starts = (
+            _before(counts, blocks)[cuts] for counts in (self.blocks.tokens, self.blocks.documents)
+        )
+        return Epoch(blocks, cuts, starts, document_starts)
+
+    def document_order(self, epoch: int, window: int, count: int) -> NDArray[np.int64] | None:
+        """Return the order of a window's ``count`` documents, or None where they stay as they are."""
+        return None if self.seed is None else permutation(count, self._key("block documents", epoch, window))
+
+    def _key(self, tag: str, *parts: int) -> int:
+        assert self.seed is not None
+        return derive_key(tag, self.name, self.seed, *parts)
+
+
+def window_count(blocks: int, lanes: int, window: int) -> int:
+    """Return how many windows an epoch of so many blocks has.
+
+    >>> window_count(512, 64, 8), window_count(513, 64, 8), window_count(1280, 64, 8)
+    (1, 63, 159)
+    """
+    if blocks <= lanes * window:
+        return 1
+    count = blocks // window
+    while math.gcd(count, lanes) != 1:
+        count -= 1
+    return count
+
+
+def default_window(blocks: Blocks, *, in_mix: bool = False, sequential: bool = False) -> int:
+    """Return how many blocks make a window where nobody says so."""
+    least, size = (_LEAST_BLOCKS_OF_MIX, _WINDOW_BYTES_OF_MIX) if in_mix else (_LEAST_BLOCKS, _WINDOW_BYTES)
+    total = max(1, blocks.bytes)
+    window = max(least, (2 * size * len(blocks) + total) // (2 * total))
+    return window * _SEQUENTIAL if sequential else window
+
+
+def _before(counts: NDArray[np.int64], order: NDArray[np.int64]) -> NDArray[np.int64]:
+    sums = np.zeros(len(order) + 1, np.int64)
+    np.cumsum(counts[order], out=sums[1:])
+    return sums
+
+
+def _sums(column: NDArray[np.integer], firsts: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.add.reduceat(column, firsts, dtype=np.int64) if len(firsts) else np.zeros(0, np.int64)

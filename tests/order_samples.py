@@ -1,0 +1,109 @@
+"""Streams beside the oracle of the order: one dataset for both, and the comparison of their rows."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import pipeline
+from pipeline.shards.extents.loading import payload_bytes
+from pipeline.shards.reader import read_index
+from tests.order_oracle import EXTENT_BYTES, Row, Rows, Shard, Source, held_out, memory_shard, steps
+from tests.shard_samples import EOS, index_extents, write_dataset
+
+Documents = list[list[list[int]]]  # of each shard, the tokens of each document
+
+
+def numbered(sizes: list[list[int]], first: int = 1) -> Documents:
+    """Return documents of these sizes whose tokens are all different, and none the end-of-text id."""
+    token = iter(range(first, first + sum(map(sum, sizes))))
+    return [[[next(token) for _ in range(size)] for size in shard] for shard in sizes]
+
+
+def written(
+    directory: Path, shards: Documents, dtype: str = "<u2", extent_bytes: int | None = None, tokens_per_sample: int = 0
+) -> tuple[Path, Source]:
+    """Write a dataset, with a table of extents of its own if their size is given; return it as both sides take it."""
+    arrays = [[np.array(document, dtype) for document in shard] for shard in shards]
+    manifest = write_dataset(directory, arrays, tokens_per_sample=tokens_per_sample)
+    if extent_bytes is not None:
+        index_extents(directory, extent_bytes)
+    source = Source([], manifest.token_dtype.itemsize, extent_bytes or EXTENT_BYTES)
+    for info, documents in zip(manifest.shards, shards, strict=True):
+        index = read_index(directory / info.name)
+        source.shards.append(Shard(documents, index.starts.tolist(), payload_bytes(index)))
+    return directory, source
+
+
+def in_memory(documents: list[list[int]], dtype: str) -> tuple[pipeline.Stream, Source]:
+    """Return documents in memory as both sides take them."""
+    tokens = np.array([token for document in documents for token in document], dtype)
+    lengths = np.array([len(document) for document in documents], np.int64)
+    data = pipeline.ShardDataset.from_tokens(tokens, lengths=lengths)
+    return data, Source([memory_shard(documents, tokens.itemsize)], tokens.itemsize)
+
+
+def keep(source: Source, keys: list[str], val: float, half: int, level: int = 0) -> None:
+    """Leave one half of a split in a source: 0 the rest, 1 what is held out."""
+    marks = iter([held_out(key, Fraction(str(val)), level) == bool(half) for key in keys])
+    for shard in source.shards:
+        kept = [next(marks) for _ in shard.documents]
+        shard.kept = [mark and shard.is_kept(j) for j, mark in enumerate(kept)]
+
+
+def state_at(stream: pipeline.Stream, ranks: int, batch: int, count: int) -> dict[str, Any]:
+    """Return the state of the first of ``ranks`` ranks after ``count`` batches, as a file would hold it."""
+    run = stream.shard(0, ranks).batch(batch)
+    list(islice(run, count))
+    return json.loads(json.dumps(run.state_dict()))
+
+
+def assert_follows(
+    stream: pipeline.Stream,
+    oracle: Rows,
+    ranks: int,
+    batch: int | None,
+    *,
+    state: dict[str, Any] | None = None,
+    end: int | None = None,
+    number: int = 40,
+    last: str = "pad",
+) -> None:
+    """Compare the batches (rows, if ``batch`` is None) of ranks with the oracle's rows.
+
+    They begin at ``state``, else where the stream stands. ``end``: of the stream, where the oracle does not know it.
+    """
+    first = stream.state_dict()["sequence_index"] if state is None else state["sequence_index"]
+    end = oracle.count() if end is None else end
+    until = first + number * ranks * (batch or 1) if end is None else end
+    expected = steps(first, until, ranks, batch or 1, oracle.lanes, last if batch else "pad")[:number]
+    for rank in range(ranks) if ranks <= 2 else {0, ranks // 2, ranks - 1}:
+        own = stream.shard(rank, ranks)
+        own = own if batch is None else own.batch(batch, last=last)
+        if state is not None:
+            own.load_state_dict(state)
+        elif first:
+            own.load_state_dict(stream.state_dict())
+        indices = [step[rank] for step in expected if batch or step[rank]]
+        found = list(islice(own, number)) if len(expected) == number else list(own)
+        assert len(found) == len(indices)
+        for item, wanted in zip(found, indices, strict=True):
+            assert_rows(item, [oracle.row(i) for i in wanted], batch)
+
+
+def assert_rows(item: dict[str, Any], rows: list[Row], batch: int | None) -> None:
+    """Compare a batch with its rows, or a single row: missing inputs are the end-of-text id, missing labels -100."""
+    ids, labels = item["input_ids"].tolist(), item["labels"].tolist()
+    if batch is None:
+        ids, labels = [ids], [labels]
+    width = max([1, *(len(inputs) for inputs, _ in rows)]) if rows else len(ids[0])
+    full = [*rows, *[([], [])] * ((batch or 1) - len(rows))]
+    for column, missing, found in ((0, EOS, ids), (1, -100, labels)):
+        given = [[missing if token is None else token for token in row[column]] for row in full]
+        assert found == [[*row, *[missing] * (width - len(row))] for row in given]
+    assert int(item["valid_tokens"]) == sum(token is not None for _, targets in rows for token in targets)
