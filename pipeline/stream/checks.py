@@ -20,9 +20,9 @@ def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, world_size
 
     ``make_stream`` makes the same new stream at each call. Every state goes through JSON, is loaded into a new stream, and
     is saved again without a step. All items that follow are compared, byte for byte, with the uninterrupted run, also
-    after a second resume. With several ranks, rows of ``input_ids`` of each global step are compared, unless a stage binds the state to its
-    rank; a sequential stream is compared by batches, on those ``world_sizes`` that divide its lanes, and the states of
-    the ranks are merged again.
+    after a second resume. With several ranks, rows of ``input_ids`` of each global step are compared, unless a stage
+    binds the state to its rank; a sequential stream is compared by batches, on those ``world_sizes`` that divide its
+    lanes, and the states of the ranks are merged again.
 
     Raises ``AssertionError`` naming the position and what differs, and ``ConfigError`` for a stream without items.
 
