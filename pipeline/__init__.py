@@ -45,9 +45,9 @@ _HOME = {
     "ShardDataset": "pipeline.stream.datasets",
     "TextDataset": "pipeline.stream.datasets",
     "mix": "pipeline.stream.datasets",
-    "merge_states": "pipeline.stream.state",
-    "assert_resumes": "pipeline.stream.checks",
-    "Stream": "pipeline.stream.stages",
+    "merge_states": "pipeline.stream.loader.state",
+    "assert_resumes": "pipeline.stream.testing",
+    "Stream": "pipeline.stream.stream",
     "Manifest": "pipeline.shards.manifest",
     "build": "pipeline.builder.build",
 }

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pipeline
-from pipeline.stream.epochs import first_of, pass_bounds
+from pipeline.stream.loader.epochs import first_of, pass_bounds
+from pipeline.stream.loader.position import Position
 from pipeline.stream.order import Step
-from pipeline.stream.position import Position
 
 
 def global_rows(ranks: list[list[Any]], batch: int, lanes: int, *, start: int = 0, end: int | None = None) -> list[Any]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import ConfigError
-from pipeline.stream.batches import IGNORE, DocumentCollator, spread, stack
+from pipeline.stream.batch.collate import IGNORE, DocumentCollator, spread, stack
 from tests.global_order import global_rows
 from tests.oracle import Oracle
 from tests.shard_samples import write_dataset

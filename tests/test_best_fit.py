@@ -17,9 +17,9 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError
-from pipeline.stream import batches as collators
-from pipeline.stream import best_fit
-from pipeline.stream.best_fit import best_fit_decreasing
+from pipeline.stream.batch import collate as collators
+from pipeline.stream.sequential import best_fit
+from pipeline.stream.sequential.best_fit import best_fit_decreasing
 from tests.oracle import plain_best_fit
 from tests.shard_samples import EOS, make_documents, write_dataset
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import ConfigError
-from pipeline.stream import texts
 from pipeline.stream.order import derive_key, permutation
+from pipeline.stream.sequential import text_blocks as texts
 from pipeline.text.tokenizer.tokenizer import load_tokenizer
 from tests.oracle import plain_best_fit
 from tests.text_samples import write_texts

@@ -13,7 +13,7 @@ import torch
 
 import pipeline
 from pipeline.errors import ConfigError
-from pipeline.stream.device import RING, _Slot, place_on_device, read_ahead, widen
+from pipeline.stream.batch.device import RING, _Slot, place_on_device, read_ahead, widen
 from tests.shard_samples import make_documents, write_dataset
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU"))]

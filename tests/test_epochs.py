@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from pipeline.stream.epochs import EpochNumbers
+from pipeline.stream.loader.epochs import EpochNumbers
 from tests.shard_samples import make_documents, write_dataset
 from tests.text_samples import write_texts
 

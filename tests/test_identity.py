@@ -16,7 +16,7 @@ import pytest
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from pipeline.stream.identity import identified
+from pipeline.stream.function_identity import identified
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 3
@@ -165,7 +165,7 @@ def name_of(folder: Path, helper: str, **options: str) -> str:
     folder.mkdir()
     (folder / "helper.py").write_text(helper)
     (folder / "user.py").write_text(MODULE.format(**options))
-    code = "from user import keeps\nfrom pipeline.stream.identity import identified\nprint(identified(keeps).name)"
+    code = "from user import keeps\nfrom pipeline.stream.function_identity import identified\nprint(identified(keeps).name)"
     command = [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(folder)!r}, {str(ROOT)!r}]\n{code}"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 

@@ -14,7 +14,7 @@ import pytest
 import pipeline
 from pipeline.shards.handles import Handles
 from pipeline.shards.open_files import OpenFiles
-from pipeline.stream.texts import TextWindows
+from pipeline.stream.sequential.text_blocks import TextWindows
 from tests.shard_samples import make_documents, write_dataset
 from tests.text_samples import make_texts, write_texts
 
@@ -23,7 +23,7 @@ SHARDS = 150
 START = """
 import hashlib, os, resource, sys
 from itertools import islice
-import numpy, torch, pipeline, pipeline.stream.datasets, pipeline.stream.texts, pipeline.text.tokenizer.tokenizer
+import numpy, torch, pipeline, pipeline.stream.datasets, pipeline.stream.sequential.text_blocks, pipeline.text.tokenizer.tokenizer
 from torch.utils.data import DataLoader
 
 def digest(batches, count):

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import StateError
-from pipeline.stream.position import Position, SharedPosition
+from pipeline.stream.loader.position import Position, SharedPosition
 from tests.shard_samples import make_documents, write_dataset
 
 

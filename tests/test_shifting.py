@@ -13,9 +13,9 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError
-from pipeline.stream.batches import stack
+from pipeline.stream.batch.collate import stack
+from pipeline.stream.batch.label_shift import divisors_below
 from pipeline.stream.order import derive_key
-from pipeline.stream.shifting import divisors_below
 from tests.shard_samples import make_documents, write_dataset
 
 SEQ_LEN = 12

@@ -17,9 +17,9 @@ import pipeline
 from pipeline.errors import ConfigError, CorruptShardError, ManifestError, StateError
 from pipeline.shards.manifest import Manifest, Split
 from pipeline.shards.writer import write_shard
-from pipeline.stream import splitting
+from pipeline.stream.data import holdout as splitting
+from pipeline.stream.data.holdout import held_out
 from pipeline.stream.order import derive_key
-from pipeline.stream.splitting import held_out
 from tests.faulty_server import running_server
 from tests.shard_samples import write_dataset
 

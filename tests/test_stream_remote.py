@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 import pipeline
 from pipeline.errors import CorruptShardError, ManifestError, StorageError
 from pipeline.shards.manifest import Manifest
-from pipeline.stream.stages import Stream
+from pipeline.stream.stream import Stream
 from tests.faulty_server import FaultyServer, running_server
 from tests.shard_samples import make_documents, write_dataset
 

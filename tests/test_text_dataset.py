@@ -413,7 +413,7 @@ def test_the_first_batch_reads_only_what_it_needs_of_many_files(tmp_path: Path) 
 def test_a_lane_far_ahead_of_the_others_makes_nobody_lose_or_repeat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipeline.stream import texts as module
+    from pipeline.stream.sequential import text_blocks as module
 
     monkeypatch.setattr(module, "_HELD_BYTES", 2000)  # what is passed over is hardly ever still there
     files = [write_texts(tmp_path / f"{n}.jsonl.gz", make_texts(150, n)) for n in range(3)]

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from pipeline.errors import CorruptShardError
 from pipeline.shards.extents.table import ExtentTable
 from pipeline.shards.shard_ranges import MemoryRanges
-from pipeline.stream.contents import Contents
+from pipeline.stream.batch.rows import RowBuffer
+from pipeline.stream.data.contents import Contents
 from pipeline.stream.indexed.block_pool import BlockPool
 from pipeline.stream.indexed.lookahead import Lookahead
 from pipeline.stream.indexed.token_stream import Piece, TokenStream
 from pipeline.stream.order import Sequences, Shuffle, Step
-from pipeline.stream.rows import RowBuffer
 from tests.oracle import Oracle
 
 SIZES = st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=9).filter(

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, InputError
 from ..shards.open_files import MOST
 from .arguments import check_epochs, check_integer, eos_given
-from .data import Data, KeyedData, MemoryData, ShardFiles, Source
-from .mixing import MixedData
+from .config import Plan
+from .data.holdout import HalfData, share_given, split_data
+from .data.mixture import MixedData
+from .data.shards import Data, KeyedData, MemoryData, ShardFiles, Source
+from .data.text import TextData
 from .order.mixture import Schedule, exact_weights, temperature_weights
-from .plan import Plan
-from .splitting import HalfData, share_given, split_data
-from .stages import Stream
-from .text_data import TextData
+from .stream import Stream
 
 
 class Documents(Stream):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .data import Data
-from .epochs import first_of, item_count, pass_bounds
-from .mixing import MixedData
-from .plan import PackLayout, Plan
-from .position import Position
-from .steps import Map, Take, counts_items
-from .text_data import TextData
-from .worker_context import WorkerContext
+from .config import PackLayout, Plan
+from .data.mixture import MixedData
+from .data.shards import Data
+from .data.text import TextData
+from .loader.epochs import first_of, item_count, pass_bounds
+from .loader.position import Position
+from .loader.user_stages import Map, Take, counts_items
+from .loader.worker_context import WorkerContext
 
 
 def describe(plan: Plan, position: Position, context: WorkerContext) -> str:

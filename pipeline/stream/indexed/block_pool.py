@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...errors import CorruptShardError
 from ...shards.mapped import BufferedBytes
 from ...shards.shard_ranges import LONG_BYTES, Source
-from ..contents import Contents
+from ..data.contents import Contents
 from ..order import Shuffle
 from .gather import BLOCK_COLUMNS
 from .shuffle_window import ShuffleWindow

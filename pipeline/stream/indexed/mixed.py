@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError
+from ..batch.rows import RowBuffer, Rows
 from ..order import Sequences, Step
 from ..order.mixture import PERIOD, Mixture
-from ..rows import RowBuffer, Rows
 from .lookahead import SEQUENCES_AHEAD
 from .token_stream import Piece, TokenStream
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ..batch.rows import RowBuffer, Rows
 from ..order import Sequences, Step
-from ..rows import RowBuffer, Rows
 from .core import Ordered
 from .lookahead import Lookahead
 from .token_stream import TokenStream

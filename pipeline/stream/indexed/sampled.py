@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from ..batch.rows import RowBuffer, Rows
 from ..order import Sequences, Step, derive_key, mix64
-from ..rows import RowBuffer, Rows
 from .core import Ordered
 from .token_stream import TokenStream
 

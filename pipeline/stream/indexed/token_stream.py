@@ -16,8 +16,8 @@ from weakref import finalize
 import numpy as np
 from numpy.typing import NDArray
 
+from ..batch.rows import RowBuffer
 from ..order import Epoch, Sequences, Shuffle
-from ..rows import RowBuffer
 from . import gather as kernels
 from .block_pool import BlockPool
 from .shuffle_window import ShuffleWindow

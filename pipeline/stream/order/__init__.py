@@ -35,7 +35,7 @@ A shard of ``m`` extents has ``b = ceil(m / g)`` blocks: its block ``k`` holds i
 ``(k + 1) * m // b``. A shard without extents has none. Blocks are numbered shard after shard, in each by ``k``;
 there are ``K``.
 
-A **selection** (``.split``) keeps some of the documents: `pipeline.stream.splitting.held_out` says which. It does not cut
+A **selection** (``.split``) keeps some of the documents: `pipeline.stream.data.holdout.held_out` says which. It does not cut
 extents anew. Extents of which no document is kept are removed first: they count in neither ``X``, ``Y`` nor ``m``, and a
 block holds extents that are neighbours among those that are left. ``documents`` and ``tokens`` of the others count the kept
 documents alone, here and in all that follows. A selection is sparse if ``4 * kept tokens < tokens`` of all documents of the
@@ -156,7 +156,16 @@ as it needs; its labels begin ``shift`` tokens later. ``C = 1`` in section 5, ``
 ----------------------
 Streams whose counts are not known ahead (``.filter``, best-fit packing) take the documents of each epoch in the order of
 section 3 with ``C = 1`` and, where ``.shuffle`` does not state it, 8 times the ``W`` of one source there. How they deal them
-to lanes, `pipeline.stream.shard_windows` says.
+to lanes, `pipeline.stream.sequential.shard_blocks` says.
+
+11. Files
+---------
+hashing.py     section 1
+shuffle.py     sections 2 and 3
+interleave.py  sections 4 and 5
+buckets.py     section 7
+mixture.py     section 8
+kernels.py     compiled loops of these
 """
 
 from .hashing import derive_key, mix64, permutation

@@ -1,0 +1,8 @@
+"""Rows -> batches -> the device.
+
+rows.py         rows of a batch, between a reader and the collator
+collate.py      rows -> ids, labels, boundaries, padding
+kernels.py      its compiled loops
+label_shift.py  ``shift="divisors"``: a shift of the labels drawn for each step
+device.py       tensors, read-ahead in a thread, pinned copies to a GPU
+"""

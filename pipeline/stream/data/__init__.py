@@ -1,0 +1,8 @@
+"""The kinds of data: each offers its counts, a fingerprint, and a way to open it.
+
+shards.py    shards of a dataset, or arrays in memory
+text.py      files of raw text
+holdout.py   the two results of ``.split``: documents selected by a hash of their keys
+mixture.py   several sources by name
+contents.py  the extents of the shards and the documents that are selected
+"""

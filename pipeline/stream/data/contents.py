@@ -1,0 +1,61 @@
+"""What a source streams of its table of extents: all documents, or those that a selection keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...shards.extents.table import ExtentTable
+from ..order import Blocks
+
+Kept = Callable[[int, int, int], NDArray[np.bool_]]
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """The extents of a table that hold something to stream: ``rows`` of it, ascending (None: all).
+
+    ``sizes`` (bytes), ``tokens`` and ``documents`` are of what is streamed of each. ``kept(shard, first, count)`` says
+    which of a shard's documents that is (None: all). ``sparse``: documents are read alone, not blocks whole.
+    """
+
+    table: ExtentTable
+    sizes: NDArray[np.integer[Any]]
+    tokens: NDArray[np.integer[Any]]
+    documents: NDArray[np.integer[Any]]
+    rows: NDArray[np.int64] | None = None
+    kept: Kept | None = None
+    sparse: bool = False
+
+    @classmethod
+    def whole(cls, table: ExtentTable) -> Contents:
+        """Return all that a table describes."""
+        return cls(table, table.sizes, table.tokens, table.documents)
+
+    @classmethod
+    def selected(
+        cls, table: ExtentTable, tokens: NDArray[np.int64], documents: NDArray[np.int64], kept: Kept
+    ) -> Contents:
+        """Return what a selection keeps: ``tokens`` and ``documents`` are those kept of every extent of the table."""
+        rows = np.flatnonzero(documents)
+        sparse = 4 * int(tokens.sum()) < int(table.token_sums[-1])
+        sizes = tokens[rows] * table.itemsize if sparse else table.sizes[rows].astype(np.int64)
+        return cls(table, sizes, tokens[rows], documents[rows], rows, kept, sparse)
+
+    def blocks(self, *, in_mix: bool = False) -> Blocks:
+        """Cut blocks out of these extents."""
+        counts = self.table.extents
+        if self.rows is not None:
+            bounds = np.searchsorted(self.rows, self.table.shard_bounds)
+            counts = np.diff(bounds)
+        return Blocks.of_extents(counts, self.sizes, self.tokens, self.documents, in_mix=in_mix)
+
+    def table_rows(
+        self, first: NDArray[np.int64], last: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return which rows of the table, first and behind the last, hold these extents ``first`` to before ``last``."""
+        return (first, last) if self.rows is None else (self.rows[first], self.rows[last - 1] + 1)

@@ -1,0 +1,292 @@
+"""Where tokens come from: shards of a dataset directory, tars of other tools, or arrays in memory."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ConfigError
+from ...shards.extents.loading import load_extent_table
+from ...shards.extents.table import ExtentTable
+from ...shards.handles import Handles
+from ...shards.manifest import MANIFEST_NAME, ShardInfo
+from ...shards.mapped import can_map
+from ...shards.reader import Index
+from ...shards.remote.cache import Lease
+from ...shards.remote.store import Store
+from ...shards.remote.transport import Access, is_remote, local_name, shown
+from ...shards.resolve import Resolved, resolve
+from ...shards.shard_ranges import MemoryRanges, ShardRanges
+from ...shards.shard_ranges import Source as Ranges
+from ..arguments import eos_given
+from .contents import Contents
+
+INDEX_THREADS = 16  # reading an index over the network is waiting
+
+Keys = Sequence[str] | NDArray[np.bytes_]  # as text, or its UTF-8
+Source = str | PathLike[str] | Sequence[str | PathLike[str]]
+
+
+class Indexed(Protocol):
+    """What an index tells of a shard's documents, by which their keys are found."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]: ...
+
+    @property
+    def footer(self) -> dict[str, Any]: ...
+
+
+class Data(Protocol):
+    """One source of documents: what it holds, known without opening a shard, and a way to its bytes.
+
+    ``documents`` and ``tokens`` are those of every shard.
+    """
+
+    name: str
+    split: str
+    dtype: np.dtype[Any]
+    eos_id: int
+    documents: list[int]
+    tokens: list[int]
+    fingerprint: str
+    tokenizer: str | None
+
+    @property
+    def contents(self) -> Contents:
+        """The extents, and what is streamed of them."""
+
+    def ranges(self, max_open: int) -> Ranges:
+        """Return what reads extents, in the process that iterates; at most ``max_open`` shards are open."""
+
+
+class KeyedData(Data, Protocol):
+    """A source whose documents have keys, by which it can be split.
+
+    ``index_threads`` read indexes fastest; ``kept`` is a folder for what was learnt of them, if the fingerprint covers it.
+    """
+
+    index_threads: int
+    kept: Path | None
+
+    def index(self, number: int) -> Indexed:
+        """Return the index of a shard without opening it, and without a download where it has one of its own."""
+
+    def keys(self, number: int, index: Indexed) -> Keys:
+        """Return the key of each document of a shard, given its index or the open shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentLengths:
+    """An index of documents in memory."""
+
+    lengths: NDArray[np.int64]
+    footer: dict[str, Any] = field(default_factory=dict)
+
+
+class _Table:
+    """A table of extents, loaded at its first use, and again in a process that this is sent to."""
+
+    def __init__(self, shards: Resolved, store: Store) -> None:
+        self._shards, self._store = shards, store
+        self._table: ExtentTable | None = None
+
+    def get(self) -> ExtentTable:
+        if self._table is None:
+            self._table = load_extent_table(self._shards, self._store)
+        return self._table
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_table": None}
+
+
+class ShardFiles:
+    """Shards in order, on disk or remote, with what the manifest says of each, or the index of tars that have none.
+
+    Remote shards come through a cache in ``cache_dir`` of at most ``cache_limit`` bytes; ``storage_options`` go to
+    fsspec. ``max_open`` is how many shards fit there at once. ``memory_map`` None maps shards on local file systems.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        split: str,
+        *,
+        verify: bool,
+        cache_dir: str | None,
+        eos_id: int | None,
+        cache_limit: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        memory_map: bool | None = None,
+    ) -> None:
+        self.name = ""
+        self.split = split
+        self._store = Store(cache_dir, cache_limit, Access(options=storage_options or {}))
+        self._verify = verify
+        self._memory_map = memory_map
+        shards = resolve(source, split, self._store)
+        self._urls, manifest, infos, _ = shards
+        self._table = _Table(shards, self._store)
+        self._numbers: Sequence[int] | None = None  # of the shards of the table that are meant
+        self._label = f"ShardDataset({_shown(source)}, split={split!r})"
+        self._infos: Sequence[ShardInfo | None]
+        if manifest is not None and infos is not None:
+            self._infos = infos
+            self.dtype = manifest.token_dtype
+            vocabulary = manifest.tokenizer.get("vocab_size")
+            self.eos_id = manifest.tokenizer["eos_id"] if eos_id is None else eos_given(eos_id, self.dtype, vocabulary)
+            self.documents = [info.documents for info in infos]
+            self.tokens = [info.tokens for info in infos]
+            self.tokenizer: str | None = manifest.tokenizer.get("sha256")
+            self.fingerprint = _digest([manifest.dtype, self.tokenizer, [info.sha256 for info in infos]])
+        else:
+            if verify:
+                raise ConfigError(
+                    f"verify=True needs a {MANIFEST_NAME} with the hashes of the shards, none lies beside {source}"
+                )
+            table = self._table.get()
+            self._infos = [None] * table.shards
+            self.dtype = table.dtype
+            self.eos_id = eos_given(eos_id, self.dtype)
+            self.documents = table.per_shard(table.document_sums).tolist()
+            self.tokens = table.per_shard(table.token_sums).tolist()
+            self.tokenizer = None
+            names = [url.rpartition("/")[2] for url in self._urls]
+            checksums = [table.index_crc32.tolist(), table.documents.tolist(), table.extents.tolist()]
+            self.fingerprint = _digest([self.dtype.str, names, checksums])
+
+        self._remote = any("://" in url and is_remote(url) for url in self._urls)
+        largest = max((info.bytes for info in self._infos if info is not None), default=0)
+        # The fingerprint of other tools' tars does not cover their keys.
+        self.kept: Path | None = None if manifest is None else self._store.directory / "index"
+        self.index_threads = INDEX_THREADS if self._remote else 1
+        self.max_open = self._store.shards_at_once(largest) if self._remote and largest else sys.maxsize
+
+    def of_sources(self) -> dict[str, ShardFiles]:
+        """Return the shards of each source that the manifest names, in the order of their first shards."""
+        numbers: dict[str, list[int]] = {}
+        for number, info in enumerate(self._infos):
+            numbers.setdefault(info.source if info is not None else "", []).append(number)
+        return {source: self._only(chosen, source) for source, chosen in numbers.items()}
+
+    def __repr__(self) -> str:
+        return self._label
+
+    def _only(self, numbers: Sequence[int], source: str) -> ShardFiles:
+        """Return the same data with the shards of one source alone."""
+        data = copy.copy(self)
+        data._label = f"{self._label}.sources()[{source!r}]"
+        data._urls, data._infos = [self._urls[k] for k in numbers], [self._infos[k] for k in numbers]
+        data.documents, data.tokens = [self.documents[k] for k in numbers], [self.tokens[k] for k in numbers]
+        hashes = [info.sha256 for info in data._infos if info is not None]
+        data.fingerprint = _digest([self.dtype.str, self.tokenizer, hashes])
+        data._numbers = list(numbers) if self._numbers is None else [self._numbers[k] for k in numbers]
+        vars(data).pop("contents", None)  # of the whole
+        return data
+
+    @cached_property
+    def contents(self) -> Contents:
+        table = self._table.get()
+        return Contents.whole(table if self._numbers is None else table.select(self._numbers))
+
+    def ranges(self, max_open: int) -> Ranges:
+        directory = self._store.directory if self._remote else os.path.dirname(local_name(self._urls[0]))
+        return ShardRanges(
+            self.contents.table,
+            [shown(url) if is_remote(url) else local_name(url) for url in self._urls],
+            self._infos,
+            self._lease,
+            self._store.scan,
+            limit=min(self.max_open, max_open) if self._remote else len(self._urls),
+            mapped=can_map(directory) if self._memory_map is None else self._memory_map,
+            verify=self._verify,
+            handles=Handles(max_open),
+        )
+
+    def _lease(self, number: int) -> Lease:
+        return self._store.lease(self._urls[number], self._infos[number])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "contents"}
+
+    def index(self, number: int) -> Index:
+        return self._store.index(self._urls[number], self._infos[number])
+
+    def keys(self, number: int, index: Indexed) -> Keys:
+        return self._store.keys(self._urls[number], index.footer, self._infos[number])
+
+
+class MemoryData:
+    """Tokens in memory, as one shard; ``ConfigError`` where ``lengths`` or ``eos_id`` do not fit them."""
+
+    index_threads = 1
+    kept: Path | None = None
+
+    def __init__(
+        self, tokens: NDArray[Any], lengths: NDArray[np.int64], eos_id: int | None, tokenizer: str | None, label: str
+    ) -> None:
+        if len(lengths) and int(lengths.min()) < 0:
+            raise ConfigError(f"lengths must be at least 0, got {int(lengths.min())}")
+        if int(lengths.sum()) != len(tokens):
+            raise ConfigError(f"lengths sum to {int(lengths.sum())}, but there are {len(tokens)} tokens")
+        self.name = ""
+        self.split = "memory"
+        self.dtype = tokens.dtype
+        self.eos_id = eos_given(eos_id, tokens.dtype)
+        self.documents = [len(lengths)]
+        self.tokens = [len(tokens)]
+        self.tokenizer = tokenizer
+        self._label = label
+        self._tokens = np.ascontiguousarray(tokens)
+        self._lengths = lengths
+        self.fingerprint = _digest_of_arrays(self._tokens, lengths)
+
+    def __repr__(self) -> str:
+        return self._label
+
+    @cached_property
+    def contents(self) -> Contents:
+        return Contents.whole(ExtentTable.of_documents(self._lengths, self.dtype))
+
+    def ranges(self, max_open: int) -> Ranges:
+        return MemoryRanges(self.contents.table, self._tokens, self._lengths)
+
+    def index(self, number: int) -> Indexed:
+        return DocumentLengths(self._lengths)
+
+    def keys(self, number: int, index: Indexed) -> list[str]:
+        """Return the numbers of the documents, which have no other key."""
+        return [str(document) for document in range(len(self._lengths))]
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, separators=(",", ":")).encode()).hexdigest()
+
+
+def _digest_of_arrays(*arrays: NDArray[Any]) -> str:
+    """Return the sha256 of contiguous 1-D arrays, each with its dtype and size; none is copied."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype.str} {len(array)}\n".encode())
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _shown(source: Source) -> str:
+    """Return a source as a short literal."""
+    if isinstance(source, str | PathLike):
+        return repr(str(source))
+    names = [str(each) for each in source]
+    return repr(names) if len(names) < 3 else f"[{names[0]!r}, ... {len(names) - 1:,} more]"

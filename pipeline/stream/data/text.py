@@ -1,0 +1,108 @@
+"""Files of raw text as the data of a stream; what reads them is loaded when they are streamed (``texts.py``)."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ...errors import InputError
+
+if TYPE_CHECKING:
+    from ...text.discovery import InputFile
+    from ...text.tokenizer.tokenizer import Tokenizer
+
+_LANE_BYTES = 1 << 20  # input that makes a lane worth having
+_LANES = (1, 2, 4, 6, 12, 24, 48)  # each of which many numbers of ranks and workers divide
+
+
+class TextData:
+    """Files of raw text and the tokenizer that makes ids of them, as the source of a stream.
+
+    ``skip`` passes over records that cannot be used, and over the rest of a file that cannot be read on, and counts
+    them; without it they raise ``InputError``.
+    """
+
+    name = ""
+    split = "text"
+
+    def __init__(
+        self, files: list[InputFile], tokenizer: Tokenizer, *, text_key: str, id_key: str, skip: bool, eos: bool
+    ) -> None:
+        self.files = files
+        self.encoder = tokenizer
+        self.text_key = text_key
+        self.id_key = id_key
+        self.skip = skip
+        self.eos = eos
+        self.dtype = tokenizer.dtype
+        self.eos_id = tokenizer.eos_id
+        self.tokenizer: str | None = tokenizer.sha256
+        # Of each split that made this: the share held out, and whether this is what was.
+        self.splits: tuple[tuple[Fraction, bool], ...] = ()
+        self._found = {file.name: _stamp(file) for file in files}
+        # Compressed text is counted as three times its size.
+        self.bytes = sum(self._found[file.name][0] * (3 if _packed(file) else 1) for file in files)
+
+    def __repr__(self) -> str:
+        named = repr(str(self.files[0].path)) if len(self.files) == 1 else f"{len(self.files):,} files"
+        halves = "".join(f".split(val={float(share):g})[{int(held)}]" for share, held in self.splits)
+        return f"TextDataset({named}, tokenizer={self.encoder.name!r}){halves}"
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes suit this much text: 48, fewer for less than 48 MiB."""
+        return max(lanes for lanes in _LANES if lanes == 1 or lanes * _LANE_BYTES <= self.bytes)
+
+    def halves(self, share: Fraction) -> tuple[TextData, TextData]:
+        """Return the rest and what is held out, to be told apart when documents are read."""
+        rest, held = copy.copy(self), copy.copy(self)
+        for data, is_held in ((rest, False), (held, True)):
+            data.splits = (*self.splits, (share, is_held))
+            vars(data).pop("fingerprint", None)  # of the whole
+        return rest, held
+
+    def check(self, file: InputFile) -> None:
+        """Raise ``InputError`` for a file that is gone or changed since the stream was made."""
+        try:
+            stamp = _stamp(file)
+        except OSError as error:
+            raise InputError(f"{file.path}: cannot be read any more: {error.strerror}; bring it back") from None
+        if stamp != self._found[file.name]:
+            raise InputError(
+                f"{file.name} changed since the stream was made, so its order is another one; make the stream anew, "
+                "and do not write to files that are read"
+            )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What the order and the ids depend on: each file's name, size, first and last MiB, in order; the tokenizer.
+
+        Made when a state is first saved or loaded, for very many files take a while. Raises ``InputError`` for a file that
+        changed since the stream was made.
+        """
+        from ...text.discovery import fingerprint
+
+        for file in self.files:
+            self.check(file)
+        with ThreadPoolExecutor(16, thread_name_prefix="shardwright-fingerprint") as threads:
+            files = list(threads.map(fingerprint, self.files))
+        splits = [[str(share), held] for share, held in self.splits]
+        told = [files, self.tokenizer, self.text_key, self.id_key, self.skip, self.eos, splits]
+        return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode()).hexdigest()
+
+
+def _stamp(file: InputFile) -> tuple[int, int]:
+    found = os.stat(file)
+    return found.st_size, found.st_mtime_ns
+
+
+def _packed(file: InputFile) -> bool:
+    from ...text.discovery import file_format
+
+    return file.path.name.lower().endswith((".gz", ".zst")) or file_format(file) == "parquet"

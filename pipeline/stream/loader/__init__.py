@@ -1,0 +1,15 @@
+"""Iteration: what one rank and worker yields, where a stream stands, and how that is saved.
+
+positioned_stream.py  the part of a stream that iterates, saves and loads
+engine.py             one iteration: reader -> collate -> the user's stages -> device
+worker_context.py     rank and worker, resolved once where an iteration starts
+position.py           a position, and how loaders' workers share it
+state.py              a position as plain JSON; what refuses it in another stream
+epochs.py             passes and epochs: set_epoch, len, take
+iterator.py           hands out items, with the position after each
+user_stages.py        stages of the user, and those that remember
+even_steps.py         equally many steps on every rank, or an error
+framework_loader.py   stream.loader() for training frameworks
+key_maps.py           batches under the keys that frameworks use
+double_sharding.py    refuses a second split of the data by a framework
+"""

@@ -1,0 +1,186 @@
+"""Passes and epochs: which sequences one pass over a stream yields, how many items they make, where ``set_epoch`` moves.
+
+A pass starts at sequence 0, or at the start of the epoch that ``set_epoch`` last set, and ends after ``epochs`` epochs or
+what ``take`` counts from that start, whichever comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ...errors import ConfigError
+from ..config import PackLayout, Plan
+from ..data.mixture import MixedData
+from ..order import Step
+from ..sequential.cursor import beginning
+from .position import Position
+from .user_stages import counts_items
+from .worker_context import WorkerContext
+
+First = Callable[[int], int]  # from an epoch to its first sequence
+
+
+def pass_bounds(plan: Plan, first: First, position: Position, world_size: int) -> tuple[int, int | None]:
+    """Return the first sequence of the pass that ``position`` is in, and the one after its last (None: endless).
+
+    A sequential reader counts sequences from where ``set_epoch`` moved it, and does not know where its epochs end.
+    """
+    epoch = position.start_epoch
+    start = 0 if epoch is None or plan.by_cursors else first(epoch)
+    ends = []
+    if plan.epochs is not None and not plan.by_cursors:
+        ends.append(first((epoch or 0) + plan.epochs))
+    if plan.take is not None:
+        ends.append(start + plan.take)
+    if plan.take_batches is not None:
+        ends.append(start + plan.take_batches * (plan.batch_size or 1) * world_size)
+    return start, min(ends, default=None)
+
+
+def item_count(plan: Plan, start: int, end: int, context: WorkerContext, lanes: int) -> int:
+    """Return how many batches, or sequences of an unbatched stream, a rank gets of sequences ``start`` to ``end``.
+
+    ``lanes`` are those of an indexed stream.
+    """
+    left, step = max(0, end - start), (plan.batch_size or 1) * context.world_size
+    if plan.batch_size is None:
+        if plan.by_cursors:
+            lanes = context.world_size
+        last = Step(start + left - left % step, left % step, context.rank, context.world_size, lanes)
+        return left // step + len(last)
+    return left // step if plan.drop_last else -(-left // step)
+
+
+def pass_length(plan: Plan, position: Position, context: WorkerContext) -> int:
+    """Return how many items a rank gets in one whole pass; raises ``TypeError`` where that is unknown or endless."""
+    if plan.layout is None:
+        raise TypeError("a stream has no len() before .pack() or .documents() says what an item is")
+    if not counts_items(plan):
+        raise TypeError("a stream has no len() after .apply(): a stage of your own may drop or add items")
+    if plan.by_cursors and plan.epochs is not None:
+        raise TypeError(
+            "the len() of text, filters and best-fit packing is unknown before they are read; leave epochs out and bound "
+            "the stream with .take(n)"
+        )
+    start, end = pass_bounds(plan, first_of(plan), position, context.world_size)
+    if end is None:
+        raise TypeError("an endless stream has no len(); bound it with epochs= or .take(n)")
+    return item_count(plan, start, end, context, plan.lanes_in_force)
+
+
+def first_of(plan: Plan) -> First:
+    """Return the function from an epoch to its first sequence; mixes and sequential readers have but epoch 0."""
+    sequences = plan.sequences()
+    return (lambda epoch: 0) if sequences is None else sequences.first
+
+
+def start_of_epoch(plan: Plan, epoch: int) -> Position:
+    """Return the position at the start of ``epoch``, where a pass begins."""
+    if epoch == 0 and plan.epochs is not None and plan.epochs > 1:
+        return Position(0)
+    if plan.by_cursors:
+        return Position(0, lanes=beginning(epoch, plan.order_shape()[1]), start_epoch=epoch)
+    return Position(first_of(plan)(epoch), start_epoch=epoch)
+
+
+def next_pass(plan: Plan, position: Position) -> Position:
+    """Return the position where the pass after that of ``position`` begins; a mix has no epochs, and starts over."""
+    if isinstance(plan.data, MixedData):
+        return replace(position, sequence_index=0, stages={}, bound_to=None)
+    return start_of_epoch(plan, (position.start_epoch or 0) + (plan.epochs or 1))
+
+
+def after_load(plan: Plan, position: Position, world_size: int) -> tuple[int, Position]:
+    """Return the epoch that a loaded position is in, and where the first ``set_epoch`` after the load leaves it.
+
+    That is where it is, but a position at the end of its pass goes on with the next.
+    """
+    if plan.epochs is not None and plan.epochs > 1:
+        return 0, position  # all epochs are one pass
+    started, reached = position.start_epoch or 0, _epoch_reached(plan, position)
+    _, end = pass_bounds(plan, first_of(plan), position, world_size)
+    index, known = position.sequence_index, not plan.by_cursors
+    if index == end or (not known and (reached > started if plan.epochs else end is not None and index > end)):
+        return started + 1, start_of_epoch(plan, started + 1)
+    if end is not None and index > end:  # of a stream that took more
+        return reached, replace(position, start_epoch=reached)
+    if end is None and plan.epochs is None:
+        return reached, position
+    return started, replace(position, start_epoch=started)
+
+
+def knows_epoch(plan: Plan, position: Position) -> bool:
+    """Say whether every rank finds the same epoch in a loaded position: lanes of an endless stream drift apart."""
+    if not plan.by_cursors or position.lanes is None or any(b is not None for b in (plan.take, plan.take_batches)):
+        return True
+    return plan.epochs is not None or len(position.lanes) == plan.order_shape()[1]
+
+
+def _epoch_reached(plan: Plan, position: Position) -> int:
+    """Return the epoch that holds the next sequence; of lanes, the epoch of the one that has come least far."""
+    if plan.by_cursors:
+        return min((cursor[0] for cursor in (position.lanes or {}).values()), default=0)
+    sequences = plan.sequences()
+    return 0 if sequences is None else sequences.epoch(position.sequence_index)
+
+
+def tokens_lost(plan: Plan, epochs: int, position: Position) -> int:
+    """Return how many tokens no sequence holds if a stream that was to end after ``epochs`` goes on from ``position``.
+
+    The last sequence was cut at the last token. Where it was handed out, the tokens behind the cut are lost.
+    """
+    layout, sequences = plan.layout, plan.sequences()
+    packed = isinstance(layout, PackLayout) and layout.stride is not None
+    if sequences is None or not packed or position.start_epoch is not None:
+        return 0
+    after = sequences.first(epochs)
+    epoch = sequences.epoch(after - 1)
+    share, over = divmod(after - sequences.first(epoch), sequences.lanes)
+    row, lane = (share - 1, sequences.lanes - 1) if share else (0, over - 1)
+    handed_out = sequences.first(epoch) + row * sequences.lanes + lane < position.sequence_index
+    return after * sequences.stride - epochs * sequences.tokens if handed_out else 0
+
+
+@dataclass(slots=True)
+class EpochNumbers:
+    """Translates the numbers that ``set_epoch`` is called with to epochs of the data.
+
+    Frameworks count their own passes, from 0 after every restart. So the first number after a load names the epoch that
+    the load put the stream in, and ``offset`` translates those that follow. ``last`` is the last number, ``kept`` the
+    one that kept a loaded position.
+    """
+
+    offset: int = 0
+    last: int | None = None
+    kept: int | None = None
+
+    def epoch_of(
+        self, number: int, loaded: int | None, *, iterated: bool, ended: bool, in_workers: bool = False
+    ) -> int | None:
+        """Return the epoch to move to, or None to keep the position.
+
+        ``loaded`` is the epoch of a position that was loaded and not named yet, ``in_workers`` if only a loader's workers
+        know that position; ``iterated`` and ``ended`` say whether a pass began and ended since the position was set.
+        Raises ``ConfigError`` for an epoch before the first.
+
+        >>> numbers = EpochNumbers()
+        >>> [numbers.epoch_of(0, 3, iterated=False, ended=False), numbers.epoch_of(1, None, iterated=True, ended=True)]
+        [None, 4]
+        """
+        offset, kept = self.offset, False
+        if loaded is not None and iterated and self.last is not None:
+            offset = loaded - self.last  # a loader loaded its state when it began the pass that `last` named
+        elif loaded is not None and (in_workers or (ended and number == loaded + 1)):
+            offset = loaded + 1 - number  # it names the pass after the one that is done
+        elif loaded is not None:
+            offset, kept = loaded - number, True
+        elif number == self.kept and not iterated:
+            kept = True
+        if number + offset < 0:
+            raise ConfigError(
+                f"set_epoch({number}) lies before the first epoch: the first call after the state was loaded, "
+                f"set_epoch({-offset + max(0, self.offset)}), named the epoch that it was saved in; count up from there"
+            )
+        self.offset, self.last, self.kept = offset, number, number if kept else None
+        return None if kept else number + offset

@@ -1,0 +1,99 @@
+"""What frameworks take in place of a ``DataLoader``: left alone by Accelerate, and not read ahead by Lightning."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ConfigError
+from .key_maps import key_map
+
+if TYPE_CHECKING:
+    from ..stream import Stream
+
+ENDLESS = 2**31  # what frameworks take for a length where a stream has none
+
+log = logging.getLogger("pipeline")
+
+
+class Loader:
+    """Iterates a stream under the keys and by the protocol of a training framework.
+
+    ``len()`` is the stream's own where it is known, else ``length``, else 2**31. A pass over a stream that knows its length
+    starts where the stream stands; when all its batches were handed out, the next pass is the next epoch. A pass over
+    any other stream goes on where the last was left. Raises ``ConfigError`` where ``keys`` or ``length`` do not suit it.
+    """
+
+    def __init__(self, stream: Stream, keys: str | Callable[[Any], Any] | None, length: int | None) -> None:
+        self.stream = stream
+        self._map = key_map(keys, stream._plan)
+        self._length = length
+        self._items: Any = None  # the stream's iterator in the latest pass
+        self._loaded = False
+        if length is not None and self._known_length() is not None:
+            raise ConfigError(f"the stream knows its length, {len(stream)} batches; remove length={length}")
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator over the batches of a pass; it ends an earlier one."""
+        if self._leave_pass():
+            self.stream._start_next_pass()
+        self._items = iter(self.stream)
+        return self._batches(self._items)
+
+    def __len__(self) -> int:
+        known = self._known_length()
+        return (self._length or ENDLESS) if known is None else known
+
+    def set_epoch(self, epoch: int) -> None:
+        """Do what ``Stream.set_epoch`` does: the first call after a load keeps the position, others begin an epoch."""
+        self._leave_pass()
+        self.stream.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the stream's state after the batches handed out."""
+        return self.stream.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from ``state``; the next pass starts there, or with the next epoch where the state ended one."""
+        self.close()
+        self.stream.load_state_dict(state)
+        self._loaded = True
+
+    def close(self) -> None:
+        """End the running pass and stop its threads."""
+        if self._items is not None:
+            self._items.close()
+            self._items = None
+
+    def _batches(self, items: Iterator[Any]) -> Iterator[Any]:
+        loaded, self._loaded = self._loaded, False
+        first = list(islice(items, 1))
+        if not first and loaded and items is self._items:  # the state was saved at the end of a pass
+            self.stream._start_next_pass()
+            self._items = items = iter(self.stream)
+        for batch in chain(first, items):
+            yield self._map(batch)
+
+    def _known_length(self) -> int | None:
+        try:
+            return len(self.stream)
+        except TypeError:
+            return None
+
+    def _leave_pass(self) -> bool:
+        """End the latest pass; say whether it handed out all its batches, even if nobody asked for one more."""
+        items, self._items = self._items, None
+        if items is None:
+            return False
+        if items.live and self._known_length() is None:
+            state = self.stream.state_dict()
+            items.close()
+            self.stream.load_state_dict(state)
+        elif items.live:
+            # Epochs differ by a sequence, and a framework that asked for the length of one may stop a batch early.
+            if len(list(islice(items, 2))) == 1 and items.progress.finished:
+                log.warning("one batch of an epoch was left unread; the next pass is the next epoch")
+            items.close()
+        return bool(items.progress.finished)

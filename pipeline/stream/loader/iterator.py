@@ -1,0 +1,111 @@
+"""How far an iterator came: the position that rides with each item that it hands out, and what the items cost."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from torch.utils.data import get_worker_info
+
+from ...errors import StateError
+from ..config import Plan
+from ..indexed.core import Core
+from ..sequential.cursor import Lanes
+from .engine import Positioned
+from .position import Position, SharedPosition
+from .worker_context import WorkerContext
+
+
+class Progress:
+    """How far an iterator came, and what that cost."""
+
+    def __init__(self, position: Position, core: Core | Lanes | None) -> None:
+        self.position = position
+        self.items = 0
+        self.tokens = 0
+        self.waited = 0.0
+        self.began: float | None = None
+        self.ended: float | None = None
+        self.finished = False  # it came to the end, and no error ended it
+        self._core = core
+
+    def stats(self, plan: Plan) -> dict[str, Any]:
+        seconds = ((self.ended or time.perf_counter()) - self.began) if self.began is not None else 0.0
+        told: dict[str, Any] = {"sequence_index": self.position.sequence_index}
+        if plan.by_cursors:
+            lanes = self._core if isinstance(self._core, Lanes) else None
+            counted = lanes.counts if lanes is not None else Counter[str]()
+            told |= {name: counted[name] for name in ("documents", "rejected", "bad_records", "damaged_files")}
+            told["bytes_read"] = lanes.bytes_read if lanes is not None else 0
+            told["epoch"] = min((cursor[0] for cursor in (self.position.lanes or {}).values()), default=0)
+        else:
+            core = self._core if self._core is not None else plan.core()
+            assert not isinstance(core, Lanes)
+            told |= {"bytes_read": core.bytes_read, "epoch": core.epoch(self.position.sequence_index)}
+            if (shares := getattr(core, "shares", None)) is not None:
+                told["sources"] = shares(self.position.sequence_index)
+        return {
+            "items": self.items,
+            "tokens": self.tokens,
+            "seconds": seconds,
+            "tokens_per_second": self.tokens / seconds if seconds else 0.0,
+            "waited_seconds": self.waited,
+            "waited_share": self.waited / seconds if seconds else 0.0,
+            **told,
+        }
+
+
+class StreamIterator:
+    """Hands out items, having noted the position that rides with each."""
+
+    def __init__(
+        self, items: Iterator[Positioned], progress: Progress, context: WorkerContext, shared: SharedPosition
+    ) -> None:
+        self.progress = progress
+        self.overtaken_by: str | None = None
+        self._items = items
+        self._skip = context.workers - 1
+        self._shared = shared
+        self._in_worker = get_worker_info() is not None
+
+    def __iter__(self) -> StreamIterator:
+        return self
+
+    def __next__(self) -> Any:
+        progress = self.progress
+        begin = time.perf_counter()
+        if progress.began is None:
+            if self.overtaken_by is not None:
+                raise StateError(f"this iterator was made before {self.overtaken_by}; call iter() again")
+            progress.began = begin
+            if not self._in_worker:
+                self._shared.note_reader()
+        try:
+            position, item = next(self._items)
+        except BaseException as error:
+            progress.finished |= isinstance(error, StopIteration) and progress.ended is None
+            progress.ended = time.perf_counter()
+            if progress.finished and self._in_worker:
+                self._shared.note_worker(ended=True)
+            raise
+        progress.position = replace(position, skip=self._skip) if self._skip else position
+        progress.items += 1
+        if isinstance(item, dict):
+            progress.tokens += item.get("valid_tokens", 0)
+        progress.waited += time.perf_counter() - begin
+        return item
+
+    @property
+    def live(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self.progress.began is not None and self.progress.ended is None
+
+    def close(self) -> None:
+        """End the iteration where it is, and stop its threads."""
+        if (close := getattr(self._items, "close", None)) is not None:
+            close()
+        if self.progress.ended is None:
+            self.progress.ended = time.perf_counter()

@@ -1,0 +1,305 @@
+"""The part of a stream that iterates, and that saves, loads and moves its position."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from torch.utils.data import IterableDataset, get_worker_info
+
+from ...errors import ConfigError, StateError
+from ..arguments import check_integer
+from ..config import Plan
+from ..data.mixture import MixedData
+from ..order.mixture import exact_weights, weights_from_json, weights_to_json
+from ..sequential.lanes import lanes_core
+from .double_sharding import refuse_read_ahead, refuse_second_split
+from .engine import run, share_of
+from .epochs import (
+    EpochNumbers,
+    after_load,
+    first_of,
+    knows_epoch,
+    next_pass,
+    pass_bounds,
+    pass_length,
+    start_of_epoch,
+)
+from .iterator import Progress, StreamIterator
+from .position import Position, SharedPosition
+from .state import from_state, to_state
+from .user_stages import counts_items
+from .worker_context import Topology, WorkerContext, resolve_context, topology_to_carry
+
+
+class PositionedStream(IterableDataset):
+    """A plan, and the position at which every ``iter()`` begins."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._position = SharedPosition(Position(0))
+        # Where a loader that saves its workers' states put this worker, until it has begun there.
+        self._worker_position: Position | None = None
+        # The topology of the process that started this one by spawn; a loader's worker has no process group of its own.
+        self._carried: Topology | None = None
+        self._epoch_numbers = EpochNumbers()
+        self._loaded = False  # whether a state was loaded and no set_epoch() followed
+        self._epoch_known = True
+        self._progress: Progress | None = None
+        self._iterators: list[weakref.ref[StreamIterator]] = []
+
+    # Position
+
+    def state_dict(self, batches: int | None = None) -> dict[str, Any]:
+        """Return the position after the items handed out by the latest iterator, as plain JSON of some hundred bytes.
+
+        ``batches`` asks for the position after that many of this rank's batches instead, counted from where ``iter()``
+        began: for a plain DataLoader, whose workers hide their positions. The state of an indexed stream is the same on all
+        ranks; the state of a sequential stream holds this rank's lanes (about 64 bytes each).
+
+        Raises ``StateError`` without ``batches`` where the workers of a DataLoader iterate, and with it for a stream without
+        ``.batch``, for a sequential one and after ``.apply``.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2)
+        >>> _ = next(iter(stream))
+        >>> stream.state_dict()["sequence_index"], stream.state_dict(batches=3)["sequence_index"]
+        (2, 6)
+        """
+        if batches is not None:
+            return self._state(self._position_after(batches))
+        if self._position.worker_began and get_worker_info() is None:
+            counting = "" if self._plan.by_cursors else "use state_dict(batches=n) after n batches, "
+            raise StateError(
+                f"the positions of a DataLoader's workers are hidden by its prefetching; {counting}iterate the stream "
+                "without workers, or use torchdata's StatefulDataLoader"
+            )
+        return self._state(self._progress.position if self._progress is not None else self._position.get())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from ``state``: every ``iter()`` starts at its position.
+
+        Any rank may have saved it, with any number of ranks and workers. Each rank of a sequential stream loads what it
+        saved itself, or all ranks load what ``merge_states`` made of the states of all.
+
+        Raises ``StateError``, naming the field and both values, where data, seed or settings of the order differ, and while
+        an iterator of this stream is live.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4)
+        >>> stream.load_state_dict(stream.state_dict() | {"sequence_index": 3})
+        >>> next(iter(stream))["input_ids"].tolist()
+        [12, 13, 14, 15]
+        """
+        self._refuse_live("load_state_dict")
+        context = self._context()
+        position = from_state(state, self._plan, context)
+        self._overtake("load_state_dict")
+        if get_worker_info() is not None:
+            self._worker_position = position
+            self._position.note_worker(loaded=after_load(self._plan, position, context.world_size)[0])
+        else:
+            self._position.set(position)
+            self._loaded, self._epoch_known = True, knows_epoch(self._plan, position)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Move to the start of ``epoch`` (an int from 0 on): every ``iter()`` starts there, and ``take`` counts from there.
+
+        A stream with ``epochs=1`` then yields that epoch alone, its last sequence uncut. The first call after
+        ``load_state_dict`` keeps the position, whatever ``epoch`` is, since frameworks count their own passes from 0;
+        later calls count from there. At the end of a pass it moves to the next epoch. Calling it again with the same epoch
+        changes nothing, and so does calling it on a mix.
+
+        Raises ``ConfigError`` for an epoch above 0 where ``epochs`` is above 1, and where Accelerate would split the
+        stream among the ranks a second time; and ``StateError`` while an iterator is live.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64), epochs=1).pack(4)
+        >>> stream.set_epoch(2)
+        >>> stream.state_dict()["sequence_index"], len(list(stream))
+        (32, 16)
+        """
+        refuse_second_split(self._context().world_size)
+        check_integer("epoch", epoch, least=0)
+        plan, shared = self._plan, self._position
+        if isinstance(plan.data, MixedData):
+            return
+        self._refuse_live("set_epoch")
+        if epoch > 0 and plan.epochs is not None and plan.epochs > 1:
+            raise ConfigError(
+                f"set_epoch({epoch}) on a stream of epochs={plan.epochs}, which passes over all of them at once; use "
+                "epochs=1, and set_epoch() chooses the epoch of each pass"
+            )
+        position, loaded = shared.get(), shared.worker_epoch
+        began, ended = shared.worker_began, shared.worker_ended
+        if self._progress is not None:
+            began, ended = began or self._progress.began is not None, ended or self._progress.finished
+        in_workers = loaded is not None
+        if self._loaded and not in_workers:
+            loaded, position = after_load(plan, position, self._context().world_size)
+        target = self._epoch_numbers.epoch_of(
+            epoch, loaded, iterated=began or in_workers, ended=ended, in_workers=in_workers
+        )
+        if target is not None and not self._epoch_known:
+            raise StateError(
+                f"set_epoch({epoch}) moves the lanes of all ranks to one epoch, but the state that was loaded holds this "
+                "rank's alone, and others may be in another; load what pipeline.merge_states([...]) makes of all ranks'"
+            )
+        if target is not None:
+            position = start_of_epoch(plan, target)
+        shared.set(position)
+        self._loaded = False
+        self._overtake("set_epoch")
+
+    def set_weights(self, weights: dict[str, float]) -> None:
+        """Change the weights of a mix, from the next row of its lanes on; every ``iter()`` continues from there.
+
+        ``weights`` maps every source to its share. Sequences handed out before stay as they were, so no source loses or
+        repeats one. Raises ``ConfigError`` for a stream that is no mix, and ``StateError`` while an iterator is live.
+
+        >>> import pipeline
+        >>> sources = {name: pipeline.ShardDataset.from_tokens(range(64)) for name in ("web", "wiki")}
+        >>> stream = pipeline.mix(sources, weights={"web": 3, "wiki": 1}).pack(4)
+        >>> stream.set_weights({"web": 1, "wiki": 1})
+        >>> [float(source["asked"]) for source in stream.stats()["sources"].values()]
+        [0.5, 0.5]
+        """
+        self._refuse_live("set_weights")
+        plan = self._plan
+        if not isinstance(plan.data, MixedData):
+            raise ConfigError("set_weights is for streams of pipeline.mix")
+        position = self._progress.position if self._progress is not None else self._position.get()
+        lanes = plan.order_shape()[1]
+        schedule = weights_from_json(position.weights) if position.weights else plan.weights
+        begin = -(-position.sequence_index // lanes) * lanes
+        kept = tuple(segment for segment in schedule if segment[0] < begin or segment[0] == 0)
+        changed = (*kept, (begin, exact_weights(weights, list(plan.data.sources))))
+        self._position.set(replace(position, weights=weights_to_json(changed)))
+        self._overtake("set_weights")
+
+    def stats(self) -> dict[str, Any]:
+        """Return counts, rates and the position of the latest iterator; cheap enough for every step.
+
+        ``items`` and ``tokens`` (labels that count) handed out, ``seconds`` since it began, ``tokens_per_second``,
+        ``waited_seconds`` that the consumer waited for items and their ``waited_share`` of the time, ``bytes_read`` from
+        shards, and the position as ``sequence_index`` and ``epoch``. A mix adds ``sources``, with the share asked and served
+        of each; a sequential stream adds the ``documents`` read, and those ``rejected``, ``bad_records`` and
+        ``damaged_files``. Under a DataLoader its workers count, and this process does not see their counts.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4)
+        >>> _ = next(iter(stream))
+        >>> stream.stats()["tokens"], stream.stats()["sequence_index"]
+        (4, 1)
+        """
+        progress = self._progress or Progress(self._position.get(), None)
+        return progress.stats(self._plan_at(progress.position))
+
+    def _position_after(self, batches: int) -> Position:
+        """Return the position that a rank reaches by ``batches`` batches from the stream's position."""
+        check_integer("batches", batches, least=0)
+        plan, position, world_size = self._plan, self._position.get(), self._context().world_size
+        if not counts_items(plan):
+            raise StateError(
+                "a stage given to .apply() may drop items, so batches cannot be counted past it; iterate the stream "
+                "without workers, or use torchdata's StatefulDataLoader"
+            )
+        if plan.by_cursors:
+            raise StateError(
+                "batches of text, filters and best-fit packing cannot be counted in advance, since each lane has its own cursor; "
+                "iterate the stream without workers, or use torchdata's StatefulDataLoader"
+            )
+        if plan.batch_size is None:
+            raise StateError(
+                "this stream gives single sequences, and what a DataLoader makes of them in its workers cannot be "
+                "counted; add .batch(size) to the stream and give the DataLoader batch_size=None, or use torchdata's "
+                "StatefulDataLoader"
+            )
+        index = position.sequence_index + batches * plan.batch_size * world_size
+        _, end = pass_bounds(plan, first_of(plan), position, world_size)
+        if end is not None:
+            index = max(position.sequence_index, min(index, end))
+        return replace(position, sequence_index=index, skip=0)
+
+    def _start_next_pass(self) -> None:
+        """Move to the start of the next pass, as ``set_epoch`` of the next number does."""
+        self._refuse_live("the next pass")
+        self._position.set(next_pass(self._plan, self._position.get()))
+        self._loaded = False
+        self._overtake("the next pass")
+
+    def _refuse_live(self, what: str) -> None:
+        for iterator in self._held():
+            if iterator.progress.began is not None and iterator.progress.ended is None:
+                raise StateError(
+                    f"{what} while an iterator of this stream is live would be ignored by it; end or drop it first"
+                )
+
+    def _overtake(self, what: str) -> None:
+        """Invalidate iterators that have not begun: they hold the old position, and would silently start there."""
+        self._progress = None
+        for iterator in self._held():
+            iterator.overtaken_by = what
+
+    def _held(self) -> list[StreamIterator]:
+        """Return the iterators of this stream that somebody still holds."""
+        return [iterator for held in self._iterators if (iterator := held()) is not None]
+
+    def _state(self, position: Position) -> dict[str, Any]:
+        return to_state(position, self._plan, self._context())
+
+    # Iteration
+
+    def __len__(self) -> int:
+        """Return how many items this rank gets in one whole pass, whatever the position.
+
+        Raises ``TypeError`` for an endless stream, and where the count is unknown in advance: after ``apply``, and for a
+        sequential stream unless ``take`` alone ends it.
+
+        >>> import pipeline
+        >>> len(pipeline.ShardDataset.from_tokens(range(64), epochs=1).pack(4).batch(3))
+        6
+        """
+        return pass_length(self._plan, self._position.get(), self._context())
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        context, position = self._context(), self._position.get()
+        refuse_second_split(context.world_size)
+        refuse_read_ahead()
+        in_worker = get_worker_info() is not None
+        if in_worker:
+            self._position.note_worker()
+            position = replace(position, skip=context.worker)
+            if self._worker_position is not None:
+                position, self._worker_position = self._worker_position, None
+        plan = self._plan_at(position)
+        share = share_of(plan, position, context)
+        if plan.by_cursors:
+            core: Any = lanes_core(plan, position, context, *share)
+        else:
+            core = plan.core(cut=position.start_epoch is None)
+        progress = Progress(position, core)
+        iterator = StreamIterator(run(plan, core, position, context), progress, context, self._position)
+        self._progress = progress
+        self._iterators = [weakref.ref(each) for each in (*self._held(), iterator)]
+        return iterator
+
+    def _plan_at(self, position: Position) -> Plan:
+        """Return the plan with the weights that hold at a position."""
+        if position.weights is None:
+            return self._plan
+        return replace(self._plan, weights=weights_from_json(position.weights))
+
+    def _context(self) -> WorkerContext:
+        return resolve_context(self._plan.stated_topology, self._carried)
+
+    def __getstate__(self) -> dict[str, Any]:
+        refuse_second_split(self._context().world_size)  # a spawned worker has a call stack of its own
+        refuse_read_ahead()
+        carried = topology_to_carry(self._plan.stated_topology, self._carried)
+        return {**self.__dict__, "_carried": carried, "_progress": None, "_iterators": []}

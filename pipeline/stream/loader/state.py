@@ -1,0 +1,267 @@
+"""A position as users save it: plain JSON of some hundred bytes, refused where it belongs to another stream.
+
+    version, shape          what the state holds under
+    sequence_index ...      the position: also start_epoch and stages, of a mix weights, of a sequential stream lanes
+    rank_R: {STAGE: {...}}  in place of it where a stage of the user's own may make the position one rank's own
+
+``torch.distributed.checkpoint`` takes a nested dict apart into one entry for each key, loads only the keys that a fresh
+stream's state has, and keeps equal keys of several ranks once. So every state of one stream has the same keys, what
+varies in length (``shape``, ``stages``, ``weights``) is one string of JSON, a lane is a key of its own, so that any rank
+finds it, and what belongs to one rank has the rank in its key.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...errors import StateError
+from ..config import Plan
+from ..data.mixture import MixedData
+from ..order.mixture import weights_to_json
+from ..sequential.cursor import Cursor, beginning, missing_lanes
+from .epochs import tokens_lost
+from .position import Position
+from .user_stages import Map, remembering
+from .worker_context import WorkerContext
+
+STATE_VERSION = 1
+_CURES = {"filters": "; filters that keep the same documents are one where both have one name: .filter(..., name=...)"}
+
+log = logging.getLogger("pipeline")
+
+
+def to_state(position: Position, plan: Plan, context: WorkerContext) -> dict[str, Any]:
+    """Return a position as JSON that shares nothing with it, with the shape that it holds under."""
+    part: dict[str, Any] = {"sequence_index": position.sequence_index, "start_epoch": position.start_epoch}
+    part["stages"] = _to_leaf(position.stages or _initial(plan))
+    if position.taken:
+        part["step"] = _to_leaf(_step(position.taken, plan, context))
+    if position.skip:
+        part["skip"] = position.skip
+    if context.workers > 1:
+        part["workers"] = context.workers
+    if plan.by_cursors:
+        lanes = position.lanes or beginning(0, plan.order_shape()[1])
+        part["lanes"] = {lane: list(cursor) for lane, cursor in lanes.items()}
+    if isinstance(plan.data, MixedData):
+        part["weights"] = _to_leaf(position.weights or weights_to_json(plan.weights))
+    state: dict[str, Any] = {"version": STATE_VERSION, "shape": _to_leaf(plan.shape())}
+    names = _binding(plan)
+    if not names:
+        return state | part
+    part |= {"bound_to": position.bound_to, "world_size": context.world_size}
+    return {**state, f"rank_{context.rank}": {"+".join(names): part}}
+
+
+def from_state(state: Any, plan: Plan, context: WorkerContext) -> Position:
+    """Return the position that a state holds, for one rank or one worker of a loader.
+
+    Raises ``StateError`` naming the field and both values where the state was made under another version or shape, with
+    other stages that remember, or belongs to another rank; and naming the lanes that it lacks for the rank, but in a
+    worker, which needs some of them.
+    """
+    if not isinstance(state, dict) or state.get("version") != STATE_VERSION:
+        found = state.get("version") if isinstance(state, dict) else type(state).__name__
+        raise StateError(f"state version {found!r}, but this release reads {STATE_VERSION}")
+    _refuse_other_shape(shape_of(state), plan)
+    rank, part = part_of(state, context.rank)
+    index, bound_to = part.get("sequence_index"), part.get("bound_to")
+    if not isinstance(index, int) or index < 0:
+        raise StateError(f"this is no state of a stream: sequence_index is {index!r}")
+    workers = part.get("workers", 1)
+    if workers != context.workers:
+        raise StateError(
+            f"a loader of {workers} workers saved this state, and its position lies in all of them, but it is loaded with "
+            f"{context.workers}; load it with num_workers={workers}, or save stream.state_dict(batches=n) instead, which "
+            "any number of workers loads"
+        )
+    start_epoch = part.get("start_epoch")
+    if start_epoch is not None and (not isinstance(start_epoch, int) or start_epoch < 0):
+        raise StateError(f"start_epoch must be an epoch from 0 on, or None, got {start_epoch!r}")
+    stages = _from_leaf("stages", part.get("stages"), dict)
+    names = sorted(remembering(plan))
+    if sorted(stages) != names and (stages or index > 0):
+        raise StateError(
+            f"stages that remember were {sorted(stages)} when the state was saved, but are {names} in this stream"
+        )
+    if bound_to is not None and ("sequence_index" in state or not isinstance(part.get("world_size"), int)):
+        raise StateError(
+            f"stage {bound_to} binds this state to a rank, but it lacks the rank or the world_size: it is cut or was "
+            "edited; load it as it was saved"
+        )
+    if bound_to is not None and (rank, part.get("world_size")) != (context.rank, context.world_size):
+        raise StateError(
+            f"stage {bound_to} remembers or drops items, so this state belongs to rank {rank} of "
+            f"{part.get('world_size')}, but this is rank {context.rank} of {context.world_size}"
+        )
+    lanes = _lanes(part, plan, context) if plan.by_cursors else None
+    weights = _from_leaf("weights", part["weights"], list) if "weights" in part else None
+    taken = _taken(part, plan, context)
+    position = Position(index, part.get("skip", 0), stages, bound_to, weights, lanes, start_epoch, taken)
+    _warn_of_lost_tokens(shape_of(state).get("epochs"), plan, position)
+    return position
+
+
+def shape_of(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a state says that the order depends on."""
+    return _from_leaf("shape", state.get("shape"), dict)
+
+
+def part_of(state: Mapping[str, Any], rank: int) -> tuple[int, Mapping[str, Any]]:
+    """Return the position's part of a state, and the rank that it belongs to.
+
+    A state that several ranks saved together, as DCP does, holds a part for each; one that a single rank saved, its own.
+    """
+    if "sequence_index" in state:
+        return rank, state
+    saved = {int(key[5:]): value for key, value in state.items() if key.startswith("rank_") and key[5:].isdecimal()}
+    rank = rank if rank in saved else min(saved, default=rank)
+    part = next(iter(saved[rank].values()), None) if isinstance(saved.get(rank), dict) else None
+    if not isinstance(part, dict):
+        raise StateError(f"this is no state of a stream: it holds {', '.join(map(repr, state))}, but no position")
+    return rank, part
+
+
+def is_bound(state: Mapping[str, Any]) -> bool:
+    """Say whether a stage makes a state its rank's own."""
+    return part_of(state, 0)[1].get("bound_to") is not None
+
+
+def _refuse_other_shape(saved: dict[str, Any], plan: Plan) -> None:
+    """Raise ``StateError`` for the first field that differs, the data before all; ``epochs`` may be raised."""
+    ours = plan.shape()
+    for field in {"data": None, **ours, **saved}:
+        theirs, now = saved.get(field), ours.get(field)
+        if field == "epochs" and theirs is not None and (now is None or now > theirs):
+            continue
+        if theirs != now:
+            raise StateError(
+                f"{field} was {theirs!r} when the state was saved, but is {now!r} in this stream{_CURES.get(field, '')}"
+            )
+
+
+def _warn_of_lost_tokens(epochs: int | None, plan: Plan, position: Position) -> None:
+    """Warn where ``epochs`` was raised after the sequence that ended the stream was handed out."""
+    if epochs is None or epochs == plan.epochs or not (lost := tokens_lost(plan, epochs, position)):
+        return
+    log.warning(
+        "epochs was raised from %d to %s after the last sequence, cut at the last token, was handed out: the %d tokens "
+        "behind the cut are lost",
+        epochs, plan.epochs, lost,
+    )  # fmt: skip
+
+
+def _step(taken: int, plan: Plan, context: WorkerContext) -> dict[str, int]:
+    """Return a position inside a step: its rows that the rank has taken, and what says which rows these are."""
+    return {
+        "taken": taken,
+        "rank": context.rank,
+        "world_size": context.world_size,
+        "batch_size": plan.batch_size or 1,
+    }
+
+
+def _taken(part: Mapping[str, Any], plan: Plan, context: WorkerContext) -> int:
+    """Return how many rows of its step a state was saved behind; raises where this rank takes others of the step."""
+    if "step" not in part:
+        return 0
+    saved = _from_leaf("step", part["step"], dict)
+    taken = saved.get("taken") if isinstance(saved, dict) else None
+    if not isinstance(taken, int) or not 0 < taken < (plan.batch_size or 1):
+        raise StateError(f"step of the state is {saved!r}: taken must be above 0 and below the batch size")
+    ours = _step(taken, plan, context)
+    for field in ours:
+        if saved.get(field) != ours[field]:
+            raise StateError(
+                f"the state was saved inside a step, which goes on under the same ranks and batches only: {field} was "
+                f"{saved.get(field)!r} when it was saved, but is {ours[field]!r} in this stream; load it there and save "
+                "at the end of a step"
+            )
+    return taken
+
+
+def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the one state that any number of ranks can load, from those that all ranks saved after the same batch.
+
+    The states of a sequential stream (``TextDataset``, ``filter``, ``best_fit``) hold their own rank's lanes each; those
+    of any other stream are all the same. Raises ``StateError`` for states of different positions or streams, where a lane
+    is missing, and where a stage of ``apply`` binds the state to one rank.
+
+    >>> merge_states([{"version": 1, "sequence_index": 4, "shape": "{}"}] * 2)["sequence_index"]
+    4
+    """
+    if not states:
+        raise StateError("merge_states needs the states of all ranks, got none")
+    parts = [dict(part_of(state, 0)[1]) for state in states]
+    for number, part in enumerate(parts):
+        if part.get("bound_to") is not None:
+            raise StateError(f"stage {part['bound_to']} makes state {number} its rank's own; it cannot be merged")
+        part |= {"version": states[number].get("version"), "shape": states[number].get("shape")}
+    lanes: dict[str, Any] = {}
+    for number, part in enumerate(parts):
+        for field in {**parts[0], **part}:
+            if field not in ("lanes", "world_size") and part.get(field) != parts[0].get(field):
+                raise StateError(
+                    f"{field} is {parts[0].get(field)!r} in state 0, but {part.get(field)!r} in state {number}: merge "
+                    "states that all ranks of one run saved after the same batch"
+                )
+        for lane, cursor in part.get("lanes", {}).items():
+            if lanes.setdefault(lane, cursor) != cursor:
+                raise StateError(f"lane {lane} stands at {lanes[lane]} in one state, but at {cursor} in state {number}")
+    merged = parts[0]
+    if lanes:
+        count = shape_of(merged)["lanes"]
+        if missing := [lane for lane in range(count) if str(lane) not in lanes]:
+            raise missing_lanes(missing, count)
+        merged["lanes"] = lanes
+    return merged
+
+
+def _binding(plan: Plan) -> list[str]:
+    """Return the names of the stages that may make a position one rank's own: all but maps and ``take``."""
+    steps = enumerate((*plan.steps, *plan.batch_steps))
+    return [
+        f"{number}.{type(step).__name__}"
+        for number, step in steps
+        if not isinstance(step, Map) and getattr(step, "per_rank", True)
+    ]
+
+
+def _initial(plan: Plan) -> dict[str, dict[str, Any]]:
+    """Return what the stages remember before the first item."""
+    found = remembering(plan)
+    return {name: {field: getattr(step, field) for field in step.remembers} for name, step in found.items()}
+
+
+def _to_leaf(value: Any) -> str:
+    try:
+        return json.dumps(value, separators=(",", ":"))
+    except TypeError as error:
+        raise StateError(f"a state is plain JSON, and a stage remembers what is not: {error}") from error
+
+
+def _from_leaf(field: str, leaf: Any, kind: type) -> Any:
+    try:
+        value = json.loads(leaf)
+    except (TypeError, ValueError):
+        value = None
+    if not isinstance(value, kind):
+        raise StateError(f"this is no state of a stream: {field} is {str(leaf)[:100]!r}")
+    return value
+
+
+def _lanes(part: Mapping[str, Any], plan: Plan, context: WorkerContext) -> dict[str, Cursor]:
+    lanes, count = part.get("lanes"), plan.order_shape()[1]
+    if not isinstance(lanes, dict) or not all(_is_cursor(cursor) for cursor in lanes.values()):
+        raise StateError(f"this is no state of a cursor stream: lanes is {str(lanes)[:100]}")
+    missing = [lane for lane in range(context.rank, count, context.world_size) if str(lane) not in lanes]
+    if missing and context.workers == 1:
+        raise missing_lanes(missing, count)
+    return lanes
+
+
+def _is_cursor(cursor: Any) -> bool:
+    return isinstance(cursor, list) and len(cursor) == 5 and all(isinstance(n, int) and n >= 0 for n in cursor)

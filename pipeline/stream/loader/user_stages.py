@@ -1,0 +1,47 @@
+"""The stages that users add to a stream, and what follows from them for counting and resuming."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from ..config import Plan
+
+
+class Map:
+    """A function of one item, as a stage."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+
+class Take:
+    """The first ``count`` items, where what comes before may drop some, so that arithmetic cannot tell."""
+
+    remembers = ("taken",)
+    per_rank = False
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.taken = 0
+
+    def __call__(self, items: Iterator[Any]) -> Iterator[Any]:
+        while self.taken < self.count:
+            for item in islice(items, 1):
+                self.taken += 1
+                yield item
+                break
+            else:
+                return
+
+
+def remembering(plan: Plan) -> dict[str, Any]:
+    """Return the stages that keep something in the state, by the name that it has there."""
+    steps = (*plan.steps, *plan.batch_steps)
+    return {f"{n}.{type(step).__name__}": step for n, step in enumerate(steps) if getattr(step, "remembers", ())}
+
+
+def counts_items(plan: Plan) -> bool:
+    """Say whether items follow from the place by arithmetic: every stage gives one item for each that it gets."""
+    return all(isinstance(step, Map) for step in (*plan.steps, *plan.batch_steps))

@@ -1,0 +1,95 @@
+"""Best-fit packing: whole documents in sequences of a fixed size, cut only where they are longer than one.
+
+Concatenating and cutting breaks most sequences inside documents; packing them best fit first, longest first, breaks
+none that fits and pads about a percent (Ding et al. 2024, "Fewer Truncations Improve Language Modeling").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..batch.rows import Ends, Rows
+from ..order import permutation
+from .best_fit_kernels import WIDTHS, fill, fit
+from .cursor import Chunk, Cursor, Drawn, Place, Reader
+
+
+def best_fit_decreasing(sizes: NDArray[np.int64], capacity: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Put items of ``sizes`` (1 to ``capacity``) into bins: largest first, each where it leaves the least room.
+
+    Returns the items bin by bin, ascending in each, and where each bin's begin and end there; bins come in the order of
+    their first items.
+
+    >>> items, cuts = best_fit_decreasing(np.array([3, 6, 5, 2]), 8)
+    >>> items.tolist(), cuts.tolist()
+    ([0, 2, 1, 3], [0, 2, 4])
+    """
+    bins = fit(sizes, np.argsort(-sizes, kind="stable"), capacity)
+    _, firsts, counts = np.unique(bins, return_index=True, return_counts=True)
+    order = np.argsort(firsts)
+    ranks = np.empty_like(order)
+    ranks[order] = np.arange(len(order))
+    return np.argsort(ranks[bins], kind="stable"), np.concatenate([[0], np.cumsum(counts[order])])
+
+
+class BestFitLane:
+    """A lane's sequences of ``seq_len`` tokens, window by window, with ``extra`` more where a long document was cut.
+
+    ``reader`` gives whole windows. ``key(place)`` orders a window's sequences, None keeps them in the order of their
+    first documents. The cursor's ``document`` counts sequences of the window.
+    """
+
+    def __init__(
+        self, reader: Reader, cursor: Cursor, *, seq_len: int, extra: int, key: Callable[[Place], int] | None
+    ) -> None:
+        self._reader = reader
+        self._seq_len = seq_len
+        self._extra = extra
+        self._key = key
+        self._place: Place = (cursor[0], cursor[1], cursor[2])
+        self._next = cursor[3]
+        self._rows: NDArray[np.int64] | None = None  # the bins of the window in their order
+        self._pieces = np.empty((0, 3), np.int64)  # start, stop, end of the document, bin by bin
+        self._cuts = np.zeros(1, np.int64)
+        self._ids: NDArray[Any] = np.empty(0)
+
+    @property
+    def cursor(self) -> Cursor:
+        going = self._rows is None or self._next < len(self._rows)
+        return [*self._place, self._next, 0] if going else self._reader.cursor
+
+    def draw(self, count: int) -> Drawn:
+        while self._rows is None or self._next >= len(self._rows):
+            first = self._next if self._rows is None else 0
+            if (found := self._reader.take(None)) is None:
+                return Drawn()
+            (self._place, chunk), self._next = found, first
+            self._rows = self._pack(chunk)
+        bins = self._rows[self._next : self._next + count]
+        self._next += len(bins)
+        sizes = self._cuts[bins + 1] - self._cuts[bins]
+        cuts = np.concatenate([[0], np.cumsum(sizes)])
+        pieces = self._pieces[np.arange(cuts[-1]) + np.repeat(self._cuts[bins] - cuts[:-1], sizes)]
+        tokens = np.empty((len(bins), self._seq_len + self._extra), self._ids.dtype)
+        available, ends = np.empty(len(bins), np.int64), np.empty(len(pieces), np.int64)
+        spans = np.empty((len(bins), 2), np.int64)
+        fill(self._ids, pieces, cuts, self._seq_len, tokens, available, ends, spans)
+        return Drawn(len(bins), [Rows(slice(0, len(bins)), tokens, Ends(ends, spans), available.tolist())])
+
+    def _pack(self, chunk: Chunk) -> NDArray[np.int64]:
+        """Cut long documents and put all into bins; return these in their order."""
+        size, lengths = self._seq_len, chunk.lengths
+        counts = -(-lengths // size)
+        ends = np.repeat(np.cumsum(lengths), counts)
+        number = np.arange(len(ends)) - np.repeat(np.cumsum(counts) - counts, counts)  # of a piece in its document
+        starts = ends - np.repeat(lengths, counts) + number * size
+        stops = np.minimum(starts + size, ends)
+        items, self._cuts = best_fit_decreasing(stops - starts, size)
+        self._pieces = np.stack([starts, stops, ends], axis=1)[items]
+        self._ids = chunk.ids if chunk.ids.dtype in WIDTHS else chunk.ids.astype(np.int64)
+        bins = len(self._cuts) - 1
+        return np.arange(bins) if self._key is None else permutation(bins, self._key(self._place))

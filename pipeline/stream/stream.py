@@ -1,0 +1,396 @@
+"""The chain of a stream: every method returns a new stage, and every stage is a torch ``IterableDataset``.
+
+    ShardDataset(...) -> .shuffle() -> .pack() or .documents() -> .map() -> .batch() -> .map() -> .to()
+
+A stage holds one frozen ``Plan`` and one position, at which every ``iter()`` begins (``positioned.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ..errors import ConfigError
+from .arguments import check_integer, device_given, group_topology, labels_are_inputs
+from .config import DocumentLayout, PackLayout, pack_layout
+from .data.mixture import MixedData
+from .describe import describe, layout_stage, stages
+from .function_identity import identified
+from .loader.framework_loader import Loader
+from .loader.positioned_stream import PositionedStream
+from .loader.user_stages import Map, Take, counts_items
+
+Item = dict[str, Any]
+
+
+class Stream(PositionedStream):
+    """A stage: iterate it, or call a method to get the next stage.
+
+    Iterating yields this rank's samples, or its batches after ``batch``, as dicts of torch tensors in CPU memory. A batch
+    has the keys ``input_ids`` and ``labels`` (int64, ``[batch_size, seq_len]``; labels of -100 do not count) and
+    ``valid_tokens`` (int: labels that count). Options add other keys; the README has a table of all. A sample has the
+    same keys, and arrays without the first dimension.
+
+    A stream is *indexed* where counts of tokens are known in advance (shards, arrays), else *sequential*: a
+    ``TextDataset``, and any stream with ``filter`` or ``pack(best_fit=True)``, reads lanes that keep a cursor each.
+    Every method raises ``ConfigError`` for values that cannot work, and where it comes too early or too late in the chain.
+
+    >>> import pipeline
+    >>> batch = next(iter(pipeline.ShardDataset.from_tokens(range(64)).shuffle(seed=0).pack(8).batch(2)))
+    >>> batch["input_ids"].shape, batch["labels"].dtype, batch["valid_tokens"]
+    (torch.Size([2, 8]), torch.int64, 16)
+    """
+
+    # Stages
+
+    def shuffle(self, seed: int = 0, *, window: int | None = None, lanes: int | None = None) -> Stream:
+        """Shuffle shards, and documents within windows of shards, and interleave ``lanes`` parts of the epoch.
+
+        The order is a function of ``seed`` (an int from 0 on) and the epoch: ranks and workers do not change it. ``window``
+        is the number of shards whose documents are shuffled together; for a ``TextDataset``, the number of documents, in
+        all lanes together. Defaults: windows of 120,000 documents (4 to 64 shards) and 48 lanes or more; for a
+        ``TextDataset``, 16,384 documents and 48 lanes.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64), lengths=[8] * 8, epochs=1).shuffle(seed=1).pack(8)
+        >>> sorted(row["input_ids"][0].item() for row in stream)
+        [0, 8, 16, 24, 32, 40, 48, 56]
+        """
+        self._before_layout("shuffle")
+        if self._plan.seed is not None:
+            raise ConfigError(
+                f"a stream is shuffled once; remove the second .shuffle(), or that of seed={self._plan.seed}"
+            )
+        check_integer("seed", seed, least=0)
+        for name, value in (("window", window), ("lanes", lanes)):
+            if value is not None:
+                check_integer(name, value, least=1)
+        return self._with(seed=seed, window=window, lanes=lanes)
+
+    def filter(self, predicate: Callable[[Any], Any], *, name: str | None = None) -> Stream:
+        """Keep the documents for which ``predicate`` returns true.
+
+        The predicate gets the 1-D array of a document's token ids; for a ``TextDataset``, a record with the attributes
+        ``text``, ``id``, ``file``, ``line`` and ``source``. Its result must depend on nothing else. The kept count is unknown
+        in advance, so the stream becomes sequential (see ``Stream``): every rank takes equally many steps even if nearly all
+        documents of one rank are dropped, and every rank saves its own state (``merge_states``).
+
+        A state belongs to its filters: to their code and the values that it reads, or to ``name``, which a filter needs where
+        those cannot be compared, and which must change when the filter does. Raises ``ConfigError`` for a mix and, while
+        iterating, where a lane keeps no document of a whole epoch.
+
+        >>> import pipeline
+        >>> documents = pipeline.ShardDataset.from_tokens(range(64), lengths=[4, 60])
+        >>> next(iter(documents.filter(lambda ids: len(ids) > 8).pack(4)))["input_ids"].tolist()
+        [4, 5, 6, 7]
+        """
+        self._before_layout("filter")
+        if not callable(predicate):
+            raise ConfigError(f"filter needs a function, got {type(predicate).__name__}")
+        if isinstance(self._plan.data, MixedData):
+            raise ConfigError(
+                "a mix counts the tokens of its sources in advance, so it cannot be filtered; build filtered shards"
+            )
+        return self._with(filters=(*self._plan.filters, identified(predicate, name)))
+
+    def pack(
+        self,
+        seq_len: int,
+        *,
+        stride: int | None = None,
+        shift: int | str = 1,
+        boundaries: bool = False,
+        labels: str = "next",
+        best_fit: bool = False,
+    ) -> Stream:
+        """Join documents, and cut the tokens into sequences of ``seq_len``, one every ``stride`` tokens (default: ``seq_len``).
+
+        Gives ``input_ids`` and ``labels``, int64 ``[batch_size, seq_len]``. Labels are the tokens ``shift`` ahead; with
+        ``labels="same"`` the inputs themselves, for models that shift. With ``boundaries=True``, labels that lie in another
+        document than their input are -100, and batches get ``position_ids`` (int64 ``[batch_size, seq_len]``, from 0 in each
+        document), ``cu_seqlens`` (int32: where documents begin in the flattened batch, and its size) and ``max_seqlen`` (int).
+
+        ``shift="divisors"`` draws a divisor of ``seq_len`` below ``seq_len`` for each step, the same on all ranks (before
+        ``batch``, a step is one sequence of each rank): ids, labels and ``position_ids`` are ``[batch_size, seq_len // shift,
+        shift]``, and ``batch["shift"]`` is the drawn int. Another global batch size draws other shifts.
+        ``best_fit=True`` packs whole documents, cuts only those longer than ``seq_len``, and pads a little; the stream becomes
+        sequential (see ``Stream``). Raises ``ConfigError`` where ``stride`` is above ``seq_len``, and for ``best_fit`` of a mix.
+
+        >>> import pipeline
+        >>> row = next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4)))
+        >>> row["input_ids"].tolist(), row["labels"].tolist()
+        ([0, 1, 2, 3], [1, 2, 3, 4])
+        """
+        self._before_layout("pack")
+        check_integer("seq_len", seq_len, least=1)
+        stride = seq_len if stride is None else stride
+        check_integer("stride", stride, least=1)
+        if stride > seq_len:
+            raise ConfigError(
+                f"stride {stride} > seq_len {seq_len} would skip tokens; use a stride of at most {seq_len}"
+            )
+        if best_fit and stride != seq_len:
+            raise ConfigError(f"best_fit packs each document once; remove stride={stride}, or best_fit")
+        if best_fit and isinstance(self._plan.data, MixedData):
+            raise ConfigError(
+                "a mix counts the tokens of its sources in advance, so best_fit cannot pack it; remove best_fit"
+            )
+        return self._with(layout=pack_layout(seq_len, stride, shift, boundaries, labels, best_fit))
+
+    def sample(self, seq_len: int, *, shift: int | str = 1, boundaries: bool = False, labels: str = "next") -> Stream:
+        """Draw sequences of ``seq_len`` tokens at random positions of the whole split, with replacement.
+
+        A sequence begins at a hash of its sequence index and the seed given to ``shuffle`` (0 without it); every token is
+        equally likely. An epoch has as many sequences as ``seq_len`` fits into the tokens. Options, keys and shapes are those
+        of ``pack``. Raises ``ConfigError`` for a mix, for a sequential stream, and where ``shuffle`` was given ``window`` or
+        ``lanes``, which would have no effect.
+
+        >>> import pipeline
+        >>> row = next(iter(pipeline.ShardDataset.from_tokens(range(64)).shuffle(seed=1).sample(4)))
+        >>> (row["labels"] - row["input_ids"]).tolist()
+        [1, 1, 1, 1]
+        """
+        self._before_layout("sample")
+        self._refuse_mix("sample")
+        check_integer("seq_len", seq_len, least=1)
+        if self._plan.by_cursors:
+            raise ConfigError(
+                ".sample() needs to know in advance where tokens are; use .pack() for text and after .filter()"
+            )
+        if self._plan.window is not None or self._plan.lanes is not None:
+            raise ConfigError(".sample() draws from the whole split at once; remove window= and lanes= from .shuffle()")
+        return self._with(layout=pack_layout(seq_len, None, shift, boundaries, labels))
+
+    def documents(
+        self,
+        max_length: int | None = None,
+        *,
+        pad_to_multiple_of: int = 1,
+        labels: str = "next",
+        bucket: int | None = None,
+    ) -> Stream:
+        """Yield whole documents, cut at ``max_length`` tokens (default: never), one in each row.
+
+        A batch has ``input_ids``, ``labels`` and ``attention_mask`` (1 for a token, 0 for padding), all int64
+        ``[batch_size, length]``. ``length`` is that of the longest document of the batch, rounded up to a multiple of
+        ``pad_to_multiple_of``. Labels are as in ``pack``, and -100 for padding.
+        ``bucket`` puts that many documents of similar length side by side, out of every 64 buckets of the global order, which
+        saves padding: give the batch size times the number of ranks, or a multiple. Raises ``ConfigError`` for ``bucket`` of
+        a sequential stream, and for a mix.
+
+        >>> import pipeline
+        >>> data = pipeline.ShardDataset.from_tokens(range(5), lengths=[3, 2], eos_id=9)
+        >>> next(iter(data.documents().batch(2)))["input_ids"].tolist()
+        [[0, 1, 2], [3, 4, 9]]
+        """
+        self._before_layout("documents")
+        self._refuse_mix("documents")
+        if max_length is not None:
+            check_integer("max_length", max_length, least=1)
+        check_integer("pad_to_multiple_of", pad_to_multiple_of, least=1)
+        same = labels_are_inputs(labels)
+        if bucket is not None:
+            check_integer("bucket", bucket, least=1)
+            if self._plan.by_cursors:
+                raise ConfigError("bucket needs to know lengths in advance; remove it for text and after .filter()")
+        layout = DocumentLayout(
+            max_length=max_length, pad_to_multiple_of=pad_to_multiple_of, same_labels=same, bucket=bucket
+        )
+        return self._with(layout=layout)
+
+    def batch(self, batch_size: int, *, last: str = "pad", dtype: str = "int64") -> Stream:
+        """Collate ``batch_size`` samples of each rank; every rank gets equally many batches.
+
+        At the end of a bounded stream, ``last="pad"`` fills missing rows with end-of-text ids and labels of -100;
+        ``valid_tokens`` says how many labels count. ``last="drop"`` drops the last incomplete global batch, and logs its size.
+        ``dtype="stored"`` keeps packed ids and labels in the width of the shards (uint16 or uint32), which has no -100:
+        ``ignored`` (int64, 1-D) then lists the flat indices of labels to mask, and is absent where there are none. Samples
+        given to a ``map`` before ``batch`` are int64, and its results are narrowed here. Raises ``ConfigError``, naming the
+        key, where the samples of a batch differ in keys or shapes.
+
+        >>> import pipeline
+        >>> *_, last = pipeline.ShardDataset.from_tokens(range(20), epochs=1).pack(4).batch(3)
+        >>> last["input_ids"].shape, last["valid_tokens"]
+        (torch.Size([3, 4]), 7)
+        """
+        self._before_device("batch")
+        if self._plan.batch_size is not None:
+            raise ConfigError("a stream is batched once; remove the second .batch()")
+        check_integer("batch_size", batch_size, least=1)
+        if (
+            isinstance(self._plan.layout, PackLayout)
+            and self._plan.layout.shift is None
+            and not counts_items(self._plan)
+        ):
+            raise ConfigError(
+                "shift='divisors' draws one shift for a batch, and a stage given to .apply() may join samples of "
+                "several; put .batch() before .apply()"
+            )
+        if last not in ("pad", "drop"):
+            raise ConfigError(f"last must be 'pad' or 'drop', got {last!r}")
+        if dtype not in ("int64", "stored"):
+            raise ConfigError(f"dtype must be 'int64' or 'stored', got {dtype!r}")
+        if dtype == "stored" and isinstance(self._plan.layout, DocumentLayout):
+            raise ConfigError("dtype='stored' is for packed sequences; remove it after .documents(), which gives int64")
+        return self._with(batch_size=batch_size, drop_last=last == "drop", stored=dtype == "stored")
+
+    def map(self, function: Callable[[Item], Any]) -> Stream:
+        """Replace every sample (a dict), or after ``batch`` every batch, by ``function(item)``.
+
+        >>> import pipeline
+        >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).map(lambda sample: sample["labels"].sum()))).item()
+        10
+        """
+        if not callable(function):
+            raise ConfigError(f"map needs a function, got {type(function).__name__}")
+        return self._with_step(Map(function), "map")
+
+    def apply(self, stage: Callable[[Iterator[Any]], Iterator[Any]]) -> Stream:
+        """Run a stage of your own: ``stage`` gets the iterator of the items before it, and returns an iterator.
+
+        A stage that remembers is a callable object whose ``remembers`` names the attributes (plain JSON values) to keep in
+        the state. Its state, and that of a stage that drops items, belongs to one rank: another world size refuses it. Every
+        worker of a loader runs the stage over all items of its rank, so the order stays the same.
+
+        Raises ``ConfigError`` while iterating, where a stage drops or adds items of a bounded stream on several ranks, which
+        would take unequally many steps: use an endless stream and end it with ``take``.
+
+        >>> import pipeline
+        >>> def even(items):
+        ...     yield from (item for item in items if item["input_ids"][0] % 8 == 0)
+        >>> [row["input_ids"][0].item() for row in pipeline.ShardDataset.from_tokens(range(64)).pack(4).apply(even).take(2)]
+        [0, 8]
+        """
+        if not callable(stage):
+            raise ConfigError(f"a stage must be callable with an iterator, got {type(stage).__name__}")
+        return self._with_step(stage, "apply")
+
+    def take(self, count: int) -> Stream:
+        """End the stream after ``count`` batches of each rank; without ``batch`` before it, after ``count`` global sequences.
+
+        Counts from the start of the stream, or of the epoch that ``set_epoch`` set, so a resumed stream ends where the first
+        one would. After a stage of ``apply`` it counts the items that come out of it on this rank.
+
+        >>> import pipeline
+        >>> len(pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2).take(5))
+        5
+        """
+        check_integer("count", count, least=0)
+        plan = self._plan
+        if not counts_items(plan):
+            return self._with_step(Take(count), "take")
+        name = "take" if plan.batch_size is None else "take_batches"
+        before = getattr(plan, name)
+        return self._with(**{name: count if before is None else min(count, before)})
+
+    def shard(self, rank: Any, world_size: int | None = None) -> Stream:
+        """Set which part of the stream this process reads: a rank and a world size, a device mesh, or a process group.
+
+        Without it, the rank is that of ``torch.distributed`` where it is initialised, else 0 of 1. Ranks that need the same
+        batches, as in tensor parallelism, give the same rank.
+
+        >>> import pipeline
+        >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).shard(1, 2)))["input_ids"].tolist()
+        [4, 5, 6, 7]
+        """
+        if world_size is None:
+            rank, world_size = group_topology(rank)
+        check_integer("world_size", world_size, least=1)
+        check_integer("rank", rank, least=0)
+        if rank >= world_size:
+            raise ConfigError(f"rank must be below world_size, got rank {rank} of {world_size}")
+        return self._with(rank=rank, world_size=world_size)
+
+    def to(self, device: str | torch.device) -> Stream:
+        """Give tensors on ``device``, ids and labels as int64; for a GPU, copied ahead of time from pinned memory.
+
+        Packed ids are copied in their stored width and widened on the device. A batch stays valid while it is referred to.
+        Only ``prefetch``, ``take`` and ``shard`` may follow. Raises ``ConfigError`` for a device that this process cannot use.
+
+        >>> import pipeline
+        >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2).to("cpu")))["input_ids"].device
+        device(type='cpu')
+        """
+        if self._plan.batch_size is None:
+            raise ConfigError(".to(device) moves batches; add .batch(size) before it")
+        if self._plan.numpy or self._plan.stored:
+            raise ConfigError(".to(device) gives int64 tensors; remove .numpy() and dtype='stored' before it")
+        if self._plan.device is not None:
+            raise ConfigError(f"a stream is moved once; remove .to({self._plan.device!r}) or the second .to()")
+        return self._with(device=device_given(device))
+
+    def numpy(self) -> Stream:
+        """Give NumPy arrays instead of torch tensors, of the same shapes and dtypes.
+
+        >>> import pipeline
+        >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).numpy()))["input_ids"]
+        array([0, 1, 2, 3])
+        """
+        self._before_device("numpy")
+        return self._with(numpy=True)
+
+    def prefetch(self, count: int = 2) -> Stream:
+        """Make up to ``count`` items in advance, in a thread (without this method: 2 for a GPU, else 0).
+
+        >>> import pipeline
+        >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).prefetch(8)))["input_ids"].tolist()
+        [0, 1, 2, 3]
+        """
+        check_integer("count", count, least=0)
+        return self._with(prefetch=count)
+
+    def loader(self, keys: str | Callable[[Any], Any] | None = None, length: int | None = None) -> Loader:
+        """Return what a training framework takes in place of a ``DataLoader``: see `Loader`.
+
+        ``keys``: None gives the batches as they are; ``"hf"``, for ``transformers``, gives ``input_ids``, unshifted
+        ``labels`` and, where a batch has them, ``attention_mask`` and ``position_ids``; ``"torchtitan"`` gives
+        ``({"input", "positions"}, labels)``, flattened; a function gives its result for each batch. ``length`` is
+        ``len()`` of the loader where the stream has none (default: 2**31).
+
+        >>> import pipeline
+        >>> loader = pipeline.ShardDataset.from_tokens(range(64), epochs=1).pack(4).batch(2).loader(keys="hf")
+        >>> len(loader), sorted(next(iter(loader)))
+        (8, ['input_ids', 'labels'])
+        """
+        if length is not None:
+            check_integer("length", length, least=1)
+        return Loader(self, keys, length)
+
+    def __repr__(self) -> str:
+        return describe(self._plan, self._position.get(), self._context())
+
+    def _with(self, **changes: Any) -> Stream:
+        return Stream(replace(self._plan, **changes))
+
+    def _with_step(self, step: Any, method: str) -> Stream:
+        self._before_device(method)
+        name = "steps" if self._plan.batch_size is None else "batch_steps"
+        return self._with(**{name: (*getattr(self._plan, name), step)})
+
+    def _before_device(self, method: str) -> None:
+        if self._plan.device is not None:
+            raise ConfigError(f".{method}() comes before .to(), which moves what it gives; write it before .to()")
+
+    def _refuse_mix(self, method: str) -> None:
+        if isinstance(self._plan.data, MixedData):
+            raise ConfigError(f"a mix is packed; add .pack(seq_len) in place of .{method}()")
+
+    def _before_layout(self, method: str) -> None:
+        plan = self._plan
+        layout = layout_stage(plan)
+        if layout is None and not plan.steps and plan.batch_size is None:
+            return
+        if layout is not None and method in ("pack", "sample", "documents"):
+            raise ConfigError(f".{method}() comes once: {layout} already says what a sample is; remove one of the two")
+        later = stages(plan)
+        later = (
+            later[later.index(layout) :] if layout is not None else [each for each in later if _follows_layout(each)]
+        )
+        raise ConfigError(f".{method}() comes before {later[0]}; move it there, as in .{method}(...){''.join(later)}")
+
+
+def _follows_layout(stage: str) -> bool:
+    return not stage.startswith((".filter(", ".shuffle("))
