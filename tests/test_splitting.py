@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import tracemalloc
 from fractions import Fraction
 from pathlib import Path
@@ -187,7 +188,7 @@ def test_halves_of_every_kind_of_source_split_again_and_resume(kind: str, tmp_pa
     states = [
         part.pack(8).state_dict() for part in (source().split(val=0.2)[0], *source().split(val=0.2)[0].split(val=0.3))
     ]
-    assert len({str(state["shape"]["data"]) for state in states}) == 3
+    assert len({str(json.loads(state["shape"])["data"]) for state in states}) == 3
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -206,7 +207,7 @@ def test_the_state_of_one_half_or_share_is_refused_by_another(dataset: Path) -> 
     state = half(1, 0.2).state_dict()
     half(1, 0.2).load_state_dict(state)
     for other in (half(0, 0.2), half(1, 0.3), pipeline.ShardDataset(dataset).pack(16)):
-        with pytest.raises(StateError, match=r"split was 'train, val=0\.2'"):
+        with pytest.raises(StateError, match="data was "):
             other.load_state_dict(state)
 
 

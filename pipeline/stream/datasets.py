@@ -17,7 +17,7 @@ from .data import Data, KeyedData, MemoryData, ShardFiles, Source
 from .mixing import MixedData
 from .order.mixture import Schedule, exact_weights, temperature_weights
 from .plan import Plan
-from .splitting import share_given, split_data
+from .splitting import HalfData, share_given, split_data
 from .stages import Stream
 from .text_data import TextData
 
@@ -25,7 +25,7 @@ from .text_data import TextData
 class Documents(Stream):
     """A stream at its beginning: documents with keys, by which they can be split."""
 
-    def __init__(self, data: KeyedData, *, epochs: int | None, max_open_shards: int = MOST) -> None:
+    def __init__(self, data: KeyedData | HalfData, *, epochs: int | None, max_open_shards: int = MOST) -> None:
         super().__init__(Plan(data=data, epochs=epochs, max_open_shards=max_open_shards))
         self._data = data
 

@@ -86,8 +86,11 @@ def _facts(plan: Plan, position: Position, context: WorkerContext) -> list[str]:
     found = [_sizes(plan.data)]
     window, lanes = plan.order_shape()
     if plan.seed is not None and not (isinstance(plan.layout, PackLayout) and plan.layout.stride is None):
-        kind = "documents" if isinstance(plan.data, TextData) else "shards"
-        found.append(f"windows of {window:,} {kind}, {lanes} lanes")
+        kind = "documents" if isinstance(plan.data, TextData) else "blocks"
+        sizes = sorted({*window.values()}) if isinstance(window, dict) else [window]
+        found.append(
+            f"windows of {' to '.join(f'{size:,}' for size in dict.fromkeys((sizes[0], sizes[-1])))} {kind}, {lanes} lanes"
+        )
     if plan.epochs is not None:
         found.append(f"epochs={plan.epochs}")
     found.append(_length(plan, position, context))
@@ -113,6 +116,6 @@ def _length(plan: Plan, position: Position, context: WorkerContext) -> str:
     told = f"{'at most ' if unknown or not counts_items(plan) else ''}{end - start:,} {kind}"
     if plan.batch_size is None:
         return told
-    batches = item_count(plan, start, end, context)
+    batches = item_count(plan, start, end, context, plan.lanes_in_force)
     ranks = f" on each of {context.world_size} ranks" if context.world_size > 1 else ""
     return f"{told}, {batches:,} batches{ranks}"

@@ -147,7 +147,7 @@ def _from_lanes(
                 if found:
                     log.warning("last='drop' drops the last %d sequences, short of a batch", found)
                 return
-            collate = collator.of_step(place) if isinstance(collator, DrawnShifts) else collator
+            collate: Any = collator.of_step(place) if isinstance(collator, DrawnShifts) else collator
             for after, part in drawn:
                 batch = collate(part, range(part.count), 1 if by_sample else size)
                 yield after, row_of(batch) if by_sample else batch

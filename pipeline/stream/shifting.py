@@ -38,7 +38,7 @@ class DrawnShifts:
         self._shifts = divisors_below(seq_len)
         self._collators = {shift: collator(shift) for shift in self._shifts}
 
-    def of_step(self, first: int) -> Callable[[Any, range, int], Batch]:
+    def of_step(self, first: int) -> Callable[[Any, Step, int], Batch]:
         """Return the collator of the step whose first global sequence is ``first``."""
         shift = self._shifts[derive_key("shift", self.seed, first) % len(self._shifts)]
         collate = self._collators[shift]
