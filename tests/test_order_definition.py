@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -270,3 +271,28 @@ def test_mixes_with_schedules_and_changed_weights(
         stream = stream if take is None else stream.take(take)
         end = None if take is None else max(take, index)
         assert_follows(stream, oracle, case.ranks, case.batch, state=state, end=end, number=8, last=case.last)
+
+
+@pytest.mark.parametrize("lanes", [None, 1, 2])
+def test_a_mix_of_sources_with_windows_that_nobody_stated(lanes: int | None) -> None:
+    lengths = {"a": [1000] * 1200, "b": [0, 30_000] * 40}
+    data = {name: in_memory(numbered([sizes])[0], "<i8") for name, sizes in lengths.items()}
+    oracle = Mix(
+        {name: source for name, (_, source) in data.items()},
+        [(0, {"a": Fraction(1, 3), "b": Fraction(2, 3)})],
+        Options(seq_len=512, seed=2, lanes=lanes),
+    )
+    assert (oracle.streams["a"].M > 1) == (lanes is not None)
+    stream = pipeline.mix({name: stream for name, (stream, _) in data.items()}, {"a": 1, "b": 2})
+    assert_follows(stream.shuffle(2, lanes=lanes).pack(512), oracle, 2, 8, number=9)
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_the_window_of_sequential_readers_is_eight_times_as_large_unless_it_is_stated(window: int | None) -> None:
+    (documents,) = numbered([LONG[1]])
+    data, source = in_memory(documents, "<i8")
+    stream = data.shuffle(5, lanes=1, window=window).filter(lambda document: True, name="all").documents(max_length=1)
+    expected = sequential_documents(source, Options(seed=5, lanes=1, window=window), 0)
+    assert [item["input_ids"].tolist() for item in islice(stream, len(expected))] == [
+        document[:1] or [0] for document in expected
+    ]

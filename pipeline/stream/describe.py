@@ -88,9 +88,8 @@ def _facts(plan: Plan, position: Position, context: WorkerContext) -> list[str]:
     if plan.seed is not None and not (isinstance(plan.layout, PackLayout) and plan.layout.stride is None):
         kind = "documents" if isinstance(plan.data, TextData) else "blocks"
         sizes = sorted({*window.values()}) if isinstance(window, dict) else [window]
-        found.append(
-            f"windows of {' to '.join(f'{size:,}' for size in dict.fromkeys((sizes[0], sizes[-1])))} {kind}, {lanes} lanes"
-        )
+        told = " to ".join(f"{size:,}" for size in dict.fromkeys((sizes[0], sizes[-1])))
+        found.append(f"windows of {told} {kind}, {lanes} lanes")
     if plan.epochs is not None:
         found.append(f"epochs={plan.epochs}")
     found.append(_length(plan, position, context))

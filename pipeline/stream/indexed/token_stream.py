@@ -221,7 +221,7 @@ class TokenStream:
     def joined(
         self, epoch: int, documents: NDArray[np.int64], most: int | None = None
     ) -> tuple[Tokens, NDArray[np.int64]]:
-        """Return the tokens of documents of an epoch one after the other, and how many each has, at most ``most``.
+        """Return the tokens of documents of an epoch one after the other, read-only, and how many each has, at most ``most``.
 
         They are given by their places in its shuffled order.
         """
@@ -239,6 +239,7 @@ class TokenStream:
             block, begin = place >> kernels.PLACE_BITS, place & ((1 << kernels.PLACE_BITS) - 1)
             self._pool.read(window, block, begin, out[end - int(lengths[done]) : end])
             done += 1
+        out.flags.writeable = False
         return out, lengths
 
     def lengths(self, epoch: int, documents: NDArray[np.int64]) -> NDArray[np.int64]:

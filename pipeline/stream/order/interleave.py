@@ -79,7 +79,7 @@ class Step:
     The indices come in the order of the rank's rows.
 
     >>> list(Step(0, 6, rank=1, ranks=2, lanes=64)), list(Step(0, 6, rank=1, ranks=3, lanes=4))
-    ([1, 3, 5], [1, 5])
+    ([1, 3, 5], [3, 2])
     """
 
     begin: int
