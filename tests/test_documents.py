@@ -20,8 +20,8 @@ from pipeline.errors import InputError
 from pipeline.text.readers.reader import (
     BadRecord,
     Document,
+    FileSpan,
     Reader,
-    Span,
     find_inputs,
     fingerprint,
     made_id,
@@ -267,7 +267,7 @@ def test_a_fingerprint_sees_name_size_and_both_ends(tmp_path: Path) -> None:
 # Spans.
 
 
-def read_by_spans(path: Path, unit: int) -> tuple[list[tuple[Any, ...]], list[Span]]:
+def read_by_spans(path: Path, unit: int) -> tuple[list[tuple[Any, ...]], list[FileSpan]]:
     """Return what all spans hold, lines made absolute, having checked that their hashes and bytes cover the file."""
     spans = split_file(path, unit)
     found: list[tuple[Any, ...]] = []
@@ -288,7 +288,7 @@ def read_by_spans(path: Path, unit: int) -> tuple[list[tuple[Any, ...]], list[Sp
     return found, spans
 
 
-def check_spans(path: Path, unit: int) -> list[Span]:
+def check_spans(path: Path, unit: int) -> list[FileSpan]:
     whole = Reader(path, file="F")
     expected = [
         (r.line, r.text, r.id) if isinstance(r, Document) else (r.line, r.reason, r.byte) for r in whole
@@ -367,16 +367,20 @@ def test_spans_of_parquet_are_row_groups(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "a.parquet", {"text": [f"{n} " * 50 for n in range(20)]}, rows_per_group=3)
     assert len(check_spans(path, 1)) == 7
     assert 1 < len(check_spans(path, 800)) < 7
-    assert check_spans(path, 1 << 30) == [Span(0, None)]
+    assert check_spans(path, 1 << 30) == [FileSpan(0, None)]
 
 
 def test_what_cannot_be_cut_is_one_span(tmp_path: Path) -> None:
     for name in ("x.JSONL.GZ", "x.jsonl.zst", "x.json", "x.csv.gz"):
         (tmp_path / name).write_bytes(FORMATS[name](PAIRS))
-        assert split_file(tmp_path / name, 10) == [Span(0, None)]
+        assert split_file(tmp_path / name, 10) == [FileSpan(0, None)]
     (tmp_path / "a.txt").write_bytes(b"x" * 100)
     (tmp_path / "packed-by-content.jsonl").write_bytes(gzip.compress(as_jsonl(PAIRS)))
-    assert split_file(tmp_path / "a.txt", 10) == split_file(tmp_path / "packed-by-content.jsonl", 10) == [Span(0, None)]
+    assert (
+        split_file(tmp_path / "a.txt", 10)
+        == split_file(tmp_path / "packed-by-content.jsonl", 10)
+        == [FileSpan(0, None)]
+    )
 
 
 # What the user names.

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from ..text.formats import is_packed
 
 if TYPE_CHECKING:
     from ..text.discovery import InputFile
@@ -47,7 +48,7 @@ class TextData:
         self.splits: tuple[tuple[Fraction, bool], ...] = ()
         self._found = {file.name: _stamp(file) for file in files}
         # Compressed text is counted as three times its size.
-        self.bytes = sum(self._found[file.name][0] * (3 if _packed(file) else 1) for file in files)
+        self.bytes = sum(self._found[file.name][0] * (3 if is_packed(file) else 1) for file in files)
 
     def __repr__(self) -> str:
         named = repr(str(self.files[0].path)) if len(self.files) == 1 else f"{len(self.files):,} files"
@@ -100,9 +101,3 @@ class TextData:
 def _stamp(file: InputFile) -> tuple[int, int]:
     found = os.stat(file)
     return found.st_size, found.st_mtime_ns
-
-
-def _packed(file: InputFile) -> bool:
-    from ..text.discovery import file_format
-
-    return file.path.name.lower().endswith((".gz", ".zst")) or file_format(file) == "parquet"

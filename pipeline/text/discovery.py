@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import glob
 import hashlib
@@ -12,17 +11,13 @@ import stat
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 
-from ..errors import InputError
+from ..errors import InputError, did_you_mean
 from ..shards.manifest import is_dataset
 from ..special_files import special_kind
+from .formats import ENDINGS, find_format, format_of
 
-FORMATS = ("jsonl", "ndjson", "json", "csv", "txt", "parquet", "tar")
-_PACKED = ("gz", "zst")
-ENDINGS = tuple(f".{name}" for name in FORMATS) + tuple(
-    f".{name}.{packed}" for name in FORMATS if name not in ("parquet", "tar") for packed in _PACKED
-)
 _SOURCE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)=(.+)", re.DOTALL)
 _NUMBER = re.compile(r"(\d+)")
 _MAGIC = "*?["
@@ -39,20 +34,6 @@ class InputFile:
 
     def __fspath__(self) -> str:
         return str(self.path)
-
-
-def file_format(path: str | os.PathLike[str]) -> str:
-    """Return the format that a file's ending stands for: one of ``FORMATS``, compressed or not.
-
-    >>> file_format("a/b.JSONL.gz"), file_format("c.parquet")
-    ('jsonl', 'parquet')
-    """
-    name = os.path.basename(os.fspath(path)).lower()
-    ending = next((ending for ending in ENDINGS if name.endswith(ending)), None)
-    if ending is None:
-        found = PurePath(name).suffix or "none"
-        raise InputError(f"{os.fspath(path)}: unknown ending ({found}); readable are {' '.join(ENDINGS)}")
-    return ending.split(".")[1]
 
 
 def find_inputs(
@@ -83,12 +64,6 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
         file.seek(max(_MIB, size - _MIB))
         digest.update(file.read(_MIB))
     return digest.hexdigest()
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `` (did you mean 'x'?)`` for the nearest known name, or nothing."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def _name_and_pattern(spec: str) -> tuple[str, str]:
@@ -151,7 +126,7 @@ class _Finder:
                 path = Path(one)
                 _check_readable(path, spec)
                 self._refuse(one)
-                file_format(path)
+                format_of(path)
                 files.append(InputFile(path, path.name, source))
         if self._left_out:
             warnings.warn(f"{pattern}: {self._said()}", stacklevel=4)
@@ -238,7 +213,7 @@ class _Finder:
     def _known_only(self, given: str, root: Path, paths: list[Path], source: str) -> list[InputFile]:
         files, unknown = [], []
         for path in paths:
-            if path.name.startswith(".") or not path.name.lower().endswith(ENDINGS):
+            if path.name.startswith(".") or find_format(path.name) is None:
                 unknown.append(path)
                 continue
             _check_readable(path)
@@ -283,7 +258,7 @@ def _check_readable(path: Path, spec: str | None = None) -> None:
 
 
 def _near(path: Path) -> str:
-    return nearest(path.name, os.listdir(path.parent)) if path.parent.is_dir() else ""
+    return did_you_mean(path.name, os.listdir(path.parent), else_known=False) if path.parent.is_dir() else ""
 
 
 def _natural(name: str) -> tuple[list[list[tuple[int, int, str]]], str]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .formats import find_format
+
 INVALID_UTF8 = "invalid UTF-8"
 INVALID_JSON = "invalid JSON"
 INVALID_CSV = "invalid CSV"
@@ -115,8 +117,8 @@ def place_of(file: str, line: int, start: int = 0) -> str:
     >>> place_of("a.jsonl", 7), place_of("a.jsonl", 7, 4096)
     ('a.jsonl: line 7', 'a.jsonl: line 7 after byte 4096')
     """
-    unit = "row group" if file.lower().endswith(".parquet") else "byte"
-    return f"{file}: line {line}" + (f" after {unit} {start}" if start else "")
+    known = find_format(file)
+    return f"{file}: line {line}" + (f" after {known.span_unit if known else 'byte'} {start}" if start else "")
 
 
 def made_id(file: str, line: int) -> str:

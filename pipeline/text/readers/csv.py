@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..discovery import nearest
+from ...errors import did_you_mean
 from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, Document, Fields, Record, Tally, surrogate_in
+from .base import FormatReader
 from .byte_stream import BLOCK, Damage, Source
 
 LONGEST_FIELD = 1 << 28  # characters; without a bound, one stray quote would take in the rest of a large file
@@ -18,12 +19,12 @@ _BEFORE_OPENING = np.frombuffer(b',\n"', np.uint8)  # the quote: an escaped one 
 _AFTER_CLOSING = np.frombuffer(b',\r\n"', np.uint8)
 
 
-def read_csv(source: Source, fields: Fields, tally: Tally, header: Sequence[str] | None = None) -> Iterator[Record]:
-    """Yield a record for each row; ``header`` names the columns of a range that does not begin with them."""
+def read_csv(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
+    """Yield a record for each row; the columns of a span that does not begin the file are those of the file."""
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
     feed = _Feed(source)
     rows = csv.reader(feed, strict=True)  # strict: an open quote at the end is an error, not a very long field
-    columns = None if header is None else _Columns(header, fields)
+    columns = _Columns(csv_header(source.path), fields) if source.start else None
     row: list[str] | None = []
     while row is not None:
         line, batch = rows.line_num + 1, feed.batch
@@ -157,4 +158,8 @@ class _Columns:
 def no_column(wanted: str, names: Sequence[str]) -> str:
     """Return what to say when a table lacks its text column."""
     there = ", ".join(map(repr, names)) or "none"
-    return f"no column {wanted!r}{nearest(wanted, names)}; there are {there}; {TEXT_KEY} names the one to read"
+    hint = did_you_mean(wanted, names, else_known=False)
+    return f"no column {wanted!r}{hint}; there are {there}; {TEXT_KEY} names the one to read"
+
+
+READER = FormatReader(read_csv, cuts=csv_cuts)
