@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import filters
+from filters.compiled import SCANNED, SCREENED
 from filters.language.language import sample_of
 from filters.language.scripts import is_written_in, script_of_label, script_of_text
 from filters.measures.lines import SHORT_LINE
@@ -326,9 +326,9 @@ class _Plan:
                 stop_words = tuple(parameters.pop("words"))
             if rule.measure == "short_line_ratio" and parameters.get("longest") == SHORT_LINE:
                 del parameters["longest"]
-            if rule.measure in filters.SCANNED and not parameters:
-                self.scanned[place] = filters.SCANNED.index(rule.measure)
-            elif rule.measure in filters.SCREENED:
+            if rule.measure in SCANNED and not parameters:
+                self.scanned[place] = SCANNED.index(rule.measure)
+            elif rule.measure in SCREENED:
                 self.screened[place] = rule
             else:
                 self.functions[place] = rule.bound()
