@@ -57,10 +57,8 @@ class Folder:
 
     def manifest(self) -> Manifest:
         """Read ``manifest.json``; raises ``ManifestError`` as `Manifest.read` does, ``ConfigError`` for a file."""
-        if not self.remote:
-            if os.path.isfile(self.base):
-                raise ConfigError(f"{self.base}: a file; give the directory of a dataset, which holds {MANIFEST_NAME}")
-            return Manifest.read(self.base)
+        if not self.remote and os.path.isfile(self.base):
+            raise ConfigError(f"{self.base}: a file; give the directory of a dataset, which holds {MANIFEST_NAME}")
         return Manifest.read(self.base, self.access)
 
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from ..atomic import atomic_file
 from ..errors import ConfigError, CorruptShardError, ShardError
+from .index import Index
 from .npy import MAX_HEADER, NpyError, NpyHeader, parse_npy
-from .reader import Index
 from .remote.cache import CACHE_VARIABLE
 from .tar import CURE, Member, map_file, walk_or_raise
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..errors import ManifestError, MissingObjectError
 from .manifest import MANIFEST_NAME, Manifest, ShardInfo
 from .remote.store import Store
-from .remote.transport import is_remote, local_name
+from .remote.transport import Access, is_remote, local_name
 from .urls import ENDING, Spec, expand, join_all
 
 
@@ -35,7 +35,7 @@ def resolve(source: Spec, split: str, store: Store) -> Resolved:
     """
     if isinstance(source, str | PathLike):
         directory = os.fspath(source)
-        manifest = _manifest_of(directory, store) if may_be_directory(directory) else None
+        manifest = _manifest_of(directory, store.access) if may_be_directory(directory) else None
         if manifest is not None:
             infos = list(manifest.split(split).shards)
             base = directory if is_remote(directory) else local_name(directory)
@@ -52,7 +52,7 @@ def resolve(source: Spec, split: str, store: Store) -> Resolved:
     folders = {url.rpartition("/")[0] if is_remote(url) else os.path.dirname(url) or "." for url in urls}
     # Of a url with a query (a signature), the directory is not known.
     folder = folders.pop()
-    manifest = _manifest_of(folder, store) if not folders and "?" not in urls[0] else None
+    manifest = _manifest_of(folder, store.access) if not folders and "?" not in urls[0] else None
     if manifest is None:
         return Resolved(urls)
     known = {info.name: info for each in manifest.splits.values() for info in each.shards}
@@ -72,12 +72,12 @@ def may_be_directory(spec: str) -> bool:
     return not any(sign in spec for sign in "*?[{") and not spec.endswith(ENDING)
 
 
-def _manifest_of(directory: str, store: Store) -> Manifest | None:
+def _manifest_of(directory: str, access: Access) -> Manifest | None:
     """Read the manifest of a directory, or return None where there is none."""
     if not is_remote(directory):
         present = os.path.isfile(os.path.join(local_name(directory), MANIFEST_NAME))
-        return store.manifest(directory) if present else None
+        return Manifest.read(directory) if present else None
     try:
-        return store.manifest(directory)
+        return Manifest.read(directory, access)
     except MissingObjectError:
         return None

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
+from ..shards.index import Index
 from ..shards.manifest import MANIFEST_NAME, ShardInfo
-from ..shards.reader import Index
 from ..shards.remote.store import Store
 from ..shards.remote.transport import Access, is_remote
 from ..shards.resolve import resolve

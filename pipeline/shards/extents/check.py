@@ -9,8 +9,8 @@ import numpy as np
 
 from ...errors import ManifestError, ShardError
 from ..folder import Folder
+from ..index import Index
 from ..manifest import MANIFEST_NAME, Manifest
-from ..reader import Index
 from ..verify.shard import Problem, ShardCheck
 from .file import COMMAND, EXTENTS_NAME
 from .loading import read_table, table_of_index

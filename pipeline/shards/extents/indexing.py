@@ -15,8 +15,8 @@ import numpy as np
 from ...atomic import atomic_file
 from ...errors import ConfigError, CorruptShardError, ManifestError
 from ..format import TAIL
+from ..index import compare, parse_footer, parse_index
 from ..manifest import FileInfo, Manifest, ShardInfo
-from ..reader import compare, parse_footer, parse_index
 from ..remote.transport import is_remote, local_name
 from ..tar import CURE, map_file
 from .file import EXTENTS_NAME, encode_table

@@ -21,8 +21,8 @@ from ...atomic import atomic_file
 from ...errors import ConfigError, ManifestError, MissingObjectError
 from ..foreign import tar_mark
 from ..format import BLOCK, TAIL, padding
+from ..index import Index, parse_footer
 from ..manifest import FileInfo, Manifest, ShardInfo
-from ..reader import Index, parse_footer
 from ..remote.store import Store
 from ..remote.transport import describe, is_remote, local_name, read_range, shown
 from ..resolve import Resolved

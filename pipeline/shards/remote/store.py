@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import CorruptShardError, ShardwrightError, StorageError, TruncatedShardError
+from ...errors import CorruptShardError, ShardwrightError, TruncatedShardError
+from ..foreign import foreign_keys
 from ..format import TAIL
-from ..manifest import MANIFEST_NAME, Manifest, ShardInfo
-from ..reader import Index, Shard, compare, parse_footer, parse_index, parse_keys, read_index
+from ..index import Footer, Index, compare, parse_footer, parse_index, parse_keys
+from ..manifest import ShardInfo
+from ..reader import Shard, read_index
 from ..tar import map_file
-from ..urls import join
 from .cache import Cache, CacheFull, Entry, Lease, default_directory
 from .transport import (
     Access,
@@ -36,7 +37,6 @@ from .transport import (
 )
 
 READ_AHEAD_THREADS = 4
-MAX_MANIFEST = 1 << 30
 
 Wanted = tuple[str, ShardInfo | None]
 
@@ -137,9 +137,7 @@ class Store:
             compare(shown(url), index, expected)
         return index
 
-    def keys(
-        self, url: str, footer: dict[str, Any], expected: ShardInfo | None = None
-    ) -> list[str] | NDArray[np.bytes_]:
+    def keys(self, url: str, footer: Footer, expected: ShardInfo | None = None) -> list[str] | NDArray[np.bytes_]:
         """Return each document's key, of our own shards as bytes, given the footer of the shard's index.
 
         That takes one or two small reads where it is remote; only a remote tar of another tool, whose footer is empty, is
@@ -149,21 +147,9 @@ class Store:
             return parse_keys(footer, shown(url), lambda start, count: read_range(url, start, count, self.access))
         with self.lease(url, expected) as lease:
             if not footer:
-                from ..foreign import foreign_keys
-
                 return foreign_keys(lease.path, self._index_dir)
             data = map_file(lease.path)
             return parse_keys(footer, str(lease.path), lambda start, count: data[start : start + count])
-
-    def manifest(self, directory: str) -> Manifest:
-        """Read ``manifest.json`` of a dataset directory; a remote one that has none raises ``MissingObjectError``."""
-        if not is_remote(directory):
-            return Manifest.read(local_name(directory))
-        url = join(directory, MANIFEST_NAME)
-        size = describe(url, self.access).size
-        if size > MAX_MANIFEST:
-            raise StorageError(f"{url}: {size:,} bytes, more than a manifest takes ({MAX_MANIFEST:,})")
-        return Manifest.parse(read_range(url, 0, size, self.access), url)
 
     def _lease(self, url: str, expected: ShardInfo | None, *, spare: bool) -> Lease:
         if not is_remote(url):
