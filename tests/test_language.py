@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickle
 import subprocess
 import sys
 from collections import Counter
@@ -64,11 +63,6 @@ def test_a_foreign_heading_does_not_decide_over_the_document(identifier: Languag
 
 def test_reading_a_long_text_costs_no_more_than_its_windows(identifier: LanguageIdentifier) -> None:
     assert identifier.identify("word and another word of the text " * 300_000).code == "en"
-
-
-def test_an_identifier_crosses_to_worker_processes(identifier: LanguageIdentifier) -> None:
-    text = "Ein Tag wie jeder andere."
-    assert pickle.loads(pickle.dumps(identifier)).identify(text) == identifier.identify(text)
 
 
 @pytest.mark.parametrize(

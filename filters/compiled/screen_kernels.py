@@ -20,6 +20,11 @@ _CODES = numba.types.Array(numba.uint32, 1, "C", readonly=True)
 _NEWLINE, _STOP, _UNDERSCORE, _HYPHEN, _COLON, _EQUALS = (ord(c) for c in "\n._-:=")
 
 
+_LINE = numba.types.UniTuple(numba.int64, 3)(  # type: ignore[no-untyped-call]
+    _CODES, numba.int64, numba.int64, numba.uint8[::1]
+)
+
+
 def _bits(characters: str) -> tuple[np.uint64, np.uint64]:
     """Return a set of ASCII characters as two words of 64 bits, for `_in`."""
     value = sum(1 << ord(character) for character in characters)
@@ -52,7 +57,7 @@ def _is_word(code, flags):  # type: ignore[no-untyped-def]
     return code == _UNDERSCORE or (_flags(code, flags) & WORD) != 0
 
 
-@compiled(numba.types.UniTuple(numba.int64, 3)(_CODES, numba.int64, numba.int64, numba.uint8[::1]))
+@compiled(_LINE)
 def _line(codes, at, stop, flags):  # type: ignore[no-untyped-def]
     """Return where the line from `at` on begins and ends without blanks around it, and where the next begins."""
     end = at

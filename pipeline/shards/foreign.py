@@ -55,7 +55,8 @@ def scan_index(path: str | Path) -> Index:
 def foreign_keys(path: str | Path, cache_dir: str | Path | None = None) -> list[str]:
     """Return the key of each document that `foreign_index` finds, in the same order."""
     arrays, _ = _kept(Path(path), cache_dir)
-    return json.loads(arrays["keys"].tobytes())
+    keys: list[str] = json.loads(arrays["keys"].tobytes())
+    return keys
 
 
 def sample_parts(name: str) -> tuple[str, str] | None:

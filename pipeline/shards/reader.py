@@ -94,9 +94,10 @@ class Shard:
         offset, size = self.footer["table"]
         raw = self.tokens.view(np.uint8)[offset : offset + size].tobytes()
         try:
-            return json.loads(raw)
+            columns: dict[str, list[Any]] = json.loads(raw)
         except ValueError as error:
             raise CorruptShardError(f"{self.path}: byte {offset}: table of documents: {error}") from error
+        return columns
 
     def close(self) -> None:
         """Let go of the map; views handed out before keep what they show alive."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
-from ..shards.index import Index
+from ..shards.index import Footer, Index
 from ..shards.manifest import MANIFEST_NAME, ShardInfo
 from ..shards.remote.store import Store
 from ..shards.remote.transport import Access, is_remote
@@ -37,7 +37,7 @@ class Indexed(Protocol):
     def lengths(self) -> NDArray[np.int64]: ...
 
     @property
-    def footer(self) -> dict[str, Any]: ...
+    def footer(self) -> Footer: ...
 
 
 class Data(Protocol):
@@ -90,7 +90,7 @@ class PlainShard:
     tokens: NDArray[Any] | None
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
-    footer: dict[str, Any] = field(default_factory=dict)
+    footer: Footer = field(default_factory=Footer)
 
 
 class ShardFiles:

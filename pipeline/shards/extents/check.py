@@ -11,7 +11,7 @@ from ...errors import ManifestError, ShardError
 from ..folder import Folder
 from ..index import Index
 from ..manifest import MANIFEST_NAME, Manifest
-from ..verify.shard import Problem, ShardCheck
+from ..verify.findings import Problem, ShardCheck
 from .file import COMMAND, EXTENTS_NAME
 from .loading import read_table, table_of_index
 from .table import CHECKSUMS, COUNTS, PER_SHARD, ExtentTable

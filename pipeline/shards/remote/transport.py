@@ -259,7 +259,8 @@ def _http_open(url: str, start: int, stop: int, access: Access) -> http.client.H
     request = urllib.request.Request(
         url, headers={"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity", "User-Agent": "shardwright"}
     )
-    return urllib.request.urlopen(request, timeout=access.timeout)
+    answer: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=access.timeout)
+    return answer
 
 
 def _http_info(url: str, access: Access) -> ObjectInfo:

@@ -26,7 +26,8 @@ from ..reader import read_index
 from ..remote.store import remote_index
 from ..remote.transport import Access, is_remote, shown
 from ..tar import CURE, Damage, Member, map_file, walk
-from .shard import Contents, Problem, ShardCheck, check_shard
+from .findings import Contents, Problem, ShardCheck
+from .shard import check_shard
 
 __all__ = ["Problem", "verify_dataset", "verify_shard"]
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import did_you_mean
 from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, Document, Fields, Record, Tally, surrogate_in
@@ -90,7 +91,7 @@ def csv_cuts(path: str | os.PathLike[str], unit_bytes: int) -> list[int]:
     return [cut for cut in cuts if cut < os.path.getsize(path)]
 
 
-def _quotes_are_plain(data: np.ndarray, quotes: np.ndarray, inside: bool) -> bool:
+def _quotes_are_plain(data: NDArray[np.uint8], quotes: NDArray[np.int64], inside: bool) -> bool:
     """Tell whether counting quotes tells rows apart in a block; ``data`` has one byte more at either end."""
     opening, closing = quotes[inside::2], quotes[not inside :: 2]
     if not np.isin(data[opening - 1], _BEFORE_OPENING).all() or not np.isin(data[closing + 1], _AFTER_CLOSING).all():
@@ -99,15 +100,16 @@ def _quotes_are_plain(data: np.ndarray, quotes: np.ndarray, inside: bool) -> boo
     return not len(_outside(returns[data[returns + 1] != _FEED], quotes, inside))
 
 
-def _row_after(data: np.ndarray, quotes: np.ndarray, inside: bool, start: int) -> int | None:
+def _row_after(data: NDArray[np.uint8], quotes: NDArray[np.int64], inside: bool, start: int) -> int | None:
     """Return where, from ``start`` in a block on, the next row begins: behind a line feed outside quotes."""
     feeds = _outside(np.flatnonzero(data[start + 1 : -1] == _FEED) + start + 1, quotes, inside)
     return int(feeds[0]) if len(feeds) else None
 
 
-def _outside(places: np.ndarray, quotes: np.ndarray, inside: bool) -> np.ndarray:
+def _outside(places: NDArray[np.int64], quotes: NDArray[np.int64], inside: bool) -> NDArray[np.int64]:
     """Return those places with an even number of quotes before them since the file began."""
-    return places[(np.searchsorted(quotes, places) + inside) % 2 == 0]
+    before = np.searchsorted(quotes, places) + inside
+    return places[before % 2 == 0]
 
 
 class _Feed:

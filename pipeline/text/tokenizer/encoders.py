@@ -52,7 +52,7 @@ class Fastokens:
         self._tokenizer = Tokenizer.from_json_str(definition)
 
     def encode(self, text: str) -> bytes:
-        ids, _ = self._tokenizer.encode_batch_flat([text], split_special_tokens=True)
+        ids: bytes = self._tokenizer.encode_batch_flat([text], split_special_tokens=True)[0]
         return ids
 
 
