@@ -3,9 +3,11 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
+import importlib
 import io
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +19,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import InputError
+from pipeline.text import formats, readers
+from pipeline.text.readers.base import FormatReader, load_reader
 from pipeline.text.readers.reader import (
     BadRecord,
     Document,
@@ -584,3 +588,14 @@ def test_importing_the_readers_is_light() -> None:
     code = f"import sys, pipeline.text.readers.reader; print([m for m in {heavy} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_every_format_of_the_table_has_a_reader_and_every_reader_is_in_the_table() -> None:
+    listed = {each.module for each in formats.FORMATS}
+    for each in formats.FORMATS:
+        assert isinstance(load_reader(each), FormatReader)
+        assert all(formats.format_of(f"x{suffix.upper()}") is each for suffix in each.suffixes)
+    modules = [found.name for found in pkgutil.iter_modules(readers.__path__)]
+    defining = {name for name in modules if hasattr(importlib.import_module(f"{readers.__name__}.{name}"), "READER")}
+    assert defining == listed
+    assert sum(len(each.suffixes) * (3 if each.compressible else 1) for each in formats.FORMATS) == len(formats.ENDINGS)

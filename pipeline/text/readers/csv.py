@@ -108,8 +108,8 @@ def _row_after(data: NDArray[np.uint8], quotes: NDArray[np.int64], inside: bool,
 
 def _outside(places: NDArray[np.int64], quotes: NDArray[np.int64], inside: bool) -> NDArray[np.int64]:
     """Return those places with an even number of quotes before them since the file began."""
-    before = np.searchsorted(quotes, places) + inside
-    return places[before % 2 == 0]
+    outside: NDArray[np.int64] = places[(np.searchsorted(quotes, places) + inside) % 2 == 0]
+    return outside
 
 
 class _Feed:
