@@ -179,3 +179,16 @@ def test_accuracy_on_real_documents_of_over_200_characters(shared_data: Path, id
     common = [language for language, count in total.items() if count >= 17]  # a third of 50: a third of the corpus
     assert len(common) > 10
     assert sum(right[language] / total[language] for language in common) / len(common) >= 0.985
+
+
+def test_short_texts_get_the_language_and_score_of_fasttext_langdetect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, identifier: LanguageIdentifier
+) -> None:
+    import ftlangdetect  # another program over the same model, told where it lies: nothing is downloaded
+
+    monkeypatch.setenv("FTLANG_CACHE", str(tmp_path))
+    (tmp_path / "lid.176.ftz").symlink_to(identifier.path)
+    for text in ("Ein Tag wie jeder andere.", "It was late in the evening.", "Il fait beau ce matin.", "今日は良い天気です"):
+        found, expected = identifier.identify(text), ftlangdetect.detect(text, low_memory=True)
+        assert found.label == expected["lang"]
+        assert found.score == pytest.approx(expected["score"], abs=0.05)
