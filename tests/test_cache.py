@@ -205,7 +205,7 @@ def test_processes_under_a_tight_limit_never_see_a_half_or_vanished_object(tmp_p
 HOLDER = """
 import sys, time
 from pathlib import Path
-from pipeline.shards.cache import Cache, Entry
+from pipeline.shards.remote.cache import Cache, Entry
 def fetch(part):
     part.write_bytes(b"y" * 400)
     print("fetching", flush=True)

@@ -1,7 +1,7 @@
 """The measures that builds take of every document, all of them in one compiled pass over its characters.
 
-What each number means stands beside its plain definition in `filters.measures`, which the tests hold this file to. Here
-parts are compared by 64-bit hashes instead of by their characters.
+`filters.measures` defines what each number means, and tests compare both. Here parts are compared by 64-bit hashes
+instead of by their characters.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Which language a document is in, by a fastText model; lid.176 is at hand offline, nothing is ever downloaded.
+"""Identifies the language of a document with a fastText model. lid.176 is bundled; nothing is ever downloaded.
 
-What is read of a document (measured on 10,000 documents of 90 languages): three windows of together 300 characters,
-from its beginning, middle and end, say more than its first 1,000, which may be a menu or a heading in English; and
-where they leave doubt, one document in forty, five windows of 2,000. Lines are joined, and text in capitals only is
-put in small letters: the model has seen little of either.
+Only parts of a document are read (measured on 10,000 documents of 90 languages). Three windows of 300 characters in all,
+from its beginning, middle and end, give better answers than its first 1,000 characters, which may be a menu or a heading
+in English. Where the score is low (one document in forty), five windows of 2,000 characters in all are read. Lines are
+joined, and text in capitals only is changed to lower case: the model was trained on little of either.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class LanguageIdentifier:
         for name in wanted:
             if name not in known:
                 raise ConfigError(
-                    f"language {name!r}: none of the {len(self._labels)} that {self.path.name} tells apart; give a code "
+                    f"language {name!r}: not one of the {len(self._labels)} languages of {self.path.name}; give a code "
                     f"of ISO 639 as the model has it, such as {', '.join(sorted(known)[:: max(1, len(known) // 4)])}"
                 )
 

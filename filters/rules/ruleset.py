@@ -18,7 +18,7 @@ module lies beside the rule file, in the working directory or among the installe
 module that it imports from its folder: all are part of the recipe, and an edit during a build changes nothing. A file
 that it reads is a parameter annotated ``Path``, which is hashed too; one that changes during a build is refused.
 
-Of several rule sets the later one wins, limit by limit. Rules are judged in order and the first that fails speaks:
+Of several rule sets the later one wins, limit by limit. Rules are judged in order; the first that fails gives the reason:
 
 >>> rules = load_rules("gopher")
 >>> values = rules.measure("A text of six words, #hash.")
@@ -241,7 +241,7 @@ class RuleSet:
         return RuleSet(rules, self.cutters)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the resolved rules as plain JSON from which `from_json` makes them again, wherever it runs."""
+        """Return the resolved rules as plain JSON, from which `from_json` makes them again in any process or directory."""
         return {"rules": [_entry(rule) for rule in self.rules], "cutters": [_entry(each) for each in self.cutters]}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What a dataset directory holds: ``manifest.json``, written last, so its presence means *complete*."""
+"""``manifest.json``, which lists what a dataset directory holds. It is written last: a directory that has it is complete."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class Shard:
         return columns
 
     def close(self) -> None:
-        """Let go of the map; views handed out before keep what they show alive."""
+        """Release the map; views that were returned before keep their memory valid."""
         self.tokens = self.tokens[:0].copy()
 
 

@@ -1,4 +1,4 @@
-"""What a user names -> the shards of one split, with what a manifest says of them."""
+"""Turns what a user names into the shards of one split, with their entries in the manifest."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Resolved(NamedTuple):
 def resolve(source: Spec, split: str, store: Store) -> Resolved:
     """Return the shards that ``source`` means: a dataset directory's split, or the tars of any other spec.
 
-    Shards of one directory that has a manifest are held to it however they are named. Raises ``ManifestError`` for a
+    Shards of one directory that has a manifest are compared with it, whatever the spec. Raises ``ManifestError`` for a
     directory without manifest and shards, an unknown split, and shards that the manifest beside them does not name;
     else as `expand` does.
     """
@@ -57,10 +57,10 @@ def resolve(source: Spec, split: str, store: Store) -> Resolved:
         return Resolved(urls)
     known = {info.name: info for each in manifest.splits.values() for info in each.shards}
     names = [url.rpartition("/")[2] for url in urls]
-    strangers = [url for url, name in zip(urls, names, strict=True) if name not in known]
-    if strangers:
+    unnamed = [url for url, name in zip(urls, names, strict=True) if name not in known]
+    if unnamed:
         raise ManifestError(
-            f"{strangers[0]}: the {MANIFEST_NAME} beside it does not name it; list only the shards it names"
+            f"{unnamed[0]}: the {MANIFEST_NAME} beside it does not name it; list only the shards it names"
         )
     return Resolved(urls, manifest, [known[name] for name in names], folder)
 

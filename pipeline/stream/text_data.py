@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from ..text.formats import is_packed
 
 if TYPE_CHECKING:
     from ..text.discovery import InputFile
@@ -47,6 +46,8 @@ class TextData:
         # Of each split that made this: the share held out, and whether this is what was.
         self.splits: tuple[tuple[Fraction, bool], ...] = ()
         self._found = {file.name: _stamp(file) for file in files}
+        from ..text.formats import is_packed
+
         # Compressed text is counted as three times its size.
         self.bytes = sum(self._found[file.name][0] * (3 if is_packed(file) else 1) for file in files)
 

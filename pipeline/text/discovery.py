@@ -1,4 +1,4 @@
-"""What the user named -> input files, in an order that depends on names alone."""
+"""Turns what the user names into input files, in an order that depends on names alone."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def find_inputs(
     source, so ``date=*/x.jsonl`` are the partitions of that name where there are any. Datasets of shards below a
     directory or pattern are left out with one warning that counts them, and so is ``output``, the directory that is
     built. Raises ``InputError`` for what is not there or cannot be read, for a dataset or ``output`` named itself, for a
-    spec that yields nothing or that is both a path and a source's, and for a file named outright whose ending is
-    unknown; such files met in a directory or by a glob are left out with one warning that names them.
+    spec that yields nothing or that is both a path and a source's, and for a file that is named itself and has an
+    unknown ending; such files in a directory or a glob are left out with one warning that names them.
     """
     if isinstance(specs, str | os.PathLike):
         specs = [specs]
@@ -108,7 +108,7 @@ class _Finder:
         self._output = None if output is None else os.path.realpath(output)
         self._is_dataset = functools.cache(is_dataset)
         self._is_output = functools.cache(self._lies_in_output)
-        self._left_out: dict[str, None] = {}  # directories, of the spec at hand
+        self._left_out: dict[str, None] = {}  # directories, of the current spec
 
     def expand(self, spec: str) -> list[InputFile]:
         source, pattern = _name_and_pattern(spec)
@@ -133,7 +133,7 @@ class _Finder:
         return files
 
     def _refuse(self, path: str) -> None:
-        """Raise ``InputError`` for what is no text, or will not be: a dataset, a shard of one, what is built."""
+        """Raise ``InputError`` for a path that holds no text: a dataset, a shard of one, the output of this build."""
         if self._is_output(path):
             raise InputError(
                 f"{path}: lies in the output, {self._output}, which is never read; choose another --output, or move the "

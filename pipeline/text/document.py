@@ -1,4 +1,4 @@
-"""One record -> a ``Document``, or a ``BadRecord`` that says why not."""
+"""Turns one record into a ``Document``, or into a ``BadRecord`` that gives the reason."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Fields:
         return made_id(self.file, line) if self.made_ids else ""
 
     def judge(self, value: Any, line: int, byte: int | None, respell: Callable[[], Any] | None = None) -> Record:
-        """Make a document of one parsed JSON value. ``respell`` parses it anew with numbers as they are spelled."""
+        """Make a document of one parsed JSON value. ``respell`` parses it again and keeps numbers as they are written."""
         if not isinstance(value, Mapping):
             return self.bad(line, byte, NOT_AN_OBJECT, f"it is {kind_of(value)}")
         text = look_up(value, self.text_key)

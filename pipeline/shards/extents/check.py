@@ -1,4 +1,4 @@
-"""The table of extents, recomputed: its file held to the manifest, each shard's part of it to the shard."""
+"""Recomputes the table of extents: compares its file with the manifest, and each shard's part of it with the shard."""
 
 from __future__ import annotations
 

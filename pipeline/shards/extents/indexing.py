@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 def index_dataset(directory: str | Path, *, workers: int = 1, progress: Progress | None = None) -> Manifest:
     """Write the table of extents of a dataset directory, then its manifest as version 2; return the manifest.
 
-    Every shard is read once: it is held to its sha256, and each of its extents gets its checksum. A dataset whose table is
+    Every shard is read once: its sha256 is checked, and each of its extents gets its checksum. A dataset whose table is
     there and sound is left as it is. ``workers`` threads share the shards; ``progress`` is called with (bytes done, bytes
     in all). A process that is killed leaves the dataset as it was, and the same call again completes it.
 

@@ -74,7 +74,7 @@ def load_extent_table(shards: Resolved, store: Store, limits: Limits | None = No
 
 
 def read_table(path: str, manifest: Manifest, raw: bytes) -> ExtentTable:
-    """Return the table of all shards of a manifest from the bytes of its file, held to the manifest.
+    """Return the table of all shards of a manifest from the bytes of its file, compared with the manifest.
 
     Raises ``ManifestError`` where they disagree in hash, dtype, shards, documents, tokens or bytes.
     """

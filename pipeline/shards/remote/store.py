@@ -71,7 +71,7 @@ class Store:
 
     @property
     def directory(self) -> Path:
-        """The cache, which also holds what was learnt of shards."""
+        """The cache, which also holds indexes and tables of shards."""
         return self._cache.directory
 
     def __getstate__(self) -> dict[str, Any]:
@@ -227,7 +227,7 @@ class _ReadAhead:
             try:
                 self._store._lease(url, expected, spare=True).close()
             except (ShardwrightError, CacheFull):
-                pass  # who needs the shard will try again, and be told
+                pass  # the reader that needs the shard tries again, and raises
             finally:
                 with self._lock:
                     self._queued.discard(url)

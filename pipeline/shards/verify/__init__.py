@@ -1,4 +1,4 @@
-"""Everything recomputed from bytes: nothing here trusts the reader, the footer or the index.
+"""Recomputes shards and datasets from their bytes, without trust in the reader, the footer or the index.
 
 findings.py  problems, and what is counted while looking for them
 members.py   the members of a shard: headers, padding, keys

@@ -40,7 +40,7 @@ class IndexMembers:
 
 
 def read_index_members(data: mmap.mmap, members: list[Member], check: ShardCheck) -> IndexMembers | None:
-    """Parse the index members and hold the footer to them; None where they cannot be used."""
+    """Parse the index members and compare the footer with them; None where they cannot be used."""
     last = {member.name: member for member in members}
     missing = [name for name in INDEX_NAMES if name not in last]
     if missing:

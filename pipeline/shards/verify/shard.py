@@ -1,4 +1,4 @@
-"""One shard, recomputed from its bytes: nothing here trusts the reader, the footer or the index."""
+"""Recomputes one shard from its bytes, without trust in the reader, the footer or the index."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HASHED = 1 << 24
 def check_shard(
     path: str | Path, expected: ShardInfo | None = None, contents: Contents | None = None, *, quick: bool = False
 ) -> ShardCheck:
-    """Recompute everything that a shard of our format states; go on behind damage where the next header is sound.
+    """Recompute everything that a shard of our format states; continue behind damage at the next sound header.
 
     ``quick`` reads headers, index and footer alone: no hash, no token is looked at.
     """
@@ -38,10 +38,10 @@ def check_shard(
     check.bytes = len(data)
     members, whole = find_members(data, check)
     samples = read_samples(data, members, contents, check)
-    # Of a shard that ends early, nobody need be told that the end is missing.
+    # A shard that ends early has no index: one problem says so, not two.
     index = read_index_members(data, members, check) if whole or len(members) > len(samples) else None
     if index is not None:
-        if whole and all(sample.items >= 0 for sample in samples):  # else it is told what breaks the row
+        if whole and all(sample.items >= 0 for sample in samples):  # else the damage is reported already
             check_index(members, samples, index, check)
         if not quick:
             _check_documents(data, samples, index, contents, check)
@@ -130,7 +130,7 @@ def _report_hash(check: ShardCheck, expected: ShardInfo, members: list[Member]) 
     if check.problems:
         check.add(None, None, f"{differs}; {CURE}")
         return
-    # Every other byte is held to a checksum or to the one form it can have.
+    # Every other byte was compared with a checksum or with the one form it can have.
     at = next((member.data for member in members if member.name == TABLE_NAME), None)
     reason = "all else being sound, the table of documents was changed, or the manifest is of another build"
     check.add(TABLE_NAME, at, f"{differs}; {reason}; {CURE}")

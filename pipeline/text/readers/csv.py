@@ -1,4 +1,4 @@
-"""CSV as RFC 4180 has it: commas, double quotes, line feeds inside quotes; and where such a file may be cut."""
+"""CSV as RFC 4180 defines it: commas, double quotes, line feeds inside quotes; and where such a file may be cut."""
 
 from __future__ import annotations
 
@@ -120,7 +120,11 @@ class _Feed:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self.batch: tuple[int, int, list[bytes]] = (0, 0, [])  # lines and bytes before the lines at hand, and these
+        self.batch: tuple[int, int, list[bytes]] = (
+            0,
+            0,
+            [],
+        )  # lines and bytes before the current lines, and these lines
 
     def __iter__(self) -> Iterator[str]:
         for lines in self._source.lines():
@@ -129,7 +133,7 @@ class _Feed:
             yield from [line + "\n" for line in b"\n".join(lines).decode("utf-8", "surrogateescape").split("\n")]
 
     def byte(self, batch: tuple[int, int, list[bytes]], line: int) -> int:
-        """Return where a line begins, given the batch that was at hand before it was read."""
+        """Return where a line begins, given the batch that was current before it was read."""
         before, byte, lines = batch
         return self._source.text_start + byte + _bytes(lines[: line - before - 1])
 

@@ -38,7 +38,7 @@ def group_cuts(path: StrPath, unit_bytes: int) -> list[int]:
     try:
         metadata = pq.read_metadata(path)
     except (pa.ArrowException, OSError):
-        return []  # whoever reads it will say what is wrong
+        return []  # reading it raises the error
     cuts, held = [], 0
     for group in range(metadata.num_row_groups):
         if held >= unit_bytes:

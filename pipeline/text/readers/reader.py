@@ -73,7 +73,7 @@ class Reader:
             made_ids=self.span.start == 0,
         )
         self._tally = Tally()
-        self._confirmed: Tally | None = None  # what lies before the compressed stream at hand
+        self._confirmed: Tally | None = None  # what lies before the current compressed stream
         self._source: Source | None = None
         self.fault = ""  # why the file could not be read on, if so
 

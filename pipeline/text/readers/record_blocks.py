@@ -1,4 +1,4 @@
-"""A file as fixed blocks of records, read in order: those that are wanted are kept, and parsed when they are used.
+"""Reads a file as fixed blocks of records, in order. Only wanted blocks are kept; they are parsed when used.
 
 What a block holds depends on the file alone, so any number of readers can share a file's blocks out among them. Plain
 JSON Lines of some size are cut by bytes, so that a reader begins anywhere; other files are read from their beginning,
@@ -57,7 +57,7 @@ class BlockScan:
         return next(self._blocks)
 
     def close(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if not ending():  # when files close by themselves, and modules are gone: `sys` is bound before
             self._blocks.close()
 
