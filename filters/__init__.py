@@ -25,16 +25,15 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import pkgutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import filters.measures
 from filters.text_view import Page, share
 
 __all__ = [
-    "MEASURE_MODULES",
-    "SCANNED",
-    "SCREENED",
     "Measure",
     "Page",
     "bundled_rule_sets",
@@ -44,26 +43,6 @@ __all__ = [
 ]
 
 Measure = Callable[..., float]
-
-MEASURE_MODULES = (
-    "measures.length", "measures.words", "measures.lines", "measures.repetition", "measures.sentences", "measures.code",
-    "measures.profanity", "language.language",
-)  # fmt: skip
-
-
-SCANNED = (
-    "characters", "words", "lines", "paragraphs", "longest_word", "mean_word_length", "alphabetic_ratio", "hash_ratio",
-    "ellipsis_ratio", "stop_words", "bullet_line_ratio", "ellipsis_line_ratio", "terminal_line_ratio",
-    "short_line_ratio", "newline_ratio", "duplicate_line_ratio", "duplicate_line_char_ratio",
-    "duplicate_paragraph_ratio", "duplicate_paragraph_char_ratio", "top_2_gram_ratio", "top_3_gram_ratio",
-    "top_4_gram_ratio", "duplicate_5_gram_ratio", "duplicate_6_gram_ratio", "duplicate_7_gram_ratio",
-    "duplicate_8_gram_ratio", "duplicate_9_gram_ratio", "duplicate_10_gram_ratio",
-)  # fmt: skip
-"""The measures that `filters.compiled.scan` takes of a document in one compiled pass, with default parameters, in its order."""
-
-
-SCREENED = ("sentences", "code_line_ratio", "code_symbol_ratio", "profanity_ratio")
-"""The measures that `filters.compiled.screens` takes of many documents at once, by functions of the same names."""
 
 
 @functools.cache
@@ -81,12 +60,16 @@ def _functions(module_name: str, first: str) -> dict[str, Callable[..., Any]]:
 
 
 def measure_functions() -> dict[str, Measure]:
-    """Return every measure of this package by name: its public functions of a `page` and keywords.
+    """Return every measure of this package by name: the public functions of a `page` and keywords in `measures/`.
+
+    To add a measure, write such a function there.
 
     >>> sorted(name for name in measure_functions() if "bullet" in name)
     ['bullet_line_ratio']
     """
-    return {name: function for module in MEASURE_MODULES for name, function in _functions(module, "page").items()}
+    modules = [f"measures.{found.name}" for found in pkgutil.iter_modules(filters.measures.__path__)]
+    modules.append("language.language")
+    return {name: function for module in modules for name, function in _functions(module, "page").items()}
 
 
 def cleaner_functions() -> dict[str, Callable[..., tuple[str, dict[str, int]]]]:

@@ -1,4 +1,4 @@
-"""A document as the measures see it: split once into words, lines and paragraphs, whoever asks.
+"""A document as the measures see it: its words, lines and paragraphs, each split once.
 
 What the parts are, for every measure of this package:
 

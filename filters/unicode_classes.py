@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
 SPACE = " "  # white space, the zero-width space, the byte order mark
 LETTER = "a"
@@ -147,7 +148,7 @@ SPACES = (
 TERMINAL_BIT = 0x80
 
 
-def _places(letters: str) -> np.ndarray:
+def _places(letters: str) -> NDArray[np.uint8]:
     import numpy as np
 
     place = np.zeros(128, np.uint8)
@@ -156,7 +157,7 @@ def _places(letters: str) -> np.ndarray:
 
 
 @functools.cache
-def kind_table() -> np.ndarray:
+def kind_table() -> NDArray[np.uint8]:
     """Return uint8[0xE1000]: each code point's place in `KINDS`, plus `TERMINAL_BIT` for the terminals.
 
     Code points beyond the table are private or unassigned: marks.

@@ -75,8 +75,8 @@ class MissingObjectError(StorageError):
     """A remote object that is not there."""
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return `` (did you mean 'x'?)`` for the nearest known name, or the known names.
+def did_you_mean(name: str, known: Iterable[str], *, else_known: bool = True) -> str:
+    """Return `` (did you mean 'x'?)`` for the nearest known name, else the known names (or, without ``else_known``, nothing).
 
     >>> did_you_mean("gophr", ["gopher", "c4"])
     " (did you mean 'gopher'?)"
@@ -85,4 +85,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f" (did you mean {near[0]!r}?)" if near else f" (known: {', '.join(names)})"
+    if near:
+        return f" (did you mean {near[0]!r}?)"
+    return f" (known: {', '.join(names)})" if else_known else ""

@@ -3,9 +3,11 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
+import importlib
 import io
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,11 +19,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import InputError
+from pipeline.text import formats, readers
+from pipeline.text.readers.base import FormatReader, load_reader
 from pipeline.text.readers.reader import (
     BadRecord,
     Document,
+    FileSpan,
     Reader,
-    Span,
     find_inputs,
     fingerprint,
     made_id,
@@ -267,7 +271,7 @@ def test_a_fingerprint_sees_name_size_and_both_ends(tmp_path: Path) -> None:
 # Spans.
 
 
-def read_by_spans(path: Path, unit: int) -> tuple[list[tuple[Any, ...]], list[Span]]:
+def read_by_spans(path: Path, unit: int) -> tuple[list[tuple[Any, ...]], list[FileSpan]]:
     """Return what all spans hold, lines made absolute, having checked that their hashes and bytes cover the file."""
     spans = split_file(path, unit)
     found: list[tuple[Any, ...]] = []
@@ -288,7 +292,7 @@ def read_by_spans(path: Path, unit: int) -> tuple[list[tuple[Any, ...]], list[Sp
     return found, spans
 
 
-def check_spans(path: Path, unit: int) -> list[Span]:
+def check_spans(path: Path, unit: int) -> list[FileSpan]:
     whole = Reader(path, file="F")
     expected = [
         (r.line, r.text, r.id) if isinstance(r, Document) else (r.line, r.reason, r.byte) for r in whole
@@ -367,16 +371,20 @@ def test_spans_of_parquet_are_row_groups(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "a.parquet", {"text": [f"{n} " * 50 for n in range(20)]}, rows_per_group=3)
     assert len(check_spans(path, 1)) == 7
     assert 1 < len(check_spans(path, 800)) < 7
-    assert check_spans(path, 1 << 30) == [Span(0, None)]
+    assert check_spans(path, 1 << 30) == [FileSpan(0, None)]
 
 
 def test_what_cannot_be_cut_is_one_span(tmp_path: Path) -> None:
     for name in ("x.JSONL.GZ", "x.jsonl.zst", "x.json", "x.csv.gz"):
         (tmp_path / name).write_bytes(FORMATS[name](PAIRS))
-        assert split_file(tmp_path / name, 10) == [Span(0, None)]
+        assert split_file(tmp_path / name, 10) == [FileSpan(0, None)]
     (tmp_path / "a.txt").write_bytes(b"x" * 100)
     (tmp_path / "packed-by-content.jsonl").write_bytes(gzip.compress(as_jsonl(PAIRS)))
-    assert split_file(tmp_path / "a.txt", 10) == split_file(tmp_path / "packed-by-content.jsonl", 10) == [Span(0, None)]
+    assert (
+        split_file(tmp_path / "a.txt", 10)
+        == split_file(tmp_path / "packed-by-content.jsonl", 10)
+        == [FileSpan(0, None)]
+    )
 
 
 # What the user names.
@@ -580,3 +588,14 @@ def test_importing_the_readers_is_light() -> None:
     code = f"import sys, pipeline.text.readers.reader; print([m for m in {heavy} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_every_format_of_the_table_has_a_reader_and_every_reader_is_in_the_table() -> None:
+    listed = {each.module for each in formats.FORMATS}
+    for each in formats.FORMATS:
+        assert isinstance(load_reader(each), FormatReader)
+        assert all(formats.format_of(f"x{suffix.upper()}") is each for suffix in each.suffixes)
+    modules = [found.name for found in pkgutil.iter_modules(readers.__path__)]
+    defining = {name for name in modules if hasattr(importlib.import_module(f"{readers.__name__}.{name}"), "READER")}
+    assert defining == listed
+    assert sum(len(each.suffixes) * (3 if each.compressible else 1) for each in formats.FORMATS) == len(formats.ENDINGS)

@@ -14,7 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import filters
-from filters import SCANNED, Page
+from filters import Page
+from filters.compiled import SCANNED
 from filters.compiled.scan import scan
 
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")

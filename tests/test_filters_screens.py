@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import filters
-from filters import SCREENED, Page
-from filters.compiled import screens
+from filters import Page
+from filters.compiled import SCREENED, screens
 from pipeline.text.readers.reader import Document, read_documents
 from pipeline.text.tokenizer.conformance import proof_texts
 

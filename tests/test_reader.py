@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.errors import CorruptShardError, ManifestError, ShardError, TruncatedShardError
-from pipeline.shards.reader import Shard, parse_keys, read_index
+from pipeline.shards.index import parse_keys
+from pipeline.shards.reader import Shard, read_index
 from pipeline.shards.writer import write_shard
 from tests.shard_samples import make_documents, write_documents
 
@@ -149,6 +150,8 @@ def test_a_table_without_a_key_for_every_document_is_refused(tmp_path: Path, old
 @given(st.sets(st.text(st.characters(codec="ascii", exclude_characters="./\0"), min_size=1, max_size=4), max_size=9))
 @example(["0", "1", '",'])
 @example(["ab", 'c"', "de"])
+@example(["],"])
+@example(["a],", "b],"])
 def test_keys_of_any_length_and_sign_are_read_as_they_were_written(
     tmp_path_factory: pytest.TempPathFactory, names: set[str]
 ) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from filters import SCANNED, bundled_rule_sets
+from filters import bundled_rule_sets
+from filters.compiled import SCANNED
 from filters.rules.ruleset import Rule, RuleSet, Verdict, load_rules
 from pipeline.errors import BuildError, ConfigError
 

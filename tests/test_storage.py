@@ -147,8 +147,8 @@ def test_local_and_remote_are_told_apart() -> None:
 
 
 def test_the_shards_room_loads_nothing_heavy_before_it_is_needed() -> None:
-    rooms = "check dataset foreign manifest reader remote scan storage store verify writer".split()
-    code = f"import sys; from pipeline.shards import {', '.join(rooms)}; print(*sys.modules)"
+    rooms = "folder foreign index manifest reader tar urls writer remote.store verify.dataset extents.loading".split()
+    code = f"import sys, {', '.join(f'pipeline.shards.{room}' for room in rooms)}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     heavy = {"torch", "fsspec", "s3fs", "aiohttp", "pyarrow", "numba", "transformers", "datasets", "webdataset"}
     assert heavy.isdisjoint(loaded)

@@ -19,7 +19,7 @@ import pytest
 
 from pipeline.errors import CorruptShardError, ManifestError, MissingObjectError, StorageError
 from pipeline.shards.format import TAIL
-from pipeline.shards.manifest import ShardInfo
+from pipeline.shards.manifest import Manifest, ShardInfo
 from pipeline.shards.reader import Shard, read_index
 from pipeline.shards.remote.store import Store
 from pipeline.shards.remote.transport import Access
@@ -300,7 +300,7 @@ def test_a_dataset_on_s3_is_listed_indexed_and_leased(tmp_path: Path, s3: dict[s
     access = Access(tries=3, first_delay=0.01, options=s3)
     store = Store(tmp_path / "cache", access=access)
     directory = "s3://bucket-a/data"
-    assert store.manifest(directory).fingerprint == manifest.fingerprint
+    assert Manifest.read(directory, access).fingerprint == manifest.fingerprint
     urls = expand(directory, access)
     assert urls == [f"{directory}/train-{number:06d}.tar" for number in range(3)]
     assert expand(f"{directory}/train-00000[12].tar", access) == urls[1:]
@@ -310,7 +310,7 @@ def test_a_dataset_on_s3_is_listed_indexed_and_leased(tmp_path: Path, s3: dict[s
         with store.lease(url, info) as lease:
             assert len(Shard(lease.path, info, verify=True)) == 50
     with pytest.raises(MissingObjectError, match="no such object"):
-        store.manifest("s3://bucket-a/none")
+        Manifest.read("s3://bucket-a/none", access)
     with pytest.raises(StorageError):
         store.lease(f"{directory}/none.tar")
 

@@ -18,7 +18,8 @@ from pipeline.shards.reader import Shard
 from pipeline.shards.tar import scan_tar
 from pipeline.shards.verify import dataset as verify
 from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
-from pipeline.shards.verify.shard import MAX_PROBLEMS, Contents, check_shard
+from pipeline.shards.verify.findings import MAX_PROBLEMS, Contents
+from pipeline.shards.verify.shard import check_shard
 from tests.shard_samples import EOS, make_documents, write_dataset, write_documents
 
 

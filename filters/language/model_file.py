@@ -1,4 +1,4 @@
-"""Is a file a whole fastText model?
+"""Checks that a file is a complete fastText model.
 
 fastText's own loader crashes on some files that were cut short and misreads others, so a file is measured first.
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from pipeline.errors import ConfigError
 from pipeline.special_files import special_kind
 
 _MAGIC, _VERSION = 793712314, 12
-_REMEDY = "copy it anew, or leave --lid-model out for the bundled lid.176"
+_REMEDY = "copy it again, or leave --lid-model out for the bundled lid.176"
 
 
 def check_model(path: Path) -> list[str]:
@@ -36,16 +36,39 @@ def check_model(path: Path) -> list[str]:
     return labels
 
 
+class ModelHeader(NamedTuple):
+    """What stands before the dictionary: training arguments, and how many entries, words, labels and kept buckets."""
+
+    dim: int
+    word_ngrams: int
+    loss: int
+    kind: int
+    bucket: int
+    minn: int
+    maxn: int
+    entries: int
+    words: int
+    labels: int
+    pruned: int
+
+
+def read_header(file: BinaryIO) -> ModelHeader:
+    """Read the header of a model file; the file then stands at the dictionary. A short file raises ``struct.error``."""
+    file.seek(struct.calcsize("<ii"))  # magic number and version
+    dim, _, _, _, _, word_ngrams, loss, kind, bucket, minn, maxn, _, _ = _take(file, "12id")
+    entries, words, labels, _, pruned = _take(file, "iiiqq")
+    return ModelHeader(dim, word_ngrams, loss, kind, bucket, minn, maxn, entries, words, labels, pruned)
+
+
 def _take(file: BinaryIO, layout: str) -> tuple[Any, ...]:
     return struct.unpack("<" + layout, file.read(struct.calcsize("<" + layout)))
 
 
 def _model_size(file: BinaryIO, labels: list[str]) -> int:
-    """Return the length that a model file must have, read from just behind its magic number and version."""
-    _take(file, "12id")  # training arguments
-    entries, _, _, _, pruned = _take(file, "iiiqq")
-    labels += _read_labels(file, entries)
-    file.seek(8 * max(pruned, 0), 1)
+    """Return the length that a model file must have."""
+    header = read_header(file)
+    labels += _read_labels(file, header.entries)
+    file.seek(8 * max(header.pruned, 0), 1)
     for _ in ("input", "output"):
         (quantized,) = _take(file, "?")
         if quantized:

@@ -28,7 +28,7 @@ def find_function(
         return known[name]
     function_name = name.partition(":")[2]
     loaded = module.load()
-    function = getattr(loaded, function_name, None)
+    function: Callable[..., Any] | None = getattr(loaded, function_name, None)
     if not callable(function):
         hint = did_you_mean(function_name, [n for n, _ in inspect.getmembers(loaded, inspect.isfunction)] or ["none"])
         raise ConfigError(f"{what}: module {module.name!r} has no function {function_name!r}{hint}")

@@ -18,7 +18,7 @@ module lies beside the rule file, in the working directory or among the installe
 module that it imports from its folder: all are part of the recipe, and an edit during a build changes nothing. A file
 that it reads is a parameter annotated ``Path``, which is hashed too; one that changes during a build is refused.
 
-Of several rule sets the later one wins, limit by limit. Rules are judged in order and the first that fails speaks:
+Of several rule sets the later one wins, limit by limit. Rules are judged in order; the first that fails gives the reason:
 
 >>> rules = load_rules("gopher")
 >>> values = rules.measure("A text of six words, #hash.")
@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import filters
+from filters.compiled import SCANNED, SCREENED
 from filters.language.language import sample_of
 from filters.language.scripts import is_written_in, script_of_label, script_of_text
 from filters.measures.lines import SHORT_LINE
@@ -241,7 +241,7 @@ class RuleSet:
         return RuleSet(rules, self.cutters)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the resolved rules as plain JSON from which `from_json` makes them again, wherever it runs."""
+        """Return the resolved rules as plain JSON, from which `from_json` makes them again in any process or directory."""
         return {"rules": [_entry(rule) for rule in self.rules], "cutters": [_entry(each) for each in self.cutters]}
 
     @classmethod
@@ -326,9 +326,9 @@ class _Plan:
                 stop_words = tuple(parameters.pop("words"))
             if rule.measure == "short_line_ratio" and parameters.get("longest") == SHORT_LINE:
                 del parameters["longest"]
-            if rule.measure in filters.SCANNED and not parameters:
-                self.scanned[place] = filters.SCANNED.index(rule.measure)
-            elif rule.measure in filters.SCREENED:
+            if rule.measure in SCANNED and not parameters:
+                self.scanned[place] = SCANNED.index(rule.measure)
+            elif rule.measure in SCREENED:
                 self.screened[place] = rule
             else:
                 self.functions[place] = rule.bound()

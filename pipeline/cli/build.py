@@ -60,11 +60,11 @@ def make_parser(prog: str | None = None) -> Parser:
         default=None,
         help="keep texts byte for byte, as for code",
     )
-    add("--limit", type=_count, help="read only the first so many records")
+    add("--limit", type=_count, help="read only the first N records")
     add(
         "--on-error",
         choices=ON_ERROR,
-        help="bad records: stop; records: skip and count (default); skip: damaged files too, of which what can be read is "
+        help="bad records: stop; records: skip and count (default); skip: also damaged files: what can be read of them is "
         "kept, and what no checksum confirms is counted in the report",
     )
     add("--max-errors", type=_count, help="give up when more records than this are bad (default: 1000)")
@@ -95,7 +95,12 @@ def make_parser(prog: str | None = None) -> Parser:
         default=None,
         help="cut every line that occurs earlier in the corpus: the first one in input order stays",
     )
-    add("--dedup-paragraphs", action="store_true", default=None, help="the same for paragraphs, which blank lines part")
+    add(
+        "--dedup-paragraphs",
+        action="store_true",
+        default=None,
+        help="the same for paragraphs (separated by blank lines)",
+    )
     add("--shortest-passage", type=int, help="lines and paragraphs of fewer characters are never cut (default: 30)")
     add("--words-left", type=int, help="documents that were cut to fewer words are dropped (default: 50)")
     add("--no-dedup", dest="dedup", action="store_false", default=None, help="keep duplicate documents")
@@ -111,8 +116,8 @@ def make_parser(prog: str | None = None) -> Parser:
     add(
         "--verify",
         choices=VERIFY,
-        help="what is compared with the threshold: the similarity that signatures estimate (default), or exact: that of the "
-        "shingles of the texts, which are read again",
+        help="how near duplicates are compared with the threshold: by the estimate of their signatures (default), or exact: "
+        "by the shingles of their texts, which are read again",
     )
     add("--keep", choices=KEEP, help="which of a cluster stays (default: the first in input order)")
     add(
@@ -122,7 +127,7 @@ def make_parser(prog: str | None = None) -> Parser:
         default=None,
         help="keep no signatures for later builds to dedup against (460 bytes a document)",
     )
-    add("--against", help="earlier datasets, joined by commas: documents that they hold are dropped")
+    add("--against", help="earlier datasets, joined by commas: documents that are in one of them are dropped")
 
     shards = parser.add_argument_group("tokens and shards")
     add = shards.add_argument
@@ -152,7 +157,7 @@ def make_parser(prog: str | None = None) -> Parser:
     add("--workers", type=int, help="worker processes (default: all cores)")
     add("--engine", choices=ENGINES, help="local or ray (default: local)")
     add("--ray-address", help="address of a Ray cluster (default: one started here)")
-    add("--dry-run", action="store_true", help="load all that is named, judge a sample, write nothing")
+    add("--dry-run", action="store_true", help="load every file named, filter a sample, write nothing")
     add("--overwrite", action="store_true", help="discard what OUTPUT holds and start over")
     add("--quiet", action="store_true", help="print errors only")
     return parser

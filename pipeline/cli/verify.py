@@ -17,7 +17,7 @@ from pipeline.shards.remote.transport import shown
 from pipeline.shards.resolve import may_be_directory
 from pipeline.shards.urls import expand
 from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
-from pipeline.shards.verify.shard import Contents
+from pipeline.shards.verify.findings import Contents
 
 from .command import Command, Parser
 

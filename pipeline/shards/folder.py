@@ -1,4 +1,4 @@
-"""A dataset's directory, on this machine or at a url, seen alike: what lies in it, and its files on this machine."""
+"""One interface to a dataset's directory, local or at a url: its files, their sizes, and local copies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .urls import ENDING, join
 
 
 class Folder:
-    """A directory of files by name. ``base`` is a path or url; objects of a url are read anew each time.
+    """A directory of files by name. ``base`` is a path or url; objects of a url are read again each time.
 
     >>> with tempfile.TemporaryDirectory() as directory:
     ...     _ = Path(directory, "a.tar").write_bytes(b"1234")
@@ -57,10 +57,8 @@ class Folder:
 
     def manifest(self) -> Manifest:
         """Read ``manifest.json``; raises ``ManifestError`` as `Manifest.read` does, ``ConfigError`` for a file."""
-        if not self.remote:
-            if os.path.isfile(self.base):
-                raise ConfigError(f"{self.base}: a file; give the directory of a dataset, which holds {MANIFEST_NAME}")
-            return Manifest.read(self.base)
+        if not self.remote and os.path.isfile(self.base):
+            raise ConfigError(f"{self.base}: a file; give the directory of a dataset, which holds {MANIFEST_NAME}")
         return Manifest.read(self.base, self.access)
 
 
@@ -76,7 +74,7 @@ def size_of(path: str, access: Access | None = None) -> int | None:
 
 @contextmanager
 def local_copy(url: str, access: Access | None = None) -> Iterator[Path]:
-    """Give a remote object as a temporary file, as it is: nothing of it is checked but that all bytes came."""
+    """Download a remote object to a temporary file; nothing is checked but its size."""
     size = describe(url, access).size
     with tempfile.TemporaryDirectory(prefix="shardwright-") as directory:
         path = Path(directory, "copy")

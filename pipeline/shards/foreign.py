@@ -1,4 +1,4 @@
-"""Token tars of other tools: an index made by a scan of their headers, kept for the next time."""
+"""Token tars of other tools: a scan of their headers makes an index, which is kept for the next time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from ..atomic import atomic_file
 from ..errors import ConfigError, CorruptShardError, ShardError
+from .index import Index
 from .npy import MAX_HEADER, NpyError, NpyHeader, parse_npy
-from .reader import Index
 from .remote.cache import CACHE_VARIABLE
 from .tar import CURE, Member, map_file, walk_or_raise
 
@@ -36,7 +36,7 @@ def foreign_index(path: str | Path, cache_dir: str | Path | None = None) -> Inde
     Each sample's tokens are its ``.npy`` field, or its only field whose name ends so: 1-D little-endian arrays of one
     dtype among uint8, uint16, int32, uint32 and int64. The index is kept beside the tar as ``.NAME.index.npz``, or in
     ``cache_dir`` (by default the directory that the environment variable ``SHARDWRIGHT_CACHE`` names) where the tar's
-    folder cannot be written; it is made anew when size, time or the first or last MiB of the tar change.
+    folder cannot be written; it is made again when size, time or the first or last MiB of the tar change.
 
     Raises as `scan_tar` does for damage, and ``ShardError`` naming shard, member and byte for duplicate and
     scattered keys, samples without tokens, and arrays that are no token ids.
@@ -55,7 +55,8 @@ def scan_index(path: str | Path) -> Index:
 def foreign_keys(path: str | Path, cache_dir: str | Path | None = None) -> list[str]:
     """Return the key of each document that `foreign_index` finds, in the same order."""
     arrays, _ = _kept(Path(path), cache_dir)
-    return json.loads(arrays["keys"].tobytes())
+    keys: list[str] = json.loads(arrays["keys"].tobytes())
+    return keys
 
 
 def sample_parts(name: str) -> tuple[str, str] | None:

@@ -1,4 +1,4 @@
-"""What a dataset directory holds: ``manifest.json``, written last, so its presence means *complete*."""
+"""``manifest.json``, which lists what a dataset directory holds. It is written last: a directory that has it is complete."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ import numpy as np
 import orjson
 
 from ..atomic import write_json
-from ..errors import ManifestError, MissingObjectError, did_you_mean
+from ..errors import ManifestError, MissingObjectError, StorageError, did_you_mean
 from ..special_files import special_kind
 from .format import FORMAT_NAME, TOKEN_DTYPES
 from .remote.transport import Access, describe, is_remote, local_name, read_range
 
 MANIFEST_NAME = "manifest.json"
+MAX_MANIFEST = 1 << 30  # bytes of a remote one
 MANIFEST_VERSION = 2  # of a manifest that names a table of extents; without one it is 1
 WORK_NAME = ".build"  # where a build that has not finished keeps its results,
 PLAN_NAME = "plan.json"  # and in it what it is going to do
@@ -101,11 +102,6 @@ class Manifest:
         """A sha256 of what is streamed: dtype, tokenizer and the shards of every split."""
         return _digest([self.dtype, self.tokenizer.get("sha256"), self._splits_json()])
 
-    def split_fingerprint(self, split: str) -> str:
-        """A sha256 of what one split streams."""
-        shards = [shard.to_json() for shard in self.split(split).shards]
-        return _digest([self.dtype, self.tokenizer.get("sha256"), shards])
-
     @property
     def shards(self) -> list[ShardInfo]:
         """All shards in the order of the table of extents: splits in the order of their names."""
@@ -164,7 +160,10 @@ class Manifest:
             base = spec.rstrip("/").removesuffix(f"/{MANIFEST_NAME}")
             url = f"{base}/{MANIFEST_NAME}"
             try:
-                return cls.parse(read_range(url, 0, describe(url, access).size, access), url)
+                size = describe(url, access).size
+                if size > MAX_MANIFEST:
+                    raise StorageError(f"{url}: {size:,} bytes, more than a manifest takes ({MAX_MANIFEST:,})")
+                return cls.parse(read_range(url, 0, size, access), url)
             except MissingObjectError:
                 raise MissingObjectError(f"{url}: no such object; give the url of a complete dataset") from None
         path = Path(local_name(spec))

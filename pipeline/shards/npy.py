@@ -1,4 +1,4 @@
-"""Strict reading of npy headers: what a tar member says its tokens are, without numpy's loader or pickle."""
+"""A strict parser of npy headers: dtype and length of a member's tokens, without numpy's loader or pickle."""
 
 from __future__ import annotations
 

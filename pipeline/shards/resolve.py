@@ -1,4 +1,4 @@
-"""What a user names -> the shards of one split, with what a manifest says of them."""
+"""Turns what a user names into the shards of one split, with their entries in the manifest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..errors import ManifestError, MissingObjectError
 from .manifest import MANIFEST_NAME, Manifest, ShardInfo
 from .remote.store import Store
-from .remote.transport import is_remote, local_name
+from .remote.transport import Access, is_remote, local_name
 from .urls import ENDING, Spec, expand, join_all
 
 
@@ -29,13 +29,13 @@ class Resolved(NamedTuple):
 def resolve(source: Spec, split: str, store: Store) -> Resolved:
     """Return the shards that ``source`` means: a dataset directory's split, or the tars of any other spec.
 
-    Shards of one directory that has a manifest are held to it however they are named. Raises ``ManifestError`` for a
+    Shards of one directory that has a manifest are compared with it, whatever the spec. Raises ``ManifestError`` for a
     directory without manifest and shards, an unknown split, and shards that the manifest beside them does not name;
     else as `expand` does.
     """
     if isinstance(source, str | PathLike):
         directory = os.fspath(source)
-        manifest = _manifest_of(directory, store) if may_be_directory(directory) else None
+        manifest = _manifest_of(directory, store.access) if may_be_directory(directory) else None
         if manifest is not None:
             infos = list(manifest.split(split).shards)
             base = directory if is_remote(directory) else local_name(directory)
@@ -52,15 +52,15 @@ def resolve(source: Spec, split: str, store: Store) -> Resolved:
     folders = {url.rpartition("/")[0] if is_remote(url) else os.path.dirname(url) or "." for url in urls}
     # Of a url with a query (a signature), the directory is not known.
     folder = folders.pop()
-    manifest = _manifest_of(folder, store) if not folders and "?" not in urls[0] else None
+    manifest = _manifest_of(folder, store.access) if not folders and "?" not in urls[0] else None
     if manifest is None:
         return Resolved(urls)
     known = {info.name: info for each in manifest.splits.values() for info in each.shards}
     names = [url.rpartition("/")[2] for url in urls]
-    strangers = [url for url, name in zip(urls, names, strict=True) if name not in known]
-    if strangers:
+    unnamed = [url for url, name in zip(urls, names, strict=True) if name not in known]
+    if unnamed:
         raise ManifestError(
-            f"{strangers[0]}: the {MANIFEST_NAME} beside it does not name it; list only the shards it names"
+            f"{unnamed[0]}: the {MANIFEST_NAME} beside it does not name it; list only the shards it names"
         )
     return Resolved(urls, manifest, [known[name] for name in names], folder)
 
@@ -72,12 +72,12 @@ def may_be_directory(spec: str) -> bool:
     return not any(sign in spec for sign in "*?[{") and not spec.endswith(ENDING)
 
 
-def _manifest_of(directory: str, store: Store) -> Manifest | None:
+def _manifest_of(directory: str, access: Access) -> Manifest | None:
     """Read the manifest of a directory, or return None where there is none."""
     if not is_remote(directory):
         present = os.path.isfile(os.path.join(local_name(directory), MANIFEST_NAME))
-        return store.manifest(directory) if present else None
+        return Manifest.read(directory) if present else None
     try:
-        return store.manifest(directory)
+        return Manifest.read(directory, access)
     except MissingObjectError:
         return None

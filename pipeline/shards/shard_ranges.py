@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from ..errors import CorruptShardError
 from .extents.table import ExtentTable
 from .handles import Handles
+from .index import Index
 from .manifest import ShardInfo
 from .mapped import BufferedBytes, Bytes, map_range, read_bytes, read_range, will_need
-from .reader import Index, check_shard
+from .reader import check_shard
 from .remote.cache import Lease
 
 LONG_BYTES = 4 << 20  # of a run of extents that holds a long document: the kernel may read ahead in it

@@ -1,4 +1,4 @@
-"""Strict walk over the headers of any plain tar; damage is an error here, where other readers end quietly.
+"""A strict walk over the headers of any plain tar: damage raises an error, where other readers stop without one.
 
 Understood: ustar, old (v7) tars, GNU long names, PAX paths and sizes, base-256 sizes. Refused: compressed
 and sparse tars.

@@ -1,4 +1,4 @@
-"""What a user writes -> the shards that are meant: directories, braces, globs, lists and urls, in one fixed order."""
+"""Turns what a user writes (directories, braces, globs, lists, urls) into paths and urls of shards, in a fixed order."""
 
 from __future__ import annotations
 

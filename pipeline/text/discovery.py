@@ -1,8 +1,7 @@
-"""What the user named -> input files, in an order that depends on names alone."""
+"""Turns what the user names into input files, in an order that depends on names alone."""
 
 from __future__ import annotations
 
-import difflib
 import functools
 import glob
 import hashlib
@@ -12,17 +11,13 @@ import stat
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 
-from ..errors import InputError
+from ..errors import InputError, did_you_mean
 from ..shards.manifest import is_dataset
 from ..special_files import special_kind
+from .formats import ENDINGS, find_format, format_of
 
-FORMATS = ("jsonl", "ndjson", "json", "csv", "txt", "parquet", "tar")
-_PACKED = ("gz", "zst")
-ENDINGS = tuple(f".{name}" for name in FORMATS) + tuple(
-    f".{name}.{packed}" for name in FORMATS if name not in ("parquet", "tar") for packed in _PACKED
-)
 _SOURCE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)=(.+)", re.DOTALL)
 _NUMBER = re.compile(r"(\d+)")
 _MAGIC = "*?["
@@ -41,20 +36,6 @@ class InputFile:
         return str(self.path)
 
 
-def file_format(path: str | os.PathLike[str]) -> str:
-    """Return the format that a file's ending stands for: one of ``FORMATS``, compressed or not.
-
-    >>> file_format("a/b.JSONL.gz"), file_format("c.parquet")
-    ('jsonl', 'parquet')
-    """
-    name = os.path.basename(os.fspath(path)).lower()
-    ending = next((ending for ending in ENDINGS if name.endswith(ending)), None)
-    if ending is None:
-        found = PurePath(name).suffix or "none"
-        raise InputError(f"{os.fspath(path)}: unknown ending ({found}); readable are {' '.join(ENDINGS)}")
-    return ending.split(".")[1]
-
-
 def find_inputs(
     specs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, output: str | os.PathLike[str] | None = None
 ) -> list[InputFile]:
@@ -65,8 +46,8 @@ def find_inputs(
     source, so ``date=*/x.jsonl`` are the partitions of that name where there are any. Datasets of shards below a
     directory or pattern are left out with one warning that counts them, and so is ``output``, the directory that is
     built. Raises ``InputError`` for what is not there or cannot be read, for a dataset or ``output`` named itself, for a
-    spec that yields nothing or that is both a path and a source's, and for a file named outright whose ending is
-    unknown; such files met in a directory or by a glob are left out with one warning that names them.
+    spec that yields nothing or that is both a path and a source's, and for a file that is named itself and has an
+    unknown ending; such files in a directory or a glob are left out with one warning that names them.
     """
     if isinstance(specs, str | os.PathLike):
         specs = [specs]
@@ -83,12 +64,6 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
         file.seek(max(_MIB, size - _MIB))
         digest.update(file.read(_MIB))
     return digest.hexdigest()
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `` (did you mean 'x'?)`` for the nearest known name, or nothing."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def _name_and_pattern(spec: str) -> tuple[str, str]:
@@ -133,7 +108,7 @@ class _Finder:
         self._output = None if output is None else os.path.realpath(output)
         self._is_dataset = functools.cache(is_dataset)
         self._is_output = functools.cache(self._lies_in_output)
-        self._left_out: dict[str, None] = {}  # directories, of the spec at hand
+        self._left_out: dict[str, None] = {}  # directories, of the current spec
 
     def expand(self, spec: str) -> list[InputFile]:
         source, pattern = _name_and_pattern(spec)
@@ -151,14 +126,14 @@ class _Finder:
                 path = Path(one)
                 _check_readable(path, spec)
                 self._refuse(one)
-                file_format(path)
+                format_of(path)
                 files.append(InputFile(path, path.name, source))
         if self._left_out:
             warnings.warn(f"{pattern}: {self._said()}", stacklevel=4)
         return files
 
     def _refuse(self, path: str) -> None:
-        """Raise ``InputError`` for what is no text, or will not be: a dataset, a shard of one, what is built."""
+        """Raise ``InputError`` for a path that holds no text: a dataset, a shard of one, the output of this build."""
         if self._is_output(path):
             raise InputError(
                 f"{path}: lies in the output, {self._output}, which is never read; choose another --output, or move the "
@@ -238,7 +213,7 @@ class _Finder:
     def _known_only(self, given: str, root: Path, paths: list[Path], source: str) -> list[InputFile]:
         files, unknown = [], []
         for path in paths:
-            if path.name.startswith(".") or not path.name.lower().endswith(ENDINGS):
+            if path.name.startswith(".") or find_format(path.name) is None:
                 unknown.append(path)
                 continue
             _check_readable(path)
@@ -283,7 +258,7 @@ def _check_readable(path: Path, spec: str | None = None) -> None:
 
 
 def _near(path: Path) -> str:
-    return nearest(path.name, os.listdir(path.parent)) if path.parent.is_dir() else ""
+    return did_you_mean(path.name, os.listdir(path.parent), else_known=False) if path.parent.is_dir() else ""
 
 
 def _natural(name: str) -> tuple[list[list[tuple[int, int, str]]], str]:

@@ -1,4 +1,4 @@
-"""One record -> a ``Document``, or a ``BadRecord`` that says why not."""
+"""Turns one record into a ``Document``, or into a ``BadRecord`` that gives the reason."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from .formats import find_format
 
 INVALID_UTF8 = "invalid UTF-8"
 INVALID_JSON = "invalid JSON"
@@ -87,7 +89,7 @@ class Fields:
         return made_id(self.file, line) if self.made_ids else ""
 
     def judge(self, value: Any, line: int, byte: int | None, respell: Callable[[], Any] | None = None) -> Record:
-        """Make a document of one parsed JSON value. ``respell`` parses it anew with numbers as they are spelled."""
+        """Make a document of one parsed JSON value. ``respell`` parses it again and keeps numbers as they are written."""
         if not isinstance(value, Mapping):
             return self.bad(line, byte, NOT_AN_OBJECT, f"it is {kind_of(value)}")
         text = look_up(value, self.text_key)
@@ -115,8 +117,8 @@ def place_of(file: str, line: int, start: int = 0) -> str:
     >>> place_of("a.jsonl", 7), place_of("a.jsonl", 7, 4096)
     ('a.jsonl: line 7', 'a.jsonl: line 7 after byte 4096')
     """
-    unit = "row group" if file.lower().endswith(".parquet") else "byte"
-    return f"{file}: line {line}" + (f" after {unit} {start}" if start else "")
+    known = find_format(file)
+    return f"{file}: line {line}" + (f" after {known.span_unit if known else 'byte'} {start}" if start else "")
 
 
 def made_id(file: str, line: int) -> str:

@@ -1,4 +1,4 @@
-"""One spelling for equal texts: composed characters, one kind of line end, no control characters."""
+"""Gives equal texts equal characters: composed characters, one kind of line end, no control characters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def normalize(text: str) -> str:
     r"""Return ``text`` in NFC, with ``\n`` for line ends and without control characters but ``\n`` and ``\t``.
 
     C0, DEL and C1 controls go (NUL among them), and byte order marks at the start; ``\r\n`` and ``\r`` become ``\n``.
-    Idempotent: what it returned, it returns unchanged. Clean text is returned as it is, without a copy.
+    Idempotent: normalized text is returned unchanged. Clean text is returned as it is, without a copy.
 
     >>> normalize("\ufeffcafe\u0301\r\n\x00\tbar\x1b")
     'café\n\tbar'

@@ -1,4 +1,4 @@
-"""The table of extents, recomputed: its file held to the manifest, each shard's part of it to the shard."""
+"""Recomputes the table of extents: compares its file with the manifest, and each shard's part of it with the shard."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 
 from ...errors import ManifestError, ShardError
 from ..folder import Folder
+from ..index import Index
 from ..manifest import MANIFEST_NAME, Manifest
-from ..reader import Index
-from ..verify.shard import Problem, ShardCheck
+from ..verify.findings import Problem, ShardCheck
 from .file import COMMAND, EXTENTS_NAME
 from .loading import read_table, table_of_index
 from .table import CHECKSUMS, COUNTS, PER_SHARD, ExtentTable

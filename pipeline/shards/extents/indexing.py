@@ -15,8 +15,8 @@ import numpy as np
 from ...atomic import atomic_file
 from ...errors import ConfigError, CorruptShardError, ManifestError
 from ..format import TAIL
+from ..index import compare, parse_footer, parse_index
 from ..manifest import FileInfo, Manifest, ShardInfo
-from ..reader import compare, parse_footer, parse_index
 from ..remote.transport import is_remote, local_name
 from ..tar import CURE, map_file
 from .file import EXTENTS_NAME, encode_table
@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 def index_dataset(directory: str | Path, *, workers: int = 1, progress: Progress | None = None) -> Manifest:
     """Write the table of extents of a dataset directory, then its manifest as version 2; return the manifest.
 
-    Every shard is read once: it is held to its sha256, and each of its extents gets its checksum. A dataset whose table is
+    Every shard is read once: its sha256 is checked, and each of its extents gets its checksum. A dataset whose table is
     there and sound is left as it is. ``workers`` threads share the shards; ``progress`` is called with (bytes done, bytes
     in all). A process that is killed leaves the dataset as it was, and the same call again completes it.
 
@@ -100,7 +100,7 @@ def _read_shard(folder: Path, info: ShardInfo, dtype: str) -> ExtentTable:
     if footer is None or len(data) != info.bytes:
         raise CorruptShardError(f"{path}: {len(data)} bytes, but the manifest says {info.bytes} with an index; {CURE}")
     index = parse_index(footer, str(path), len(data), lambda start, length: data[start : start + length])
-    compare(str(path), index, info)
+    compare(str(path), footer, info)
     if index.dtype.str != dtype:
         raise ManifestError(f"{path}: tokens of {index.dtype.str}, but the manifest says {dtype}; {CURE}")
     table = table_of_index(index, str(path))

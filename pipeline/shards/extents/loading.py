@@ -21,8 +21,8 @@ from ...atomic import atomic_file
 from ...errors import ConfigError, ManifestError, MissingObjectError
 from ..foreign import tar_mark
 from ..format import BLOCK, TAIL, padding
+from ..index import Index, parse_footer
 from ..manifest import FileInfo, Manifest, ShardInfo
-from ..reader import Index, parse_footer
 from ..remote.store import Store
 from ..remote.transport import describe, is_remote, local_name, read_range, shown
 from ..resolve import Resolved
@@ -74,7 +74,7 @@ def load_extent_table(shards: Resolved, store: Store, limits: Limits | None = No
 
 
 def read_table(path: str, manifest: Manifest, raw: bytes) -> ExtentTable:
-    """Return the table of all shards of a manifest from the bytes of its file, held to the manifest.
+    """Return the table of all shards of a manifest from the bytes of its file, compared with the manifest.
 
     Raises ``ManifestError`` where they disagree in hash, dtype, shards, documents, tokens or bytes.
     """

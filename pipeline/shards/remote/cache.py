@@ -73,13 +73,13 @@ class CacheFull(Exception):
 
 
 class Cache:
-    """Objects under ``directory``, at most ``limit`` bytes of them, the least recently used going first.
+    """Objects under ``directory``, at most ``limit`` bytes of them; the least recently used is evicted first.
 
-    Without a limit they may take the disk until a tenth of it is left. What was fetched ahead of need goes after what was
-    used already.
+    Without a limit, a tenth of the disk stays free. Objects that were fetched ahead and not used yet are evicted after
+    those that were used.
 
-    What any process holds a lease on is never evicted. Where all is in use, a demanded object still comes, with a
-    warning that names the limit it needs; an object larger than the limit raises ``ConfigError``.
+    An object on which a process holds a lease is never evicted. If all are in use, a demanded object is fetched all the
+    same, with a warning that names the limit it needs; an object larger than the limit raises ``ConfigError``.
     """
 
     def __init__(self, directory: str | Path, limit: int | None = None) -> None:
@@ -110,7 +110,7 @@ class Cache:
                     if _is_current(lock, folder) and not _is_whole(final, entry.size):
                         self._fetch(entry, folder, fetch, spare)
                     fcntl.flock(lock, fcntl.LOCK_SH)
-                # An exclusive lock is let go before the shared one is had: another process may have come between.
+                # The exclusive lock is released before the shared one is held: another process may act in between.
                 if _is_current(lock, folder) and _is_whole(final, entry.size):
                     os.utime(lock.fileno())
                     if not spare:
@@ -145,7 +145,7 @@ class Cache:
         plan.unlink()
 
     def capacity(self) -> int:
-        """Return how many bytes of objects the cache can come to hold."""
+        """Return how many bytes of objects the cache can hold."""
         self.directory.mkdir(parents=True, exist_ok=True)
         return self._limit_now(_folders(self.directory))
 
@@ -161,7 +161,7 @@ class Cache:
             folders = _folders(self.directory)
             sizes = {folder: _held(folder) for folder in folders if folder != plan.parent}
             total = sum(sizes.values()) + entry.size
-            # What is read ahead leaves room for one object that somebody waits for meanwhile.
+            # Read-ahead leaves room for one object that a reader waits for.
             limit = self._limit_now(folders) - (entry.size if spare else 0)
             for folder in sorted(sizes, key=_worth):
                 if total <= limit or (spare and _is_ahead(folder)):

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import CorruptShardError, ShardwrightError, StorageError, TruncatedShardError
+from ...errors import CorruptShardError, ShardwrightError, TruncatedShardError
+from ..foreign import foreign_keys
 from ..format import TAIL
-from ..manifest import MANIFEST_NAME, Manifest, ShardInfo
-from ..reader import Index, Shard, compare, parse_footer, parse_index, parse_keys, read_index
+from ..index import Footer, Index, compare, parse_footer, parse_index, parse_keys
+from ..manifest import ShardInfo
+from ..reader import Shard, read_index
 from ..tar import map_file
-from ..urls import join
 from .cache import Cache, CacheFull, Entry, Lease, default_directory
 from .transport import (
     Access,
@@ -36,7 +37,6 @@ from .transport import (
 )
 
 READ_AHEAD_THREADS = 4
-MAX_MANIFEST = 1 << 30
 
 Wanted = tuple[str, ShardInfo | None]
 
@@ -71,7 +71,7 @@ class Store:
 
     @property
     def directory(self) -> Path:
-        """The cache, which also holds what was learnt of shards."""
+        """The cache, which also holds indexes and tables of shards."""
         return self._cache.directory
 
     def __getstate__(self) -> dict[str, Any]:
@@ -134,16 +134,14 @@ class Store:
         with self.lease(url, expected) as lease:
             index = read_index(lease.path, self._index_dir)
         if expected is not None and index.footer:
-            compare(shown(url), index, expected)
+            compare(shown(url), index.footer, expected)
         return index
 
     def scan(self, path: Path) -> Index:
         """Return the index of a local tar that may have none of its own."""
         return read_index(path, self._index_dir)
 
-    def keys(
-        self, url: str, footer: dict[str, Any], expected: ShardInfo | None = None
-    ) -> list[str] | NDArray[np.bytes_]:
+    def keys(self, url: str, footer: Footer, expected: ShardInfo | None = None) -> list[str] | NDArray[np.bytes_]:
         """Return each document's key, of our own shards as bytes, given the footer of the shard's index.
 
         That takes one or two small reads where it is remote; only a remote tar of another tool, whose footer is empty, is
@@ -153,21 +151,9 @@ class Store:
             return parse_keys(footer, shown(url), lambda start, count: read_range(url, start, count, self.access))
         with self.lease(url, expected) as lease:
             if not footer:
-                from ..foreign import foreign_keys
-
                 return foreign_keys(lease.path, self._index_dir)
             data = map_file(lease.path)
             return parse_keys(footer, str(lease.path), lambda start, count: data[start : start + count])
-
-    def manifest(self, directory: str) -> Manifest:
-        """Read ``manifest.json`` of a dataset directory; a remote one that has none raises ``MissingObjectError``."""
-        if not is_remote(directory):
-            return Manifest.read(local_name(directory))
-        url = join(directory, MANIFEST_NAME)
-        size = describe(url, self.access).size
-        if size > MAX_MANIFEST:
-            raise StorageError(f"{url}: {size:,} bytes, more than a manifest takes ({MAX_MANIFEST:,})")
-        return Manifest.parse(read_range(url, 0, size, self.access), url)
 
     def _lease(self, url: str, expected: ShardInfo | None, *, spare: bool) -> Lease:
         if not is_remote(url):
@@ -210,7 +196,7 @@ def remote_index(url: str, expected: ShardInfo | None = None, access: Access | N
     if footer is not None:
         index = parse_index(footer, shown(url), size, lambda start, count: read_range(url, start, count, access))
         if expected is not None:
-            compare(shown(url), index, expected)
+            compare(shown(url), index.footer, expected)
         return index
     if expected is not None:
         raise CorruptShardError(f"{shown(url)}: byte {size - TAIL}: no index footer at the end; copy or rebuild it")
@@ -245,7 +231,7 @@ class _ReadAhead:
             try:
                 self._store._lease(url, expected, spare=True).close()
             except (ShardwrightError, CacheFull):
-                pass  # who needs the shard will try again, and be told
+                pass  # the reader that needs the shard tries again, and raises
             finally:
                 with self._lock:
                     self._queued.discard(url)

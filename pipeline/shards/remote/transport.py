@@ -40,7 +40,7 @@ _COLLAPSED = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):/(?!/)")
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+)\Z")
 _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}  # of the machine's own disk: the caller tells what to free
-_LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError, TypeError)
+_PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError, TypeError)
 _JITTER = random.Random()  # of its own: training code may have seeded the global one, and counts on its draws
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class Access:
 
 
 class Transient(Exception):
-    """A failure that may pass; ``after`` is how many seconds the server asked to wait."""
+    """A temporary failure; ``after`` is how many seconds the server asked to wait."""
 
     def __init__(self, reason: str, after: float = 0.0) -> None:
         super().__init__(reason)
@@ -151,9 +151,9 @@ def list_remote(pattern: str, access: Access | None = None) -> list[str]:
 
 
 def read_from(url: str, start: int, stop: int, access: Access | None = None) -> Generator[bytes, None, None]:
-    """Yield bytes ``start`` to ``stop`` of an object in pieces; one try: `Transient` where another may help.
+    """Yield bytes ``start`` to ``stop`` of an object in pieces, in one try; a temporary failure raises `Transient`.
 
-    A server that does not know ranges sends all from the beginning; what comes before ``start`` is then passed over.
+    A server without range requests sends the whole object; the bytes before ``start`` are then skipped.
     """
     if start < stop:
         reader = _http_read if _is_http(url) else _fsspec_read
@@ -161,7 +161,7 @@ def read_from(url: str, start: int, stop: int, access: Access | None = None) -> 
 
 
 def download(url: str, part: Path, size: int, access: Access | None = None) -> None:
-    """Complete the file ``part`` with an object's ``size`` bytes, from where an earlier try left it; one try."""
+    """Complete the file ``part`` with an object's ``size`` bytes, from where an earlier try stopped, in one try."""
     with open(part, "ab") as file:
         if file.tell() > size:
             file.truncate(0)
@@ -173,7 +173,7 @@ def download(url: str, part: Path, size: int, access: Access | None = None) -> N
 
 
 def retrying(action: Callable[[], T], url: str, doing: str, access: Access | None = None) -> T:
-    """Return what ``action`` does, trying anew after failures that may pass, a bounded number of times."""
+    """Return what ``action`` returns; retry it after temporary failures, at most ``access.tries`` times in all."""
     access = access or Access()
     began = time.monotonic()
     for attempt in range(1, access.tries + 1):
@@ -199,7 +199,7 @@ def pause(attempt: int, after: float, access: Access) -> None:
 
 
 def as_transient(error: Exception, url: str) -> Transient:
-    """Return a failure that may pass as `Transient`; raise ``StorageError`` or ``ConfigError`` for one that will not."""
+    """Return a temporary failure as `Transient`; raise ``StorageError`` for a permanent one."""
     if isinstance(error, Transient):
         return error
     if isinstance(error, urllib.error.HTTPError):
@@ -213,7 +213,7 @@ def as_transient(error: Exception, url: str) -> Transient:
         raise error
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     name = type(error).__name__
-    if isinstance(error, _LASTING) or isinstance(cause, ssl.SSLCertVerificationError) or "Credentials" in name:
+    if isinstance(error, _PERMANENT) or isinstance(cause, ssl.SSLCertVerificationError) or "Credentials" in name:
         raise StorageError(
             f"{shown(url)}: {name}: {error}; check the url, the credentials and the storage options"
         ) from error
@@ -259,7 +259,8 @@ def _http_open(url: str, start: int, stop: int, access: Access) -> http.client.H
     request = urllib.request.Request(
         url, headers={"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity", "User-Agent": "shardwright"}
     )
-    return urllib.request.urlopen(request, timeout=access.timeout)
+    answer: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=access.timeout)
+    return answer
 
 
 def _http_info(url: str, access: Access) -> ObjectInfo:

@@ -1,5 +1,8 @@
-"""Everything recomputed from bytes: nothing here trusts the reader, the footer or the index.
+"""Recomputes shards and datasets from their bytes, without trust in the reader, the footer or the index.
 
-shard.py    one shard
-dataset.py  a dataset: hashes, counts, indexes and keys compared with the manifest and each other
+findings.py  problems, and what is counted while looking for them
+members.py   the members of a shard: headers, padding, keys
+index.py     the index of a shard: footer, starts, lengths, table
+shard.py     one shard
+dataset.py   a dataset: hashes, counts, indexes and keys compared with the manifest and each other
 """

@@ -1,4 +1,4 @@
-"""Whole datasets, recomputed: every hash, count, index and key, held to the manifest and to each other."""
+"""Recomputes whole datasets: every hash, count, index and key is compared with the manifest and with each other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from ..reader import read_index
 from ..remote.store import remote_index
 from ..remote.transport import Access, is_remote, shown
 from ..tar import CURE, Damage, Member, map_file, walk
-from .shard import Contents, Problem, ShardCheck, check_shard
+from .findings import Contents, Problem, ShardCheck
+from .shard import check_shard
 
 __all__ = ["Problem", "verify_dataset", "verify_shard"]
 
@@ -51,7 +52,7 @@ def verify_shard(
 
     Every tar and npy header, the padding, keys and their order, token ids, index, footer, end blocks and
     checksums are recomputed from the bytes; ``expected``, its entry in the manifest, adds size, counts and sha256, and
-    ``contents`` what must hold for all tokens. A tar of another tool, without ``expected``, is held to the rules of
+    ``contents`` what must hold for all tokens. A tar of another tool, without ``expected``, must keep the rules of
     `scan_index`. ``quick`` looks at headers, index and footer alone. ``path`` may be a url: the shard is read through
     a temporary file then, and ``quick`` fetches its footer and index alone.
 
@@ -197,7 +198,7 @@ def _check_foreign(path: Path) -> ShardCheck:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether a tar has any part of our index: a damaged shard of ours is not a shard of another tool."""
+    """Whether a tar has any part of our index: a damaged shard of this format is not a shard of another tool."""
     try:
         data = map_file(path)
     except (OSError, ShardwrightError):

@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from ...atomic import atomic_file
 from ...errors import ConfigError, CorruptShardError
 from ...shards.extents.table import ExtentTable, running_sums
+from ...shards.shard_ranges import Source as Ranges
 from ..order import derive_key, mix64
 from .contents import Contents
-from .shards import KeyedData, Keys, Ranges
+from .shards import KeyedData, Keys
 
 RULE = 1  # of the hash below
 KEEP_ABOVE = 1_000_000  # documents of local shards, which take half a second to count, and are kept from there on

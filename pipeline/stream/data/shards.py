@@ -21,9 +21,9 @@ from ...errors import ConfigError
 from ...shards.extents.loading import load_extent_table
 from ...shards.extents.table import ExtentTable
 from ...shards.handles import Handles
+from ...shards.index import Footer, Index
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
 from ...shards.mapped import can_map
-from ...shards.reader import Index
 from ...shards.remote.cache import Lease
 from ...shards.remote.store import Store
 from ...shards.remote.transport import Access, is_remote, local_name, shown
@@ -46,7 +46,7 @@ class Indexed(Protocol):
     def lengths(self) -> NDArray[np.int64]: ...
 
     @property
-    def footer(self) -> dict[str, Any]: ...
+    def footer(self) -> Footer: ...
 
 
 class Data(Protocol):
@@ -93,7 +93,7 @@ class DocumentLengths:
     """An index of documents in memory."""
 
     lengths: NDArray[np.int64]
-    footer: dict[str, Any] = field(default_factory=dict)
+    footer: Footer = field(default_factory=Footer)
 
 
 class _Table:

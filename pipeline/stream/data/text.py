@@ -46,8 +46,10 @@ class TextData:
         # Of each split that made this: the share held out, and whether this is what was.
         self.splits: tuple[tuple[Fraction, bool], ...] = ()
         self._found = {file.name: _stamp(file) for file in files}
+        from ...text.formats import is_packed
+
         # Compressed text is counted as three times its size.
-        self.bytes = sum(self._found[file.name][0] * (3 if _packed(file) else 1) for file in files)
+        self.bytes = sum(self._found[file.name][0] * (3 if is_packed(file) else 1) for file in files)
 
     def __repr__(self) -> str:
         named = repr(str(self.files[0].path)) if len(self.files) == 1 else f"{len(self.files):,} files"
@@ -100,9 +102,3 @@ class TextData:
 def _stamp(file: InputFile) -> tuple[int, int]:
     found = os.stat(file)
     return found.st_size, found.st_mtime_ns
-
-
-def _packed(file: InputFile) -> bool:
-    from ...text.discovery import file_format
-
-    return file.path.name.lower().endswith((".gz", ".zst")) or file_format(file) == "parquet"

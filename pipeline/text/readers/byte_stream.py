@@ -63,8 +63,8 @@ class Source:
     def blocks(self) -> Iterator[bytes]:
         """Yield the data of the range: decompressed if the file is gzip or zstd, whatever its name says.
 
-        Raises ``Damage`` for a stream that is cut, corrupt or followed by other bytes; what could be
-        unpacked before has been yielded by then.
+        Raises ``Damage`` for a stream that is cut, corrupt or followed by other bytes; what was
+        unpacked before is yielded first.
         """
         opener = None if self.stop is not None else _opener(self._file)
         return self.raw() if opener is None else self._unpack(*opener)
@@ -79,7 +79,7 @@ class Source:
             raise Damage("0 bytes, which is no compressed stream")
         text = codecs.getincrementaldecoder("utf-8")("ignore").decode(head[:4096])
         if b"\0" in head[:4096] or 10 * len(text.encode()) < 9 * min(len(head), 4096):
-            raise Damage("neither gzip nor zstd, nor plain text under a wrong name")
+            raise Damage("neither gzip nor zstd data, nor plain text under a wrong name")
 
     def starts_with(self, mark: bytes) -> bool:
         """Tell whether the first thing in the text, spaces aside, is ``mark``. For a source not yet read."""

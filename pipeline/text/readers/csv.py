@@ -1,4 +1,4 @@
-"""CSV as RFC 4180 has it: commas, double quotes, line feeds inside quotes; and where such a file may be cut."""
+"""CSV as RFC 4180 defines it: commas, double quotes, line feeds inside quotes; and where such a file may be cut."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import os
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..discovery import nearest
+from ...errors import did_you_mean
 from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, Document, Fields, Record, Tally, surrogate_in
+from .base import FormatReader
 from .byte_stream import BLOCK, Damage, Source
 
 LONGEST_FIELD = 1 << 28  # characters; without a bound, one stray quote would take in the rest of a large file
@@ -18,12 +20,12 @@ _BEFORE_OPENING = np.frombuffer(b',\n"', np.uint8)  # the quote: an escaped one 
 _AFTER_CLOSING = np.frombuffer(b',\r\n"', np.uint8)
 
 
-def read_csv(source: Source, fields: Fields, tally: Tally, header: Sequence[str] | None = None) -> Iterator[Record]:
-    """Yield a record for each row; ``header`` names the columns of a range that does not begin with them."""
+def read_csv(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
+    """Yield a record for each row; the columns of a span that does not begin the file are those of the file."""
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
     feed = _Feed(source)
     rows = csv.reader(feed, strict=True)  # strict: an open quote at the end is an error, not a very long field
-    columns = None if header is None else _Columns(header, fields)
+    columns = _Columns(csv_header(source.path), fields) if source.start else None
     row: list[str] | None = []
     while row is not None:
         line, batch = rows.line_num + 1, feed.batch
@@ -89,7 +91,7 @@ def csv_cuts(path: str | os.PathLike[str], unit_bytes: int) -> list[int]:
     return [cut for cut in cuts if cut < os.path.getsize(path)]
 
 
-def _quotes_are_plain(data: np.ndarray, quotes: np.ndarray, inside: bool) -> bool:
+def _quotes_are_plain(data: NDArray[np.uint8], quotes: NDArray[np.int64], inside: bool) -> bool:
     """Tell whether counting quotes tells rows apart in a block; ``data`` has one byte more at either end."""
     opening, closing = quotes[inside::2], quotes[not inside :: 2]
     if not np.isin(data[opening - 1], _BEFORE_OPENING).all() or not np.isin(data[closing + 1], _AFTER_CLOSING).all():
@@ -98,15 +100,16 @@ def _quotes_are_plain(data: np.ndarray, quotes: np.ndarray, inside: bool) -> boo
     return not len(_outside(returns[data[returns + 1] != _FEED], quotes, inside))
 
 
-def _row_after(data: np.ndarray, quotes: np.ndarray, inside: bool, start: int) -> int | None:
+def _row_after(data: NDArray[np.uint8], quotes: NDArray[np.int64], inside: bool, start: int) -> int | None:
     """Return where, from ``start`` in a block on, the next row begins: behind a line feed outside quotes."""
     feeds = _outside(np.flatnonzero(data[start + 1 : -1] == _FEED) + start + 1, quotes, inside)
     return int(feeds[0]) if len(feeds) else None
 
 
-def _outside(places: np.ndarray, quotes: np.ndarray, inside: bool) -> np.ndarray:
+def _outside(places: NDArray[np.int64], quotes: NDArray[np.int64], inside: bool) -> NDArray[np.int64]:
     """Return those places with an even number of quotes before them since the file began."""
-    return places[(np.searchsorted(quotes, places) + inside) % 2 == 0]
+    outside: NDArray[np.int64] = places[(np.searchsorted(quotes, places) + inside) % 2 == 0]
+    return outside
 
 
 class _Feed:
@@ -117,7 +120,11 @@ class _Feed:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self.batch: tuple[int, int, list[bytes]] = (0, 0, [])  # lines and bytes before the lines at hand, and these
+        self.batch: tuple[int, int, list[bytes]] = (
+            0,
+            0,
+            [],
+        )  # lines and bytes before the current lines, and these lines
 
     def __iter__(self) -> Iterator[str]:
         for lines in self._source.lines():
@@ -126,7 +133,7 @@ class _Feed:
             yield from [line + "\n" for line in b"\n".join(lines).decode("utf-8", "surrogateescape").split("\n")]
 
     def byte(self, batch: tuple[int, int, list[bytes]], line: int) -> int:
-        """Return where a line begins, given the batch that was at hand before it was read."""
+        """Return where a line begins, given the batch that was current before it was read."""
         before, byte, lines = batch
         return self._source.text_start + byte + _bytes(lines[: line - before - 1])
 
@@ -157,4 +164,8 @@ class _Columns:
 def no_column(wanted: str, names: Sequence[str]) -> str:
     """Return what to say when a table lacks its text column."""
     there = ", ".join(map(repr, names)) or "none"
-    return f"no column {wanted!r}{nearest(wanted, names)}; there are {there}; {TEXT_KEY} names the one to read"
+    hint = did_you_mean(wanted, names, else_known=False)
+    return f"no column {wanted!r}{hint}; there are {there}; {TEXT_KEY} names the one to read"
+
+
+READER = FormatReader(read_csv, cuts=csv_cuts)

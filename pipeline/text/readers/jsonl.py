@@ -1,24 +1,17 @@
-"""JSON Lines, and files that hold one JSON array."""
+"""JSON Lines: each line is one JSON object."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
 from ..document import INVALID_JSON, INVALID_UTF8, Document, Fields, Record, Tally
-from .byte_stream import Damage, Source
-
-
-class Lines(Protocol):
-    """Lines in batches, of which the first begins at byte ``text_start`` of the data."""
-
-    text_start: int
-
-    def lines(self) -> Iterator[list[bytes]]: ...
+from .base import FormatReader, Lines, StrPath
 
 
 def read_jsonl(source: Lines, fields: Fields, tally: Tally) -> Iterator[Record]:
@@ -61,26 +54,11 @@ def read_jsonl(source: Lines, fields: Fields, tally: Tally) -> Iterator[Record]:
         tally.documents += len(lines) - lost
 
 
-def read_json(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
-    """Yield a record for each element of the one array that the file holds, or for each line if it holds none.
-
-    An array is parsed whole: it takes a few times its size in memory. JSON Lines take a few lines'.
-    """
-    if not source.starts_with(b"["):
-        yield from read_jsonl(source, fields, tally)
-        return
-    data = b"".join(source.text())
-    try:
-        values = orjson.loads(data)
-    except ValueError:
-        try:
-            values = json.loads(data)
-        except ValueError as error:
-            raise Damage(f"not a whole JSON array ({error})") from None
-    for tally.lines, value in enumerate(values, 1):
-        record = fields.judge(value, tally.lines, None)
-        tally.documents += isinstance(record, Document)
-        yield record
+def line_cuts(path: StrPath, unit_bytes: int) -> list[int]:
+    """Return even cuts of a file of lines: a span holds the lines that start in it, so any byte will do."""
+    size = os.path.getsize(path)
+    units = -(-size // unit_bytes)
+    return [size * unit // units for unit in range(1, units)]
 
 
 def _bytes(lines: list[bytes]) -> int:
@@ -107,3 +85,6 @@ def _judge(line: bytes, value: Any, fields: Fields, number: int, byte: int) -> R
 
 def _respell(line: bytes) -> Any:
     return json.loads(line, parse_float=str, parse_int=str)
+
+
+READER = FormatReader(read_jsonl, cuts=line_cuts, read_lines=read_jsonl)

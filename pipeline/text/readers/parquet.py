@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..document import INVALID_UTF8, TEXT_KEY, Document, Fields, Record, Tally, kind_of, scalar_name
+from .base import FormatReader, StrPath
 from .byte_stream import Damage, Source
 from .csv import no_column
 
@@ -29,7 +30,7 @@ def read_parquet(source: Source, fields: Fields, tally: Tally) -> Iterator[Recor
         raise Damage(f"not a whole parquet file ({str(error).splitlines()[0]})") from None
 
 
-def group_cuts(path: str | os.PathLike[str], unit_bytes: int) -> list[int]:
+def group_cuts(path: StrPath, unit_bytes: int) -> list[int]:
     """Return the row groups at which units of at least ``unit_bytes`` of unpacked data begin, but for the first."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -37,7 +38,7 @@ def group_cuts(path: str | os.PathLike[str], unit_bytes: int) -> list[int]:
     try:
         metadata = pq.read_metadata(path)
     except (pa.ArrowException, OSError):
-        return []  # whoever reads it will say what is wrong
+        return []  # reading it raises the error
     cuts, held = [], 0
     for group in range(metadata.num_row_groups):
         if held >= unit_bytes:
@@ -47,11 +48,12 @@ def group_cuts(path: str | os.PathLike[str], unit_bytes: int) -> list[int]:
     return cuts
 
 
-def group_bytes(path: str | os.PathLike[str]) -> list[int]:
-    """Return where the bytes that each row group stands for begin, and the size of the file."""
+def group_bytes(path: StrPath, spans: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
+    """Return the bytes that spans of row groups stand for."""
     import pyarrow.parquet as pq
 
-    return _shares(os.path.getsize(path), pq.read_metadata(path).num_row_groups)
+    starts = _shares(os.path.getsize(path), pq.read_metadata(path).num_row_groups)
+    return [(starts[start], None if stop is None else starts[stop]) for start, stop in spans]
 
 
 def _shares(size: int, groups: int) -> list[int]:
@@ -151,3 +153,6 @@ def _decoded(value: Any) -> Any:
         return value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError:
         return value
+
+
+READER = FormatReader(read_parquet, cuts=group_cuts, byte_ranges=group_bytes)

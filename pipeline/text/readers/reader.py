@@ -1,12 +1,5 @@
 """Input files -> documents: one reader for every format, whole or by spans.
 
-    find_inputs     what the user named -> files                       inputs.py
-    split_file      a file -> spans that can be read apart
-    Reader          a span -> documents, and what it held and hashed
-    blocks.py       bytes: ranges, gzip, zstd, lines
-    json_lines.py csv_rows.py parquet_rows.py tar_members.py           formats
-    records.py      Document, BadRecord
-
 A record that cannot be used is yielded as a ``BadRecord`` and costs only itself. A file that cannot be read on (cut,
 corrupt, without the column that is wanted) raises ``DamagedInputError``, after the documents before the fault were
 yielded; one that the machine fails to read, ``InputError``.
@@ -17,22 +10,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePath
-from typing import NamedTuple
+from pathlib import Path
 
 from ...errors import DamagedInputError, InputError
-from ..discovery import ENDINGS, InputFile, file_format, find_inputs, fingerprint
-from ..document import INVALID_UTF8, BadRecord, Document, Fields, Record, Tally, made_id
+from ..discovery import InputFile, find_inputs, fingerprint
+from ..document import BadRecord, Document, Fields, Record, Tally, made_id
+from ..formats import ENDINGS, format_of
+from .base import WHOLE, FileSpan, StrPath, load_reader
 from .byte_stream import Damage, Source, is_compressed
 
 __all__ = [
     "ENDINGS",
     "BadRecord",
     "Document",
+    "FileSpan",
     "InputFile",
     "Reader",
     "Record",
-    "Span",
     "byte_ranges",
     "find_inputs",
     "fingerprint",
@@ -40,16 +34,6 @@ __all__ = [
     "read_documents",
     "split_file",
 ]
-
-
-class Span(NamedTuple):
-    """A piece of a file: bytes of plain JSON Lines or CSV, row groups of Parquet. ``stop`` None: to the end."""
-
-    start: int = 0
-    stop: int | None = None
-
-
-WHOLE = Span()
 
 
 class Reader:
@@ -69,8 +53,8 @@ class Reader:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
-        span: Span | tuple[int, int | None] = WHOLE,
+        path: StrPath,
+        span: FileSpan | tuple[int, int | None] = WHOLE,
         *,
         text_key: str = "text",
         id_key: str = "id",
@@ -79,8 +63,8 @@ class Reader:
     ) -> None:
         given = path if isinstance(path, InputFile) else InputFile(Path(path), os.fspath(path))
         self.path = os.fspath(path)
-        self.span = Span(*span)
-        self.format = file_format(path)
+        self.span = FileSpan(*span)
+        self.format = format_of(path)
         self._fields = Fields(
             text_key,
             id_key,
@@ -89,7 +73,7 @@ class Reader:
             made_ids=self.span.start == 0,
         )
         self._tally = Tally()
-        self._confirmed: Tally | None = None  # what lies before the compressed stream at hand
+        self._confirmed: Tally | None = None  # what lies before the current compressed stream
         self._source: Source | None = None
         self.fault = ""  # why the file could not be read on, if so
 
@@ -139,29 +123,14 @@ class Reader:
 
     def _records(self, source: Source) -> Iterator[Record]:
         fields, tally = self._fields, self._tally
-        if self.format == "parquet":
-            from .parquet import read_parquet
-
-            return read_parquet(source, fields, tally)
-        if self.format == "tar":
-            from .tar import read_tar
-
-            return read_tar(source, fields, tally)
-        source.check_packing()
-        if self.format == "csv":
-            from .csv import csv_header, read_csv
-
-            return read_csv(source, fields, tally, csv_header(self.path) if self.span.start else None)
-        if self.format == "txt":
-            return _read_text(source, fields, tally)
-        from .jsonl import read_json, read_jsonl
-
-        return read_json(source, fields, tally) if self.format == "json" else read_jsonl(source, fields, tally)
+        if self.format.compressible:
+            source.check_packing()
+        return load_reader(self.format).read(source, fields, tally)
 
 
 def read_documents(
-    path: str | os.PathLike[str],
-    span: Span | tuple[int, int | None] = WHOLE,
+    path: StrPath,
+    span: FileSpan | tuple[int, int | None] = WHOLE,
     *,
     text_key: str = "text",
     id_key: str = "id",
@@ -181,56 +150,20 @@ def read_documents(
     return iter(Reader(path, span, text_key=text_key, id_key=id_key))
 
 
-def split_file(path: str | os.PathLike[str], unit_bytes: int) -> list[Span]:
+def split_file(path: StrPath, unit_bytes: int) -> list[FileSpan]:
     """Cut a file into spans of about ``unit_bytes`` that can be read apart and together hold each record once.
 
     Plain JSON Lines are cut anywhere (a span owns the lines that start in it), plain CSV where rows begin, Parquet
     between row groups; everything else is one span. The cut depends on the file and ``unit_bytes`` alone.
     """
-    kind = file_format(path)
-    if kind == "parquet":
-        from .parquet import group_cuts
-
-        return _between(group_cuts(path, unit_bytes))
-    size = os.path.getsize(path)
+    form = format_of(path)
     unit_bytes = max(unit_bytes, 8)  # so that the first piece holds more than a byte order mark
-    if size <= unit_bytes or kind in ("txt", "tar") or is_compressed(path):
+    if form.compressible and (os.path.getsize(path) <= unit_bytes or is_compressed(path)):
         return [WHOLE]
-    if kind == "csv":
-        from .csv import csv_cuts
-
-        return _between(csv_cuts(path, unit_bytes))
-    if kind == "json":
-        with open(path, "rb") as file:
-            if Source(file).starts_with(b"["):
-                return [WHOLE]
-    units = -(-size // unit_bytes)
-    return _between([size * unit // units for unit in range(1, units)])
+    cuts = load_reader(form).cuts(path, unit_bytes)
+    return [FileSpan(start, stop) for start, stop in zip([0, *cuts], [*cuts, None], strict=True)]
 
 
-def byte_ranges(path: str | os.PathLike[str], spans: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
+def byte_ranges(path: StrPath, spans: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
     """Return the bytes that ``Reader`` hashes for each of the spans that ``split_file`` cut a file into."""
-    if file_format(path) != "parquet":
-        return list(spans)
-    from .parquet import group_bytes
-
-    starts = group_bytes(path)
-    return [(starts[start], None if stop is None else starts[stop]) for start, stop in spans]
-
-
-def _between(cuts: list[int]) -> list[Span]:
-    return [Span(start, stop) for start, stop in zip([0, *cuts], [*cuts, None], strict=True)]
-
-
-def _read_text(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
-    """Yield the one document that a text file is, to the byte; its id is the file's name without endings."""
-    name = PurePath(source.path).name
-    data = b"".join(source.blocks())
-    tally.lines = 1
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        yield fields.bad(1, error.start, INVALID_UTF8, error.reason)
-        return
-    tally.documents = 1
-    yield fields.document(text, name[: name.lower().rindex(".txt")], 1)
+    return load_reader(format_of(path)).byte_ranges(path, spans)

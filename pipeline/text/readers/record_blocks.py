@@ -1,4 +1,4 @@
-"""A file as fixed blocks of records, read in order: those that are wanted are kept, and parsed when they are used.
+"""Reads a file as fixed blocks of records, in order. Only wanted blocks are kept; they are parsed when used.
 
 What a block holds depends on the file alone, so any number of readers can share a file's blocks out among them. Plain
 JSON Lines of some size are cut by bytes, so that a reader begins anywhere; other files are read from their beginning,
@@ -13,10 +13,11 @@ from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 from ...errors import InputError
-from ..discovery import InputFile, file_format
+from ..discovery import InputFile
 from ..document import BadRecord, Document, Fields, Record, Tally
+from ..formats import format_of
+from .base import ReadLines, load_reader
 from .byte_stream import Damage, Source, is_compressed
-from .jsonl import read_jsonl
 from .reader import Reader
 
 _CUT_BY_BYTES = 64 << 20  # plain JSON Lines from this size on
@@ -56,26 +57,27 @@ class BlockScan:
         return next(self._blocks)
 
     def close(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if not ending():  # when files close by themselves, and modules are gone: `sys` is bound before
             self._blocks.close()
 
     def _cut(self, first: int) -> Generator[tuple[int, Block], None, None]:
-        kind, path = file_format(self._file), os.fspath(self._file)
-        if kind not in ("jsonl", "ndjson"):
+        path = os.fspath(self._file)
+        read_lines = load_reader(format_of(path)).read_lines
+        if read_lines is None:
             yield from self._of_records()
             return
         try:
             if os.path.getsize(path) >= _CUT_BY_BYTES and not is_compressed(path):
-                yield from self._of_bytes(path, first)
+                yield from self._of_bytes(path, first, read_lines)
             else:
-                yield from self._of_lines(path)
+                yield from self._of_lines(path, read_lines)
         except Damage as damage:
             raise InputError(f"{path}: {damage}; {self.number} blocks of {self._records} lines were read") from None
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
 
-    def _of_bytes(self, path: str, first: int) -> Iterator[tuple[int, Block]]:
+    def _of_bytes(self, path: str, first: int, read: ReadLines) -> Iterator[tuple[int, Block]]:
         size = os.path.getsize(path)
         count = -(-size // _BLOCK_BYTES)
         self._fields.made_ids = False  # which line a record stands on is not known here
@@ -86,10 +88,10 @@ class BlockScan:
                     source = Source(file, start, min(start + _BLOCK_BYTES, size))
                     lines = [line for batch in source.lines() for line in batch]
                     self.bytes_read += source.bytes_read
-                    yield self.number, self._lines(lines, 0, source.text_start)
+                    yield self.number, self._lines(read, lines, 0, source.text_start)
         self.number = max(first, count)
 
-    def _of_lines(self, path: str) -> Iterator[tuple[int, Block]]:
+    def _of_lines(self, path: str, read: ReadLines) -> Iterator[tuple[int, Block]]:
         held: list[bytes] = []
         fault: Damage | None = None
         with open(path, "rb") as file:
@@ -109,19 +111,19 @@ class BlockScan:
                 for begin in range(0, whole, self._records):
                     if self._wanted(self.number):
                         lines = held[begin : begin + self._records]
-                        yield self.number, self._lines(lines, self.number * self._records, None)
+                        yield self.number, self._lines(read, lines, self.number * self._records, None)
                     self.number += 1
                 del held[:whole]
         if held:  # before a fault too
             if self._wanted(self.number):
-                yield self.number, self._lines(held, self.number * self._records, None)
+                yield self.number, self._lines(read, held, self.number * self._records, None)
             self.number += 1
         if fault is not None:
             raise fault
 
-    def _lines(self, lines: list[bytes], before: int, byte: int | None) -> Block:
+    def _lines(self, read: ReadLines, lines: list[bytes], before: int, byte: int | None) -> Block:
         def parse() -> list[Record]:
-            records = list(read_jsonl(_Lines(lines, byte or 0), self._fields, Tally(before)))
+            records = list(read(_Lines(lines, byte or 0), self._fields, Tally(before)))
             for record in records:
                 if isinstance(record, BadRecord) and byte is None:
                     record.byte = None
@@ -153,7 +155,7 @@ class BlockScan:
 
 
 class _Lines:
-    """Lines at hand, for the reader of JSON Lines."""
+    """Lines that were read before, as a `Lines`."""
 
     def __init__(self, lines: list[bytes], text_start: int) -> None:
         self.text_start = text_start

@@ -9,6 +9,7 @@ import orjson
 from ...errors import ShardError
 from ...shards.tar import iter_members
 from ..document import INVALID_JSON, INVALID_UTF8, Document, Fields, Record, Tally
+from .base import FormatReader
 from .byte_stream import Damage, Source
 
 ENDINGS = (".txt", ".json")
@@ -46,3 +47,6 @@ def _record(name: str, payload: bytes, fields: Fields, number: int) -> Record:
     except ValueError as error:
         return fields.bad(number, None, INVALID_JSON, f"member {name!r}: {error}")
     return fields.judge(value, number, None)
+
+
+READER = FormatReader(read_tar)

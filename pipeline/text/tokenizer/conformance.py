@@ -1,4 +1,4 @@
-"""Texts on which an encoder shows whether it is the definition's equal."""
+"""Texts on which an encoder must give the same ids as the definition."""
 
 from __future__ import annotations
 

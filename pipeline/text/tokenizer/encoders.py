@@ -1,7 +1,7 @@
-"""Text -> token ids, by the definition or by a faster program that was shown to be its equal.
+"""Text -> token ids, by the definition or by a faster program that gives the same ids.
 
 The definition is Hugging Face's ``tokenizer.json`` as the ``tokenizers`` library runs it, special tokens split. Each
-encoder is single-threaded and has nothing that a fork could break: whoever wants more cores runs more processes.
+encoder is single-threaded and survives a fork: to use more cores, run more processes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Fastokens:
         self._tokenizer = Tokenizer.from_json_str(definition)
 
     def encode(self, text: str) -> bytes:
-        ids, _ = self._tokenizer.encode_batch_flat([text], split_special_tokens=True)
+        ids: bytes = self._tokenizer.encode_batch_flat([text], split_special_tokens=True)[0]
         return ids
 
 

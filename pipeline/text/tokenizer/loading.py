@@ -1,4 +1,4 @@
-"""Where a tokenizer is defined: files, directories and hub names -> the text of a ``tokenizer.json`` and its roles."""
+"""Finds the definition of a tokenizer: files, directories and hub names -> the text of a ``tokenizer.json`` and its roles."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def canonical(text: str, where: str) -> str:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     if getattr(tokenizer.model, "dropout", None) is not None:
-        tokenizer.model.dropout = None  # ids drawn anew each time would make no two builds alike
+        tokenizer.model.dropout = None  # random ids would make every build different
     return tokenizer.to_str()
 
 
@@ -125,7 +125,7 @@ def _read_auto(spec: str) -> tuple[str, dict[str, str]]:
         try:
             loaded = AutoTokenizer.from_pretrained(spec)
         except Exception as fault:
-            raise ConfigError(f"{spec}: not to be had from the hub ({_first_line(fault)}); {_CURE}") from None
+            raise ConfigError(f"{spec}: cannot be loaded from the hub ({_first_line(fault)}); {_CURE}") from None
     return _read_transformers(loaded, spec)
 
 

@@ -1,0 +1,111 @@
+"""The compiled loops that find repeated lines and n-grams, by 64-bit hashes of lines and pieces.
+
+The repetition rules cost little because an n-gram can only occur twice if its first n - 1 pieces do: each n looks
+only at the places where the one before found a repeat.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from filters.compiled.text_arrays import FNV_PRIME
+from pipeline.compiling import compiled
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_FIRST_N, _LAST_TOP_N, _LAST_N = 2, 4, 10
+_MANY = 1 << 15
+
+
+@compiled("uint64(uint64)")
+def mix(value):  # type: ignore[no-untyped-def]
+    value ^= value >> np.uint64(32)
+    value *= _MIX
+    return value ^ (value >> np.uint64(29))
+
+
+@compiled("int64(int64)")
+def table_size(entries):  # type: ignore[no-untyped-def]
+    size = 16
+    while size < entries * (
+        4 if entries < _MANY else 2
+    ):  # sparse ones are faster while the processor's cache holds them
+        size *= 2
+    return size
+
+
+@compiled("Tuple((int64, int64))(uint64[::1], int64[::1], int64)")
+def count_duplicates(hashes, lengths, count):  # type: ignore[no-untyped-def]
+    """Return how many of the first `count` parts stood before, and their characters."""
+    size = table_size(count)
+    table = np.full(size, -1, np.int32)
+    duplicates = characters = 0
+    for at in range(count):
+        slot = np.int64(mix(hashes[at]) & np.uint64(size - 1))
+        while table[slot] >= 0 and hashes[table[slot]] != hashes[at]:
+            slot = (slot + 1) & (size - 1)
+        if table[slot] >= 0:
+            duplicates += 1
+            characters += lengths[at]
+        else:
+            table[slot] = at
+    return duplicates, characters
+
+
+@compiled("void(uint64[::1], int64[::1], int64, float64, float64[::1])")
+def measure_ngrams(hashes, reach, pieces, characters, ratios):  # type: ignore[no-untyped-def]
+    """Write the nine n-gram ratios; `reach[i]` is the number of characters in the first i pieces."""
+    grams = hashes[:pieces].copy()
+    places = np.arange(pieces, dtype=np.int32)  # where an n-gram that may have occurred before or may again begins
+    first = np.empty(pieces, np.int32)  # the place where the same n-gram first stood
+    counts = np.empty(pieces, np.int32)
+    seen = np.empty(pieces, np.bool_)
+    live = pieces
+    for n in range(_FIRST_N, _LAST_N + 1):
+        while live and places[live - 1] + n > pieces:
+            live -= 1
+        if live == 0:
+            return
+        size = table_size(live)
+        table = np.full(size, -1, np.int32)
+        for index in range(live):
+            at = places[index]
+            gram = grams[at] * FNV_PRIME + hashes[at + n - 1]
+            grams[at] = gram
+            slot = np.int64(mix(gram) & np.uint64(size - 1))
+            before = table[slot]
+            while before >= 0 and grams[before] != gram:
+                slot = (slot + 1) & (size - 1)
+                before = table[slot]
+            if before < 0:
+                table[slot] = first[at] = at
+                counts[at] = 1
+            else:
+                first[at] = before
+                counts[before] += 1
+        kept = 0
+        for index in range(live):  # without a branch: which ones occur again cannot be foretold
+            at = places[index]
+            places[kept] = at
+            seen[at] = False
+            kept += counts[first[at]] > 1
+        live = kept
+        if n <= _LAST_TOP_N:
+            best = -1
+            for index in range(live):
+                at = places[index]
+                if first[at] == at and (best < 0 or counts[at] > counts[best]):
+                    best = at
+            if best >= 0:
+                ratios[n - _FIRST_N] = counts[best] * (reach[best + n] - reach[best] + n - 1) / characters
+        else:
+            repeated = resume = 0
+            for index in range(live):
+                at = places[index]
+                if at < resume:
+                    continue
+                if seen[first[at]]:
+                    repeated += reach[at + n] - reach[at]
+                    resume = at + n
+                else:
+                    seen[first[at]] = True
+            ratios[n - _FIRST_N] = repeated / characters

@@ -1,0 +1,42 @@
+"""Texts as arrays for compiled code: code points, character classes, and the hash of a word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+FNV_START = np.uint64(0xCBF29CE484222325)
+FNV_PRIME = np.uint64(0x100000001B3)
+
+
+def code_points(texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """Return the code points of all texts joined, uint32, and where each text ends, int64.
+
+    >>> [array.tolist() for array in code_points(["ab", "", "c"])]
+    [[97, 98, 99], [2, 2, 3]]
+    """
+    codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
+    return codes, np.cumsum([len(text) for text in texts], dtype=np.int64)
+
+
+def character_class(test: Callable[[str], bool], size: int) -> NDArray[np.bool_]:
+    """Return bool ``[size]``: whether each code point below `size` passes a test such as `str.isalpha`.
+
+    >>> np.flatnonzero(character_class(str.isdecimal, 100)).tolist() == list(range(ord("0"), ord("9") + 1))
+    True
+    """
+    return np.fromiter(map(test, map(chr, range(size))), bool, size)
+
+
+def fnv(word: str) -> int:
+    """Return the 64-bit FNV-1a hash of a word's code points.
+
+    >>> hex(fnv("a"))
+    '0xaf63dc4c8601ec8c'
+    """
+    value = int(FNV_START)
+    for character in word:
+        value = (value ^ ord(character)) * int(FNV_PRIME) & 0xFFFFFFFFFFFFFFFF
+    return value

@@ -1,0 +1,180 @@
+"""Where the documents of a shard lie: its index, parsed from its last bytes and checked."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from ..errors import CorruptShardError, ManifestError
+from .format import (
+    BLOCK,
+    END,
+    FOOTER_NAME,
+    FORMAT_NAME,
+    FORMAT_VERSION,
+    KEY_COLUMN,
+    NPY_HEADER,
+    TAIL,
+    TOKEN_DTYPES,
+    padding,
+)
+from .manifest import ShardInfo
+
+_KEYS_BEGIN = f'{{"{KEY_COLUMN}":['.encode()
+_JSON = json.JSONDecoder()
+_USUAL_KEY = 16  # bytes of a key of twelve signs in the table, and one to spare
+
+
+class Footer(TypedDict, total=False):
+    """The fields of a shard's footer (see `pipeline.shards.format`); empty for a tar that has none."""
+
+    format: str
+    version: int
+    dtype: str
+    documents: int
+    tokens: int
+    bytes: int
+    starts: list[int]
+    lengths: list[int]
+    table: list[int]
+    index_crc32: int
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Where the documents of a shard lie.
+
+    ``starts``: int64 byte offset of each document's first token; ``lengths``: int64 tokens of each; ``dtype``: of the
+    stored tokens; ``footer``: the footer's fields, empty for a tar that has none.
+    """
+
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    dtype: np.dtype[Any]
+    footer: Footer
+
+
+def parse_footer(tail: bytes, name: str, size: int) -> Footer | None:
+    """Return the footer's fields from the last 2,048 bytes of a file of ``size`` bytes, or None if it has none."""
+    block = tail[-TAIL:]
+    if len(block) < TAIL or not block.startswith(FOOTER_NAME.encode() + b"\0") or block[-len(END) :] != END:
+        return None
+    try:
+        footer: Footer = orjson.loads(block[BLOCK : 2 * BLOCK])
+        spans = [footer["starts"], footer["lengths"], footer["table"]]
+        numbers = [footer["version"], footer["documents"], footer["tokens"], footer["bytes"], footer["index_crc32"]]
+        numbers += [number for span in spans for number in span]
+        known = footer["format"] == FORMAT_NAME and footer["dtype"] in TOKEN_DTYPES
+        if not known or not {*map(type, numbers)} <= {int} or min(numbers) < 0:
+            raise ValueError("fields of other kinds than this format has")
+        if any(len(span) != 2 or span[0] + span[1] > size - TAIL for span in spans):
+            raise ValueError("an index that lies outside the file")
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptShardError(
+            f"{name}: {FOOTER_NAME} at byte {size - TAIL}: {type(error).__name__}: {error}; copy it again or rebuild it"
+        ) from error
+    if footer["version"] != FORMAT_VERSION:
+        raise ManifestError(f"{name}: shard format {footer['version']}, but this release reads {FORMAT_VERSION}")
+    return footer
+
+
+def parse_index(footer: Footer, name: str, size: int, read: Callable[[int, int], bytes]) -> Index:
+    """Return the index that a shard's footer points to; one call of ``read(start, length)`` fetches its bytes.
+
+    ``name`` and ``size`` (bytes) are the shard's. Raises ``CorruptShardError`` where they and the footer disagree.
+    """
+    check_bytes(name, size, footer)
+    count = footer["documents"]
+    starts_at, starts_size = footer["starts"]
+    lengths_at, lengths_size = footer["lengths"]
+    fits = starts_size == NPY_HEADER + 8 * count and lengths_size == NPY_HEADER + 4 * count
+    if not fits or lengths_at != starts_at + starts_size + padding(starts_size) + BLOCK:
+        raise CorruptShardError(f"{name}: byte {starts_at}: index sizes do not fit {count} documents")
+    raw = memoryview(read(starts_at, lengths_at + lengths_size - starts_at))
+    crc = zlib.crc32(raw[-lengths_size:], zlib.crc32(raw[:starts_size]))
+    if crc != footer["index_crc32"]:
+        raise CorruptShardError(
+            f"{name}: byte {starts_at}: the index has checksum {crc}, but its footer says {footer['index_crc32']}; "
+            "copy it again or rebuild it"
+        )
+    starts = np.frombuffer(raw, "<i8", count, NPY_HEADER)  # one beyond int64 is below 0
+    lengths = np.frombuffer(raw, "<u4", count, lengths_at - starts_at + NPY_HEADER).astype(np.int64)
+    held = int(lengths.sum())
+    if held != footer["tokens"]:
+        raise CorruptShardError(
+            f"{name}: byte {lengths_at}: documents hold {held} tokens, but the footer says {footer['tokens']}"
+        )
+    dtype = np.dtype(footer["dtype"])
+    if count and (starts.min() < 0 or int((starts + lengths * dtype.itemsize).max()) > starts_at):
+        raise CorruptShardError(f"{name}: byte {starts_at}: the index points outside the samples")
+    return Index(starts, lengths, dtype, footer)
+
+
+def parse_keys(footer: Footer, name: str, read: Callable[[int, int], bytes]) -> NDArray[np.bytes_]:
+    """Return each document's key, the first column of the table; ``read(start, length)`` is called once or twice.
+
+    Raises ``CorruptShardError`` where there are not as many keys as documents.
+    """
+    (offset, size), count = footer["table"], footer["documents"]
+    reason = "the table does not begin with them"
+    # Of the whole table, keys are a tenth: as many bytes as those of our own builder take, and only else all.
+    for length in dict.fromkeys((min(size, 64 + _USUAL_KEY * count), size)):
+        raw = read(offset, length)
+        if not raw.startswith(_KEYS_BEGIN):
+            break
+        end = raw.find(b'],"')  # of the column, which one of checksums follows; or a key ends so
+        keys = _even_keys(raw[len(_KEYS_BEGIN) : end], count) if end >= 0 else None
+        if keys is not None:
+            return keys
+        try:
+            column, _ = _JSON.raw_decode(raw.decode("utf-8", "replace"), len(_KEYS_BEGIN) - 1)
+            keys = np.array([key.encode() for key in column], dtype=bytes)
+        except (ValueError, AttributeError) as error:
+            reason = str(error)  # perhaps because not all was read
+            continue
+        if len(keys) == count:
+            return keys
+        reason = f"{len(keys)} of them for {count} documents"
+        break
+    raise CorruptShardError(f"{name}: byte {offset}: keys of the documents: {reason}; copy it again or rebuild it")
+
+
+def _even_keys(column: bytes, count: int) -> NDArray[np.bytes_] | None:
+    """Return the strings of a JSON list without a loop, where they have one length and nothing to escape, else None."""
+    width, over = divmod(len(column) + 1, max(1, count))
+    if over or width <= 3 or b"\\" in column or column.count(b'"') != 2 * count:
+        return None
+    table = np.frombuffer(column + b",", np.uint8).reshape(count, width)
+    if not ((table[:, 0] == ord('"')) & (table[:, -2] == ord('"')) & (table[:, -1] == ord(","))).all():
+        return None
+    return np.ascontiguousarray(table[:, 1:-2]).view(f"S{width - 3}")[:, 0]
+
+
+def check_bytes(name: str, size: int, footer: Footer) -> None:
+    """Raise ``CorruptShardError`` if a shard is not as many bytes long as its footer says."""
+    if footer["bytes"] != size:
+        raise CorruptShardError(
+            f"{name}: {size} bytes, but its footer says {footer['bytes']}; copy it again or rebuild it"
+        )
+
+
+def compare(name: str, footer: Footer, expected: ShardInfo) -> None:
+    """Raise ``ManifestError`` where a shard's footer is not the one that its entry in the manifest describes."""
+    fields = (
+        ("documents", footer["documents"], expected.documents),
+        ("tokens", footer["tokens"], expected.tokens),
+        ("index_crc32", footer["index_crc32"], expected.index_crc32),
+    )
+    for field, found, wanted in fields:
+        if found != wanted:
+            raise ManifestError(
+                f"{name}: its footer says {field} {found}, the manifest {wanted}: another shard lies under this name; "
+                "copy the right one or rebuild"
+            )

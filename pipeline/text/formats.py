@@ -1,0 +1,76 @@
+"""The formats of input files: one line each. The module that reads a format is loaded when a file needs it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from ..errors import InputError
+
+COMPRESSIONS = (".gz", ".zst")
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One format of input files.
+
+    ``module``, a file of ``readers/``, defines its ``READER`` (`FormatReader`). ``suffixes`` are those of file names;
+    a ``compressible`` format is also read with ``.gz`` or ``.zst`` behind its suffix. ``packed`` says that the format
+    compresses its text itself, ``span_unit`` what the numbers of a span of such a file count.
+    """
+
+    module: str
+    suffixes: tuple[str, ...]
+    compressible: bool = True
+    packed: bool = False
+    span_unit: str = "byte"
+
+
+# To add a format: one line here, one file in readers/.
+FORMATS = (
+    Format("jsonl", (".jsonl", ".ndjson")),
+    Format("json_array", (".json",)),
+    Format("csv", (".csv",)),
+    Format("plain", (".txt",)),
+    Format("parquet", (".parquet",), compressible=False, packed=True, span_unit="row group"),
+    Format("tar", (".tar",), compressible=False),
+)
+_BY_ENDING = {suffix: each for each in FORMATS for suffix in each.suffixes} | {
+    f"{suffix}{packed}": each
+    for each in FORMATS
+    if each.compressible
+    for suffix in each.suffixes
+    for packed in COMPRESSIONS
+}
+ENDINGS = tuple(_BY_ENDING)
+"""Every ending of a name that can be read, in lower case: ``.jsonl``, ``.jsonl.gz``, ..."""
+
+
+def find_format(name: str) -> Format | None:
+    """Return the format that the ending of a file's name stands for, in any case of letters, or None."""
+    lowered = name.lower()
+    return next((found for ending, found in _BY_ENDING.items() if lowered.endswith(ending)), None)
+
+
+def format_of(path: str | os.PathLike[str]) -> Format:
+    """Return the format of a file by the ending of its name; raise ``InputError`` for an unknown ending.
+
+    >>> format_of("a/b.JSONL.gz").module, format_of("c.parquet").module
+    ('jsonl', 'parquet')
+    """
+    name = os.path.basename(os.fspath(path))
+    found = find_format(name)
+    if found is None:
+        suffix = PurePath(name.lower()).suffix or "none"
+        raise InputError(f"{os.fspath(path)}: unknown ending ({suffix}); readable are {' '.join(ENDINGS)}")
+    return found
+
+
+def is_packed(path: str | os.PathLike[str]) -> bool:
+    """Whether a file takes fewer bytes than its text, going by its name alone.
+
+    >>> is_packed("a.jsonl.zst"), is_packed("a.parquet"), is_packed("a.csv")
+    (True, True, False)
+    """
+    return os.fspath(path).lower().endswith(COMPRESSIONS) or format_of(path).packed

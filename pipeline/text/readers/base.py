@@ -1,0 +1,73 @@
+"""What each module of a format defines: how its files are read, and where they may be cut."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from ..document import Fields, Record, Tally
+from ..formats import Format
+from .byte_stream import Source
+
+StrPath = str | os.PathLike[str]
+
+
+class FileSpan(NamedTuple):
+    """A piece of a file: bytes of plain JSON Lines or CSV, row groups of Parquet. ``stop`` None: to the end."""
+
+    start: int = 0
+    stop: int | None = None
+
+
+WHOLE = FileSpan()
+
+
+class Lines(Protocol):
+    """Lines in batches, of which the first begins at byte ``text_start`` of the data."""
+
+    text_start: int
+
+    def lines(self) -> Iterator[list[bytes]]: ...
+
+
+ReadLines = Callable[[Lines, Fields, Tally], Iterator[Record]]
+
+
+def never_cut(path: StrPath, unit_bytes: int) -> list[int]:
+    """Return no places to cut a file at: it is read as one span."""
+    return []
+
+
+def spans_of_bytes(path: StrPath, spans: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
+    """Return the spans themselves, of a format whose spans are bytes."""
+    return list(spans)
+
+
+@dataclass(frozen=True, slots=True)
+class FormatReader:
+    """How the files of one format are read. Each module of a format has one, named ``READER``.
+
+    ``read`` yields the records from ``source.start`` to ``source.stop``, reads all bytes of that range (their hash says
+    that the file is the same), and counts lines and documents in the tally. It raises ``Damage`` for a file that cannot
+    be read on. A record that cannot be used is a ``BadRecord``.
+
+    ``cuts`` returns the places, in ascending order, at which an uncompressed file may be cut into spans of about
+    ``unit_bytes``; it depends on the file alone. ``byte_ranges`` returns the bytes that ``read`` hashes for each span.
+    ``read_lines`` is for formats in which each line is one record: lines that are not wanted are then never parsed.
+    """
+
+    read: Callable[[Source, Fields, Tally], Iterator[Record]]
+    cuts: Callable[[StrPath, int], list[int]] = never_cut
+    byte_ranges: Callable[[StrPath, Sequence[tuple[int, int | None]]], list[tuple[int, int | None]]] = spans_of_bytes
+    read_lines: ReadLines | None = None
+
+
+@functools.cache
+def load_reader(form: Format) -> FormatReader:
+    """Return the reader of a format; its module, and the libraries that this imports, are loaded at the first call."""
+    reader: FormatReader = importlib.import_module(f"{__package__}.{form.module}").READER
+    return reader

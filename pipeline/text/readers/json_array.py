@@ -1,0 +1,44 @@
+"""Files named ``.json``: one JSON array, or JSON Lines where the text does not begin with one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import orjson
+
+from ..document import Document, Fields, Record, Tally
+from .base import FormatReader, StrPath
+from .byte_stream import Damage, Source
+from .jsonl import line_cuts, read_jsonl
+
+
+def read_json(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
+    """Yield a record for each element of the one array that the file holds, or for each line if it holds none.
+
+    An array is parsed whole: it takes a few times its size in memory. JSON Lines take a few lines'.
+    """
+    if not source.starts_with(b"["):
+        yield from read_jsonl(source, fields, tally)
+        return
+    data = b"".join(source.text())
+    try:
+        values = orjson.loads(data)
+    except ValueError:
+        try:
+            values = json.loads(data)
+        except ValueError as error:
+            raise Damage(f"not a whole JSON array ({error})") from None
+    for tally.lines, value in enumerate(values, 1):
+        record = fields.judge(value, tally.lines, None)
+        tally.documents += isinstance(record, Document)
+        yield record
+
+
+def json_cuts(path: StrPath, unit_bytes: int) -> list[int]:
+    """Return the places to cut a file of lines at; an array is not cut."""
+    with open(path, "rb") as file:
+        return [] if Source(file).starts_with(b"[") else line_cuts(path, unit_bytes)
+
+
+READER = FormatReader(read_json, cuts=json_cuts)

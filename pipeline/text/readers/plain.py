@@ -1,0 +1,29 @@
+"""Plain text: a file is one document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePath
+
+from ..document import INVALID_UTF8, Fields, Record, Tally
+from .base import FormatReader
+from .byte_stream import Source
+
+SUFFIX = ".txt"
+
+
+def read_plain(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
+    """Yield the one document that a text file is, to the byte; its id is the file's name without endings."""
+    name = PurePath(source.path).name
+    data = b"".join(source.blocks())
+    tally.lines = 1
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        yield fields.bad(1, error.start, INVALID_UTF8, error.reason)
+        return
+    tally.documents = 1
+    yield fields.document(text, name[: name.lower().rindex(SUFFIX)], 1)
+
+
+READER = FormatReader(read_plain)
