@@ -15,12 +15,12 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.builder.dedup.bands import BUCKET_BYTES, ENTRY_BYTES, KeyFiles, buckets_for, write_keys
+from pipeline.builder.dedup.bands import ENTRY_BYTES, KeyFiles, buckets_for, write_keys
 from pipeline.builder.dedup.lsh import EXACT, KEPT, NEAR, REPRESENTATIVES, similar_rows, star_edges
 from pipeline.builder.dedup.minhash import EMPTY, MinHasher, text_hashes
 from pipeline.builder.dedup.row_files import Piece, Rows, npy_pieces
 from pipeline.builder.dedup.union_find import longest_of, write_clusters
-from pipeline.builder.stages import dedup as deduping
+from pipeline.builder.limits import Limits
 from pipeline.builder.stages.dedup import Job, find_duplicates
 from pipeline.errors import BuildError
 from tests.corpus import english
@@ -239,9 +239,7 @@ def test_however_documents_are_cut_the_clusters_are_those_of_the_definition(
     signatures[changed] = random.randint(0, 1 << 32, int(changed.sum()), dtype=np.uint32)
     signatures[random.rand(40) < 0.1] = EMPTY
     hashes = random.randint(0, 256, (40, 16)).astype(np.uint8)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deduping, "GROUP_ROWS", group)
-        found = find(hashes, signatures, pieces=pieces, buckets=buckets, bands=3, threshold=0.7)
+    found = find(hashes, signatures, pieces=pieces, buckets=buckets, group_rows=group, bands=3, threshold=0.7)
     assert found.keeper.tolist() == plainly(signatures, 0.7)
 
 
@@ -255,9 +253,7 @@ def test_equal_texts_are_found_in_one_group_and_across_groups(
     hashes = text_hashes([str(number) for number in numbers]).copy()
     hashes[:, :8] = hashes[:, :8] % 2  # many share a key, the first half, without being equal
     signatures = np.arange(len(numbers) * 112, dtype=np.uint32).reshape(-1, 112)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deduping, "GROUP_ROWS", group)
-        found = find(hashes, signatures, pieces=pieces, buckets=buckets)
+    found = find(hashes, signatures, pieces=pieces, buckets=buckets, group_rows=group)
     assert found.keeper.tolist() == [numbers.index(number) for number in numbers]
     assert (found.kind != NEAR).all()
 
@@ -324,8 +320,8 @@ def test_a_file_that_was_cut_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("documents", [0, 1_000, 1_400_000, 20_000_000, 3_000_000_000])
 def test_a_bucket_fits_its_memory_and_there_are_no_more_than_needed(documents: int) -> None:
     buckets = buckets_for(documents)
-    assert documents * ENTRY_BYTES <= buckets * BUCKET_BYTES
-    assert buckets == 1 or documents * ENTRY_BYTES > buckets // 2 * BUCKET_BYTES
+    assert documents * ENTRY_BYTES <= buckets * Limits().bucket_bytes
+    assert buckets == 1 or documents * ENTRY_BYTES > buckets // 2 * Limits().bucket_bytes
 
 
 def test_cost_grows_linearly_where_no_candidate_is_verified(find: Find) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.builder.limits import Limits
 from pipeline.builder.plan import Plan, check_unchanged, cut_units, list_inputs, make_plan
 from pipeline.builder.recipe import Recipe, read_config
 from pipeline.errors import ConfigError, InputError, PlanChangedError
@@ -57,20 +58,19 @@ def test_no_input_is_an_error() -> None:
         list_inputs([])
 
 
-def test_large_files_are_cut_and_small_ones_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.builder.plan.SMALLEST_UNIT", 1_000)
-    monkeypatch.setattr("pipeline.builder.plan.UNITS_WANTED", 4)
+def test_large_files_are_cut_and_small_ones_joined(tmp_path: Path) -> None:
+    limits = Limits(smallest_unit_bytes=1_000, units_wanted=4)
     write(tmp_path / "big.jsonl", lines=100, width=100)
     for number in range(8):
         write(tmp_path / f"small-{number}.jsonl", lines=2, width=50 + number)
     inputs = list_inputs([str(tmp_path)])
-    units = cut_units(inputs)
+    units = cut_units(inputs, limits)
     spans = [span for unit in units for span in unit]
     assert len([span for span in spans if span.input == 0]) > 2
     assert next(span.start for span in spans if span.input == 0) == 0
     assert max(len(unit) for unit in units) > 2
     assert sorted({span.input for span in spans}) == list(range(9))
-    assert cut_units(inputs) == units
+    assert cut_units(inputs, limits) == units
 
 
 def test_what_changed_is_named_with_both_values(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from filters.measures.length import words
 from filters.text_view import Page
 from pipeline.builder.dedup.segments import KINDS, Passages, passages, without
+from pipeline.builder.limits import Limits
 from pipeline.builder.report.console import waterfall
 from pipeline.builder.stages import line_dedup as repeats
 from pipeline.builder.stages import partition as parts
@@ -33,6 +34,7 @@ from pipeline.text.normalize import normalize
 from pipeline.text.tokenizer.tokenizer import load_tokenizer
 from scripts.inspect_shards import main as inspect_main
 from tests.corpus import english
+from tests.interruptions import Units
 from tests.test_builder import ROOT, digests, run
 
 MENU = "Read more about the cookies of this site and of others."
@@ -126,17 +128,12 @@ def test_real_text_is_cut_as_by_the_definition(shared_data: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("workers", [2, 4])
-def test_workers_parts_and_buckets_change_no_byte(
-    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
-) -> None:
+def test_workers_parts_and_buckets_change_no_byte(many: Path, tmp_path: Path, workers: int) -> None:
     options = {"dedup_lines": True, "dedup_paragraphs": True, "keep_rejected": True, "rules": "gopher_quality"}
     run(many, tmp_path / "one", **options)
-    monkeypatch.setattr(repeats, "BUCKET_HASHES", 150)
-    found = repeats.count_buckets
-    buckets = []
-    monkeypatch.setattr("pipeline.builder.build.count_buckets", lambda work: buckets.append(found(work)) or buckets[-1])
-    run(many, tmp_path / "many", **options, workers=workers)
-    assert buckets[0] > 5
+    progress = Units()
+    run(many, tmp_path / "many", **options, workers=workers, progress=progress, limits=Limits(bucket_hashes=150))
+    assert progress.totals["find repeats"] > 5
     assert digests(tmp_path / "many") == digests(tmp_path / "one")
 
 
@@ -202,16 +199,12 @@ def test_sources_and_languages_add_up_and_every_report_tells_what_was_cut(
     assert f"{counts['repeats']['lines']:,}  cut: lines that stood before" in capsys.readouterr().out
 
 
-def test_the_first_in_input_order_stays_though_a_later_lane_reads_it_sooner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_in_input_order_stays_though_a_later_lane_reads_it_sooner(tmp_path: Path) -> None:
     texts = [f"{english(k, 30)}\n{MENU} {k // 7}" for k in range(60)]
     raw = write(tmp_path / "in.jsonl", texts).read_bytes()
     (tmp_path / "in.jsonl.zst").write_bytes(zstandard.compress(raw))
-    monkeypatch.setattr("pipeline.builder.stages.filter.PART_CHARACTERS", 8_000)
-    monkeypatch.setattr("pipeline.builder.stages.filter.BATCH_RECORDS", 3)
-    monkeypatch.setattr("pipeline.builder.plan.LANE_BYTES", 1_000)
-    run(tmp_path / "in.jsonl.zst", tmp_path / "out", **PLAIN, dedup_lines=True, workers=2)
+    limits = Limits(partition_characters=8_000, batch_records=3, lane_bytes=1_000)
+    run(tmp_path / "in.jsonl.zst", tmp_path / "out", **PLAIN, dedup_lines=True, workers=2, limits=limits)
     assert kept(tmp_path / "out") == oracle(texts, ["lines"])
 
 
@@ -298,8 +291,8 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
         (work / "parts.json").write_text(json.dumps({"parts": [[number, 0] for number in range(count)]}))
         code = (
             "import resource, sys; from pathlib import Path; from pipeline.builder.stages import line_dedup as repeats\n"
-            "repeats.BUCKET_HASHES = 1 << 18; work = Path(sys.argv[1])\n"
-            "count = repeats.count_buckets(work)\n"
+            "work = Path(sys.argv[1])\n"
+            "count = repeats.count_buckets(work, 1 << 18)\n"
             "for bucket in range(count): repeats.find_unit(work, count, bucket)\n"
             "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)"
         )

@@ -17,6 +17,7 @@ from ..atomic import write_json
 from ..shards.manifest import PLAN_NAME, WORK_NAME, Manifest, ShardInfo, Split
 from .engine.base import Engine, engine_session, open_engine
 from .engine.signals import heed_interrupts
+from .limits import DEFAULT_LIMITS, Limits
 from .locking import locked
 from .manifest import gather_counts, keep_signatures, make_manifest, write_run
 from .output_directory import begin, clear, finished, local_directory
@@ -66,12 +67,17 @@ def build(
     ray_address: str | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    after_stage: Callable[[str], object] | None = None,
     **settings: Any,
 ) -> Manifest:
     """Build verified shards from raw text and return their manifest; the same call again goes on, or finds it done.
 
     ``inputs``: files, directories, globs, braces, or ``name=`` and one of these. ``settings`` are fields of ``Recipe``
-    (``tokenizer="train:32000"``, ``language="en"``, ...). The result does not depend on ``workers`` or ``engine``.
+    (``tokenizer="train:32000"``, ``language="en"``, ...). The result does not depend on ``workers``, ``engine`` or ``limits``.
+
+    ``after_stage`` is called with the name of each step that is complete: "plan", then the stages in their order. What it
+    raises ends the build there, and the same call without it continues.
 
     Raises ``InputError`` for input that cannot be read, ``ConfigError`` for settings that cannot work, ``PlanChangedError``
     where another build was begun in ``output``, ``BuildError`` for what stops a build on its way.
@@ -89,10 +95,10 @@ def build(
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
     output = local_directory(output)
     references = resolve(recipe)
-    plan = make_plan(specs, recipe, references.definitions, output)
+    plan = make_plan(specs, recipe, references.definitions, output, limits)
     work = output / WORK_NAME
     progress = progress or Progress()
-    with locked(work), naming_a_full_disk(output):
+    with locked(work, patience=limits.lock_seconds), naming_a_full_disk(output):
         if overwrite:
             clear(output)
         manifest = finished(output, plan)
@@ -104,7 +110,9 @@ def build(
             open_workers = functools.partial(
                 open_engine, engine, workers=workers, start_method=start_method, ray_address=ray_address
             )
-            stages = _Stages(plan, output, progress, open_workers)
+            after_stage = after_stage or (lambda name: None)
+            after_stage("plan")
+            stages = _Stages(plan, output, progress, open_workers, after_stage)
             planned = time.perf_counter()
             stages.seconds["plan"] = planned - started
             with engine_session(engine, workers=workers, ray_address=ray_address):
@@ -131,7 +139,15 @@ def _read(work: Path, task: _Task) -> int:
 class _Stages:
     """One run of the stages over a work directory."""
 
-    def __init__(self, plan: Plan, output: Path, progress: Progress, open_workers: Callable[..., Engine]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        output: Path,
+        progress: Progress,
+        open_workers: Callable[..., Engine],
+        after_stage: Callable[[str], object],
+    ) -> None:
+        self.after_stage = after_stage
         self.plan = plan
         self.recipe = plan.recipe
         self.output = output
@@ -157,6 +173,7 @@ class _Stages:
         with heed_interrupts():
             result = action()
         self.seconds[name] = time.perf_counter() - started - (self.seconds.get("start", 0.0) - before)
+        self.after_stage(name)
         return result
 
     def filter(self) -> None:
@@ -247,7 +264,7 @@ class _Stages:
         """Cut lines and paragraphs that stood before, where that is asked for."""
         if not self.recipe.passage_kinds:
             return
-        work, buckets = self.work, count_buckets(self.work)
+        work, buckets = self.work, count_buckets(self.work, self.plan.limits.bucket_hashes)
         todo = [bucket for bucket in range(buckets) if not bucket_path(work, bucket).exists()]
         for _ in self.each("find repeats", functools.partial(find_unit, work, buckets), todo, None):
             pass
@@ -261,7 +278,7 @@ class _Stages:
     def dedup(self) -> None:
         """Find duplicates over the whole input."""
         if not (self.work / "dedup").exists():
-            dedup(self.work, self.recipe, self._dedup_units)
+            dedup(self.work, self.recipe, self.plan.limits, self._dedup_units)
 
     def _dedup_units(self, name: str, function: Callable[[Any], Any], units: Sequence[Any]) -> Iterable[Any]:
         return self.each(name, function, units, prepare_dedup)

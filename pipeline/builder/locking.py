@@ -22,9 +22,9 @@ from typing import IO, Any
 
 from ..atomic import temporary_path
 from ..errors import BuildError
+from .limits import DEFAULT_LIMITS
 
 LOCK_NAME, LEASE_NAME = "lock", "lease"
-LOCK_PATIENCE = 5.0  # seconds; a killed build's last processes may still be ending
 _HELD = {errno.EACCES, errno.EAGAIN}
 _UNSUPPORTED = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
 _EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
@@ -34,7 +34,7 @@ Holder = dict[str, Any]  # "process", "started", "machine" and "host" of the pro
 
 
 @contextmanager
-def locked(work: Path, *, lock: Lock = fcntl.lockf, patience: float | None = None) -> Iterator[None]:
+def locked(work: Path, *, lock: Lock = fcntl.lockf, patience: float = DEFAULT_LIMITS.lock_seconds) -> Iterator[None]:
     """Hold the work directory, which is made where it is missing, for this process alone until the block ends.
 
     The lock is removed then, and so are the work directory and its parent if they are empty and were made here.
@@ -43,7 +43,7 @@ def locked(work: Path, *, lock: Lock = fcntl.lockf, patience: float | None = Non
     ``patience`` seconds, or where it cannot be written.
     """
     made = not work.parent.exists()
-    deadline = time.monotonic() + (LOCK_PATIENCE if patience is None else patience)
+    deadline = time.monotonic() + patience
     while True:
         try:
             work.mkdir(parents=True, exist_ok=True)

@@ -79,7 +79,7 @@ def begin(output: Path, plan: Plan, references: References) -> Plan:
         held = None
     if held is not None:
         check_unchanged(held, plan)
-        plan = replace(plan, units=held.units)
+        plan = replace(plan, units=held.units, limits=held.limits)
     elif stray := next(result_files(output), None):
         raise BuildError(
             f"{stray} is there, but neither a manifest nor a build begun; choose another --output, or discard what is "

@@ -21,14 +21,10 @@ from ..atomic import write_json
 from ..errors import ConfigError, InputError, PlanChangedError, did_you_mean
 from ..shards.manifest import PLAN_NAME
 from ..shards.remote.transport import is_remote, local_name
+from .limits import DEFAULT_LIMITS, Limits
 from .recipe import Recipe
 
-PLAN_VERSION = 1
-UNIT_BYTES = 32 << 20  # of input; bounds a worker's memory and what a killed build loses
-SMALLEST_UNIT = 1 << 20
-LANE_BYTES = 16 << 20  # of a compressed file, at least, for each of its lanes
-MOST_LANES = 8  # reading takes about a sixteenth of the time of filtering
-UNITS_WANTED = 64  # a small input is still cut into about so many, to keep every core busy to the end
+PLAN_VERSION = 2
 _MIB = 1 << 20
 
 
@@ -68,6 +64,7 @@ class Plan:
     recipe: Recipe
     definitions: Mapping[str, Any]  # what names in the recipe stood for: rules, models, earlier builds
     settings: Mapping[str, Any]  # the recipe as it is described, with names that were seen where the build began
+    limits: Limits = DEFAULT_LIMITS
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -77,6 +74,7 @@ class Plan:
             "recipe": self.recipe.to_json(),
             "definitions": dict(self.definitions),
             "settings": dict(self.settings),
+            "limits": asdict(self.limits),
         }
 
     def write(self, work: Path) -> None:
@@ -97,6 +95,7 @@ class Plan:
             recipe=Recipe.from_json(value["recipe"]),
             definitions=value["definitions"],
             settings=value["settings"],
+            limits=Limits(**value["limits"]),
         )
 
 
@@ -115,6 +114,7 @@ def make_plan(
     recipe: Recipe,
     definitions: Mapping[str, Any] | None = None,
     output: str | Path | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Plan:
     """List the inputs that ``specs`` name and cut them into units. Raises ``InputError`` where one cannot be used.
 
@@ -125,9 +125,9 @@ def make_plan(
     for name in recipe.quotas:
         if name and name not in sources:
             raise ConfigError(f"max_tokens: no source {name!r}{did_you_mean(name, sources)}")
-    units = cut_units(inputs)
+    units = cut_units(inputs, limits)
     absolute = tuple(path if is_remote(path) else os.path.abspath(local_name(path)) for path in recipe.against)
-    return Plan(inputs, units, replace(recipe, against=absolute), definitions or {}, recipe.described())
+    return Plan(inputs, units, replace(recipe, against=absolute), definitions or {}, recipe.described(), limits)
 
 
 def list_inputs(specs: Sequence[str], output: str | Path | None = None) -> tuple[Input, ...]:
@@ -207,20 +207,21 @@ def _moment(ns: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest:09d} UTC"
 
 
-def cut_units(inputs: Sequence[Input]) -> tuple[tuple[Span, ...], ...]:
+def cut_units(inputs: Sequence[Input], limits: Limits = DEFAULT_LIMITS) -> tuple[tuple[Span, ...], ...]:
     """Cut inputs into units of bounded size: large files into spans or lanes, neighbouring small ones joined.
 
     The cut depends on names and sizes alone, never on workers, so any number of these gives the same units.
     """
     from ..text.readers.reader import split_file
 
-    target = min(UNIT_BYTES, max(SMALLEST_UNIT, sum(item.size for item in inputs) // UNITS_WANTED))
+    wanted = sum(item.size for item in inputs) // limits.units_wanted
+    target = min(limits.unit_bytes, max(limits.smallest_unit_bytes, wanted))
     units: list[tuple[Span, ...]] = []
     held: list[Span] = []
     weight = 0
     for number, item in enumerate(inputs):
         pieces = split_file(item.path, target)
-        count = _lanes(item, len(inputs)) if len(pieces) == 1 else 1
+        count = _lanes(item, len(inputs), limits) if len(pieces) == 1 else 1
         if count > 1:
             units += [tuple(held)] if held else []
             units += [(Span(number, lane=lane, lanes=count),) for lane in range(count)]
@@ -237,11 +238,11 @@ def cut_units(inputs: Sequence[Input]) -> tuple[tuple[Span, ...], ...]:
     return tuple(units)
 
 
-def _lanes(item: Input, inputs: int) -> int:
+def _lanes(item: Input, inputs: int, limits: Limits) -> int:
     """Return how many lanes a file that cannot be cut is worth: more where there are few files to keep cores busy."""
     from ..text.readers.byte_stream import is_compressed
 
-    wanted = min(item.size // LANE_BYTES, -(-UNITS_WANTED // inputs), MOST_LANES)
+    wanted = min(item.size // limits.lane_bytes, -(-limits.units_wanted // inputs), limits.most_lanes)
     return wanted if wanted > 1 and is_compressed(item.path) else 1
 
 

@@ -36,7 +36,6 @@ from ..workspace import discard
 from .samples import SAMPLES, Samples, hash_keys
 
 REJECTED_NAME = "rejected.jsonl"
-_NAMED = 1 << 21  # documents, of which the names of those that stand for them are in memory at once
 _SHOWN_AS = {0: "kept", EXACT: "exact duplicates", NEAR: "near duplicates", OVER_QUOTA: "max_tokens"}
 
 
@@ -170,8 +169,9 @@ class _Later:
 
     def dropped(self) -> Iterator[np.ndarray]:
         """Yield the places of the documents that were dropped, some at a time."""
-        for begin in range(0, len(self.outcome), _NAMED):
-            yield begin + np.flatnonzero(self.outcome[begin : begin + _NAMED])
+        step = self._plan.limits.named_documents
+        for begin in range(0, len(self.outcome), step):
+            yield begin + np.flatnonzero(self.outcome[begin : begin + step])
 
     def name(self, places: np.ndarray) -> None:
         """Learn what the documents are called that stand for those at the places."""

@@ -43,11 +43,11 @@ from ..dedup.lsh import equal_rows, similar_rows, star_edges
 from ..dedup.row_files import Piece, Rows, npy_pieces, write_npy
 from ..dedup.signature_store import check_against, fetch_earlier
 from ..dedup.union_find import longest_of, roots_of, write_clusters
+from ..limits import DEFAULT_LIMITS, Limits
 from ..recipe import Recipe
 from ..workspace import result_directory
 from .partition import all_parts, column_numbers, part_rows, read_batches, read_json
 
-GROUP_ROWS = 1 << 15  # documents whose keys are sorted together
 MOST_DOCUMENTS = (1 << 32) - 1  # that the forest can number
 
 Run = Callable[[str, Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
@@ -71,6 +71,7 @@ class Job:
     verify: str = "signatures"
     before: int = 0
     buckets: int = 1
+    group_rows: int = DEFAULT_LIMITS.group_rows
 
     def write(self, folder: Path) -> None:
         for name in ("keys", "edges", "sets"):
@@ -103,7 +104,7 @@ def _open(folder: Path, mtime_ns: int) -> _Open:
     hashes, signatures = Rows(job.hashes, 16, np.uint8), Rows(job.signatures, job.num_perm, np.uint32)
     groups, first = [], 0
     for last in range(1, len(job.hashes) + 1):
-        if hashes.starts[last] - hashes.starts[first] >= GROUP_ROWS or last == len(job.hashes):
+        if hashes.starts[last] - hashes.starts[first] >= job.group_rows or last == len(job.hashes):
             groups.append((first, last))
             first = last
     paths = [folder / "keys" / f"{group:06d}.bin" for group in range(len(groups))]
@@ -195,14 +196,14 @@ def _finish(results: Iterable[Any]) -> None:
         pass
 
 
-def dedup(work: Path, recipe: Recipe, run: Run) -> None:
+def dedup(work: Path, recipe: Recipe, limits: Limits, run: Run) -> None:
     """Find duplicates over the whole input and leave the result in ``work/dedup``."""
     hashes, signatures = (
         part_rows(work, "hashes", 16, np.uint8),
         part_rows(work, "signatures", recipe.permutations, np.uint32),
     )
     folder, n = work / "deduping", len(hashes)
-    job = _job(work, recipe, hashes, signatures) if recipe.dedup and n else None
+    job = _job(work, recipe, limits, hashes, signatures) if recipe.dedup and n else None
     with result_directory(work / "dedup") as directory:
         np.save(directory / "starts.npy", hashes.starts)
         with open(directory / "hashes.npy", "wb") as file:
@@ -220,7 +221,7 @@ def dedup(work: Path, recipe: Recipe, run: Run) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _job(work: Path, recipe: Recipe, hashes: Rows, signatures: Rows) -> Job:
+def _job(work: Path, recipe: Recipe, limits: Limits, hashes: Rows, signatures: Rows) -> Job:
     """Return the job of a build, with the earlier builds it is held against."""
     check_against(recipe)
     earlier = fetch_earlier(work, recipe)
@@ -241,7 +242,8 @@ def _job(work: Path, recipe: Recipe, hashes: Rows, signatures: Rows) -> Job:
         ngram=recipe.ngram,
         verify=recipe.verify,
         before=before,
-        buckets=buckets_for(documents),
+        buckets=buckets_for(documents, limits.bucket_bytes),
+        group_rows=limits.group_rows,
     )
 
 

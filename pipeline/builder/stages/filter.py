@@ -21,6 +21,7 @@ from ...text.normalize import normalize
 from ...text.readers.reader import BadRecord, Document, Reader, Record
 from ..dedup.minhash import MinHasher
 from ..dedup.segments import passage_finder
+from ..limits import Limits
 from ..plan import Plan, Span, check_same, load_plan
 from ..recipe import Recipe
 from ..references import References
@@ -29,9 +30,6 @@ from ..report.stats import PASSED, Counts, Histograms
 from ..workspace import result_directory
 from .partition import DONE, PartWriter, Row, part_folder, read_json, unit_path
 
-PART_CHARACTERS = 32 << 20  # read into one part: bounds memory, and what a kill loses of a compressed file
-BATCH_RECORDS = 512  # a part ends between batches
-BATCH_CHARACTERS = 1 << 22
 UNREADABLE = "file that cannot be read on"
 
 
@@ -145,8 +143,9 @@ def filter_unit(work: Path, number: int, limit: int | None = None) -> tuple[int,
     parts: list[int] = []
     records = bad = 0
     spans: list[dict[str, Any]] = []
-    stream = _batches(itertools.islice(_records(loaded.plan, unit, spans), limit))
-    for part, batches in enumerate(_parts(stream)):
+    limits = loaded.plan.limits
+    stream = _batches(itertools.islice(_records(loaded.plan, unit, spans), limit), limits)
+    for part, batches in enumerate(_parts(stream, limits.partition_characters)):
         path = part_folder(folder, part)
         if part % unit[0].lanes == unit[0].lane:
             parts.append(part)
@@ -196,29 +195,29 @@ def _records(plan: Plan, unit: tuple[Span, ...], spans: list[dict[str, Any]]) ->
         spans.append({"lines": reader.lines, "sha256": digest, "damage": damage})
 
 
-def _batches(records: Iterator[tuple[int, Record]]) -> Iterator[list[tuple[int, Record]]]:
+def _batches(records: Iterator[tuple[int, Record]], limits: Limits) -> Iterator[list[tuple[int, Record]]]:
     """Join records to batches of bounded text."""
     batch: list[tuple[int, Record]] = []
     size = 0
     for pair in records:
         batch.append(pair)
         size += len(pair[1].text) if isinstance(pair[1], Document) else 0
-        if len(batch) >= BATCH_RECORDS or size >= BATCH_CHARACTERS:
+        if len(batch) >= limits.batch_records or size >= limits.batch_characters:
             yield batch
             batch, size = [], 0
     if batch:
         yield batch
 
 
-def _parts(batches: Iterator[list[tuple[int, Record]]]) -> Iterator[Iterator[list[tuple[int, Record]]]]:
-    """Cut batches into parts by what they hold alone. Each part must be used up before the next is asked for."""
+def _parts(batches: Iterator[list[tuple[int, Record]]], most: int) -> Iterator[Iterator[list[tuple[int, Record]]]]:
+    """Cut batches into parts of about ``most`` characters. Each part must be used up before the next is asked for."""
 
     def part(batch: list[tuple[int, Record]]) -> Iterator[list[tuple[int, Record]]]:
         size = 0
         for each in itertools.chain([batch], batches):
             size += sum(len(record.text) for _, record in each if isinstance(record, Document))
             yield each
-            if size >= PART_CHARACTERS:
+            if size >= most:
                 return
 
     return (part(batch) for batch in batches)

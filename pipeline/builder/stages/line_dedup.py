@@ -34,15 +34,14 @@ from ..workspace import result_directory
 from .filter import make_hasher, write_line
 from .partition import PartWriter, Row, all_parts, cut_path, filtered_path, read_batches, read_json
 
-BUCKET_HASHES = 1 << 22  # about 130 MB of memory while a bucket is sorted
 WORDS_LEFT = "words_left"
 CUT = "cut as repeated"  # what samples of it are called
 
 
-def count_buckets(work: Path) -> int:
-    """Return in how many buckets the hashes of all parts are sorted."""
+def count_buckets(work: Path, bucket_hashes: int) -> int:
+    """Return in how many buckets, of about ``bucket_hashes`` each, the hashes of all parts are sorted."""
     size = sum((filtered_path(work, part) / "passages.bin").stat().st_size for part in range(len(all_parts(work))))
-    return max(1, -(-size // (8 * BUCKET_HASHES)))
+    return max(1, -(-size // (8 * bucket_hashes)))
 
 
 def bucket_path(work: Path, bucket: int) -> Path:
