@@ -325,7 +325,7 @@ def test_a_second_build_against_the_first_adds_nothing(inputs: list[str], built:
 
 @pytest.mark.parametrize(
     ("changed", "message"),
-    [({"ngram": 6}, "ngram 5, this build has 6"), ({"num_perm": 128}, "num_perm 112")],
+    [({"dedup_ngram": 6}, "ngram 5, this build has 6"), ({"dedup_num_perm": 128}, "num_perm 112")],
 )
 def test_signatures_of_another_scheme_are_refused(
     inputs: list[str], built: Path, tmp_path: Path, changed: dict[str, int], message: str
@@ -341,10 +341,10 @@ def test_builds_of_other_seeds_compare_their_signatures(inputs: list[str], built
 
 
 def test_more_values_than_the_bands_use_stand_in_the_manifest(inputs: list[str], tmp_path: Path) -> None:
-    manifest = run(inputs, tmp_path / "out", num_perm=160)
-    assert manifest.recipe["settings"]["num_perm"] == 160
+    manifest = run(inputs, tmp_path / "out", dedup_num_perm=160)
+    assert manifest.recipe["settings"]["dedup_num_perm"] == 160
     assert np.load(tmp_path / "out" / "signatures" / "signatures.npy").shape[1] == 160
-    assert run(inputs, tmp_path / "out", num_perm=160) == manifest
+    assert run(inputs, tmp_path / "out", dedup_num_perm=160) == manifest
 
 
 def test_sources_keep_their_names(tmp_path: Path) -> None:
@@ -441,8 +441,8 @@ def test_the_lanes_of_a_compressed_file_share_its_parts_and_keep_its_order(tmp_p
 
 
 def test_a_misspelt_setting_offers_the_nearest(inputs: list[str], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="did you mean 'threshold'"):
-        run(inputs, tmp_path / "out", treshold=0.7)
+    with pytest.raises(ConfigError, match="did you mean 'dedup_threshold'"):
+        run(inputs, tmp_path / "out", dedup_treshold=0.7)
 
 
 def test_the_report_shows_hostile_text_as_text(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ class Plan:
     definitions: Mapping[str, Any]  # what names in the recipe stood for: rules, models, earlier builds
     settings: Mapping[str, Any]  # the recipe as it is described, with names that were seen where the build began
     limits: Limits = DEFAULT_LIMITS
+    editing_stages: tuple[str, ...] = ()  # those of this build that write partitions again, in order
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -75,6 +76,7 @@ class Plan:
             "definitions": dict(self.definitions),
             "settings": dict(self.settings),
             "limits": asdict(self.limits),
+            "editing_stages": list(self.editing_stages),
         }
 
     def write(self, work: Path) -> None:
@@ -96,6 +98,7 @@ class Plan:
             definitions=value["definitions"],
             settings=value["settings"],
             limits=Limits(**value["limits"]),
+            editing_stages=tuple(value["editing_stages"]),
         )
 
 

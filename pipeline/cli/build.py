@@ -100,21 +100,21 @@ def make_parser(prog: str | None = None) -> Parser:
     add("--words-left", type=int, help="documents that were cut to fewer words are dropped (default: 50)")
     add("--no-dedup", dest="dedup", action="store_false", default=None, help="keep duplicate documents")
     add(
-        "--threshold",
+        "--dedup-threshold",
         type=float,
         help="estimated Jaccard similarity from which documents are duplicates (default: 0.8)",
     )
-    add("--bands", type=int, help="bands of the MinHash index (default: 14)")
-    add("--rows", type=int, help="rows of each band (default: 8)")
-    add("--num-perm", type=int, help="values of a signature, all of which verify (default: bands x rows)")
-    add("--ngram", type=int, help="words of a shingle (default: 5)")
+    add("--dedup-bands", type=int, help="bands of the MinHash index (default: 14)")
+    add("--dedup-rows", type=int, help="rows of each band (default: 8)")
+    add("--dedup-num-perm", type=int, help="values of a signature, all of which verify (default: bands x rows)")
+    add("--dedup-ngram", type=int, help="words of a shingle (default: 5)")
     add(
-        "--verify",
+        "--dedup-verify",
         choices=VERIFY,
         help="what near duplicates are held to the threshold by: the estimate of their signatures (default), or exact: "
         "the shingles of their texts, which are read again",
     )
-    add("--keep", choices=KEEP, help="which of a cluster stays (default: the first in input order)")
+    add("--dedup-keep", choices=KEEP, help="which of a cluster stays (default: the first in input order)")
     add(
         "--no-signatures",
         dest="keep_signatures",
@@ -153,8 +153,8 @@ def make_parser(prog: str | None = None) -> Parser:
     add("--engine", choices=ENGINES, help="local or ray (default: local)")
     add("--ray-address", help="address of a Ray cluster (default: one started here)")
     add("--dry-run", action="store_true", help="load all that is named, judge a sample, write nothing")
-    add("--overwrite", action="store_true", help="discard what OUTPUT holds and begin anew")
-    add("--quiet", action="store_true", help="say nothing unless it is an error")
+    add("--overwrite", action="store_true", help="discard what OUTPUT holds and start over")
+    add("--quiet", action="store_true", help="print errors only")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Keys -> candidates -> verified edges -> clusters: how duplicates are told. Which files all this goes through: deduping.py.
+"""Keys -> candidates -> verified edges -> clusters: how duplicates are told. Which files this goes through: stages/dedup.py.
 
 Exact duplicates are found by the hash of the text; near duplicates, among what is left, by MinHash:
 
@@ -24,8 +24,6 @@ from .row_files import Rows
 REPRESENTATIVES = 8  # of one run, that a candidate is held against before it counts as alone
 MARGIN = 0.12  # three standard deviations of a signature's estimate near the threshold
 _PAIRS = 1 << 13  # whose signatures are in memory at once
-
-KEPT, EXACT, NEAR = 0, 1, 2
 
 Similar = Callable[[NDArray[np.uint32], NDArray[np.uint32]], NDArray[np.bool_]]
 """Takes pairs of documents, one array of each side; returns which are duplicates."""

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from ...errors import BuildError, ConfigError, did_you_mean
-from .signals import heed_interrupts
+from .signals import reraise_swallowed_signals
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -101,7 +101,7 @@ class SerialEngine:
 
     def __init__(self, prepare: Callable[[], object] | None = None) -> None:
         if prepare is not None:
-            with heed_interrupts():
+            with reraise_swallowed_signals():
                 prepare()
 
     def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
@@ -133,7 +133,7 @@ class ProcessEngine:
         self._context: context.BaseContext = get_context(start_method)
         self._prepare = prepare
         if start_method == "fork" and prepare is not None:
-            with heed_interrupts():
+            with reraise_swallowed_signals():
                 prepare()  # workers find it done in their copy of this process
         self._workers = [self._start() for _ in range(workers)]
 

@@ -12,7 +12,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def heed_interrupts() -> Iterator[None]:
+def reraise_swallowed_signals() -> Iterator[None]:
     """Raise at the end of the block what a signal's handler raised inside, had it no effect there.
 
     Compiled modules pass over every exception in parts of their start-up (``numpy.random`` does), and then a build
