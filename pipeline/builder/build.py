@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..shards.manifest import Manifest
-from .engine.base import engine_session, open_engine
+from .engine.registry import engine_session, open_engine
 from .engine.signals import reraise_swallowed_signals
 from .limits import DEFAULT_LIMITS, Limits
 from .manifest import gather_stats, make_manifest, write_beside_shards, write_run

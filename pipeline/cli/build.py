@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from pipeline.builder.engine.base import ENGINES
+from pipeline.builder.engine.registry import ENGINES
 from pipeline.builder.recipe import KEEP, ON_ERROR, VERIFY, Recipe, read_config
 
 from .command import Command, Parser

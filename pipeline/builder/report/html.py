@@ -99,7 +99,7 @@ def _bar(row: Row) -> dict[str, Any]:
         "share": row.share,
         "tokens": f"{'' if row.is_exact else '≈ '}{row.tokens:,}",
         "left": round(100 * row.left_share, 2),
-        "took": round(100 * row.share, 2) if row.is_loss else 0,
+        "took": round(100 * row.share, 2) if row.is_loss else 0.0,
     }
 
 
