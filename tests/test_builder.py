@@ -315,6 +315,20 @@ def test_limit_reads_the_first_records_whatever_the_workers(inputs: list[str], t
     assert two.fingerprint == one.fingerprint
 
 
+def test_earlier_datasets_of_one_name_are_each_held_by_the_plan_and_named_in_reasons(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "language": (), "val_fraction": 0}
+    for number in range(2):
+        (tmp_path / f"{number}.jsonl").write_text(json.dumps({"id": f"d{number}", "text": english(number)}) + "\n")
+        run(tmp_path / f"{number}.jsonl", tmp_path / str(number) / "shards", **options)
+    earlier = [str(tmp_path / str(number) / "shards") for number in range(2)]
+    both = [tmp_path / f"{number}.jsonl" for number in range(2)]
+    manifest = run(both, tmp_path / "out", **options, against=earlier, keep_rejected=True)
+    prints = [Manifest.read(path).fingerprint for path in earlier]
+    assert manifest.recipe["definitions"]["against"] == {"shards": prints[0], "shards (2)": prints[1]}
+    reasons = [json.loads(line)["reason"] for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
+    assert reasons == [f"exact duplicate of {name}:{0:012d}" for name in ("shards", "shards (2)")]
+
+
 def test_a_second_build_against_the_first_adds_nothing(inputs: list[str], built: Path, tmp_path: Path) -> None:
     manifest = run(inputs, tmp_path / "out", against=[str(built)], keep_rejected=True)
     assert manifest.counts["kept"] == 0

@@ -1,4 +1,4 @@
-"""What the names in a recipe stand for: resolved once, when a build is planned, and kept in its work directory.
+"""What the names in a recipe refer to: resolved once, when a build is planned, and kept in its work directory.
 
 Every process of a build loads rules, models, tokenizer and evaluation sets from there and not by name, so that neither
 its working directory nor an edit of a file in the meantime matters. Rule files, users' modules, tokenizers and n-grams
@@ -24,7 +24,7 @@ from ..text.tokenizer.tokenizer import Tokenizer, check_size
 from .atomic_directory import discard, result_directory
 from .build_tokenizer import TOKENIZER, document_marks, load_spec
 from .dedup.decontaminate import Decontaminator, read_evaluation_sets
-from .dedup.signature_store import check_against, dataset_name
+from .dedup.signature_store import check_against, dataset_names
 from .recipe import Recipe
 from .stages.partition import read_json
 from .workspace import Workspace
@@ -96,10 +96,11 @@ def resolve(recipe: Recipe) -> References:
     key = recipe.decontaminate_key or recipe.text_key
     evaluation, hashes = read_evaluation_sets(recipe.decontaminate, key, normalized=recipe.normalize)
     tokenizer = _load_tokenizer(recipe)
+    earlier = zip(dataset_names(recipe.against), recipe.against, strict=True)
     definitions = {
         "rules": rules.describe(),
         "language_model": {"name": identifier.path.name, "sha256": model.sha256},
-        "against": {dataset_name(path): Manifest.read(path).fingerprint for path in recipe.against},
+        "against": {name: Manifest.read(path).fingerprint for name, path in earlier},
         "decontaminate": hashes,
         "tokenizer": tokenizer and tokenizer.sha256,
     }

@@ -96,11 +96,6 @@ class Manifest:
         """A sha256 of what is streamed: dtype, tokenizer and the shards of every split."""
         return _digest([self.dtype, self.tokenizer.get("sha256"), self._splits_json()])
 
-    def split_fingerprint(self, split: str) -> str:
-        """A sha256 of what one split streams."""
-        shards = [shard.to_json() for shard in self.split(split).shards]
-        return _digest([self.dtype, self.tokenizer.get("sha256"), shards])
-
     @property
     def shards(self) -> list[ShardInfo]:
         """All shards in the order of the table of extents: splits in the order of their names."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,20 @@ def save_signatures(workspace: Workspace, stays: NDArray[np.bool_]) -> None:
         write_json(directory / SCHEME_NAME, scheme_of(recipe))
 
 
-def dataset_name(spec: str) -> str:
-    """Return the name of an earlier dataset, wherever it lies: the last part of its path or url.
+def dataset_names(specs: Sequence[str]) -> list[str]:
+    """Return the names of earlier datasets, in any directories: the last name of each path or url.
 
-    >>> dataset_name("s3://bucket/data/first/")
-    'first'
+    Datasets of one name are numbered in their order, so that each has a name of its own.
+
+    >>> dataset_names(["s3://bucket/a/first/", "s3://bucket/second", "s3://bucket/b/first"])
+    ['first', 'second', 'first (2)']
     """
-    return spec.rstrip("/").rpartition("/")[2] if is_remote(spec) else Path(local_name(spec)).resolve().name
+    names: list[str] = []
+    for spec in specs:
+        name = spec.rstrip("/").rpartition("/")[2] if is_remote(spec) else Path(local_name(spec)).resolve().name
+        numbered = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
+        names.append(next(each for each in numbered if each not in names))
+    return names
 
 
 def fetch_earlier(workspace: Workspace) -> list[Path]:
@@ -81,10 +89,11 @@ def fetch_earlier(workspace: Workspace) -> list[Path]:
 
 def earlier_name(workspace: Workspace, number: int) -> str:
     """Name a document of an earlier build, by its number among all of these: its dataset, and its key there."""
-    for spec, folder in zip(workspace.plan.recipe.against, fetch_earlier(workspace), strict=True):
+    names = dataset_names(workspace.plan.recipe.against)
+    for name, folder in zip(names, fetch_earlier(workspace), strict=True):
         count = len(np.load(folder / "hashes.npy", mmap_mode="r"))
         if number < count:
-            return f"{dataset_name(spec)}:{number:012d}"
+            return f"{name}:{number:012d}"
         number -= count
     raise BuildError(f"no earlier document {number}: a fault of the builder")
 
@@ -124,5 +133,5 @@ def check_against(recipe: Recipe) -> None:
             if scheme.get(field) != value:
                 raise ConfigError(
                     f"{path}: its signatures have {field} {scheme.get(field)}, this build has {value}; give this build "
-                    f"the same {field}, or build that one again"
+                    f"the same dedup_{field}, or build that one again"
                 )
