@@ -137,7 +137,7 @@ def test_another_recipe_takes_over_only_where_nothing_was_done(source: Path, tmp
 def test_a_full_disk_is_named_with_the_cure_and_the_same_command_goes_on(
     source: Path, tmp_path: Path, error: OSError
 ) -> None:
-    with pytest.raises(BuildError, match=r"out: the disk is full, .* MB are free now.* the same command: it goes on"):
+    with pytest.raises(BuildError, match=r"out: the disk is full, .* MB are free now.* the same command: it continues"):
         run(source, tmp_path / "out", text_key="content", after_stage=interrupt_after("tokenize", error))
     assert run(source, tmp_path / "out", text_key="content").counts["kept"] == 20
 

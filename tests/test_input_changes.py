@@ -134,7 +134,7 @@ def test_a_change_between_two_runs_is_named_with_both_values_and_the_cure(tmp_pa
     assert f"inputs: in.jsonl: bytes: was {before}, now {path.stat().st_size}" in message
     assert 'inputs: in.jsonl: modified: was "20' in message
     assert "inputs: in.jsonl: sha256 of its first and last MiB: was" in message
-    assert "--overwrite to begin anew" in message
+    assert "--overwrite to start over" in message
 
 
 def test_inputs_may_move_between_two_runs(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def explain_disk_full_errors(directory: Path) -> Iterator[None]:
             raise
         raise BuildError(
             f"{directory}: the disk is full, or a quota is used up ({shutil.disk_usage(directory).free / 1e6:,.1f} MB are "
-            "free now); make room, then run the same command: it goes on"
+            "free now); make room, then run the same command: it continues"
         ) from error
 
 

@@ -43,10 +43,10 @@ def build(
     overwrite: bool = False,
     progress: Progress | None = None,
     limits: Limits = DEFAULT_LIMITS,
-    after_stage: Callable[[str], object] | None = None,
+    after_stage: Callable[[str], object] = lambda stage: None,
     **settings: Any,
 ) -> Manifest:
-    """Build verified shards from raw text and return their manifest; the same call again goes on, or finds it done.
+    """Build verified shards from raw text and return their manifest; the same call again continues, or finds it complete.
 
     ``inputs``: files, directories, globs, braces, or ``name=`` and one of these. ``settings`` are fields of ``Recipe``
     (``tokenizer="train:32000"``, ``language="en"``, ...). The result does not depend on ``workers``, ``engine`` or ``limits``.
@@ -55,12 +55,11 @@ def build(
     raises ends the build there, and the same call without it continues.
 
     Raises ``InputError`` for input that cannot be read, ``ConfigError`` for settings that cannot work, ``PlanChangedError``
-    where another build was begun in ``output``, ``BuildError`` for what stops a build on its way.
+    where another build was started in ``output``, ``BuildError`` for what else ends a build.
 
     >>> import json, pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> line = json.dumps({"id": "a", "text": "Every document of this input is kept, for no rule is asked for."})
-    >>> _ = (folder / "in.jsonl").write_text(line)
+    >>> _ = (folder / "in.jsonl").write_text(json.dumps({"id": "a", "text": "Without rules, every document is kept."}))
     >>> manifest = build(folder / "in.jsonl", folder / "out", tokenizer="bytes", rules=(), progress=Progress(quiet=True))
     >>> manifest.splits["train"].documents
     1
@@ -82,15 +81,12 @@ def build(
         else:
             resumed = workspace.is_planned
             plan = start(workspace, plan, references)
-            after_stage = after_stage or (lambda name: None)
             after_stage("plan")
-            open_workers = functools.partial(
-                open_engine, engine, workers=workers, start_method=start_method, ray_address=ray_address
-            )
-            run = Run(workspace, plan, progress, open_workers)
+            where: dict[str, Any] = {"workers": workers, "ray_address": ray_address}
+            open_workers = functools.partial(open_engine, engine, start_method=start_method, **where)
             planned = time.perf_counter()
-            run.seconds["plan"] = planned - started
-            with engine_session(engine, workers=workers, ray_address=ray_address):
+            run = Run(workspace, plan, progress, open_workers, {"plan": planned - started})
+            with engine_session(engine, **where):
                 run.seconds["start"] = time.perf_counter() - planned
                 manifest = _run_stages(run, after_stage, {"workers": workers, "engine": engine, "resumed": resumed})
         shutil.rmtree(workspace.root, ignore_errors=True)

@@ -2,7 +2,7 @@
 
 A kernel lock on ``.build/lock`` ends with its process, however that ends. Lustre mounted without ``flock`` and some NFS
 have none: there ``.build/lease`` names the process that holds the directory. It appears whole or not at all (a hard
-link). A lease whose process is gone is taken over on the machine that wrote it; elsewhere nobody can know whether it is
+link). A lease whose process is gone is taken over on the machine that wrote it; elsewhere it is unknown whether it is
 gone, so the error names the file to remove. Either kind of holder writes its own file before it looks for the other
 kind, since one directory may be mounted with locks on some machines and without them on others.
 """
@@ -63,11 +63,11 @@ def locked(work: Path, *, lock: Lock = fcntl.lockf, patience: float = DEFAULT_LI
     try:
         yield
     finally:
-        # The file goes before its lock: a process that waits for it finds it gone, and asks anew.
+        # The file is removed before its lock: a process that waits for it finds it gone, and tries again.
         (work / (LEASE_NAME if file is None else LOCK_NAME)).unlink(missing_ok=True)
         if file is not None:
             file.close()
-        with suppress(OSError):  # not empty: it holds what the next run goes on from
+        with suppress(OSError):  # not empty: the next run continues from what it holds
             work.rmdir()
             if made:
                 work.parent.rmdir()

@@ -1,7 +1,7 @@
-"""Inputs and recipe -> units of work, fixed before the first is done.
+"""Inputs and recipe -> units of work, fixed before the first unit runs.
 
-The plan is the build's memory: every unit of every stage is a pure function of it, so what a killed build left behind
-can be trusted by name alone, and a second run that would plan otherwise is refused.
+Every unit of every stage is a pure function of the plan. So a result that a killed build left is known by its name alone,
+and a second run with another plan is refused.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Plan:
     units: tuple[tuple[Span, ...], ...]
     recipe: Recipe
     definitions: Mapping[str, Any]  # what names in the recipe stood for: rules, models, earlier builds
-    settings: Mapping[str, Any]  # the recipe as it is described, with names that were seen where the build began
+    settings: Mapping[str, Any]  # the recipe as it is described, with names as seen where the build started
     limits: Limits = DEFAULT_LIMITS
     editing_stages: tuple[str, ...] = ()  # those of this build that write partitions again, in order
 
@@ -89,7 +89,7 @@ class Plan:
         if value.get("version") != PLAN_VERSION:
             raise PlanChangedError(
                 f"{work / PLAN_NAME}: plan version {value.get('version')}, but this release writes {PLAN_VERSION}; "
-                "finish with the release that began, or begin anew with --overwrite"
+                "finish with the release that started it, or start over with --overwrite"
             )
         return cls(
             inputs=tuple(Input(**item) for item in value["inputs"]),
@@ -191,11 +191,11 @@ def check_same(item: Input) -> None:
     try:
         status = os.stat(item.path)
     except OSError as error:
-        raise InputError(f"{item.path}: cannot be read any more: {error.strerror}; restore it to go on") from error
+        raise InputError(f"{item.path}: cannot be read any more: {error.strerror}; restore it to continue") from error
     if (status.st_size, status.st_mtime_ns) != (item.size, item.mtime_ns):
         raise InputError(
             f"{item.path}: it changed during the build: {item.size:,} bytes of {_moment(item.mtime_ns)} before, now "
-            f"{status.st_size:,} bytes of {_moment(status.st_mtime_ns)}. Restore it to go on, or begin anew with "
+            f"{status.st_size:,} bytes of {_moment(status.st_mtime_ns)}. Restore it to continue, or start over with "
             "--overwrite once nothing writes to it"
         )
 
@@ -252,7 +252,7 @@ def _lanes(item: Input, inputs: int, limits: Limits) -> int:
 def check_unchanged(old: Plan, new: Plan) -> None:
     """Raise ``PlanChangedError``, naming each field that differs with both values, unless both plans are one.
 
-    Where an input lies is no part of it: a dataset that moved is the same dataset.
+    The paths of inputs are not compared: a dataset that moved is the same dataset.
     """
     differences = list(_differences(_comparable(old), _comparable(new), ""))
     if differences:
@@ -260,7 +260,7 @@ def check_unchanged(old: Plan, new: Plan) -> None:
         more = f"\n  ... and {len(differences) - 20} more" if len(differences) > 20 else ""
         raise PlanChangedError(
             f"input or recipe differ from those of the build in this directory:\n  {shown}{more}\n"
-            "Give the same command to go on with it, --overwrite to begin anew, or another --output"
+            "Give the same command to continue it, --overwrite to start over, or another --output"
         )
 
 

@@ -48,7 +48,7 @@ class Recipe:
     lid_model: str | None = None
     keep_rejected: bool = False
     # duplicates
-    dedup_lines: bool = False  # cut those that stood before anywhere in the corpus
+    dedup_lines: bool = False  # cut those that occur earlier in the corpus
     dedup_paragraphs: bool = False
     # What is shorter is not cut: 30 characters are FineWeb's short line, and about the five words below which BFF
     # (https://github.com/allenai/bff) leaves paragraphs alone. CCNet spares nothing.
@@ -118,7 +118,7 @@ class Recipe:
 
     @property
     def passage_kinds(self) -> tuple[str, ...]:
-        """What is cut where it stood before: lines, paragraphs, both or nothing."""
+        """What is cut where it occurs earlier: lines, paragraphs, both or nothing."""
         wanted = {LINES: self.dedup_lines, PARAGRAPHS: self.dedup_paragraphs}
         return tuple(kind for kind in KINDS if wanted[kind])
 
@@ -137,7 +137,7 @@ class Recipe:
         return {name: list(item) if isinstance(item, tuple) else item for name, item in asdict(self).items()}
 
     def described(self) -> dict[str, Any]:
-        """Return the settings with files by their names alone: where they lie says nothing of what they hold."""
+        """Return the settings with files by their names alone: a path says nothing about the contents."""
         value = self.to_json()
         for name in ("rules", "against", "decontaminate"):
             value[name] = [_name_of(entry) for entry in value[name]]

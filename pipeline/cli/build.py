@@ -93,9 +93,14 @@ def make_parser(prog: str | None = None) -> Parser:
         "--dedup-lines",
         action="store_true",
         default=None,
-        help="cut every line that stood before, anywhere in the corpus: the first one in input order stays",
+        help="cut every line that occurs earlier in the corpus: the first one in input order is kept",
     )
-    add("--dedup-paragraphs", action="store_true", default=None, help="the same for paragraphs, which blank lines part")
+    add(
+        "--dedup-paragraphs",
+        action="store_true",
+        default=None,
+        help="the same for paragraphs, which blank lines separate",
+    )
     add("--shortest-passage", type=int, help="lines and paragraphs of fewer characters are never cut (default: 30)")
     add("--words-left", type=int, help="documents that were cut to fewer words are dropped (default: 50)")
     add("--no-dedup", dest="dedup", action="store_false", default=None, help="keep duplicate documents")
@@ -114,7 +119,7 @@ def make_parser(prog: str | None = None) -> Parser:
         help="what near duplicates are held to the threshold by: the estimate of their signatures (default), or exact: "
         "the shingles of their texts, which are read again",
     )
-    add("--dedup-keep", choices=KEEP, help="which of a cluster stays (default: the first in input order)")
+    add("--dedup-keep", choices=KEEP, help="which of a cluster is kept (default: the first in input order)")
     add(
         "--no-signatures",
         dest="keep_signatures",

@@ -1,4 +1,4 @@
-"""Keys of documents, sorted part by part on disk, so that all documents of a bucket of keys can be read together.
+"""Keys of documents, sorted group by group on disk, so that all documents of a bucket of keys can be read together.
 
 The documents are cut into groups, and each group's keys are one file:
 

@@ -1,4 +1,4 @@
-"""What a build says while it runs: a bar with rate and time left on a terminal, a line now and then elsewhere."""
+"""Progress of a build: a bar with rate and time left on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 

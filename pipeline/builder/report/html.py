@@ -1,7 +1,7 @@
 """What was kept, dropped and why, as one self-contained page beside the shards.
 
-Text of the corpus is hostile: everything is escaped, nothing is loaded from elsewhere, no script runs. The page shows
-nothing but the manifest: equal manifests give equal bytes.
+Text of the corpus is hostile: everything is escaped, nothing is loaded from elsewhere, no script runs. The page shows the
+manifest alone: equal manifests give equal bytes.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ def _cards(stats: BuildStats) -> list[tuple[str, str]]:
 
 
 def _cut(stats: BuildStats) -> list[tuple[str, int]]:
-    """Return what was cut from documents: lines by rule, and what stood before in the corpus."""
+    """Return what was cut from documents: lines by rule, and what occurs earlier in the corpus."""
     repeats = stats.repeats
-    named = [(f"{name} that stood before", repeats[name]) for name in ("lines", "paragraphs") if name in repeats]
+    named = [(f"{name} that occur earlier", repeats[name]) for name in ("lines", "paragraphs") if name in repeats]
     if named:
         named += [
             ("characters of these", repeats["characters"]),

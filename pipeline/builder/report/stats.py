@@ -1,4 +1,4 @@
-"""What was counted. Each unit counts for itself; sums over units are the build's counts, in whatever order they came."""
+"""What is counted: by each partition, and summed over partitions, in any order."""
 
 from __future__ import annotations
 
@@ -42,6 +42,11 @@ class OutcomeCounts:
         held[0] += documents
         held[1] += characters
 
+    def extend(self, documents: Iterable[tuple[str, str, str, int]]) -> None:
+        """Count documents by ``(source, language, outcome, characters)``."""
+        for source, language, outcome, characters in documents:
+            self.add(source, language, outcome, characters)
+
     def update(self, other: OutcomeCounts) -> None:
         for (source, language, outcome), (documents, characters) in other._held.items():
             self.add(source, language, outcome, characters, documents=documents)
@@ -77,7 +82,7 @@ class Histograms:
     def add(self, values: NDArray[np.float64], holds: NDArray[np.bool_]) -> None:
         """Count what was measured of documents, ``[documents, rules]`` each.
 
-        NaN and what does not hold is in no bin, what lies beyond in the outer ones.
+        NaN and values that do not hold are in no bin, values beyond the ends in the outer ones.
         """
         counted = holds & ~np.isnan(values)
         scaled = np.where(counted, values, 0)

@@ -71,7 +71,7 @@ def whole_hashes(workspace: Workspace, plan: Plan) -> list[str | None]:
             raise InputError(
                 f"{plan.inputs[number].path}: piece {wrong[0] + 1} of {len(read[number])} had sha256 "
                 f"{read[number][wrong[0]]} when it was read and {held['pieces'][wrong[0]]} when the file was hashed: it "
-                "changed meanwhile. Let it be, and start over with --overwrite"
+                "changed meanwhile. Leave it unchanged, and start over with --overwrite"
             )
         found[number] = held["sha256"]
     return found

@@ -12,7 +12,7 @@ Documents are counted in input order, those of earlier builds first. Its result 
 for each document that passed the filters:
 
     kind.npy            uint8: 0 stays, 1 exact, 2 near duplicate
-    keeper.npy          int64: the document that stands for it; below 0, counted from the end of the earlier builds'
+    keeper.npy          int64: the document that is kept in its place; below 0, counted from the end of the earlier builds'
     cluster_size.npy    int32: documents in its cluster
     hashes.npy          uint8 [n, 16]: the hash of its text
     starts.npy          int64 [partitions + 1]: where each partition's documents begin

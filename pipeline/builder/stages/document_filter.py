@@ -9,7 +9,7 @@ from typing import NamedTuple
 from filters.language.language import Language, LanguageIdentifier, parse_languages, wanted_threshold
 from filters.rules.ruleset import RuleSet
 
-from ...text.normalize import normalize
+from ...text.normalize import normalize_all
 from ...text.readers.reader import Document
 from ..dedup.minhash import MinHasher
 from ..dedup.segments import passage_finder
@@ -52,7 +52,7 @@ class DocumentFilter:
         texts = [document.text for document in documents]
         where = [functools.partial(each.where, start) for each, start in zip(documents, starts, strict=True)]
         if self.plan.recipe.normalize:
-            texts = [normalize(text) for text in texts]
+            texts = normalize_all(texts)
         if self.rules.cutters:
             texts = [self._cut(text, place, counts) for text, place in zip(texts, where, strict=True)]
         languages = self.identifier.identify_all(texts)

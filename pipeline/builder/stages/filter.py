@@ -290,16 +290,20 @@ def _filter_partition(
             starts = [spans[place].start for place, _ in documents]
             judged = loaded.judge([record for _, record in documents], starts, counts)
             keys = iter(sample_keys([each.text for each in judged if each.reason is not None], recipe.seed))
+            rows: list[Row] = []
+            outcomes: list[tuple[str, str, str, int]] = []
             for (place, record), each in zip(documents, judged, strict=True):
                 characters = len(each.text)
                 counts.read_characters += len(record.text)
-                counts.outcomes.add(record.source, each.language.code, each.outcome, characters)
+                code, score, _ = each.language
+                outcomes.append((record.source, code, each.outcome, characters))
                 if each.reason is None:
-                    counts.kept += 1
-                    code, score, _ = each.language
-                    writer.add(Row(each.text, record.id, place, record.line, code, score, characters))
+                    rows.append(Row(each.text, record.id, place, record.line, code, score, characters))
                 else:
                     _reject(each, place, record, next(keys), recipe, counts, rejected)
+            counts.outcomes.extend(outcomes)
+            counts.kept += len(rows)
+            writer.extend(rows)
     return counts
 
 

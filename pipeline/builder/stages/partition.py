@@ -23,7 +23,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -246,6 +246,10 @@ class Origins:
         self._inputs = partition.inputs
         self._first_lines = partition_table(partition.workspace)["first_lines"][partition.unit]
         self._values = partition.values("id", "span", "line")
+
+    def take(self, rows: Iterable[int]) -> list[Origin]:
+        """Return the origins of some rows."""
+        return [self[row] for row in rows]
 
     def __getitem__(self, row: int) -> Origin:
         span = self._values["span"][row]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -57,6 +57,10 @@ class PartitionWriter:
         self._hashes = open(self._directory / "hashes.bin", "wb")
         self._signatures = open(self._directory / "signatures.bin", "wb")
         return self
+
+    def extend(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self.add(row)
 
     def add(self, row: Row) -> None:
         self._rows.append(row)

@@ -220,10 +220,9 @@ class _Table:
         """Add the survivors of a partition that were chosen."""
         add = self.columns
         rows = np.flatnonzero(partition.survives)[chosen]
-        origins, values = partition.origins(), partition.values("language", "score")
+        values = partition.values("language", "score")
         sizes = np.load(partition.workspace.folder(DEDUP) / "cluster_size.npy", mmap_mode="r")[partition.rows]
-        for row in rows.tolist():
-            origin = origins[row]
+        for row, origin in zip(rows.tolist(), partition.origins().take(rows.tolist()), strict=True):
             add["id"].append(origin.id)
             add["file"].append(origin.file)
             add["line"].append(origin.line)
