@@ -21,7 +21,7 @@ from pipeline.builder.dedup.bands import buckets_for  # noqa: E402
 from pipeline.builder.dedup.minhash import MinHasher, text_hashes  # noqa: E402
 from pipeline.builder.dedup.row_files import Piece  # noqa: E402
 from pipeline.builder.dedup.union_find import write_clusters  # noqa: E402
-from pipeline.builder.engine.base import open_engine  # noqa: E402
+from pipeline.builder.engine.registry import open_engine  # noqa: E402
 from pipeline.builder.stages.dedup import Job, find_duplicates, prepare_dedup  # noqa: E402
 from scripts._scaling import Growth, edit, watch  # noqa: E402
 

@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
-from pipeline.builder import build as builder
 from pipeline.builder.build import build
 from pipeline.builder.report.console import Progress
 from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.corpus import english
+from tests.interruptions import interrupt_after
 from tests.test_builder import ROOT
 
 SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0}
 
 
 def run(inputs: Any, output: str | Path, **options: Any) -> Manifest:
-    return build(inputs, output, progress=Progress(quiet=True), **{**SETTINGS, **options})
+    return build(inputs, output, **{"progress": Progress(quiet=True), **SETTINGS, **options})
 
 
 @pytest.fixture
@@ -113,18 +113,11 @@ def test_a_vocabulary_that_cannot_be_trained_is_refused_before_any_work(source: 
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("stage", ["filter_unit", "dedup"])
-def test_another_recipe_takes_over_only_where_nothing_was_done(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
-) -> None:
-    def interrupt(*given: object, **named: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(builder, stage, interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            run(source, tmp_path / "out", text_key="content")
-    if stage == "dedup":
+@pytest.mark.parametrize("stage", ["plan", "filter"])
+def test_another_recipe_takes_over_only_where_nothing_was_done(source: Path, tmp_path: Path, stage: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(source, tmp_path / "out", text_key="content", after_stage=interrupt_after(stage))
+    if stage == "filter":
         with pytest.raises(PlanChangedError, match="seed: was 0, now 1"):
             run(source, tmp_path / "out", text_key="content", seed=1)
     else:
@@ -142,17 +135,10 @@ def test_another_recipe_takes_over_only_where_nothing_was_done(
     ids=["python", "numpy", "pyarrow"],
 )
 def test_a_full_disk_is_named_with_the_cure_and_the_same_command_goes_on(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+    source: Path, tmp_path: Path, error: OSError
 ) -> None:
-    def fill(*given: object) -> None:
-        raise error
-
-    with monkeypatch.context() as patch:
-        patch.setattr(builder, "settle", fill)
-        with pytest.raises(
-            BuildError, match=r"out: the disk is full, .* MB are free now.* the same command: it goes on"
-        ):
-            run(source, tmp_path / "out", text_key="content")
+    with pytest.raises(BuildError, match=r"out: the disk is full, .* MB are free now.* the same command: it continues"):
+        run(source, tmp_path / "out", text_key="content", after_stage=interrupt_after("tokenize", error))
     assert run(source, tmp_path / "out", text_key="content").counts["kept"] == 20
 
 

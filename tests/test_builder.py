@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,16 @@ import pytest
 
 import pipeline
 from pipeline.builder.build import build
+from pipeline.builder.limits import Limits
 from pipeline.builder.plan import cut_units, list_inputs
 from pipeline.builder.report.console import Progress
-from pipeline.builder.report.stats import Counts
-from pipeline.builder.stages import dedup as deduping
-from pipeline.builder.stages.filter import Filter, Judged
 from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
 from pipeline.shards.verify.dataset import verify_dataset
-from pipeline.text.readers.reader import Document
 from pipeline.text.tokenizer.tokenizer import load_tokenizer, train_tokenizer
 from tests.corpus import documents, english, write_inputs
+from tests.interruptions import Units, interrupt_after
 
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS: dict[str, Any] = {
@@ -37,7 +34,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def run(inputs: Any, output: Path, **options: Any) -> Manifest:
-    return build(inputs, output, progress=Progress(quiet=True), **{**SETTINGS, **options})
+    return build(inputs, output, **{"progress": Progress(quiet=True), **SETTINGS, **options})
 
 
 def digests(directory: Path) -> dict[str, str]:
@@ -174,23 +171,19 @@ def test_another_recipe_is_refused_with_the_difference(inputs: list[str], built:
         run(inputs, built, **change)
 
 
-def test_files_that_settings_name_are_held_to_what_they_held(
-    tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_settings_name_are_held_to_what_they_held(tmp_path: Path, built: Path) -> None:
     rules, tokenizer, questions = tmp_path / "mine.toml", tmp_path / "tokenizer.json", tmp_path / "questions.txt"
     rules.write_text("words = { min = 5 }\n")
     tokenizer.write_bytes((built / "tokenizer.json").read_bytes())
     questions.write_text(english(900))
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in documents(30)))
 
-    def again() -> Manifest:
+    def again(**options: Any) -> Manifest:
         settings = {"rules": str(rules), "tokenizer": str(tokenizer), "decontaminate": str(questions), "language": ()}
-        return run(tmp_path / "in.jsonl", tmp_path / "out", **settings)
+        return run(tmp_path / "in.jsonl", tmp_path / "out", **settings, **options)
 
-    with monkeypatch.context() as patch:
-        patch.setattr("pipeline.builder.build.settle", _interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            again()
+    with pytest.raises(KeyboardInterrupt):
+        again(after_stage=interrupt_after("tokenize"))
     (tmp_path / "out" / ".signatures.7.tmp").mkdir()  # as a kill in that moment leaves it
     for path, text, said in (
         (rules, rules.read_text().replace("5", "6"), "words"),
@@ -204,10 +197,6 @@ def test_files_that_settings_name_are_held_to_what_they_held(
         path.write_text(before)
     assert again().counts["kept"] > 0
     assert [path.name for path in (tmp_path / "out").iterdir() if path.name.startswith(".")] == []
-
-
-def _interrupt(*given: object) -> None:
-    raise KeyboardInterrupt
 
 
 def test_changed_input_is_refused_and_overwrite_begins_anew(tmp_path: Path) -> None:
@@ -295,36 +284,25 @@ def test_rejected_documents_are_kept_with_their_reasons_where_asked(inputs: list
     assert copies["doc-15"] == "near duplicate of doc-10 (a.jsonl, line 3)"
 
 
-def test_dedup_goes_on_where_it_was_killed_even_elsewhere(
-    inputs: list[str], built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[object] = []
-    find = deduping.edges_unit
-
-    def failing(folder: Path, unit: tuple[int, int]) -> None:
-        if len(done) == 6:
+def test_dedup_goes_on_where_it_was_killed_even_elsewhere(inputs: list[str], built: Path, tmp_path: Path) -> None:
+    def fail(name: str, count: int) -> None:
+        if name == "near duplicates" and count == 5:
             raise KeyboardInterrupt
-        find(folder, unit)
-        done.append(unit)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(deduping, "edges_unit", failing)
-        with pytest.raises(KeyboardInterrupt):
-            run(inputs, tmp_path / "out")
+    first, second = Units(fail), Units()
+    with pytest.raises(KeyboardInterrupt):
+        run(inputs, tmp_path / "out", progress=first)
     assert len(list((tmp_path / "out/.build/deduping/edges").iterdir())) == 6
     (tmp_path / "out").rename(tmp_path / "moved")
-    monkeypatch.setattr(deduping, "edges_unit", lambda folder, unit: (find(folder, unit), done.append(unit)))
-    run(inputs, tmp_path / "moved")
-    assert len(done) == len(set(done)) == 1 + 14
+    run(inputs, tmp_path / "moved", progress=second)
+    assert (first.counts["exact duplicates"], second.counts.get("exact duplicates")) == (1, None)
+    assert first.counts["near duplicates"] + second.counts["near duplicates"] == 14
     assert digests(tmp_path / "moved") == digests(built)
 
 
-def test_what_was_dropped_is_named_some_documents_at_a_time(
-    inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_dropped_is_named_some_documents_at_a_time(inputs: list[str], tmp_path: Path) -> None:
     run(inputs, tmp_path / "whole", keep_rejected=True)
-    monkeypatch.setattr("pipeline.builder.report.rejected._NAMED", 7)
-    run(inputs, tmp_path / "shards", keep_rejected=True)
+    run(inputs, tmp_path / "shards", keep_rejected=True, limits=Limits(named_documents=7))
     assert digests(tmp_path / "shards") == digests(tmp_path / "whole")
     assert " duplicate of doc-" in (tmp_path / "shards" / "rejected.jsonl").read_text()
 
@@ -337,6 +315,20 @@ def test_limit_reads_the_first_records_whatever_the_workers(inputs: list[str], t
     assert two.fingerprint == one.fingerprint
 
 
+def test_earlier_datasets_of_one_name_are_each_held_by_the_plan_and_named_in_reasons(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "language": (), "val_fraction": 0}
+    for number in range(2):
+        (tmp_path / f"{number}.jsonl").write_text(json.dumps({"id": f"d{number}", "text": english(number)}) + "\n")
+        run(tmp_path / f"{number}.jsonl", tmp_path / str(number) / "shards", **options)
+    earlier = [str(tmp_path / str(number) / "shards") for number in range(2)]
+    both = [tmp_path / f"{number}.jsonl" for number in range(2)]
+    manifest = run(both, tmp_path / "out", **options, against=earlier, keep_rejected=True)
+    prints = [Manifest.read(path).fingerprint for path in earlier]
+    assert manifest.recipe["definitions"]["against"] == {"shards": prints[0], "shards (2)": prints[1]}
+    reasons = [json.loads(line)["reason"] for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
+    assert reasons == [f"exact duplicate of {name}:{0:012d}" for name in ("shards", "shards (2)")]
+
+
 def test_a_second_build_against_the_first_adds_nothing(inputs: list[str], built: Path, tmp_path: Path) -> None:
     manifest = run(inputs, tmp_path / "out", against=[str(built)], keep_rejected=True)
     assert manifest.counts["kept"] == 0
@@ -347,7 +339,7 @@ def test_a_second_build_against_the_first_adds_nothing(inputs: list[str], built:
 
 @pytest.mark.parametrize(
     ("changed", "message"),
-    [({"ngram": 6}, "ngram 5, this build has 6"), ({"num_perm": 128}, "num_perm 112")],
+    [({"dedup_ngram": 6}, "ngram 5, this build has 6"), ({"dedup_num_perm": 128}, "num_perm 112")],
 )
 def test_signatures_of_another_scheme_are_refused(
     inputs: list[str], built: Path, tmp_path: Path, changed: dict[str, int], message: str
@@ -363,10 +355,10 @@ def test_builds_of_other_seeds_compare_their_signatures(inputs: list[str], built
 
 
 def test_more_values_than_the_bands_use_stand_in_the_manifest(inputs: list[str], tmp_path: Path) -> None:
-    manifest = run(inputs, tmp_path / "out", num_perm=160)
-    assert manifest.recipe["settings"]["num_perm"] == 160
+    manifest = run(inputs, tmp_path / "out", dedup_num_perm=160)
+    assert manifest.recipe["settings"]["dedup_num_perm"] == 160
     assert np.load(tmp_path / "out" / "signatures" / "signatures.npy").shape[1] == 160
-    assert run(inputs, tmp_path / "out", num_perm=160) == manifest
+    assert run(inputs, tmp_path / "out", dedup_num_perm=160) == manifest
 
 
 def test_sources_keep_their_names(tmp_path: Path) -> None:
@@ -380,11 +372,11 @@ def test_sources_keep_their_names(tmp_path: Path) -> None:
     assert tables == [["wiki"] * 10, ["web"] * 10]
 
 
-def test_line_numbers_are_true_in_files_cut_into_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.builder.plan.SMALLEST_UNIT", 2_000)
+def test_line_numbers_are_true_in_files_cut_into_spans(tmp_path: Path) -> None:
+    limits = Limits(smallest_unit_bytes=2_000)
     lines = [json.dumps({"text": english(k)}) for k in range(40)]
     (tmp_path / "in.jsonl").write_text("\n".join([lines[0], "", *lines[1:]]) + "\n")
-    run(tmp_path / "in.jsonl", tmp_path / "out", tokenizer="bytes", val_fraction=0, workers=2)
+    run(tmp_path / "in.jsonl", tmp_path / "out", tokenizer="bytes", val_fraction=0, workers=2, limits=limits)
     table = Shard(tmp_path / "out" / "train-000000.tar").table()
     assert table["line"] == [1, *range(3, 42)]
     assert table["id"] == [f"in.jsonl:{line}" for line in table["line"]]
@@ -407,45 +399,52 @@ def test_quotas_cut_a_source_to_its_tokens_and_say_so(tmp_path: Path) -> None:
         run(specs, tmp_path / "other", tokenizer="bytes", max_tokens="wep=5")
 
 
+COUNTING = """\
+from pathlib import Path
+
+FOLDER = Path({folder!r})
+
+
+def count(page):
+    with open(FOLDER / "log", "a") as file:
+        file.write(".")
+    if (FOLDER / "stop").exists() and (FOLDER / "log").stat().st_size == 200:
+        raise ValueError("stop here")
+    return 0
+"""
+
+
 def test_a_unit_of_many_parts_gives_the_same_shards_and_goes_on_after_the_parts_that_are_done(
-    inputs: list[str], built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.builder.stages.filter.PART_CHARACTERS", 30_000)
-    monkeypatch.setattr("pipeline.builder.stages.filter.BATCH_RECORDS", 7)
-    judged = 0
-    judge = Filter.judge
-
-    def failing(self: Filter, documents: Sequence[Document], starts: Sequence[int], counts: Counts) -> list[Judged]:
-        nonlocal judged
-        judged += len(documents)
-        if 200 <= judged < 200 + len(documents):
-            raise OSError(28, "No space left on device")
-        return judge(self, documents, starts, counts)
-
-    monkeypatch.setattr(Filter, "judge", failing)
-    with pytest.raises(BuildError, match="disk is full"):
-        run(inputs, tmp_path / "out")
+    (tmp_path / "counting.py").write_text(COUNTING.format(folder=str(tmp_path)))
+    (tmp_path / "own.toml").write_text('"counting:count" = { max = 0 }\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    options = {"rules": str(tmp_path / "own.toml"), "language": ()}
+    run(inputs, tmp_path / "whole", **options)
+    judged = (tmp_path / "log").stat().st_size
+    (tmp_path / "log").write_text("")
+    (tmp_path / "stop").touch()
+    limits = Limits(partition_characters=30_000, batch_records=7)
+    with pytest.raises(BuildError, match="stop here"):
+        run(inputs, tmp_path / "out", **options, limits=limits)
     assert len(list((tmp_path / "out/.build/filter/000000").glob("0*"))) > 3
     assert list(tmp_path.glob("out/*.tar")) == []
-    manifest = run(inputs, tmp_path / "out")
-    assert judged < 301 + 60
-    assert manifest.fingerprint == Manifest.read(built).fingerprint
-    assert digests(tmp_path / "out") == digests(built)
+    (tmp_path / "stop").unlink()
+    run(inputs, tmp_path / "out", **options)  # the plan keeps the limits of the first run
+    assert 200 <= (tmp_path / "log").stat().st_size < judged + 60
+    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
 
-def test_the_lanes_of_a_compressed_file_share_its_parts_and_keep_its_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_lanes_of_a_compressed_file_share_its_parts_and_keep_its_order(tmp_path: Path) -> None:
     every = documents(400)
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in every) + "{\n")
     subprocess.run(["gzip", "-k", str(tmp_path / "in.jsonl")], check=True)
     plain = run(tmp_path / "in.jsonl", tmp_path / "plain", tokenizer="bytes", val_fraction=0)
-    monkeypatch.setattr("pipeline.builder.stages.filter.PART_CHARACTERS", 20_000)
-    monkeypatch.setattr("pipeline.builder.stages.filter.BATCH_RECORDS", 5)
-    monkeypatch.setattr("pipeline.builder.plan.LANE_BYTES", 10_000)
-    options: dict[str, Any] = {"tokenizer": "bytes", "val_fraction": 0, "workers": 2}
+    limits = Limits(partition_characters=20_000, batch_records=5, lane_bytes=10_000)
+    options: dict[str, Any] = {"tokenizer": "bytes", "val_fraction": 0, "workers": 2, "limits": limits}
     lanes = run(tmp_path / "in.jsonl.gz", tmp_path / "lanes", **options)
-    assert len(cut_units(list_inputs([str(tmp_path / "in.jsonl.gz")]))) > 2
+    assert len(cut_units(list_inputs([str(tmp_path / "in.jsonl.gz")]), limits)) > 2
     tables = [Shard(tmp_path / name / "train-000000.tar").table() for name in ("plain", "lanes")]
     assert tables[0]["id"] == tables[1]["id"]
     assert tables[0]["line"] == tables[1]["line"]
@@ -456,8 +455,8 @@ def test_the_lanes_of_a_compressed_file_share_its_parts_and_keep_its_order(
 
 
 def test_a_misspelt_setting_offers_the_nearest(inputs: list[str], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="did you mean 'threshold'"):
-        run(inputs, tmp_path / "out", treshold=0.7)
+    with pytest.raises(ConfigError, match="did you mean 'dedup_threshold'"):
+        run(inputs, tmp_path / "out", dedup_treshold=0.7)
 
 
 def test_the_report_shows_hostile_text_as_text(tmp_path: Path) -> None:

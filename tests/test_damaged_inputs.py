@@ -12,6 +12,7 @@ import pytest
 import zstandard
 
 from pipeline.builder.build import build
+from pipeline.builder.limits import Limits
 from pipeline.builder.report.console import Progress
 from pipeline.errors import InputError
 from pipeline.shards.manifest import Manifest
@@ -74,15 +75,13 @@ def test_stray_bytes_after_a_whole_stream_leave_no_document_in_doubt(tmp_path: P
     assert "stray bytes" in damaged["fault"]
 
 
-def test_lanes_and_workers_count_damage_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.builder.plan.LANE_BYTES", 500)
-    monkeypatch.setattr("pipeline.builder.stages.filter.PART_CHARACTERS", 800_000)
-    monkeypatch.setattr("pipeline.builder.stages.filter.BATCH_RECORDS", 4)
+def test_lanes_and_workers_count_damage_once(tmp_path: Path) -> None:
+    limits = Limits(lane_bytes=500, partition_characters=800_000, batch_records=4)
     (tmp_path / "a.jsonl.gz").write_bytes(wrong_sum(gzip.compress(b"".join(LINES))))
-    manifest = run(tmp_path / "a.jsonl.gz", tmp_path / "one")
+    manifest = run(tmp_path / "a.jsonl.gz", tmp_path / "one", limits=limits)
     assert [each["unconfirmed"] for each in manifest.counts["damaged"]] == [manifest.counts["kept"]]
     assert len(manifest.counts["damaged"]) == manifest.counts["bad"]["file that cannot be read on"] == 1
-    run(tmp_path / "a.jsonl.gz", tmp_path / "two", workers=2)
+    run(tmp_path / "a.jsonl.gz", tmp_path / "two", workers=2, limits=limits)
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
 
 

@@ -15,12 +15,13 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.builder.dedup.bands import BUCKET_BYTES, ENTRY_BYTES, KeyFiles, buckets_for, write_keys
-from pipeline.builder.dedup.lsh import EXACT, KEPT, NEAR, REPRESENTATIVES, similar_rows, star_edges
+from pipeline.builder.dedup.bands import ENTRY_BYTES, KeyFiles, buckets_for, write_keys
+from pipeline.builder.dedup.lsh import REPRESENTATIVES, similar_rows, star_edges
 from pipeline.builder.dedup.minhash import EMPTY, MinHasher, text_hashes
 from pipeline.builder.dedup.row_files import Piece, Rows, npy_pieces
 from pipeline.builder.dedup.union_find import longest_of, write_clusters
-from pipeline.builder.stages import dedup as deduping
+from pipeline.builder.limits import Limits
+from pipeline.builder.outcome import Outcome
 from pipeline.builder.stages.dedup import Job, find_duplicates
 from pipeline.errors import BuildError
 from tests.corpus import english
@@ -88,7 +89,7 @@ def edited(text: str, words: int, seed: int = 0) -> str:
 def test_cat_dog_cat_gives_two(dedup: Find) -> None:
     found = dedup(["cat", "dog", "cat"])
     assert found.keeper.tolist() == [0, 1, 0]
-    assert found.kind.tolist() == [KEPT, KEPT, EXACT]
+    assert found.kind.tolist() == [Outcome.KEPT, Outcome.KEPT, Outcome.EXACT]
     assert found.cluster_size.tolist() == [2, 1, 2]
 
 
@@ -101,7 +102,7 @@ def test_an_edited_copy_is_near_and_the_first_in_input_order_stays(dedup: Find) 
     text = english(1, 40)
     found = dedup(["something else entirely, and not short", edited(text, 2), text, english(2, 40)])
     assert found.keeper.tolist() == [0, 1, 1, 3]
-    assert found.kind.tolist() == [KEPT, KEPT, NEAR, KEPT]
+    assert found.kind.tolist() == [Outcome.KEPT, Outcome.KEPT, Outcome.NEAR, Outcome.KEPT]
 
 
 def test_a_copy_below_the_threshold_stays(dedup: Find) -> None:
@@ -121,7 +122,7 @@ def test_the_longest_stays_where_asked(dedup: Find) -> None:
     texts = [text, edited(text, 2) + " and more", text]
     found = dedup(texts, lengths=np.array([len(t) for t in texts]))
     assert found.keeper.tolist() == [1, 1, 1]
-    assert found.kind.tolist() == [NEAR, KEPT, NEAR]
+    assert found.kind.tolist() == [Outcome.NEAR, Outcome.KEPT, Outcome.NEAR]
 
 
 def test_the_first_of_the_longest_stays_but_an_earlier_build_wins(dedup: Find) -> None:
@@ -129,7 +130,7 @@ def test_the_first_of_the_longest_stays_but_an_earlier_build_wins(dedup: Find) -
     texts = [text, longer, longer, english(2, 40)]
     lengths = np.array([len(t) for t in texts])
     assert dedup(texts, lengths=lengths).keeper.tolist() == [1, 1, 1, 3]
-    assert dedup(texts, lengths=lengths).kind.tolist() == [NEAR, KEPT, EXACT, KEPT]
+    assert dedup(texts, lengths=lengths).kind.tolist() == [Outcome.NEAR, Outcome.KEPT, Outcome.EXACT, Outcome.KEPT]
     assert dedup(texts, lengths=lengths, before=1).keeper.tolist() == [0, 0, 3]
 
 
@@ -137,7 +138,7 @@ def test_documents_of_earlier_builds_stay_and_win(dedup: Find) -> None:
     text = english(1, 40)
     found = dedup([text, text, edited(text, 2), "new text here"], before=2)
     assert found.keeper.tolist() == [0, 3]
-    assert found.kind.tolist() == [NEAR, KEPT]
+    assert found.kind.tolist() == [Outcome.NEAR, Outcome.KEPT]
 
 
 @pytest.mark.parametrize("near", [False, True])
@@ -239,9 +240,7 @@ def test_however_documents_are_cut_the_clusters_are_those_of_the_definition(
     signatures[changed] = random.randint(0, 1 << 32, int(changed.sum()), dtype=np.uint32)
     signatures[random.rand(40) < 0.1] = EMPTY
     hashes = random.randint(0, 256, (40, 16)).astype(np.uint8)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deduping, "GROUP_ROWS", group)
-        found = find(hashes, signatures, pieces=pieces, buckets=buckets, bands=3, threshold=0.7)
+    found = find(hashes, signatures, pieces=pieces, buckets=buckets, group_rows=group, bands=3, threshold=0.7)
     assert found.keeper.tolist() == plainly(signatures, 0.7)
 
 
@@ -255,11 +254,9 @@ def test_equal_texts_are_found_in_one_group_and_across_groups(
     hashes = text_hashes([str(number) for number in numbers]).copy()
     hashes[:, :8] = hashes[:, :8] % 2  # many share a key, the first half, without being equal
     signatures = np.arange(len(numbers) * 112, dtype=np.uint32).reshape(-1, 112)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deduping, "GROUP_ROWS", group)
-        found = find(hashes, signatures, pieces=pieces, buckets=buckets)
+    found = find(hashes, signatures, pieces=pieces, buckets=buckets, group_rows=group)
     assert found.keeper.tolist() == [numbers.index(number) for number in numbers]
-    assert (found.kind != NEAR).all()
+    assert (found.kind != Outcome.NEAR).all()
 
 
 def test_a_bucket_holds_its_share_of_the_keys_and_all_of_equal_ones(tmp_path: Path) -> None:
@@ -324,8 +321,8 @@ def test_a_file_that_was_cut_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("documents", [0, 1_000, 1_400_000, 20_000_000, 3_000_000_000])
 def test_a_bucket_fits_its_memory_and_there_are_no_more_than_needed(documents: int) -> None:
     buckets = buckets_for(documents)
-    assert documents * ENTRY_BYTES <= buckets * BUCKET_BYTES
-    assert buckets == 1 or documents * ENTRY_BYTES > buckets // 2 * BUCKET_BYTES
+    assert documents * ENTRY_BYTES <= buckets * Limits().bucket_bytes
+    assert buckets == 1 or documents * ENTRY_BYTES > buckets // 2 * Limits().bucket_bytes
 
 
 def test_cost_grows_linearly_where_no_candidate_is_verified(find: Find) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.builder.engine.base import open_engine
+from pipeline.builder.engine.registry import open_engine
 from pipeline.errors import BuildError, ConfigError
 
 

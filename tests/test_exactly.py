@@ -31,8 +31,17 @@ def jaccard(a: str, b: str) -> float:
 
 
 def built(inputs: Path, output: Path, verify: str, **options: object) -> Manifest:
-    settings = {"tokenizer": "bytes", "rules": "none", "keep_rejected": True, "bands": 28, "rows": 4, **options}
-    return build(inputs, output, verify=verify, threshold=THRESHOLD, progress=Progress(quiet=True), **settings)
+    settings = {
+        "tokenizer": "bytes",
+        "rules": "none",
+        "keep_rejected": True,
+        "dedup_bands": 28,
+        "dedup_rows": 4,
+        **options,
+    }
+    return build(
+        inputs, output, dedup_verify=verify, dedup_threshold=THRESHOLD, progress=Progress(quiet=True), **settings
+    )
 
 
 def dropped(output: Path) -> set[int]:

@@ -13,19 +13,20 @@ from typing import Any
 
 import pytest
 
-from pipeline.builder import build as builder
 from pipeline.builder.build import build
+from pipeline.builder.limits import Limits
 from pipeline.builder.report.console import Progress
 from pipeline.errors import InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from tests.corpus import english
+from tests.interruptions import Units, interrupt_after
 from tests.test_builder import digests
 
 SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0}
 
 
 def run(inputs: Any, output: Path, **options: Any) -> Manifest:
-    return build(inputs, output, progress=Progress(quiet=True), **{**SETTINGS, **options})
+    return build(inputs, output, **{"progress": Progress(quiet=True), **SETTINGS, **options})
 
 
 def write_jsonl(path: Path, count: int = 60) -> Path:
@@ -48,48 +49,40 @@ def write_every_format(folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.builder.plan.SMALLEST_UNIT", 2_000)
-    monkeypatch.setattr("pipeline.builder.plan.LANE_BYTES", 2_000)
+SMALL_UNITS = Limits(smallest_unit_bytes=2_000, lane_bytes=2_000)
 
 
-@pytest.mark.usefixtures("small_units")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_manifest_holds_the_sha256_of_every_file_cut_or_not(tmp_path: Path, workers: int) -> None:
     folder = write_every_format(tmp_path / "in")
-    manifest = run(folder, tmp_path / "out", workers=workers)
+    manifest = run(folder, tmp_path / "out", workers=workers, limits=SMALL_UNITS)
     wanted = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
     assert {item["name"]: item["sha256"] for item in manifest.inputs} == wanted
 
 
-@pytest.mark.usefixtures("small_units")
 def test_a_file_that_was_not_read_to_its_end_has_no_hash(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "in" / "a.jsonl")
     data = gzip.compress(write_jsonl(tmp_path / "b.jsonl").read_bytes())
     (tmp_path / "in" / "b.jsonl.gz").write_bytes(data[: len(data) // 2])
-    assert [item["sha256"] for item in run(tmp_path / "in", tmp_path / "limited", limit=3).inputs] == [None, None]
-    manifest = run(tmp_path / "in", tmp_path / "damaged", on_error="skip")
+    limited = run(tmp_path / "in", tmp_path / "limited", limit=3, limits=SMALL_UNITS)
+    assert [item["sha256"] for item in limited.inputs] == [None, None]
+    manifest = run(tmp_path / "in", tmp_path / "damaged", on_error="skip", limits=SMALL_UNITS)
     assert [item["sha256"] is None for item in manifest.inputs] == [False, True]
 
 
-@pytest.mark.usefixtures("small_units")
-def test_a_piece_that_was_read_otherwise_than_it_was_hashed_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_piece_that_was_read_otherwise_than_it_was_hashed_is_an_error(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "in.jsonl")
-    read = builder.hash_input
 
-    def hash_after_a_change(work: Path, number: int) -> None:
-        read(work, number)
+    def change_after_the_hash(name: str, count: int) -> None:
+        if (name, count) != ("filter", 1):
+            return
         status = path.stat()
         text = path.read_text()
         path.write_text(text[:-100] + text[-100:].upper())  # of equal size, and the clock set back
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
-    monkeypatch.setattr(builder, "hash_input", hash_after_a_change)
     with pytest.raises(InputError, match=r"in\.jsonl: piece \d+ of \d+ had sha256 .* it changed meanwhile"):
-        run(path, tmp_path / "out")
+        run(path, tmp_path / "out", progress=Units(change_after_the_hash), limits=SMALL_UNITS)
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
@@ -112,36 +105,28 @@ def truncate(path: Path) -> None:
     ],
 )
 def test_a_file_that_grows_shrinks_or_vanishes_ends_the_build_and_once_restored_it_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], said: str, on_error: str
+    tmp_path: Path, change: Callable[[Path], None], said: str, on_error: str
 ) -> None:
     path = write_jsonl(tmp_path / "in.jsonl")
     whole = run(path, tmp_path / "whole", on_error=on_error)
     kept = shutil.copy2(path, tmp_path / "kept.jsonl")
-    begin = builder.begin
 
-    def change_after_the_plan(*given: Any) -> Any:
-        plan = begin(*given)
-        change(path)
-        return plan
+    def change_after_the_plan(name: str) -> None:
+        if name == "plan":
+            change(path)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(builder, "begin", change_after_the_plan)
-        with pytest.raises(InputError, match=said):
-            run(path, tmp_path / "out", on_error=on_error)
+    with pytest.raises(InputError, match=said):
+        run(path, tmp_path / "out", on_error=on_error, after_stage=change_after_the_plan)
     shutil.copy2(kept, path)
     assert run(path, tmp_path / "out", on_error=on_error).fingerprint == whole.fingerprint
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
 
-def test_a_change_between_two_runs_is_named_with_both_values_and_the_cure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_between_two_runs_is_named_with_both_values_and_the_cure(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "in.jsonl", 20)
     before = path.stat().st_size
-    with monkeypatch.context() as patch:
-        patch.setattr(builder, "dedup", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            run(path, tmp_path / "out")
+    with pytest.raises(KeyboardInterrupt):
+        run(path, tmp_path / "out", after_stage=interrupt_after("filter"))
     append(path)
     with pytest.raises(PlanChangedError) as refused:
         run(path, tmp_path / "out")
@@ -149,19 +134,13 @@ def test_a_change_between_two_runs_is_named_with_both_values_and_the_cure(
     assert f"inputs: in.jsonl: bytes: was {before}, now {path.stat().st_size}" in message
     assert 'inputs: in.jsonl: modified: was "20' in message
     assert "inputs: in.jsonl: sha256 of its first and last MiB: was" in message
-    assert "--overwrite to begin anew" in message
+    assert "--overwrite to start over" in message
 
 
-def test_inputs_may_move_between_two_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inputs_may_move_between_two_runs(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "in" / "a.jsonl")
     whole = run(tmp_path / "in", tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        patch.setattr(builder, "filter_unit", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            run(tmp_path / "in", tmp_path / "out")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "in", tmp_path / "out", after_stage=interrupt_after("plan"))
     (tmp_path / "in").rename(tmp_path / "elsewhere")
     assert run(tmp_path / "elsewhere", tmp_path / "out").fingerprint == whole.fingerprint
-
-
-def interrupt(*given: object) -> None:
-    raise KeyboardInterrupt

@@ -8,14 +8,14 @@ from types import FrameType
 
 import pytest
 
-from pipeline.builder.engine.signals import heed_interrupts
+from pipeline.builder.engine.signals import reraise_swallowed_signals
 
 
 def test_an_interrupt_that_the_block_swallowed_is_raised_at_its_end() -> None:
     reached = []
 
     def swallow() -> None:
-        with heed_interrupts():
+        with reraise_swallowed_signals():
             with suppress(BaseException):
                 signal.raise_signal(signal.SIGINT)
             reached.append("the end")
@@ -28,8 +28,8 @@ def test_an_interrupt_that_the_block_swallowed_is_raised_at_its_end() -> None:
 
 def test_an_interrupt_ends_the_block_at_once_and_blocks_may_be_nested() -> None:
     def work() -> None:
-        with heed_interrupts():
-            with heed_interrupts():
+        with reraise_swallowed_signals():
+            with reraise_swallowed_signals():
                 signal.raise_signal(signal.SIGINT)
             pytest.fail("it went on")
 
@@ -45,7 +45,7 @@ def test_a_handler_that_only_takes_note_stays_one(monkeypatch: pytest.MonkeyPatc
 
     before: Callable[..., object] | int | None = signal.signal(signal.SIGTERM, note)
     try:
-        with heed_interrupts():
+        with reraise_swallowed_signals():
             signal.raise_signal(signal.SIGTERM)
         assert noted == [signal.SIGTERM]
         assert signal.getsignal(signal.SIGTERM) is note
@@ -57,7 +57,7 @@ def test_another_thread_may_build() -> None:
     done = []
 
     def work() -> None:
-        with heed_interrupts():
+        with reraise_swallowed_signals():
             done.append(True)
 
     thread = threading.Thread(target=work)

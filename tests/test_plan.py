@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.builder.limits import Limits
 from pipeline.builder.plan import Plan, check_unchanged, cut_units, list_inputs, make_plan
 from pipeline.builder.recipe import Recipe, read_config
 from pipeline.errors import ConfigError, InputError, PlanChangedError
@@ -57,31 +58,30 @@ def test_no_input_is_an_error() -> None:
         list_inputs([])
 
 
-def test_large_files_are_cut_and_small_ones_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.builder.plan.SMALLEST_UNIT", 1_000)
-    monkeypatch.setattr("pipeline.builder.plan.UNITS_WANTED", 4)
+def test_large_files_are_cut_and_small_ones_joined(tmp_path: Path) -> None:
+    limits = Limits(smallest_unit_bytes=1_000, units_wanted=4)
     write(tmp_path / "big.jsonl", lines=100, width=100)
     for number in range(8):
         write(tmp_path / f"small-{number}.jsonl", lines=2, width=50 + number)
     inputs = list_inputs([str(tmp_path)])
-    units = cut_units(inputs)
+    units = cut_units(inputs, limits)
     spans = [span for unit in units for span in unit]
     assert len([span for span in spans if span.input == 0]) > 2
     assert next(span.start for span in spans if span.input == 0) == 0
     assert max(len(unit) for unit in units) > 2
     assert sorted({span.input for span in spans}) == list(range(9))
-    assert cut_units(inputs) == units
+    assert cut_units(inputs, limits) == units
 
 
 def test_what_changed_is_named_with_both_values(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl")
     old = make_plan([str(path)], Recipe(), {"rules": {"words": {"min": 50}}})
     write(path, lines=2)
-    new = make_plan([str(path)], Recipe(threshold=0.7), {"rules": {"words": {"min": 20}}})
+    new = make_plan([str(path)], Recipe(dedup_threshold=0.7), {"rules": {"words": {"min": 20}}})
     with pytest.raises(PlanChangedError) as caught:
         check_unchanged(old, new)
     message = str(caught.value)
-    assert "recipe: threshold: was 0.8, now 0.7" in message
+    assert "recipe: dedup_threshold: was 0.8, now 0.7" in message
     assert "definitions: rules: words: min: was 50, now 20" in message
     assert f"a.jsonl: bytes: was {old.inputs[0].size}, now {new.inputs[0].size}" in message
     assert "--overwrite" in message
@@ -113,14 +113,14 @@ def test_a_dataset_that_moved_is_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"treshold": 0.5}, "did you mean 'threshold'"),
-        ({"threshold": 1.5}, "got 1.5"),
+        ({"dedup_treshold": 0.5}, "did you mean 'dedup_threshold'"),
+        ({"dedup_threshold": 1.5}, "got 1.5"),
         ({"val_fraction": float("nan")}, "got nan"),
-        ({"bands": 0}, "at least 1, got 0"),
-        ({"bands": True}, "got True"),
-        ({"num_perm": 100}, "112 values, but a signature has num_perm=100; raise"),
+        ({"dedup_bands": 0}, "at least 1, got 0"),
+        ({"dedup_bands": True}, "got True"),
+        ({"dedup_num_perm": 100}, "112 values, but a signature has num_perm=100; raise"),
         ({"on_error": "ignore"}, "stop, records, skip"),
-        ({"keep": "frist"}, "did you mean 'first'"),
+        ({"dedup_keep": "frist"}, "did you mean 'first'"),
         ({"max_tokens": "web=many"}, "SOURCE=NUMBER"),
         ({"limit": 0}, "at least 1"),
     ],

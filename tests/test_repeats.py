@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,14 @@ from hypothesis import strategies as st
 from filters.measures.length import words
 from filters.text_view import Page
 from pipeline.builder.dedup.segments import KINDS, Passages, passages, without
-from pipeline.builder.report.console import waterfall
+from pipeline.builder.limits import Limits
+from pipeline.builder.plan import make_plan
+from pipeline.builder.recipe import Recipe
+from pipeline.builder.report.stats import BuildStats
+from pipeline.builder.report.waterfall import waterfall
 from pipeline.builder.stages import line_dedup as repeats
-from pipeline.builder.stages import partition as parts
+from pipeline.builder.stages.partition_writer import PartitionWriter, Row
+from pipeline.builder.stages.registry import losses
 from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
@@ -33,6 +39,7 @@ from pipeline.text.normalize import normalize
 from pipeline.text.tokenizer.tokenizer import load_tokenizer
 from scripts.inspect_shards import main as inspect_main
 from tests.corpus import english
+from tests.interruptions import Units
 from tests.test_builder import ROOT, digests, run
 
 MENU = "Read more about the cookies of this site and of others."
@@ -126,17 +133,12 @@ def test_real_text_is_cut_as_by_the_definition(shared_data: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("workers", [2, 4])
-def test_workers_parts_and_buckets_change_no_byte(
-    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
-) -> None:
+def test_workers_parts_and_buckets_change_no_byte(many: Path, tmp_path: Path, workers: int) -> None:
     options = {"dedup_lines": True, "dedup_paragraphs": True, "keep_rejected": True, "rules": "gopher_quality"}
     run(many, tmp_path / "one", **options)
-    monkeypatch.setattr(repeats, "BUCKET_HASHES", 150)
-    found = repeats.count_buckets
-    buckets = []
-    monkeypatch.setattr("pipeline.builder.build.count_buckets", lambda work: buckets.append(found(work)) or buckets[-1])
-    run(many, tmp_path / "many", **options, workers=workers)
-    assert buckets[0] > 5
+    progress = Units()
+    run(many, tmp_path / "many", **options, workers=workers, progress=progress, limits=Limits(bucket_hashes=150))
+    assert progress.totals["find repeats"] > 5
     assert digests(tmp_path / "many") == digests(tmp_path / "one")
 
 
@@ -144,7 +146,7 @@ def test_a_build_killed_in_any_stage_goes_on_to_the_same_bytes(many: Path, tmp_p
     command = [sys.executable, str(ROOT / "scripts/build_shards.py"), str(many), "--workers", "2", "--quiet"]
     command += ["--rules", "none", "--tokenizer", "train:400", "--dedup-lines", "--keep-rejected", "--output"]
     subprocess.run([*command, str(tmp_path / "whole")], check=True)
-    for begun in ("filter/*/done.json", "repeats/buckets/*", "repeats/parts/*", "dedup"):
+    for begun in ("filter/*/done.json", "line_dedup/buckets/*", "line_dedup/partitions/*", "dedup"):
         process = subprocess.Popen([*command, str(tmp_path / "killed")], start_new_session=True)
         while process.poll() is None and not list((tmp_path / "killed/.build").glob(begun)):
             time.sleep(0.002)
@@ -194,24 +196,22 @@ def test_sources_and_languages_add_up_and_every_report_tells_what_was_cut(
     assert "without" in samples["words_left"][0]["reason"]
     assert samples["cut as repeated"][0]["reason"].endswith("that stood before")
     page = (tmp_path / "out/report.html").read_text()
-    assert f"cut from {counts['repeats']['documents']:,} documents, for it stood before" in page
+    stats = BuildStats.from_json(counts)
+    said = next(row.what for row in waterfall(stats, losses(stats)) if row.what.startswith("cut"))
+    lines = f"{counts['repeats']['lines']:,} lines that occur earlier"
+    assert said == f"cut from {counts['repeats']['documents']:,} documents: {lines}"
+    assert said in page
     assert f"{counts['repeats']['characters']:,}" in page
-    said = next(what for number, _, what in waterfall(counts) if number == counts["repeats"]["documents"])
-    assert said.startswith(f"were cut: {counts['repeats']['lines']:,} lines that stood before")
     assert inspect_main([str(tmp_path / "out")]) == 0
     assert f"{counts['repeats']['lines']:,}  cut: lines that stood before" in capsys.readouterr().out
 
 
-def test_the_first_in_input_order_stays_though_a_later_lane_reads_it_sooner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_in_input_order_stays_though_a_later_lane_reads_it_sooner(tmp_path: Path) -> None:
     texts = [f"{english(k, 30)}\n{MENU} {k // 7}" for k in range(60)]
     raw = write(tmp_path / "in.jsonl", texts).read_bytes()
     (tmp_path / "in.jsonl.zst").write_bytes(zstandard.compress(raw))
-    monkeypatch.setattr("pipeline.builder.stages.filter.PART_CHARACTERS", 8_000)
-    monkeypatch.setattr("pipeline.builder.stages.filter.BATCH_RECORDS", 3)
-    monkeypatch.setattr("pipeline.builder.plan.LANE_BYTES", 1_000)
-    run(tmp_path / "in.jsonl.zst", tmp_path / "out", **PLAIN, dedup_lines=True, workers=2)
+    limits = Limits(partition_characters=8_000, batch_records=3, lane_bytes=1_000)
+    run(tmp_path / "in.jsonl.zst", tmp_path / "out", **PLAIN, dedup_lines=True, workers=2, limits=limits)
     assert kept(tmp_path / "out") == oracle(texts, ["lines"])
 
 
@@ -242,9 +242,9 @@ def test_a_bucket_takes_a_hash_once_from_each_part_however_often_it_stands_there
     from pipeline.builder.dedup.segments import split
 
     row = {"id": "", "span": 0, "line": 1, "language": "en", "score": 1.0, "characters": 1}
-    with parts.PartWriter(tmp_path, None, lambda texts: split(texts, KINDS, 1)) as writer:
+    with PartitionWriter(tmp_path, None, lambda texts: split(texts, KINDS, 1)) as writer:
         for _ in range(2_000):
-            writer.add(parts.Row(text=MENU, **row))
+            writer.add(Row(text=MENU, **row))
     hashes = np.fromfile(tmp_path / "passages.bin", np.uint64)
     assert len(hashes) == 2  # a line and a paragraph
     assert hashes[0] < hashes[1]
@@ -289,18 +289,22 @@ def test_random_slices_hold_every_hash_once() -> None:
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
     def peak(count: int) -> int:
         """Megabytes that sorting all buckets of ``count`` parts takes, a megabyte of hashes each."""
-        work = tmp_path / str(count)
+        work = tmp_path / str(count) / ".build"
         for number in range(count):
             folder = work / "filter" / f"{number:06d}" / "0000"
             folder.mkdir(parents=True)
             drawn = np.frombuffer(np.random.RandomState(number).bytes(1 << 20), np.uint64)
             np.unique(drawn).tofile(folder / "passages.bin")
-        (work / "parts.json").write_text(json.dumps({"parts": [[number, 0] for number in range(count)]}))
+        (work / "partitions.json").write_text(json.dumps({"partitions": [[number, 0] for number in range(count)]}))
+        (tmp_path / "in.jsonl").write_text(json.dumps({"text": "a"}))
+        plan = make_plan([str(tmp_path / "in.jsonl")], Recipe(dedup_lines=True))
+        replace(plan, editing_stages=("line_dedup",)).write(work)
         code = (
-            "import resource, sys; from pathlib import Path; from pipeline.builder.stages import line_dedup as repeats\n"
-            "repeats.BUCKET_HASHES = 1 << 18; work = Path(sys.argv[1])\n"
-            "count = repeats.count_buckets(work)\n"
-            "for bucket in range(count): repeats.find_unit(work, count, bucket)\n"
+            "import resource, sys; from pathlib import Path; from pipeline.builder.workspace import Workspace\n"
+            "from pipeline.builder.stages.line_dedup import count_buckets, sort_bucket\n"
+            "workspace = Workspace(Path(sys.argv[1]).parent)\n"
+            "count = count_buckets(workspace, 1 << 18)\n"
+            "for bucket in range(count): sort_bucket(workspace, count, bucket)\n"
             "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)"
         )
         ran = subprocess.run([sys.executable, "-c", code, str(work)], cwd=ROOT, capture_output=True, check=True)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.builder.build import build
+from pipeline.builder.limits import Limits
 from pipeline.builder.report.console import Progress
 from pipeline.builder.report.samples import SAMPLES, Samples, sample_keys
 from pipeline.shards.manifest import Manifest
@@ -71,33 +72,32 @@ def test_samples_of_every_outcome_come_from_all_over_the_corpus(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("order", ["shuffled", "cut", "in files"])
-def test_neither_order_nor_files_nor_units_decide_what_is_shown(
-    tmp_path: Path, lines: list[str], order: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neither_order_nor_files_nor_units_decide_what_is_shown(tmp_path: Path, lines: list[str], order: str) -> None:
     singles = [line for k, line in enumerate(lines) if k % 5 in (1, 4)]
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.jsonl").write_text("".join(singles))
     wanted = texts(run(tmp_path / "in", tmp_path / "wanted"))
+    limits = Limits()
     match order:
         case "shuffled":
             (tmp_path / "in" / "a.jsonl").write_text("".join(random.Random(0).sample(singles, len(singles))))
         case "cut":
-            monkeypatch.setattr("pipeline.builder.plan.SMALLEST_UNIT", 2_000)
+            limits = Limits(smallest_unit_bytes=2_000)
         case "in files":
             (tmp_path / "in" / "a.jsonl").write_text("".join(singles[::2]))
             (tmp_path / "in" / "b.jsonl").write_text("".join(singles[1::2]))
-    assert texts(run(tmp_path / "in", tmp_path / "out")) == wanted
+    assert texts(run(tmp_path / "in", tmp_path / "out", limits=limits)) == wanted
 
 
 def texts(manifest: Manifest) -> dict[str, list[str]]:
     return {name: [sample["text"] for sample in shown] for name, shown in manifest.counts["samples"].items()}
 
 
-def test_documents_without_an_id_are_shown_by_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.builder.plan.SMALLEST_UNIT", 2_000)
+def test_documents_without_an_id_are_shown_by_file_and_line(tmp_path: Path) -> None:
+    limits = Limits(smallest_unit_bytes=2_000)
     found = [json.dumps({"text": f"{english(k, 3)} Short." if k % 2 else english(k, 30)}) + "\n" for k in range(60)]
     (tmp_path / "in.jsonl").write_text("".join(found))
-    manifest = run(tmp_path / "in.jsonl", tmp_path / "out", keep_rejected=True)
+    manifest = run(tmp_path / "in.jsonl", tmp_path / "out", keep_rejected=True, limits=limits)
     shown = [sample for held in manifest.counts["samples"].values() for sample in held]
     rejected = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
     assert len(rejected) == 30

@@ -134,9 +134,8 @@ def test_ctrl_c_leaves_a_build_that_the_same_command_completes(inputs: list[str]
 
 
 def test_two_builds_do_not_work_in_one_directory(
-    inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("pipeline.builder.locking.LOCK_PATIENCE", 0.2)
     code = (
         "import sys, time; from pathlib import Path; from pipeline.builder.locking import locked\n"
         "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"

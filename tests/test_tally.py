@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from filters.rules.ruleset import load_rules
-from pipeline.builder.report.stats import BINS, PASSED, Counts, Flow, Histograms, by_group, sum_filter_counts
+from pipeline.builder.report.stats import BINS, PASSED, BuildStats, Histograms, OutcomeCounts, PartitionCounts, by_group
 
 
-def counted(*rows: tuple[str, str, str, int]) -> Flow:
-    flow = Flow()
+def counted(*rows: tuple[str, str, str, int]) -> OutcomeCounts:
+    flow = OutcomeCounts()
     for row in rows:
         flow.add(*row)
     return flow
@@ -20,21 +20,23 @@ def counted(*rows: tuple[str, str, str, int]) -> Flow:
 def test_sums_do_not_depend_on_the_order_of_parts() -> None:
     parts = []
     for number in range(4):
-        counts = Counts(Histograms(load_rules("gopher_quality").rules[:1]))
-        counts.flow.add("web", "en", "words" if number % 2 else PASSED, 10 * number)
+        counts = PartitionCounts(Histograms(load_rules("gopher_quality").rules[:1]))
+        counts.outcomes.add("web", "en", "words" if number % 2 else PASSED, 10 * number)
         counts.histograms.add(np.array([[10.0 * number]]), np.ones((1, 1), bool))
         counts.bad["invalid JSON"] += number
         parts.append(json.loads(json.dumps(counts.to_json())))
-    whole, _ = sum_filter_counts(parts)
-    assert sum_filter_counts(parts[::-1])[0] == whole
-    assert (whole["read"], whole["dropped"], whole["bad"]) == (4, {"words": 2}, {"invalid JSON": 6})
-    assert whole["dropped_characters"] == {"words": 40}
-    assert sum(whole["histograms"]["words"]["counts"]) == 4
+    whole, reverse = BuildStats(), BuildStats()
+    whole.add_partitions(parts)
+    reverse.add_partitions(parts[::-1])
+    assert whole.to_json() == reverse.to_json()
+    assert (whole.read, whole.dropped, whole.bad) == (4, {"words": 2}, {"invalid JSON": 6})
+    assert whole.dropped_characters == {"words": 40}
+    assert sum(whole.histograms["words"]["counts"]) == 4
 
 
-def test_a_flow_survives_json() -> None:
+def test_counts_of_outcomes_survive_json() -> None:
     flow = counted(("web", "en", "words", 5), ("web", "en", "words", 6), ("", "de", PASSED, 7))
-    assert Flow(json.loads(json.dumps(flow.to_json()))).to_json() == flow.to_json()
+    assert OutcomeCounts(json.loads(json.dumps(flow.to_json()))).to_json() == flow.to_json()
     assert flow.by("source", "outcome") == {("web", "words"): [2, 11], ("", PASSED): [1, 7]}
 
 

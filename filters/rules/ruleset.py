@@ -87,9 +87,6 @@ class RuleSet:
         self._scripted = {rule.language for rule in self.rules if rule.script}
         self._plans: dict[_Spoken, _Plan] = {}
 
-    def __reduce__(self) -> tuple[type[RuleSet], tuple[tuple[Rule, ...], tuple[Cutter, ...]]]:
-        return RuleSet, (self.rules, self.cutters)
-
     def __bool__(self) -> bool:
         """True where there is anything to cut or to judge."""
         return bool(self.rules or self.cutters)

@@ -1,16 +1,20 @@
-"""Raw text -> shards. `pipeline.build` runs a build: plan, then one stage after the other, then the manifest.
+"""Raw text -> shards. `pipeline.build` runs a build: the plan, then one stage after the other, then the manifest.
 
-build.py             the stages in order: start here
+build.py             runs the stages in order: start here
 recipe.py            what is asked for: every setting that decides a byte of the result
+limits.py            sizes of units and buffers, which change no byte
 plan.py              inputs and recipe -> units of work
-references.py        what a recipe names (rules, models, tokenizers), resolved once; all processes load it from the work directory
-stages/              filter, line_dedup, dedup, tokenize, split, write: one file a stage, and the partitions that they exchange
+references.py        what a recipe names (rules, models, tokenizers), resolved once and kept in the work directory
+build_tokenizer.py   the tokenizer of a build, named or trained
+stages/              filter, line_dedup, dedup, train_tokenizer, tokenize, split, write: one file a stage, and `registry`
 dedup/               the algorithms of deduplication: MinHash, LSH, Jaccard, union-find, n-grams of evaluation sets
-engine/              run units here, in worker processes, or on Ray
+engine/              runs units in this process, in worker processes, or on Ray
 report/              what was counted, and how it is shown: terminal, report.html, rejected.jsonl, dry run
+outcome.py           what became of a document
 draws.py             which documents are drawn for validation, quotas and samples: hashes of (seed, purpose, text)
-output_directory.py  a new build, one to resume, or one that is complete
-workspace.py         results that appear under their name only when whole
+output_directory.py  a new build, one to continue, or one that is complete
+workspace.py         the work directory: layout, plan, lock
+atomic_directory.py  directories that appear under their name only when whole
 locking.py           one build at a time in a directory
-manifest.py          the end of a build: counts that add up, and manifest.json
+manifest.py          the end of a build: counts that add up, manifest.json, and the files beside the shards
 """

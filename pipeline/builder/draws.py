@@ -28,6 +28,11 @@ def draws(hashes: NDArray[np.uint8], seed: int, purpose: str) -> NDArray[np.uint
     return _mix64(_mix64(halves[:, 0] ^ key[0]) + (halves[:, 1] ^ key[1]))
 
 
+def threshold(share: float) -> np.uint64:
+    """Return the number below which a draw falls with a probability of ``share``."""
+    return np.uint64(min(share * 2.0**64, 2.0**64 - 2048))
+
+
 def _mix64(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

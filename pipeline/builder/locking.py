@@ -2,7 +2,7 @@
 
 A kernel lock on ``.build/lock`` ends with its process, however that ends. Lustre mounted without ``flock`` and some NFS
 have none: there ``.build/lease`` names the process that holds the directory. It appears whole or not at all (a hard
-link). A lease whose process is gone is taken over on the machine that wrote it; elsewhere nobody can know whether it is
+link). A lease whose process is gone is taken over on the machine that wrote it; elsewhere it is unknown whether it is
 gone, so the error names the file to remove. Either kind of holder writes its own file before it looks for the other
 kind, since one directory may be mounted with locks on some machines and without them on others.
 """
@@ -22,9 +22,9 @@ from typing import IO, Any
 
 from ..atomic import temporary_path
 from ..errors import BuildError
+from .limits import DEFAULT_LIMITS
 
 LOCK_NAME, LEASE_NAME = "lock", "lease"
-LOCK_PATIENCE = 5.0  # seconds; a killed build's last processes may still be ending
 _HELD = {errno.EACCES, errno.EAGAIN}
 _UNSUPPORTED = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
 _EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
@@ -34,7 +34,7 @@ Holder = dict[str, Any]  # "process", "started", "machine" and "host" of the pro
 
 
 @contextmanager
-def locked(work: Path, *, lock: Lock = fcntl.lockf, patience: float | None = None) -> Iterator[None]:
+def locked(work: Path, *, lock: Lock = fcntl.lockf, patience: float = DEFAULT_LIMITS.lock_seconds) -> Iterator[None]:
     """Hold the work directory, which is made where it is missing, for this process alone until the block ends.
 
     The lock is removed then, and so are the work directory and its parent if they are empty and were made here.
@@ -43,7 +43,7 @@ def locked(work: Path, *, lock: Lock = fcntl.lockf, patience: float | None = Non
     ``patience`` seconds, or where it cannot be written.
     """
     made = not work.parent.exists()
-    deadline = time.monotonic() + (LOCK_PATIENCE if patience is None else patience)
+    deadline = time.monotonic() + patience
     while True:
         try:
             work.mkdir(parents=True, exist_ok=True)
@@ -63,11 +63,11 @@ def locked(work: Path, *, lock: Lock = fcntl.lockf, patience: float | None = Non
     try:
         yield
     finally:
-        # The file goes before its lock: a process that waits for it finds it gone, and asks anew.
+        # The file is removed before its lock: a process that waits for it finds it gone, and tries again.
         (work / (LEASE_NAME if file is None else LOCK_NAME)).unlink(missing_ok=True)
         if file is not None:
             file.close()
-        with suppress(OSError):  # not empty: it holds what the next run goes on from
+        with suppress(OSError):  # not empty: the next run continues from what it holds
             work.rmdir()
             if made:
                 work.parent.rmdir()

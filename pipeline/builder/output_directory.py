@@ -1,21 +1,20 @@
-"""What lies in the output directory before a build: nothing, this build begun or complete, or what is in its way."""
+"""The state of the output directory before a build: empty, this build unfinished or complete, or something else."""
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import BuildError, ConfigError
-from ..shards.manifest import MANIFEST_NAME, PLAN_NAME, WORK_NAME, Manifest
+from ..shards.manifest import MANIFEST_NAME, PLAN_NAME, Manifest
 from ..shards.remote.transport import is_remote, local_name
-from .locking import LEASE_NAME, LOCK_NAME
+from .atomic_directory import discard
 from .manifest import result_files
 from .plan import Input, Plan, check_unchanged
 from .recipe import Recipe
 from .references import References
-from .stages.partition import DONE
-from .workspace import discard, sweep
+from .stages.partition import DONE, FILTER
+from .workspace import Workspace
 
 
 def local_directory(output: str | Path) -> Path:
@@ -31,14 +30,12 @@ def local_directory(output: str | Path) -> Path:
     return path
 
 
-def clear(output: Path) -> None:
+def clear(workspace: Workspace) -> None:
     """Remove an earlier result: the manifest first, so that nothing half removed looks complete."""
-    for path in result_files(output):
+    for path in result_files(workspace.output):
         path.unlink()
-    shutil.rmtree(output / "signatures", ignore_errors=True)
-    for path in (output / WORK_NAME).iterdir():
-        if path.name not in (LOCK_NAME, LEASE_NAME):
-            discard(path)
+    discard(workspace.output / "signatures")
+    workspace.clear()
 
 
 def finished(output: Path, plan: Plan) -> Manifest | None:
@@ -67,35 +64,31 @@ def finished(output: Path, plan: Plan) -> Manifest | None:
     return manifest
 
 
-def begin(output: Path, plan: Plan, references: References) -> Plan:
-    """Write the plan of a new build and its references, or return the one begun here, if it is the same.
+def start(workspace: Workspace, plan: Plan, references: References) -> Plan:
+    """Write the plan of a new build and its references, or return the plan of the one started here, if it is the same.
 
     Its inputs, and the files that it names, may have moved.
     """
-    work = output / WORK_NAME
-    held = Plan.read(work) if (work / PLAN_NAME).exists() else None
-    if held is not None and not _anything_done(work):
-        discard(work / PLAN_NAME)  # nobody loses anything by another plan
+    held = Plan.read(workspace.root) if workspace.is_planned else None
+    if held is not None and not _anything_done(workspace):
+        discard(workspace.root / PLAN_NAME)  # nothing is lost by another plan
         held = None
     if held is not None:
         check_unchanged(held, plan)
-        plan = replace(plan, units=held.units)
-    elif stray := next(result_files(output), None):
+        plan = replace(plan, units=held.units, limits=held.limits)
+    elif stray := next(result_files(workspace.output), None):
         raise BuildError(
-            f"{stray} is there, but neither a manifest nor a build begun; choose another --output, or discard what is "
-            "there with --overwrite"
+            f"{stray} is there, but neither a manifest nor an unfinished build; choose another --output, or discard what "
+            "is there with --overwrite"
         )
-    sweep(work)
-    for path in output.glob(".*.tmp"):
-        discard(path)
-    for name in ("filter", "hashes", "tokens", "shards"):
-        (work / name).mkdir(exist_ok=True)
-    references.write(work)
+    workspace.sweep()
+    references.write(workspace)
     if plan != held:
-        plan.write(work)
+        plan.write(workspace.root)
     return plan
 
 
-def _anything_done(work: Path) -> bool:
-    """Whether a build has any result to go on from; the first are those of the filter stage."""
-    return any(next(work.glob(pattern), None) for pattern in ("filter/*/[0-9]*", f"filter/*/{DONE}", "hashes/*"))
+def _anything_done(workspace: Workspace) -> bool:
+    """Whether a build has any result to continue from; the first are those of the filter stage."""
+    patterns = (f"{FILTER}/*/[0-9]*", f"{FILTER}/*/{DONE}", "hashes/*")
+    return any(next(workspace.root.glob(pattern), None) for pattern in patterns)

@@ -1,7 +1,7 @@
-"""Inputs and recipe -> units of work, fixed before the first is done.
+"""Inputs and recipe -> units of work, fixed before the first unit runs.
 
-The plan is the build's memory: every unit of every stage is a pure function of it, so what a killed build left behind
-can be trusted by name alone, and a second run that would plan otherwise is refused.
+Every unit of every stage is a pure function of the plan. So a result that a killed build left is known by its name alone,
+and a second run with another plan is refused.
 """
 
 from __future__ import annotations
@@ -21,14 +21,10 @@ from ..atomic import write_json
 from ..errors import ConfigError, InputError, PlanChangedError, did_you_mean
 from ..shards.manifest import PLAN_NAME
 from ..shards.remote.transport import is_remote, local_name
+from .limits import DEFAULT_LIMITS, Limits
 from .recipe import Recipe
 
-PLAN_VERSION = 1
-UNIT_BYTES = 32 << 20  # of input; bounds a worker's memory and what a killed build loses
-SMALLEST_UNIT = 1 << 20
-LANE_BYTES = 16 << 20  # of a compressed file, at least, for each of its lanes
-MOST_LANES = 8  # reading takes about a sixteenth of the time of filtering
-UNITS_WANTED = 64  # a small input is still cut into about so many, to keep every core busy to the end
+PLAN_VERSION = 2
 _MIB = 1 << 20
 
 
@@ -67,7 +63,9 @@ class Plan:
     units: tuple[tuple[Span, ...], ...]
     recipe: Recipe
     definitions: Mapping[str, Any]  # what names in the recipe stood for: rules, models, earlier builds
-    settings: Mapping[str, Any]  # the recipe as it is described, with names that were seen where the build began
+    settings: Mapping[str, Any]  # the recipe as it is described, with names as seen where the build started
+    limits: Limits = DEFAULT_LIMITS
+    editing_stages: tuple[str, ...] = ()  # those of this build that write partitions again, in order
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -77,6 +75,8 @@ class Plan:
             "recipe": self.recipe.to_json(),
             "definitions": dict(self.definitions),
             "settings": dict(self.settings),
+            "limits": asdict(self.limits),
+            "editing_stages": list(self.editing_stages),
         }
 
     def write(self, work: Path) -> None:
@@ -89,7 +89,7 @@ class Plan:
         if value.get("version") != PLAN_VERSION:
             raise PlanChangedError(
                 f"{work / PLAN_NAME}: plan version {value.get('version')}, but this release writes {PLAN_VERSION}; "
-                "finish with the release that began, or begin anew with --overwrite"
+                "finish with the release that started it, or start over with --overwrite"
             )
         return cls(
             inputs=tuple(Input(**item) for item in value["inputs"]),
@@ -97,6 +97,8 @@ class Plan:
             recipe=Recipe.from_json(value["recipe"]),
             definitions=value["definitions"],
             settings=value["settings"],
+            limits=Limits(**value["limits"]),
+            editing_stages=tuple(value["editing_stages"]),
         )
 
 
@@ -115,6 +117,7 @@ def make_plan(
     recipe: Recipe,
     definitions: Mapping[str, Any] | None = None,
     output: str | Path | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Plan:
     """List the inputs that ``specs`` name and cut them into units. Raises ``InputError`` where one cannot be used.
 
@@ -125,9 +128,9 @@ def make_plan(
     for name in recipe.quotas:
         if name and name not in sources:
             raise ConfigError(f"max_tokens: no source {name!r}{did_you_mean(name, sources)}")
-    units = cut_units(inputs)
+    units = cut_units(inputs, limits)
     absolute = tuple(path if is_remote(path) else os.path.abspath(local_name(path)) for path in recipe.against)
-    return Plan(inputs, units, replace(recipe, against=absolute), definitions or {}, recipe.described())
+    return Plan(inputs, units, replace(recipe, against=absolute), definitions or {}, recipe.described(), limits)
 
 
 def list_inputs(specs: Sequence[str], output: str | Path | None = None) -> tuple[Input, ...]:
@@ -188,11 +191,11 @@ def check_same(item: Input) -> None:
     try:
         status = os.stat(item.path)
     except OSError as error:
-        raise InputError(f"{item.path}: cannot be read any more: {error.strerror}; restore it to go on") from error
+        raise InputError(f"{item.path}: cannot be read any more: {error.strerror}; restore it to continue") from error
     if (status.st_size, status.st_mtime_ns) != (item.size, item.mtime_ns):
         raise InputError(
             f"{item.path}: it changed during the build: {item.size:,} bytes of {_moment(item.mtime_ns)} before, now "
-            f"{status.st_size:,} bytes of {_moment(status.st_mtime_ns)}. Restore it to go on, or begin anew with "
+            f"{status.st_size:,} bytes of {_moment(status.st_mtime_ns)}. Restore it to continue, or start over with "
             "--overwrite once nothing writes to it"
         )
 
@@ -207,20 +210,21 @@ def _moment(ns: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest:09d} UTC"
 
 
-def cut_units(inputs: Sequence[Input]) -> tuple[tuple[Span, ...], ...]:
+def cut_units(inputs: Sequence[Input], limits: Limits = DEFAULT_LIMITS) -> tuple[tuple[Span, ...], ...]:
     """Cut inputs into units of bounded size: large files into spans or lanes, neighbouring small ones joined.
 
     The cut depends on names and sizes alone, never on workers, so any number of these gives the same units.
     """
     from ..text.readers.reader import split_file
 
-    target = min(UNIT_BYTES, max(SMALLEST_UNIT, sum(item.size for item in inputs) // UNITS_WANTED))
+    wanted = sum(item.size for item in inputs) // limits.units_wanted
+    target = min(limits.unit_bytes, max(limits.smallest_unit_bytes, wanted))
     units: list[tuple[Span, ...]] = []
     held: list[Span] = []
     weight = 0
     for number, item in enumerate(inputs):
         pieces = split_file(item.path, target)
-        count = _lanes(item, len(inputs)) if len(pieces) == 1 else 1
+        count = _lanes(item, len(inputs), limits) if len(pieces) == 1 else 1
         if count > 1:
             units += [tuple(held)] if held else []
             units += [(Span(number, lane=lane, lanes=count),) for lane in range(count)]
@@ -237,18 +241,18 @@ def cut_units(inputs: Sequence[Input]) -> tuple[tuple[Span, ...], ...]:
     return tuple(units)
 
 
-def _lanes(item: Input, inputs: int) -> int:
+def _lanes(item: Input, inputs: int, limits: Limits) -> int:
     """Return how many lanes a file that cannot be cut is worth: more where there are few files to keep cores busy."""
     from ..text.readers.byte_stream import is_compressed
 
-    wanted = min(item.size // LANE_BYTES, -(-UNITS_WANTED // inputs), MOST_LANES)
+    wanted = min(item.size // limits.lane_bytes, -(-limits.units_wanted // inputs), limits.most_lanes)
     return wanted if wanted > 1 and is_compressed(item.path) else 1
 
 
 def check_unchanged(old: Plan, new: Plan) -> None:
     """Raise ``PlanChangedError``, naming each field that differs with both values, unless both plans are one.
 
-    Where an input lies is no part of it: a dataset that moved is the same dataset.
+    The paths of inputs are not compared: a dataset that moved is the same dataset.
     """
     differences = list(_differences(_comparable(old), _comparable(new), ""))
     if differences:
@@ -256,7 +260,7 @@ def check_unchanged(old: Plan, new: Plan) -> None:
         more = f"\n  ... and {len(differences) - 20} more" if len(differences) > 20 else ""
         raise PlanChangedError(
             f"input or recipe differ from those of the build in this directory:\n  {shown}{more}\n"
-            "Give the same command to go on with it, --overwrite to begin anew, or another --output"
+            "Give the same command to continue it, --overwrite to start over, or another --output"
         )
 
 

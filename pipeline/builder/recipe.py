@@ -48,20 +48,20 @@ class Recipe:
     lid_model: str | None = None
     keep_rejected: bool = False
     # duplicates
-    dedup_lines: bool = False  # cut those that stood before anywhere in the corpus
+    dedup_lines: bool = False  # cut those that occur earlier in the corpus
     dedup_paragraphs: bool = False
     # What is shorter is not cut: 30 characters are FineWeb's short line, and about the five words below which BFF
     # (https://github.com/allenai/bff) leaves paragraphs alone. CCNet spares nothing.
     shortest_passage: int = 30
     words_left: int = 50  # of a text that was cut, or it goes: datatrove's ``min_doc_words``
     dedup: bool = True
-    threshold: float = 0.8
-    bands: int = 14
-    rows: int = 8
-    num_perm: int | None = None  # values of a signature; none: as many as the bands use
-    ngram: int = 5
-    keep: str = "first"
-    verify: str = "signatures"
+    dedup_threshold: float = 0.8
+    dedup_bands: int = 14
+    dedup_rows: int = 8
+    dedup_num_perm: int | None = None  # values of a signature; none: as many as the bands use
+    dedup_ngram: int = 5
+    dedup_keep: str = "first"
+    dedup_verify: str = "signatures"
     keep_signatures: bool = True
     against: tuple[str, ...] = ()
     decontaminate: tuple[str, ...] = ()
@@ -82,17 +82,18 @@ class Recipe:
             parts = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int) else value
             object.__setattr__(self, name, tuple(str(part).strip() for part in parts or () if str(part).strip()))
         _between("val_fraction", self.val_fraction, 0, 1, open_end=True)
-        _between("threshold", self.threshold, 0, 1)
+        _between("dedup_threshold", self.dedup_threshold, 0, 1)
         _between("language_threshold", self.language_threshold, 0, 1)
         parse_languages(self.language, self.language_threshold)
-        for name in ("bands", "rows", "num_perm", "ngram", "limit", "tokens_per_shard", "shortest_passage"):
+        optional = ("dedup_num_perm", "limit", "tokens_per_shard")
+        for name in ("dedup_bands", "dedup_rows", "dedup_ngram", "shortest_passage", *optional):
             _whole(name, getattr(self, name), 1)
         for name in ("max_errors", "tokens_per_sample", "words_left"):
             _whole(name, getattr(self, name), 0)
         _whole("seed", self.seed, None)
         _one_of("on_error", self.on_error, ON_ERROR)
-        _one_of("keep", self.keep, KEEP)
-        _one_of("verify", self.verify, VERIFY)
+        _one_of("dedup_keep", self.dedup_keep, KEEP)
+        _one_of("dedup_verify", self.dedup_verify, VERIFY)
         _one_of("bos", self.bos, ("never", "always"))
         if not isinstance(self.eos, str) or not self.eos:
             raise ConfigError(f"eos must be never, always or a token of the vocabulary, got {self.eos!r}")
@@ -117,7 +118,7 @@ class Recipe:
 
     @property
     def passage_kinds(self) -> tuple[str, ...]:
-        """What is cut where it stood before: lines, paragraphs, both or nothing."""
+        """What is cut where it occurs earlier: lines, paragraphs, both or nothing."""
         wanted = {LINES: self.dedup_lines, PARAGRAPHS: self.dedup_paragraphs}
         return tuple(kind for kind in KINDS if wanted[kind])
 
@@ -129,21 +130,21 @@ class Recipe:
     @property
     def permutations(self) -> int:
         """The values of a signature."""
-        return signature_values(self.bands, self.rows, self.num_perm)
+        return signature_values(self.dedup_bands, self.dedup_rows, self.dedup_num_perm)
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as plain JSON, by field name."""
         return {name: list(item) if isinstance(item, tuple) else item for name, item in asdict(self).items()}
 
     def described(self) -> dict[str, Any]:
-        """Return the settings with files by their names alone: where they lie says nothing of what they hold."""
+        """Return the settings with files by their names alone: a path says nothing about the contents."""
         value = self.to_json()
         for name in ("rules", "against", "decontaminate"):
             value[name] = [_name_of(entry) for entry in value[name]]
         return value | {
             "tokenizer": _name_of(self.tokenizer),
             "lid_model": self.lid_model and _name_of(self.lid_model),
-            "num_perm": self.permutations,
+            "dedup_num_perm": self.permutations,
         }
 
     @classmethod

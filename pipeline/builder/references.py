@@ -1,4 +1,4 @@
-"""What the names in a recipe stand for: resolved once, when a build is planned, and kept in its work directory.
+"""What the names in a recipe refer to: resolved once, when a build is planned, and kept in its work directory.
 
 Every process of a build loads rules, models, tokenizer and evaluation sets from there and not by name, so that neither
 its working directory nor an edit of a file in the meantime matters. Rule files, users' modules, tokenizers and n-grams
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from filters.language.language import LanguageIdentifier, bundled_model, parse_languages
@@ -22,12 +21,13 @@ from ..errors import ConfigError
 from ..shards.manifest import Manifest
 from ..text.tokenizer.loading import END_OF_TEXT
 from ..text.tokenizer.tokenizer import Tokenizer, check_size
+from .atomic_directory import discard, result_directory
+from .build_tokenizer import TOKENIZER, document_marks, load_spec
 from .dedup.decontaminate import Decontaminator, read_evaluation_sets
-from .dedup.signature_store import check_against, dataset_name
+from .dedup.signature_store import check_against, dataset_names
 from .recipe import Recipe
 from .stages.partition import read_json
-from .stages.tokenize import REFERENCES_NAME, TOKENIZER, document_marks, load_spec
-from .workspace import discard, result_directory
+from .workspace import Workspace
 
 _INDEX = "references.json"
 _EVALUATION = "decontaminate"
@@ -44,10 +44,10 @@ class References:
     tokenizer: Tokenizer | None  # None: to be trained
     definitions: Mapping[str, Any]
 
-    def write(self, work: Path) -> None:
-        """Write everything that `read` needs below the work directory, in place of what an earlier run left."""
-        discard(work / REFERENCES_NAME)
-        with result_directory(work / REFERENCES_NAME) as directory:
+    def write(self, workspace: Workspace) -> None:
+        """Write everything that `read` needs to the workspace, in place of what an earlier run left."""
+        discard(workspace.references)
+        with result_directory(workspace.references) as directory:
             index = {
                 "rules": self.rules.to_json(),
                 "language_model": self.language_model.to_json(),
@@ -62,12 +62,12 @@ class References:
                 self.tokenizer.save(directory / TOKENIZER)
 
     @classmethod
-    def read(cls, work: Path) -> References:
-        """Read what `write` wrote, without the tokenizer, which `tokenizing` loads.
+    def read(cls, workspace: Workspace) -> References:
+        """Read what `write` wrote, without the tokenizer, which `build_tokenizer` loads.
 
         Raises ``BuildError`` for a file that changed since. The bundled language model is that of this machine.
         """
-        directory = work / REFERENCES_NAME
+        directory = workspace.references
         index = read_json(directory / _INDEX)
         model = NamedFile(**index["language_model"])
         if index["language_model_is_bundled"]:
@@ -96,10 +96,11 @@ def resolve(recipe: Recipe) -> References:
     key = recipe.decontaminate_key or recipe.text_key
     evaluation, hashes = read_evaluation_sets(recipe.decontaminate, key, normalized=recipe.normalize)
     tokenizer = _load_tokenizer(recipe)
+    earlier = zip(dataset_names(recipe.against), recipe.against, strict=True)
     definitions = {
         "rules": rules.describe(),
         "language_model": {"name": identifier.path.name, "sha256": model.sha256},
-        "against": {dataset_name(path): Manifest.read(path).fingerprint for path in recipe.against},
+        "against": {name: Manifest.read(path).fingerprint for name, path in earlier},
         "decontaminate": hashes,
         "tokenizer": tokenizer and tokenizer.sha256,
     }

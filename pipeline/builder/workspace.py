@@ -1,74 +1,75 @@
-"""The work directory of a build: results that are there whole or not at all."""
+"""The work directory ``OUTPUT/.build``: every stage keeps its results there until the manifest is written.
+
+    plan.json          what is to be done, fixed before the first unit
+    references/        what the recipe names, by content (references.py)
+    lock, lease        the process that builds here (locking.py)
+    partitions.json    every partition in input order (stages/partition.py)
+    STAGE/             the results of one stage, which its module describes
+
+Results appear by rename. What is there is complete, so the same command continues where a killed one stopped.
+"""
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..atomic import sync_directory, temporary_path
-from ..errors import BuildError
+from ..shards.manifest import PLAN_NAME, WORK_NAME
+from .atomic_directory import discard, explain_disk_full_errors, sweep
+from .locking import LEASE_NAME, LOCK_NAME, locked
 
-_FULL = {errno.ENOSPC, errno.EDQUOT}
+if TYPE_CHECKING:
+    from .plan import Plan
 
-
-@contextmanager
-def naming_a_full_disk(directory: Path) -> Iterator[None]:
-    """Raise ``BuildError`` with the cure where the block runs out of disk; numpy and pyarrow each say so in their way."""
-    try:
-        yield
-    except OSError as error:
-        words = str(error)
-        numpy_says = error.errno is None and " requested and " in words and words.endswith(" written")
-        if error.errno not in _FULL and os.strerror(errno.ENOSPC) not in words and not numpy_says:
-            raise
-        raise BuildError(
-            f"{directory}: the disk is full, or a quota is used up ({shutil.disk_usage(directory).free / 1e6:,.1f} MB are "
-            "free now); make room, then run the same command: it goes on"
-        ) from error
+REFERENCES_NAME = "references"
 
 
-@contextmanager
-def result_directory(path: Path) -> Iterator[Path]:
-    """Give a directory to fill; it gets its name ``path`` when the block ends, and vanishes if that raises.
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The work directory of the dataset directory ``output``. Small and picklable: every worker gets it."""
 
-    Files are on disk before the rename. Where ``path`` is there already the new result, being equal, is dropped.
-    """
-    temporary = temporary_path(path)
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
-        yield temporary
-        for file in temporary.iterdir():
-            sync_directory(file)  # fsync of a file is the same call
-        with suppress(FileExistsError):
-            _rename(temporary, path)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    sync_directory(path.parent)
+    output: Path
 
+    @property
+    def root(self) -> Path:
+        return self.output / WORK_NAME
 
-def _rename(source: Path, target: Path) -> None:
-    try:
-        os.rename(source, target)
-    except OSError:
-        if target.is_dir():
-            raise FileExistsError(target) from None
-        raise
+    @property
+    def plan(self) -> Plan:
+        """The plan of the build, read once in each process while its file stays as it is."""
+        from .plan import load_plan
 
+        return load_plan(self.root)
 
-def sweep(directory: Path) -> None:
-    """Remove what killed processes left half-written below ``directory``."""
-    for left in sorted(directory.rglob(".*.tmp")):
-        discard(left)
+    @property
+    def is_planned(self) -> bool:
+        return (self.root / PLAN_NAME).exists()
 
+    @property
+    def references(self) -> Path:
+        return self.root / REFERENCES_NAME
 
-def discard(path: Path) -> None:
-    """Remove a file or a directory with all in it, if it is there."""
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+    def folder(self, stage: str) -> Path:
+        """Return the directory of a stage, by the stage's name."""
+        return self.root / stage
+
+    @contextmanager
+    def held(self, patience: float) -> Iterator[None]:
+        """Hold the directory for this process alone; ``BuildError`` where another holds it, or the disk is full."""
+        with locked(self.root, patience=patience), explain_disk_full_errors(self.output):
+            yield
+
+    def clear(self) -> None:
+        """Remove everything but the lock."""
+        for path in self.root.iterdir():
+            if path.name not in (LOCK_NAME, LEASE_NAME):
+                discard(path)
+
+    def sweep(self) -> None:
+        """Remove what killed processes left unfinished, here and in the output directory."""
+        sweep(self.root)
+        for path in self.output.glob(".*.tmp"):
+            discard(path)

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from pipeline.builder.engine.base import ENGINES
+from pipeline.builder.engine.registry import ENGINES
 from pipeline.builder.recipe import KEEP, ON_ERROR, VERIFY, Recipe, read_config
 
 from .command import Command, Parser
@@ -93,7 +93,7 @@ def make_parser(prog: str | None = None) -> Parser:
         "--dedup-lines",
         action="store_true",
         default=None,
-        help="cut every line that occurs earlier in the corpus: the first one in input order stays",
+        help="cut every line that occurs earlier in the corpus: the first one in input order is kept",
     )
     add(
         "--dedup-paragraphs",
@@ -105,21 +105,21 @@ def make_parser(prog: str | None = None) -> Parser:
     add("--words-left", type=int, help="documents that were cut to fewer words are dropped (default: 50)")
     add("--no-dedup", dest="dedup", action="store_false", default=None, help="keep duplicate documents")
     add(
-        "--threshold",
+        "--dedup-threshold",
         type=float,
         help="estimated Jaccard similarity from which documents are duplicates (default: 0.8)",
     )
-    add("--bands", type=int, help="bands of the MinHash index (default: 14)")
-    add("--rows", type=int, help="rows of each band (default: 8)")
-    add("--num-perm", type=int, help="values of a signature, all of which verify (default: bands x rows)")
-    add("--ngram", type=int, help="words of a shingle (default: 5)")
+    add("--dedup-bands", type=int, help="bands of the MinHash index (default: 14)")
+    add("--dedup-rows", type=int, help="rows of each band (default: 8)")
+    add("--dedup-num-perm", type=int, help="values of a signature, all of which verify (default: bands x rows)")
+    add("--dedup-ngram", type=int, help="words of a shingle (default: 5)")
     add(
-        "--verify",
+        "--dedup-verify",
         choices=VERIFY,
         help="how near duplicates are compared with the threshold: by the estimate of their signatures (default), or exact: "
         "by the shingles of their texts, which are read again",
     )
-    add("--keep", choices=KEEP, help="which of a cluster stays (default: the first in input order)")
+    add("--dedup-keep", choices=KEEP, help="which of a cluster is kept (default: the first in input order)")
     add(
         "--no-signatures",
         dest="keep_signatures",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pipeline
-from pipeline.builder.engine.signals import heed_interrupts
+from pipeline.builder.engine.signals import reraise_swallowed_signals
 from pipeline.errors import ConfigError, did_you_mean
 
 from . import COMMANDS
@@ -55,7 +55,7 @@ def run_command(name: str, argv: Sequence[str] | None = None, *, program: str | 
 
     def load_and_run() -> int:
         check_filters()
-        with heed_interrupts():  # imports are where Ctrl-C gets lost
+        with reraise_swallowed_signals():  # imports are where Ctrl-C gets lost
             command = load_command(name)
             parser = command.make_parser(program)
         options = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""Keys of documents, sorted part by part on disk, so that all documents of a bucket of keys can be read together.
+"""Keys of documents, sorted group by group on disk, so that all documents of a bucket of keys can be read together.
 
 The documents are cut into groups, and each group's keys are one file:
 
@@ -23,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...atomic import atomic_file
+from ..limits import DEFAULT_LIMITS
 
-BUCKET_BYTES = 16 << 20  # of memory that one bucket may need
 ENTRY_BYTES = 48  # that sorting needs for each of its entries
 
 
-def buckets_for(documents: int, bucket_bytes: int = BUCKET_BYTES) -> int:
+def buckets_for(documents: int, bucket_bytes: int = DEFAULT_LIMITS.bucket_bytes) -> int:
     """Return how many buckets keep each within its memory: a power of two.
 
     >>> buckets_for(50_000), buckets_for(20_000_000)

@@ -1,10 +1,10 @@
-"""Keys -> candidates -> verified edges -> clusters: how duplicates are told. Which files all this goes through: deduping.py.
+"""Keys -> candidates -> verified edges -> clusters: how duplicates are found. Which files this goes through: stages/dedup.py.
 
 Exact duplicates are found by the hash of the text; near duplicates, among what is left, by MinHash:
 
     band        documents that agree on all rows of a band are candidates: P = 1 - (1 - s ** rows) ** bands
     key         mix64 over the rows: key = mix64(key * 0x9E3779B97F4A7C15 + value + 1), from 0; no shingles, no key
-    star        each candidate is held against the first of its run only, so cost is linear in the run
+    star        each candidate is compared with the first of its run only, so cost is linear in the run
     verify      an edge counts if the signatures agree on at least `threshold` of their values; a candidate that fails
                 against the first is tried against the next few that also failed, so that no cluster is broken by one
     component   documents that edges connect are one cluster; its first document in input order stays
@@ -21,11 +21,9 @@ from numpy.typing import NDArray
 
 from .row_files import Rows
 
-REPRESENTATIVES = 8  # of one run, that a candidate is held against before it counts as alone
+REPRESENTATIVES = 8  # of one run, that a candidate is compared with before it counts as alone
 MARGIN = 0.12  # three standard deviations of a signature's estimate near the threshold
 _PAIRS = 1 << 13  # whose signatures are in memory at once
-
-KEPT, EXACT, NEAR = 0, 1, 2
 
 Similar = Callable[[NDArray[np.uint32], NDArray[np.uint32]], NDArray[np.bool_]]
 """Takes pairs of documents, one array of each side; returns which are duplicates."""
@@ -36,7 +34,7 @@ Confirm = Callable[[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.bool_]], 
 def star_edges(
     keys: NDArray[np.uint64], documents: NDArray[np.uint32], similar: Similar
 ) -> Iterator[NDArray[np.uint32]]:
-    """Yield the verified edges among documents of equal keys, uint32 ``[edges, 2]``: one that stands, and one it stands for.
+    """Yield the verified edges among documents of equal keys, uint32 ``[edges, 2]``: a document that is kept, a duplicate.
 
     ``documents`` of equal keys come in input order. At most ``REPRESENTATIVES`` arrays come, one for each place in its
     run that a representative has.

@@ -1,4 +1,4 @@
-"""Rows of one width that lie in many files, as one array that is never in memory, nor mapped, as a whole."""
+"""Rows of one width in many files, as one array that is never in memory, nor mapped, as a whole."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Rows:
         if len(found) < count:
             raise BuildError(
                 f"{piece.path}: {len(found) * self.dtype.itemsize} bytes after byte {piece.offset}, but {piece.rows} rows "
-                f"need {count * self.dtype.itemsize}; it was cut after it was written, so begin anew with --overwrite"
+                f"need {count * self.dtype.itemsize}; it was cut after it was written, so start over with --overwrite"
             )
         return found.reshape(-1, self.width)
 

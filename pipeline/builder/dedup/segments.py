@@ -1,4 +1,4 @@
-"""Texts -> passages that can be told apart: lines, or paragraphs, which blank lines part.
+"""Texts -> passages: lines, or paragraphs, which blank lines separate.
 
 Two passages are equal if they are so once white space at their ends is gone, runs of it are single spaces and letters
 are case-folded. Lines end with ``\\n`` alone; other breaks, U+2028 say, are white space within one. What is shorter than

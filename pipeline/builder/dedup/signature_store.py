@@ -1,9 +1,10 @@
-"""Signatures that a build keeps, so that later builds dedup against it without reading its text again."""
+"""Signatures that a build keeps, so that later builds can drop its documents without reading its text again."""
 
 from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ...atomic import write_json
-from ...errors import ConfigError, MissingObjectError
+from ...errors import BuildError, ConfigError, MissingObjectError
 from ...shards.remote.transport import describe, download, is_remote, local_name, read_range, retrying
 from ...special_files import special_kind
+from ..atomic_directory import result_directory
 from ..recipe import Recipe
-from ..stages.partition import part_rows, read_json
-from ..workspace import result_directory
+from ..stages.partition import partition_rows, read_json
+from ..workspace import Workspace
 from .row_files import write_npy
 
 FOLDER = "signatures"
@@ -25,51 +27,75 @@ SCHEME_NAME = "scheme.json"
 
 def scheme_of(recipe: Recipe) -> dict[str, Any]:
     """Return what makes signatures comparable."""
-    fields = {name: getattr(recipe, name) for name in ("ngram", "bands", "rows")}
-    return fields | {"num_perm": recipe.permutations, "version": 2}
+    return {
+        "ngram": recipe.dedup_ngram,
+        "bands": recipe.dedup_bands,
+        "rows": recipe.dedup_rows,
+        "num_perm": recipe.permutations,
+        "version": 2,
+    }
 
 
-def save_signatures(work: Path, output: Path, recipe: Recipe, stays: NDArray[np.bool_]) -> None:
+def save_signatures(workspace: Workspace, stays: NDArray[np.bool_]) -> None:
     """Keep hash and signature of every document that stays, about 460 bytes each, in ``OUTPUT/signatures``.
 
     ``stays``: bool, of the documents that passed the filters. Document k of these files has the key k in the shards.
     """
-    if (output / FOLDER).exists():
+    recipe, folder = workspace.plan.recipe, workspace.output / FOLDER
+    if folder.exists():
         return
     count = int(np.count_nonzero(stays))
     kinds: list[tuple[str, int, DTypeLike]] = [("hashes", 16, np.uint8), ("signatures", recipe.permutations, np.uint32)]
-    with result_directory(output / FOLDER) as directory:
+    with result_directory(folder) as directory:
         for name, width, dtype in kinds:
-            rows = part_rows(work, name, width, dtype)
+            rows = partition_rows(workspace, name, width, dtype)
             bounds = itertools.pairwise(rows.starts.tolist())
-            chosen = (rows.read(part)[stays[first:last]] for part, (first, last) in enumerate(bounds))
+            chosen = (rows.read(number)[stays[first:last]] for number, (first, last) in enumerate(bounds))
             with open(directory / f"{name}.npy", "wb") as file:
                 write_npy(file, (count, width), dtype, chosen)
         write_json(directory / SCHEME_NAME, scheme_of(recipe))
 
 
-def dataset_name(spec: str) -> str:
-    """Return the name of an earlier dataset, wherever it lies: the last part of its path or url.
+def dataset_names(specs: Sequence[str]) -> list[str]:
+    """Return the names of earlier datasets, in any directories: the last name of each path or url.
 
-    >>> dataset_name("s3://bucket/data/first/")
-    'first'
+    Datasets of one name are numbered in their order, so that each has a name of its own.
+
+    >>> dataset_names(["s3://bucket/a/first/", "s3://bucket/second", "s3://bucket/b/first"])
+    ['first', 'second', 'first (2)']
     """
-    return spec.rstrip("/").rpartition("/")[2] if is_remote(spec) else Path(local_name(spec)).resolve().name
+    names: list[str] = []
+    for spec in specs:
+        name = spec.rstrip("/").rpartition("/")[2] if is_remote(spec) else Path(local_name(spec)).resolve().name
+        numbered = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
+        names.append(next(each for each in numbered if each not in names))
+    return names
 
 
-def fetch_earlier(work: Path, recipe: Recipe) -> list[Path]:
-    """Return the folders of signatures of ``--against`` on this machine: those of urls are copied below ``work``."""
+def fetch_earlier(workspace: Workspace) -> list[Path]:
+    """Return the folders of signatures of ``--against`` on this machine: those of urls are copied to the workspace."""
     folders = []
-    for number, spec in enumerate(recipe.against):
+    for number, spec in enumerate(workspace.plan.recipe.against):
         if not is_remote(spec):
             folders.append(Path(local_name(spec)).absolute() / FOLDER)
             continue
-        folders.append(work / "against" / f"{number:03d}")
+        folders.append(workspace.folder("against") / f"{number:03d}")
         if not folders[-1].exists():
             with result_directory(folders[-1]) as directory:
                 for name in ("hashes.npy", "signatures.npy"):
                     _download(f"{spec.rstrip('/')}/{FOLDER}/{name}", directory / name)
     return folders
+
+
+def earlier_name(workspace: Workspace, number: int) -> str:
+    """Name a document of an earlier build, by its number among all of these: its dataset, and its key there."""
+    names = dataset_names(workspace.plan.recipe.against)
+    for name, folder in zip(names, fetch_earlier(workspace), strict=True):
+        count = len(np.load(folder / "hashes.npy", mmap_mode="r"))
+        if number < count:
+            return f"{name}:{number:012d}"
+        number -= count
+    raise BuildError(f"no earlier document {number}: a fault of the builder")
 
 
 def _download(url: str, path: Path) -> None:
@@ -92,20 +118,20 @@ def _read_scheme(spec: str) -> dict[str, Any] | None:
 
 
 def check_against(recipe: Recipe) -> None:
-    """Raise ``ConfigError`` unless the datasets of ``--against`` keep signatures that this build's can be held to.
+    """Raise ``ConfigError`` unless the datasets of ``--against`` keep signatures that can be compared with this build's.
 
-    It names both values where they are of another scheme.
+    The error names both values where the scheme differs.
     """
-    ours = scheme_of(recipe)
+    wanted = scheme_of(recipe)
     for path in recipe.against:
         scheme = _read_scheme(path)
         if scheme is None:
             raise ConfigError(
                 f"{path}: keeps no signatures to dedup against; build it with dedup and without discarding them"
             )
-        for field, value in ours.items():
+        for field, value in wanted.items():
             if scheme.get(field) != value:
                 raise ConfigError(
                     f"{path}: its signatures have {field} {scheme.get(field)}, this build has {value}; give this build "
-                    f"the same {field}, or build that one again"
+                    f"the same dedup_{field}, or build that one again"
                 )

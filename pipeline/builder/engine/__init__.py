@@ -1,6 +1,8 @@
-"""Engines: they run a unit function over units, and promise that each ran to its end at least once.
+"""Run the units of a stage somewhere.
 
-base.py     in this process or in worker processes
-ray.py      as Ray tasks, with the same bytes as result
-signals.py  Ctrl-C that a library swallows is raised again
+base.py      what an engine is
+registry.py  the engines by name
+local.py     this process, or worker processes
+ray.py       Ray tasks
+signals.py   signals whose exceptions a library swallows are raised again
 """

@@ -1,4 +1,4 @@
-"""Run unit functions: in this process, in worker processes, or on a Ray cluster.
+"""What an engine is: it runs unit functions over units, somewhere.
 
 A unit function takes one unit, leaves its result in files that appear by rename, and returns something small. An
 engine promises that every unit was run to its end at least once, and nothing about order: results that depend on
@@ -7,247 +7,38 @@ completion order would depend on the machine.
 
 from __future__ import annotations
 
-import os
-import pickle
-import signal
-import sys
-import threading
-import traceback
-from collections import deque
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import connection, context, get_context, parent_process, process
-from types import TracebackType
-from typing import Any, Protocol, TypeVar
-
-from ...errors import BuildError, ConfigError, did_you_mean
-from .signals import heed_interrupts
+from typing import Self, TypeVar
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
+Prepare = Callable[[], object]
+"""Loads what unit functions share, such as models and compiled kernels."""
 
-ATTEMPTS = 3  # a unit that kills three workers kills the fourth too; a machine short of memory recovers by then
-ENGINES = ("local", "ray")
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How an engine runs. ``start_method`` is one of multiprocessing's; by default ``fork`` where that is safe."""
+
+    workers: int = 1
+    start_method: str | None = None
+    ray_address: str | None = None
 
 
-class Engine(Protocol):
-    """What the builder needs of an engine. Use it as a context manager: leaving ends its workers."""
+class Engine(ABC):
+    """Runs units. Use it as a context manager: leaving ends its workers."""
 
+    @abstractmethod
     def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
         """Yield ``(index of the unit, result)`` as units finish; the first exception of a unit ends the map."""
-        ...
 
-    def __enter__(self) -> Engine: ...
+    def close(self) -> None:  # noqa: B027 - an engine without workers has nothing to end
+        """End the workers."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-def open_engine(
-    name: str = "local",
-    *,
-    workers: int = 1,
-    prepare: Callable[[], object] | None = None,
-    start_method: str | None = None,
-    ray_address: str | None = None,
-) -> Engine:
-    """Return the engine of that name: ``local`` (this process for one worker, else a pool) or ``ray``.
-
-    ``prepare`` loads what unit functions share, such as models and compiled kernels; it runs once before workers are
-    forked, or once in each that starts afresh. ``start_method`` is one of multiprocessing's; by default ``fork`` where
-    that is safe (Linux, no other threads in this process), else ``spawn``.
-
-    >>> with open_engine(workers=1) as engine:
-    ...     sorted(engine.map(abs, [-3, 4]))
-    [(0, 3), (1, 4)]
-    """
-    if name not in ENGINES:
-        raise ConfigError(f"no engine {name!r}{did_you_mean(name, ENGINES)}")
-    if not isinstance(workers, int) or workers < 1:
-        raise ConfigError(f"workers must be a whole number of at least 1, got {workers!r}")
-    if name == "ray":
-        from .ray import RayEngine
-
-        return RayEngine(workers=workers, prepare=prepare, address=ray_address)
-    if workers == 1:
-        return SerialEngine(prepare)
-    return ProcessEngine(workers, prepare, start_method or default_start_method())
-
-
-@contextmanager
-def engine_session(name: str, *, workers: int, ray_address: str | None = None) -> Iterator[None]:
-    """Keep what all engines of a build share, which takes seconds to start: a connection to Ray."""
-    if name != "ray":
-        yield
-        return
-    from .ray import ray_session
-
-    with ray_session(workers, ray_address):
-        yield
-
-
-def default_start_method() -> str:
-    """Return ``fork`` where copying this process is cheap and safe, else ``spawn``.
-
-    A fork copies the locks of other threads in whatever state they are, but not the threads that would release them.
-    """
-    return "fork" if sys.platform == "linux" and threading.active_count() == 1 else "spawn"
-
-
-class SerialEngine:
-    """Runs units one after the other in this process."""
-
-    def __init__(self, prepare: Callable[[], object] | None = None) -> None:
-        if prepare is not None:
-            with heed_interrupts():
-                prepare()
-
-    def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
-        for index, unit in enumerate(units):
-            yield index, function(unit)
-
-    def __enter__(self) -> SerialEngine:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        pass
-
-
-@dataclass(slots=True, eq=False)
-class _Worker:
-    process: process.BaseProcess
-    pipe: connection.Connection[Any, Any]
-    index: int | None = None  # of the unit in its hands
-
-
-class ProcessEngine:
-    """Runs units in worker processes that live as long as the engine.
-
-    A worker that dies under a unit (killed for memory, say) is replaced and the unit run again, up to three times.
-    Workers end at once when the engine closes, and when this process dies without a word.
-    """
-
-    def __init__(self, workers: int, prepare: Callable[[], object] | None, start_method: str) -> None:
-        self._context: context.BaseContext = get_context(start_method)
-        self._prepare = prepare
-        if start_method == "fork" and prepare is not None:
-            with heed_interrupts():
-                prepare()  # workers find it done in their copy of this process
-        self._workers = [self._start() for _ in range(workers)]
-
-    def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
-        waiting = deque(range(len(units)))
-        attempts = [0] * len(units)
-        left = len(units)
-        try:
-            while left:
-                for worker in self._workers:
-                    if worker.index is None and waiting:
-                        worker.index = waiting.popleft()
-                        attempts[worker.index] += 1
-                        self._send(worker, (function, units[worker.index]))
-                for worker in self._ready():
-                    index = worker.index
-                    assert index is not None
-                    try:
-                        error, cause, result = worker.pipe.recv()
-                    except (EOFError, OSError):
-                        self._replace(worker, units[index], attempts[index])
-                        waiting.appendleft(index)
-                        continue
-                    worker.index = None
-                    if error is not None:
-                        raise error from cause
-                    left -= 1
-                    yield index, result
-        except BaseException:
-            self.close()
-            raise
-
-    def _send(self, worker: _Worker, task: tuple[Callable[[Any], Any], Any]) -> None:
-        with suppress(OSError):  # it died idle; its closed pipe says so when results are awaited
-            worker.pipe.send(task)
-
-    def _ready(self) -> list[_Worker]:
-        """Wait until busy workers have answered or died, and return those."""
-        busy = {worker.pipe: worker for worker in self._workers if worker.index is not None}
-        return [busy[pipe] for pipe in connection.wait(list(busy))]  # type: ignore[index]
-
-    def _replace(self, worker: _Worker, unit: object, attempts: int) -> None:
-        worker.process.join()
-        code = worker.process.exitcode or 0
-        cause = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-        if attempts >= ATTEMPTS:
-            raise BuildError(
-                f"a worker process died ({cause}) {attempts} times on {unit}. SIGKILL mostly means that memory ran "
-                "out: use fewer --workers. Run the same command again to go on"
-            )
-        worker.pipe.close()
-        self._workers[self._workers.index(worker)] = self._start()
-
-    def _start(self) -> _Worker:
-        ours, theirs = self._context.Pipe()
-        prepare = None if self._context.get_start_method() == "fork" else self._prepare
-        child = self._context.Process(target=_serve, args=(theirs, prepare), daemon=True)  # type: ignore[attr-defined]
-        child.start()
-        theirs.close()  # so that its death closes the pipe
-        return _Worker(child, ours)
-
-    def close(self) -> None:
-        """End all workers at once; what they had in hand leaves nothing but temporary files."""
-        for worker in self._workers:
-            worker.process.kill()
-        for worker in self._workers:
-            worker.process.join()
-            worker.pipe.close()
-        self._workers = []
-
-    def __enter__(self) -> ProcessEngine:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-def _serve(pipe: connection.Connection[Any, Any], prepare: Callable[[], object] | None) -> None:
-    """A worker's life: take a unit, answer with ``(error, its cause, result)``, until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=_die_with_parent, daemon=True).start()
-    while True:
-        try:
-            function, unit = pipe.recv()
-        except (EOFError, OSError):
-            return
-        answer: tuple[Exception | None, BaseException | None, Any]
-        try:
-            if prepare is not None:  # here, so that what goes wrong in it is answered as any other error
-                prepare()
-                prepare = None
-            answer = (None, None, function(unit))
-        except Exception as error:
-            error.add_note("in a worker process:\n" + traceback.format_exc())
-            answer = (error, _sendable(error.__cause__), None)
-        try:
-            pipe.send(answer)
-        except (TypeError, AttributeError, ValueError) as unsent:  # an exception or result that cannot be pickled
-            unsendable = BuildError(f"{answer[0] or answer[2]!r} cannot be sent between processes: {unsent}")
-            pipe.send((unsendable, None, None))
-
-
-def _sendable(cause: BaseException | None) -> BaseException | None:
-    """Return an exception that another process can read, None where it cannot; notes of the error hold its text."""
-    try:
-        return pickle.loads(pickle.dumps(cause))
-    except Exception:
-        return None
-
-
-def _die_with_parent() -> None:
-    """End this process when its parent is gone: a killed build must not leave workers that write on."""
-    parent = parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BuildError, ConfigError
+from .base import Engine, EngineOptions, Prepare, Result, Unit
 
 RETRIES = 3
 _ROOT = Path(__file__).resolve().parents[3]
 
 
 @contextmanager
-def ray_session(workers: int, address: str | None) -> Iterator[Any]:
-    """Give Ray, connected to a cluster: as it is, if it is so already, else until the block ends."""
+def ray_session(options: EngineOptions) -> Iterator[Any]:
+    """Give Ray, connected to a cluster: as it is if it is connected, else until the block ends."""
     try:
         import ray
     except ImportError as error:
@@ -28,27 +29,34 @@ def ray_session(workers: int, address: str | None) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    # Workers import this package from where we did, installed or not.
+    # Workers import this package from where this process did, installed or not.
     # What else the user's PYTHONPATH names is found there too, such as modules of measures.
     paths = [str(_ROOT), *map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
     environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(paths)}}
-    options: dict[str, Any] = {"address": address} if address else {"num_cpus": workers, "include_dashboard": False}
-    ray.init(log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **options)
+    where: dict[str, Any] = {"num_cpus": options.workers, "include_dashboard": False}
+    if options.ray_address:
+        where = {"address": options.ray_address}
+    ray.init(log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **where)
     try:
         yield ray
     finally:
         ray.shutdown()
 
 
-class RayEngine:
+def open_ray(options: EngineOptions, prepare: Prepare | None) -> Engine:
+    """Return an engine of Ray tasks; each task loads what it needs, so nothing is prepared here."""
+    return RayEngine(options)
+
+
+class RayEngine(Engine):
     """An engine of Ray tasks: at most ``workers`` at a time, each retried where its worker dies."""
 
-    def __init__(self, *, workers: int, prepare: Callable[[], object] | None, address: str | None) -> None:
+    def __init__(self, options: EngineOptions) -> None:
         self._session = ExitStack()
-        self._ray = self._session.enter_context(ray_session(workers, address))
-        self._workers = workers
+        self._ray = self._session.enter_context(ray_session(options))
+        self._workers = options.workers
 
-    def map(self, function: Callable[[Any], Any], units: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
         """Yield ``(index of the unit, result)`` as tasks finish; the first exception of a unit ends the map."""
         ray = self._ray
         task = ray.remote(_call).options(max_retries=RETRIES, num_cpus=1)
@@ -72,10 +80,7 @@ class RayEngine:
                     raise BuildError(f"a Ray worker died {RETRIES + 1} times on unit {units[index]}") from error
                 yield index, result
 
-    def __enter__(self) -> RayEngine:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
         self._session.close()
 
 

@@ -1,4 +1,4 @@
-"""An interrupt that a library swallows is raised again: Ctrl-C ends a build, whenever it comes."""
+"""Raises again what a signal raised and a library swallowed, so that Ctrl-C always ends a build."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def heed_interrupts() -> Iterator[None]:
-    """Raise at the end of the block what a signal's handler raised inside, had it no effect there.
+def reraise_swallowed_signals() -> Iterator[None]:
+    """Raise at the end of the block what a signal's handler raised inside it, where a library swallowed that.
 
-    Compiled modules pass over every exception in parts of their start-up (``numpy.random`` does), and then a build
-    would go on as if nobody had asked it to stop.
+    Compiled modules ignore every exception in parts of their start-up (``numpy.random`` does), and then a build
+    would continue although it was asked to stop.
     """
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     raised: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""What a build says while it runs: a bar with rate and time left on a terminal, a line now and then elsewhere."""
+"""Progress of a build: a bar with rate and time left on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...shards.manifest import Manifest
+from .stats import BuildStats, descending
+from .waterfall import Row
 
 _LINE_SECONDS = 5.0
 
@@ -62,30 +64,33 @@ class Progress:
         yield advance
         self.say(f"{name}: done in {time.monotonic() - started:.1f} s")
 
-    def table(self, manifest: Manifest, seconds: dict[str, float]) -> None:
-        """Print the waterfall of documents: what came in, what went and why, what stayed."""
+    def table(self, manifest: Manifest, rows: Sequence[Row], seconds: Mapping[str, float]) -> None:
+        """Print the waterfall of documents: how many were read, dropped by what, and kept."""
         if self.quiet:
             return
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
+        counts = BuildStats.from_json(manifest.counts)
         table = Table(box=None, show_header=False)
         table.add_column(justify="right")
         table.add_column(justify="right")
         table.add_column()
-        for number, share, what in waterfall(manifest.counts):
-            table.add_row(f"{number:,}", f"{share:.1%}", what)
+        for reason, number in descending(counts.bad):
+            table.add_row(f"{number:,}", f"{number / max(1, counts.read):.1%}", f"unreadable: {reason}")
+        for row in rows:
+            table.add_row(f"{row.documents:,}", f"{row.share:.1%}", row.what)
         for name, split in manifest.splits.items():
             table.add_row(
                 "", "", f"{name}: {split.documents:,} documents, {split.tokens:,} tokens, {len(split.shards)} shards"
             )
-        if manifest.counts["kept"] == 0:
+        if counts.kept == 0:
             table.add_row("", "", Text("warning: no document was kept; the dataset is complete and empty", "red"))
-        if damaged := manifest.counts["damaged"]:
+        if damaged := counts.damaged:
             table.add_row("", "", Text(f"warning: {damage_said(damaged)}; report.html names them", "red"))
-        rate = manifest.counts["read"] / max(1e-9, seconds["total"])
-        size = manifest.counts["characters"] / 1e6 / max(1e-9, seconds["total"])
+        rate = counts.read / max(1e-9, seconds["total"])
+        size = counts.characters / 1e6 / max(1e-9, seconds["total"])
         spent = f"{seconds['total']:.1f} s, of them {seconds.get('start', 0):.1f} to start"
         table.add_row("", "", spent)
         table.add_row("", "", f"{rate:,.0f} documents/s, {size:.1f} M characters/s")
@@ -103,22 +108,3 @@ def damage_said(damaged: Sequence[Mapping[str, Any]]) -> str:
         f"{files:,} damaged file{' was' if files == 1 else 's were'} not read to {'its' if files == 1 else 'their'} end"
     )
     return f"{said}, and {documents:,} document{'s' * (documents != 1)} read before that may be altered"
-
-
-def waterfall(counts: dict[str, Any]) -> list[tuple[int, float, str]]:
-    """Return (documents, share of those read, what became of them), from the input to what was kept."""
-    read = max(1, counts["read"])
-    rows = [(number, f"unreadable: {reason}") for reason, number in _descending(counts["bad"])]
-    rows += [(counts["read"], "documents read")]
-    rows += [(-number, f"dropped by {rule}") for rule, number in _descending(counts["dropped"])]
-    if repeats := counts.get("repeats"):
-        what = " and ".join(f"{repeats[kind]:,} {kind}" for kind in ("lines", "paragraphs") if kind in repeats)
-        share = repeats["characters"] / max(1, repeats["compared"])
-        rows += [(repeats["documents"], f"were cut: {what} that stood before, {share:.1%} of the text")]
-    rows += [(-number, f"{kind} duplicates") for kind, number in counts["duplicates"].items()]
-    rows += [(counts["kept"], "documents kept")]
-    return [(number, abs(number) / read, what) for number, what in rows]
-
-
-def _descending(counter: dict[str, int]) -> list[tuple[str, int]]:
-    return sorted(counter.items(), key=lambda item: (-item[1], item[0]))

@@ -1,4 +1,4 @@
-"""A dry run: the plan, and the verdicts on a sample, with nothing written."""
+"""A dry run: prints the plan and the outcomes of a sample, and writes nothing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..output_directory import local_directory
 from ..plan import make_plan
 from ..recipe import Recipe
 from ..references import resolve
-from ..stages.filter import Filter
-from .stats import Counts, Histograms
+from ..stages.document_filter import DocumentFilter
+from .stats import Histograms, PartitionCounts
 
 SAMPLE_DOCUMENTS = 1_000
 
@@ -28,15 +28,15 @@ def preview(specs: Sequence[str], recipe: Recipe, output: str | Path | None = No
     plan = make_plan(specs, recipe, references.definitions, output)
     size = sum(item.size for item in plan.inputs)
     print(f"{len(plan.inputs)} input files, {size / 1e6:,.1f} MB, {len(plan.units)} units of work")
-    loaded = Filter(plan, references)
-    counts = Counts(Histograms(loaded.rules.rules))
+    loaded = DocumentFilter(plan, references)
+    counts = PartitionCounts(Histograms(loaded.rules.rules))
     reasons: Counter[str] = Counter()
     each = -(-SAMPLE_DOCUMENTS // len(plan.inputs))
     for item in plan.inputs:
         reader = Reader(item.path, text_key=recipe.text_key, id_key=recipe.id_key, file=item.name)
         for record in islice(reader, each):
             if isinstance(record, Document):
-                reasons[loaded.judge([record], [0], counts)[0].rule or "kept"] += 1
+                reasons[loaded.judge([record], [0], counts)[0].outcome or "kept"] += 1
             else:
                 reasons[f"unreadable: {record.reason}"] += 1
     total = reasons.total()

@@ -1,7 +1,7 @@
 """What was kept, dropped and why, as one self-contained page beside the shards.
 
-Text of the corpus is hostile: everything is escaped, nothing is loaded from elsewhere, no script runs. The page shows
-nothing but the manifest: equal manifests give equal bytes.
+Text of the corpus is hostile: everything is escaped, nothing is loaded from elsewhere, no script runs. The page shows the
+manifest alone: equal manifests give equal bytes.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from typing import Any
 
 from ...atomic import atomic_file
 from ...shards.manifest import Manifest
+from ..stages.registry import losses
 from .console import damage_said
+from .stats import BuildStats, descending
 from .template import FIGURE, PAGE
+from .waterfall import Row, waterfall
 
 REPORT_NAME = "report.html"
 _TOP = 20  # languages and sources shown by name
@@ -32,92 +35,71 @@ def render(manifest: Manifest) -> str:
     """Return the page."""
     from jinja2 import Environment
 
-    counts, recipe = manifest.counts, manifest.recipe
+    stats, recipe = BuildStats.from_json(manifest.counts), manifest.recipe
     page = Environment(autoescape=True, trim_blocks=True).from_string(FIGURE + PAGE)
-    groups = [("Languages", _groups(counts["by_language"]))]
-    if set(counts["by_source"]) != {""}:
-        groups.insert(0, ("Sources", _groups(counts["by_source"])))
+    groups = [("Languages", _groups(stats.by_language))]
+    if set(stats.by_source) != {""}:
+        groups.insert(0, ("Sources", _groups(stats.by_source)))
     return page.render(
         inputs=manifest.inputs,
         megabytes=sum(item["bytes"] for item in manifest.inputs) / 1e6,
         tokenizer=manifest.tokenizer,
         fingerprint=manifest.fingerprint,
-        cards=_cards(manifest),
-        waterfall=_waterfall(counts),
-        bad=_descending(counts["bad"]),
-        damaged=counts["damaged"],
-        damage=damage_said(counts["damaged"]),
+        cards=_cards(stats),
+        waterfall=[_bar(row) for row in waterfall(stats, losses(stats))],
+        bad=descending(stats.bad),
+        damaged=stats.damaged,
+        damage=damage_said(stats.damaged),
         splits=sorted(manifest.splits.items()),
         groups=groups,
         shapes=[
-            _sizes("tokens a document", counts["token_lengths"]),
-            _sizes("documents a duplicate cluster", counts["cluster_sizes"]),
+            _sizes("tokens a document", stats.token_lengths),
+            _sizes("documents a duplicate cluster", stats.cluster_sizes),
         ],
-        plots=[_measure(name, histogram) for name, histogram in counts["histograms"].items()],
-        cut=_cut(counts),
-        samples=sorted(counts["samples"].items(), key=lambda item: (item[0] != "kept", item[0])),
+        plots=[_measure(name, histogram) for name, histogram in stats.histograms.items()],
+        cut=_cut(stats),
+        samples=sorted(stats.samples.items(), key=lambda item: (item[0] != "kept", item[0])),
         recipe=sorted(recipe["settings"].items()),
         rules=recipe["definitions"]["rules"]["rules"],
     )
 
 
-def _cards(manifest: Manifest) -> list[tuple[str, str]]:
-    counts = manifest.counts
-    duplicates = sum(counts["duplicates"].values())
+def _cards(stats: BuildStats) -> list[tuple[str, str]]:
+    duplicates = sum(stats.duplicates.values())
     return [
-        (f"{counts['read']:,}", "documents read"),
-        (f"{counts['kept']:,}", f"kept, {_share(counts['kept'], counts['read']):.1%}"),
-        (f"{counts['tokens']:,}", "tokens"),
+        (f"{stats.read:,}", "documents read"),
+        (f"{stats.kept:,}", f"kept, {_share(stats.kept, stats.read):.1%}"),
+        (f"{stats.tokens:,}", "tokens"),
         (
-            f"{counts['kept_characters']:,}",
-            f"characters, {_share(counts['kept_characters'], counts['characters']):.1%}",
+            f"{stats.kept_characters:,}",
+            f"characters, {_share(stats.kept_characters, stats.characters):.1%}",
         ),
-        (f"{duplicates:,}", f"duplicates, {_share(duplicates, counts['passed_filters']):.1%} of what passed"),
-        (f"{sum(counts['bad'].values()):,}", "unreadable records"),
+        (f"{duplicates:,}", f"duplicates, {_share(duplicates, stats.passed_filters):.1%} of what passed"),
+        (f"{sum(stats.bad.values()):,}", "unreadable records"),
     ]
 
 
-def _cut(counts: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Return what was cut from documents: lines by rule, and what stood before in the corpus."""
-    repeats = counts.get("repeats", {})
-    named = [(f"{name} that stood before", repeats[name]) for name in ("lines", "paragraphs") if name in repeats]
+def _cut(stats: BuildStats) -> list[tuple[str, int]]:
+    """Return what was cut from documents: lines by rule, and what occurs earlier in the corpus."""
+    repeats = stats.repeats
+    named = [(f"{name} that occur earlier", repeats[name]) for name in ("lines", "paragraphs") if name in repeats]
     if named:
         named += [
             ("characters of these", repeats["characters"]),
             ("documents they were cut from", repeats["documents"]),
         ]
-    return _descending(counts["cut"]) + named
+    return descending(stats.cut) + named
 
 
-def _waterfall(counts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a row for the input, for everything that took documents away, and for what was left."""
-    each = _share(counts["tokens"], counts["kept_characters"])  # tokens a character, as kept
-    left = counts["read"]
-    rows = [_row("documents read", left, left, 0, counts["read"], f"≈ {counts['characters'] * each:,.0f}")]
-    losses = [
-        (f"dropped by {name}", number, counts["dropped_characters"].get(name, 0))
-        for name, number in _descending(counts["dropped"])
-    ]
-    if repeats := counts.get("repeats"):
-        losses.append((f"cut from {repeats['documents']:,} documents, for it stood before", 0, repeats["characters"]))
-    losses += [
-        (f"{kind} duplicates", counts["duplicates"][kind], counts["duplicate_characters"][kind])
-        for kind in ("exact", "near")
-    ]
-    for what, number, characters in losses:
-        left -= number
-        rows.append(_row(what, -number, left, number, counts["read"], f"≈ {-characters * each:,.0f}"))
-    return [*rows, _row("documents kept", counts["kept"], left, 0, counts["read"], f"{counts['tokens']:,}")]
-
-
-def _row(what: str, documents: int, left: int, took: int, read: int, tokens: str) -> dict[str, Any]:
+def _bar(row: Row) -> dict[str, Any]:
+    """Return a row of the waterfall with its bar, in percent of the documents read."""
     return {
-        "what": what,
-        "documents": documents,
-        "share": _share(abs(documents), read),
-        "tokens": tokens,
-        "left": round(100 * _share(left, read), 2),
-        "took": round(100 * _share(took, read), 2),
+        "what": row.what,
+        "documents": row.documents,
+        "share": row.share,
+        "tokens": f"{'' if row.is_exact else '≈ '}{row.tokens:,}",
+        "left": round(100 * row.left_share, 2),
+        "took": round(100 * row.share, 2) if row.is_loss else 0.0,
     }
 
 
@@ -183,10 +165,6 @@ def _plot(
     low, middle, high = marks
     places = {"low": low, "middle": middle, "high": high}
     return {"name": name, "bars": bars, "width": round(width * 0.9, 2), "limits": limits, **places}
-
-
-def _descending(counter: Mapping[str, int]) -> list[tuple[str, int]]:
-    return sorted(counter.items(), key=lambda item: (-item[1], item[0]))
 
 
 def _share(part: float, whole: float) -> float:

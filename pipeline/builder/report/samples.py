@@ -1,6 +1,6 @@
 """Texts to show: of every outcome a few, chosen by the hash of the text, so that each text had the same chance.
 
-Neither its place in the corpus nor the order of the work decides what is shown, and no text is shown twice.
+The order of the corpus and of the work does not matter, and no text is shown twice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..dedup.minhash import text_hashes
 from ..draws import draws
 
 SAMPLES = 5  # texts shown of each outcome
-_CHARACTERS, _ID_CHARACTERS = 600, 200  # of each text and id: nobody knows how long they are
+_CHARACTERS, _ID_CHARACTERS = 600, 200  # shown of each text and id, which may be of any length
 
 Sample = dict[str, Any]  # id, text and whatever else is to be shown
 

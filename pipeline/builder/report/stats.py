@@ -1,27 +1,29 @@
-"""What was counted. Each unit counts for itself; sums over units are the build's counts, in whatever order they came."""
+"""What is counted: by each partition, and summed over partitions, in any order."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from filters.rules.loader import Rule
 
+from ...errors import BuildError
+from ..outcome import Outcome
 from .samples import Samples
 
 BINS = 40
 PASSED = ""  # the outcome of a document that no filter dropped
 
 
-class Flow:
+class OutcomeCounts:
     """How many documents and characters met which outcome, by source and language.
 
-    >>> flow = Flow()
+    >>> flow = OutcomeCounts()
     >>> flow.add("web", "en", "words", 10), flow.add("web", "de", "words", 5)
     (None, None)
     >>> flow.by("outcome")
@@ -40,7 +42,12 @@ class Flow:
         held[0] += documents
         held[1] += characters
 
-    def update(self, other: Flow) -> None:
+    def extend(self, documents: Iterable[tuple[str, str, str, int]]) -> None:
+        """Count documents by ``(source, language, outcome, characters)``."""
+        for source, language, outcome, characters in documents:
+            self.add(source, language, outcome, characters)
+
+    def update(self, other: OutcomeCounts) -> None:
         for (source, language, outcome), (documents, characters) in other._held.items():
             self.add(source, language, outcome, characters, documents=documents)
 
@@ -75,7 +82,7 @@ class Histograms:
     def add(self, values: NDArray[np.float64], holds: NDArray[np.bool_]) -> None:
         """Count what was measured of documents, ``[documents, rules]`` each.
 
-        NaN and what does not hold is in no bin, what lies beyond in the outer ones.
+        NaN and values that do not hold are in no bin, values beyond the ends in the outer ones.
         """
         counted = holds & ~np.isnan(values)
         scaled = np.where(counted, values, 0)
@@ -103,11 +110,11 @@ def _far_apart(limits: Sequence[float]) -> bool:
 
 
 @dataclass(slots=True)
-class Counts:
-    """What one part of a filter unit counted."""
+class PartitionCounts:
+    """What filtering one partition counted."""
 
     histograms: Histograms
-    flow: Flow = field(default_factory=Flow)
+    outcomes: OutcomeCounts = field(default_factory=OutcomeCounts)
     bad: Counter[str] = field(default_factory=Counter)
     bad_by_source: Counter[str] = field(default_factory=Counter)
     cut: Counter[str] = field(default_factory=Counter)
@@ -119,7 +126,7 @@ class Counts:
     def to_json(self) -> dict[str, Any]:
         return {
             "histograms": self.histograms.to_json(),
-            "flow": self.flow.to_json(),
+            "outcomes": self.outcomes.to_json(),
             "bad": dict(self.bad),
             "bad_by_source": dict(self.bad_by_source),
             "cut": dict(self.cut),
@@ -130,45 +137,108 @@ class Counts:
         }
 
 
-def sum_filter_counts(parts: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], Flow]:
-    """Sum the counts of all filter parts.
+class Loss(NamedTuple):
+    """What took documents or characters away."""
 
-    ``read`` documents were judged; ``bad`` records gave none; ``dropped`` counts by rule, ``cut`` counts lines and
-    ``histograms`` holds bins of each measure. Where repeated lines or paragraphs were cut, ``repeats`` holds how many
-    characters were ``compared``, in how many ``passages``, and how many ``lines`` or ``paragraphs`` of ``characters`` were
-    cut from ``documents`` of which enough was left.
+    what: str
+    documents: int
+    characters: int
+
+
+@dataclass(slots=True)
+class BuildStats:
+    """The counts of a build, as ``counts`` of its manifest. Documents ``read`` are dropped, duplicates or kept.
+
+    ``bad`` records gave no document; ``dropped`` counts by rule; ``cut`` counts lines; ``histograms`` holds bins of each
+    measure. ``repeats``, where repeated lines or paragraphs were cut: how many characters were ``compared``, in how many
+    ``passages``, and how many ``lines`` or ``paragraphs`` of ``characters`` were cut from ``documents`` that were kept.
     """
-    flow = Flow()
-    counters: dict[str, Counter[str]] = {name: Counter() for name in ("bad", "bad_by_source", "cut")}
-    repeats: Counter[str] = Counter()
-    histograms: dict[str, dict[str, Any]] = {}
-    characters = 0
-    for part in parts:
-        flow.update(Flow(part["flow"]))
-        characters += part["read_characters"]
+
+    read: int = 0
+    characters: int = 0
+    passed_filters: int = 0
+    kept: int = 0
+    kept_characters: int = 0
+    tokens: int = 0
+    bad: dict[str, int] = field(default_factory=dict)
+    bad_by_source: dict[str, int] = field(default_factory=dict)
+    damaged: list[dict[str, Any]] = field(default_factory=list)
+    dropped: dict[str, int] = field(default_factory=dict)
+    dropped_characters: dict[str, int] = field(default_factory=dict)
+    cut: dict[str, int] = field(default_factory=dict)
+    repeats: dict[str, int] = field(default_factory=dict)
+    duplicates: dict[str, int] = field(default_factory=dict)
+    duplicate_characters: dict[str, int] = field(default_factory=dict)
+    cluster_sizes: dict[str, int] = field(default_factory=dict)
+    token_lengths: dict[str, int] = field(default_factory=dict)
+    histograms: dict[str, dict[str, Any]] = field(default_factory=dict)
+    by_source: dict[str, dict[str, Any]] = field(default_factory=dict)
+    by_language: dict[str, dict[str, Any]] = field(default_factory=dict)
+    samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    filtered: OutcomeCounts = field(default_factory=OutcomeCounts)  # of the filters; no part of the manifest
+
+    def to_json(self) -> dict[str, Any]:
+        value = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "filtered"}
+        if not self.repeats:
+            del value["repeats"]
+        return value
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> BuildStats:
+        known = {item.name for item in fields(cls)} - {"filtered"}
+        return cls(**{name: held for name, held in value.items() if name in known})
+
+    def add_partitions(self, partitions: Iterable[Mapping[str, Any]]) -> None:
+        """Sum the counts of all partitions."""
+        outcomes = self.filtered
+        counters: dict[str, Counter[str]] = {name: Counter() for name in ("bad", "bad_by_source", "cut", "repeats")}
+        for partition in partitions:
+            outcomes.update(OutcomeCounts(partition["outcomes"]))
+            self.characters += partition["read_characters"]
+            for name, counter in counters.items():
+                counter.update(partition.get(name, {}))
+            for name, histogram in partition["histograms"].items():
+                held = self.histograms.setdefault(name, {**histogram, "counts": [0] * BINS})
+                held["counts"] = [a + b for a, b in zip(held["counts"], histogram["counts"], strict=True)]
+        by_rule = outcomes.by("outcome")
+        self.passed_filters, self.kept_characters = by_rule.pop(PASSED, [0, 0])
+        self.read = self.passed_filters + sum(documents for documents, _ in by_rule.values())
+        self.dropped = {name: documents for name, (documents, _) in by_rule.items()}
+        self.dropped_characters = {name: size for name, (_, size) in by_rule.items()}
         for name, counter in counters.items():
-            counter.update(part[name])
-        repeats.update(part.get("repeats", {}))
-        for name, histogram in part["histograms"].items():
-            held = histograms.setdefault(name, {**histogram, "counts": [0] * BINS})
-            held["counts"] = [a + b for a, b in zip(held["counts"], histogram["counts"], strict=True)]
-    outcomes = flow.by("outcome")
-    passed = outcomes.pop(PASSED, [0, 0])
-    counts = {
-        "read": passed[0] + sum(documents for documents, _ in outcomes.values()),
-        "characters": characters,
-        "passed_filters": passed[0],
-        "kept_characters": passed[1],
-        "dropped": {name: documents for name, (documents, _) in outcomes.items()},
-        "dropped_characters": {name: size for name, (_, size) in outcomes.items()},
-        "histograms": histograms,
-        **counters,
-        **({"repeats": repeats} if repeats else {}),
-    }
-    return counts, flow
+            setattr(self, name, dict(counter))
+
+    def add_final(self, final: OutcomeCounts, tokens: Mapping[str, Mapping[str, int]]) -> None:
+        """Add what became of the documents that passed the filters; ``tokens`` are those by source and by language."""
+        outcomes = final.by("outcome")
+        if over := outcomes.get(Outcome.OVER_QUOTA.key):
+            self.dropped["max_tokens"], self.dropped_characters["max_tokens"] = over
+        self.kept, self.kept_characters = outcomes.get(Outcome.KEPT.key, [0, 0])
+        copies = (Outcome.EXACT, Outcome.NEAR)
+        self.duplicate_characters = {copy.key: outcomes.get(copy.key, [0, 0])[1] for copy in copies}
+        self.tokens = sum(tokens["source"].values())
+        self.by_source = by_group("source", self.filtered, final, tokens["source"])
+        self.by_language = by_group("language", self.filtered, final, tokens["language"])
+
+    def check(self) -> None:
+        """Raise ``BuildError`` unless the counts add up, in all and for each source and language."""
+        whole = {name: getattr(self, name) for name in ("read", "dropped", "duplicates", "kept")}
+        groups = [("", whole)]
+        groups += [(f" of source {name!r}", held) for name, held in self.by_source.items()]
+        groups += [(f" of language {name!r}", held) for name, held in self.by_language.items()]
+        for of, held in groups:
+            dropped, duplicates = sum(held["dropped"].values()), sum(held.get("duplicates", {}).values())
+            found = dropped + duplicates + held["kept"]
+            if held["read"] != found:
+                raise BuildError(
+                    f"{held['read']} documents{of} were read, but {dropped} dropped, {duplicates} duplicates and "
+                    f"{held['kept']} kept make {found}: this is a fault of the builder, not of the input; please report it"
+                )
 
 
-def by_group(name: str, filtered: Flow, final: Flow, tokens: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+def by_group(
+    name: str, filtered: OutcomeCounts, final: OutcomeCounts, tokens: Mapping[str, int]
+) -> dict[str, dict[str, Any]]:
     """Return, for each source or language, what became of its documents; its numbers add up to those read.
 
     ``filtered`` holds the outcomes of the filters, ``final`` what became of those that passed: "exact" or "near"
@@ -182,11 +252,16 @@ def by_group(name: str, filtered: Flow, final: Flow, tokens: Mapping[str, int]) 
         if outcome != PASSED:
             held["dropped"][outcome] = documents
     for (group, outcome), (documents, _) in final.by(name, "outcome").items():
-        if outcome == "kept":
+        if outcome == Outcome.KEPT.key:
             groups[group]["kept"] = documents
             groups[group]["tokens"] = tokens.get(group, 0)
-        elif outcome in ("exact", "near"):
+        elif outcome in (Outcome.EXACT.key, Outcome.NEAR.key):
             groups[group].setdefault("duplicates", {})[outcome] = documents
         else:
             groups[group]["dropped"][outcome] = documents
     return groups
+
+
+def descending(counter: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return the entries by falling number, equal ones by name."""
+    return sorted(counter.items(), key=lambda item: (-item[1], item[0]))

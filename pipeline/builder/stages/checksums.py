@@ -14,8 +14,9 @@ from pathlib import Path
 from ...atomic import write_json
 from ...errors import InputError
 from ...text.readers.reader import byte_ranges
-from ..plan import Plan, check_same, load_plan
-from .partition import listed, read_json
+from ..plan import Plan, check_same
+from ..workspace import Workspace
+from .partition import partition_table, read_json
 
 _BLOCK = 1 << 20
 
@@ -27,13 +28,13 @@ def cut_inputs(plan: Plan) -> list[int]:
     return sorted({span.input for unit in plan.units for span in unit if (span.start, span.stop) != (0, None)})
 
 
-def hash_path(work: Path, number: int) -> Path:
-    return work / "hashes" / f"{number:06d}.json"
+def hash_path(workspace: Workspace, number: int) -> Path:
+    return workspace.folder("hashes") / f"{number:06d}.json"
 
 
-def hash_input(work: Path, number: int) -> None:
-    """Hash one input, whole and by pieces, into ``work/hashes``; ``InputError`` where it cannot be read or changed."""
-    plan = load_plan(work)
+def hash_input(workspace: Workspace, number: int) -> None:
+    """Hash one input, whole and by pieces, into the folder ``hashes``; ``InputError`` where it cannot be read or changed."""
+    plan = workspace.plan
     item = plan.inputs[number]
     spans = [(span.start, span.stop) for unit in plan.units for span in unit if span.input == number]
     whole, pieces = hashlib.sha256(), []
@@ -49,28 +50,28 @@ def hash_input(work: Path, number: int) -> None:
     except OSError as error:
         raise InputError(f"{item.path}: cannot be read: {error.strerror or error}") from error
     check_same(item)
-    write_json(hash_path(work, number), {"sha256": whole.hexdigest(), "pieces": pieces})
+    write_json(hash_path(workspace, number), {"sha256": whole.hexdigest(), "pieces": pieces})
 
 
-def whole_hashes(work: Path, plan: Plan) -> list[str | None]:
+def whole_hashes(workspace: Workspace, plan: Plan) -> list[str | None]:
     """Return the sha256 of each input; None for one that was not read to its end, being damaged or beyond ``limit``.
 
     Raises ``InputError`` for an input of which a piece was read otherwise than it stands in the whole.
     """
     read: list[list[str | None]] = [[] for _ in plan.inputs]
-    for unit, digests in zip(plan.units, listed(work)["sha256"], strict=True):
+    for unit, digests in zip(plan.units, partition_table(workspace)["sha256"], strict=True):
         for span, digest in zip(unit, digests, strict=True):
             if span.lane == 0:
                 read[span.input].append(digest)
     found: list[str | None] = [digests[0] if len(digests) == 1 else None for digests in read]
     for number in cut_inputs(plan):
-        held = read_json(hash_path(work, number))
+        held = read_json(hash_path(workspace, number))
         wrong = [k for k, (a, b) in enumerate(zip(read[number], held["pieces"], strict=True)) if a not in (b, None)]
         if wrong:
             raise InputError(
                 f"{plan.inputs[number].path}: piece {wrong[0] + 1} of {len(read[number])} had sha256 "
                 f"{read[number][wrong[0]]} when it was read and {held['pieces'][wrong[0]]} when the file was hashed: it "
-                "changed meanwhile. Let it be, and begin anew with --overwrite"
+                "changed meanwhile. Leave it unchanged, and start over with --overwrite"
             )
         found[number] = held["sha256"]
     return found

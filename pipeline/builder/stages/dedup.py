@@ -1,25 +1,25 @@
-"""The dedup stage: hashes and signatures of all parts -> which documents stay, in memory that a bucket or a part needs.
+"""The dedup stage: hashes and signatures of all partitions -> which documents stay, in the memory of one bucket.
 
-Its work lies in ``work/deduping``, in files that appear by rename:
+Its intermediate files, in ``deduping``, appear by rename:
 
     job.json                what is to be done, fixed before the first unit
     keys/000002.bin         unit: the keys of a group of documents, sorted (bands.py)
     edges/00-0003.npy       unit: the verified edges, uint32 [m, 2], within one bucket of the hashes (00) or of a band (01-)
     exact.npy, unique.npy   after the edges of list 0: each document's first equal one (uint32), and whether it is that
-    sets/000002.bin         with verify: exact, the shingles of a group's documents (exactly.py)
+    sets/000002.bin         with verify: exact, the shingles of a group's documents (jaccard.py)
 
 Documents are counted in input order, those of earlier builds first. Its result is one directory of arrays with an entry
 for each document that passed the filters:
 
     kind.npy            uint8: 0 stays, 1 exact, 2 near duplicate
-    keeper.npy          int64: the document that stands for it; below 0, counted from the end of the earlier builds'
+    keeper.npy          int64: the document that is kept in its place; below 0, counted from the end of the earlier builds'
     cluster_size.npy    int32: documents in its cluster
     hashes.npy          uint8 [n, 16]: the hash of its text
-    starts.npy          int64 [parts + 1]: where each part's documents begin
+    starts.npy          int64 [partitions + 1]: where each partition's documents begin
 
 In memory at once: in each worker a bucket's keys and the signatures of some pairs, or a group's keys, some 20 MB in all; in
 the parent 8 bytes a document, with ``keep="longest"`` 12, while edges are joined and no worker runs. On disk, beside what the
-parts hold, some 190 bytes a document. A bucket has more only where very many different texts agree on a whole band.
+partitions hold, some 190 bytes a document. A bucket has more only where very many different texts agree on a whole band.
 """
 
 from __future__ import annotations
@@ -37,20 +37,23 @@ from numpy.typing import NDArray
 
 from ...atomic import atomic_file, write_json
 from ...errors import BuildError
+from ..atomic_directory import result_directory
 from ..dedup.bands import KeyFiles, buckets_for, write_keys
 from ..dedup.jaccard import ExactSimilarity, write_sets
 from ..dedup.lsh import equal_rows, similar_rows, star_edges
 from ..dedup.row_files import Piece, Rows, npy_pieces, write_npy
 from ..dedup.signature_store import check_against, fetch_earlier
 from ..dedup.union_find import longest_of, roots_of, write_clusters
-from ..recipe import Recipe
-from ..workspace import result_directory
-from .partition import all_parts, column_numbers, part_rows, read_batches, read_json
+from ..limits import DEFAULT_LIMITS
+from ..outcome import Outcome
+from ..report.stats import BuildStats, Loss
+from ..workspace import Workspace
+from .partition import DEDUP, partition_rows, partitions, read_batches, read_json
+from .stage import Run, Stage
 
-GROUP_ROWS = 1 << 15  # documents whose keys are sorted together
 MOST_DOCUMENTS = (1 << 32) - 1  # that the forest can number
 
-Run = Callable[[str, Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+RunUnits = Callable[[str, Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 """Runs a unit function over units, under a name, in whatever order; its results say that they are done."""
 
 
@@ -71,6 +74,7 @@ class Job:
     verify: str = "signatures"
     before: int = 0
     buckets: int = 1
+    group_rows: int = DEFAULT_LIMITS.group_rows
 
     def write(self, folder: Path) -> None:
         for name in ("keys", "edges", "sets"):
@@ -103,7 +107,7 @@ def _open(folder: Path, mtime_ns: int) -> _Open:
     hashes, signatures = Rows(job.hashes, 16, np.uint8), Rows(job.signatures, job.num_perm, np.uint32)
     groups, first = [], 0
     for last in range(1, len(job.hashes) + 1):
-        if hashes.starts[last] - hashes.starts[first] >= GROUP_ROWS or last == len(job.hashes):
+        if hashes.starts[last] - hashes.starts[first] >= job.group_rows or last == len(job.hashes):
             groups.append((first, last))
             first = last
     paths = [folder / "keys" / f"{group:06d}.bin" for group in range(len(groups))]
@@ -160,7 +164,7 @@ def _edges_path(folder: Path, unit: tuple[int, int]) -> Path:
     return folder / "edges" / f"{unit[0]:02d}-{unit[1]:04d}.npy"
 
 
-def find_duplicates(folder: Path, run: Run) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+def find_duplicates(folder: Path, run: RunUnits) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """Do the job of a folder, but for what is there already; return each document's cluster and first equal document.
 
     A cluster is called by its first document. Both arrays are uint32 ``[n]``, the second a memory map.
@@ -182,7 +186,7 @@ def find_duplicates(folder: Path, run: Run) -> tuple[NDArray[np.uint32], NDArray
     return roots_of(np.load(exact_path), near), np.load(exact_path, mmap_mode="r")
 
 
-def _edges(opened: _Open, lists: Iterable[int], name: str, run: Run) -> Iterator[NDArray[np.uint32]]:
+def _edges(opened: _Open, lists: Iterable[int], name: str, run: RunUnits) -> Iterator[NDArray[np.uint32]]:
     """Find the edges of every bucket of some lists that are not there yet; return them all, a bucket at a time."""
     units = [(number, bucket) for number in lists for bucket in range(opened.job.buckets)]
     todo = [unit for unit in units if not _edges_path(opened.folder, unit).exists()]
@@ -195,23 +199,40 @@ def _finish(results: Iterable[Any]) -> None:
         pass
 
 
-def dedup(work: Path, recipe: Recipe, run: Run) -> None:
-    """Find duplicates over the whole input and leave the result in ``work/dedup``."""
-    hashes, signatures = (
-        part_rows(work, "hashes", 16, np.uint8),
-        part_rows(work, "signatures", recipe.permutations, np.uint32),
-    )
-    folder, n = work / "deduping", len(hashes)
-    job = _job(work, recipe, hashes, signatures) if recipe.dedup and n else None
-    with result_directory(work / "dedup") as directory:
+class DedupStage(Stage):
+    """Finds exact and near duplicates over the whole input."""
+
+    name = DEDUP
+
+    def run(self, run: Run) -> None:
+        if not run.workspace.folder(self.name).exists():
+            _dedup(run)
+
+    def count(self, workspace: Workspace, stats: BuildStats) -> None:
+        held = read_json(workspace.folder(self.name) / "counts.json")
+        stats.duplicates, stats.cluster_sizes = held["duplicates"], held["cluster_sizes"]
+
+    def losses(self, stats: BuildStats) -> Sequence[Loss]:
+        return [
+            Loss(f"{kind} duplicates", stats.duplicates[kind], stats.duplicate_characters[kind])
+            for kind in (Outcome.EXACT.key, Outcome.NEAR.key)
+        ]
+
+
+def _dedup(run: Run) -> None:
+    workspace, recipe = run.workspace, run.plan.recipe
+    hashes = partition_rows(workspace, "hashes", 16, np.uint8)
+    folder, n = workspace.root / "deduping", len(hashes)
+    job = _job(workspace, hashes) if recipe.dedup and n else None
+    with result_directory(workspace.folder(DEDUP)) as directory:
         np.save(directory / "starts.npy", hashes.starts)
         with open(directory / "hashes.npy", "wb") as file:
             write_npy(file, (n, 16), np.uint8, map(hashes.read, range(len(hashes.pieces))))
         if job is not None:
             before = job.before
             job.write(folder)
-            roots, exact = find_duplicates(folder, run)
-            longest = longest_of(roots, before, _lengths(work)) if recipe.keep == "longest" else None
+            roots, exact = find_duplicates(folder, functools.partial(_run_units, run))
+            longest = longest_of(roots, before, _lengths(workspace)) if recipe.dedup_keep == "longest" else None
         else:
             before, longest = 0, None
             roots = exact = np.arange(n, dtype=np.uint32)
@@ -220,34 +241,41 @@ def dedup(work: Path, recipe: Recipe, run: Run) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _job(work: Path, recipe: Recipe, hashes: Rows, signatures: Rows) -> Job:
-    """Return the job of a build, with the earlier builds it is held against."""
+def _run_units(run: Run, name: str, function: Callable[[Any], Any], units: Sequence[Any]) -> Iterable[Any]:
+    return run.each(name, function, units, prepare_dedup)
+
+
+def _job(workspace: Workspace, hashes: Rows) -> Job:
+    """Return the job of a build, with the earlier builds it is compared with."""
+    recipe, limits = workspace.plan.recipe, workspace.plan.limits
+    signatures = partition_rows(workspace, "signatures", recipe.permutations, np.uint32)
     check_against(recipe)
-    earlier = fetch_earlier(work, recipe)
+    earlier = fetch_earlier(workspace)
     first = [[p for at in earlier for p in npy_pieces(at / f"{name}.npy")] for name in ("hashes", "signatures")]
     before = sum(piece.rows for piece in first[0])
     documents = before + len(hashes)
     if documents > MOST_DOCUMENTS:
         raise BuildError(
-            f"{documents:,} documents, but dedup numbers at most {MOST_DOCUMENTS:,}; build in several parts"
+            f"{documents:,} documents, but dedup numbers at most {MOST_DOCUMENTS:,}; split the input over several builds"
         )
     return Job(
         hashes=(*first[0], *hashes.pieces),
         signatures=(*first[1], *signatures.pieces),
         num_perm=recipe.permutations,
-        bands=recipe.bands,
-        rows=recipe.rows,
-        threshold=recipe.threshold,
-        ngram=recipe.ngram,
-        verify=recipe.verify,
+        bands=recipe.dedup_bands,
+        rows=recipe.dedup_rows,
+        threshold=recipe.dedup_threshold,
+        ngram=recipe.dedup_ngram,
+        verify=recipe.dedup_verify,
         before=before,
-        buckets=buckets_for(documents),
+        buckets=buckets_for(documents, limits.bucket_bytes),
+        group_rows=limits.group_rows,
     )
 
 
-def _lengths(work: Path) -> Iterator[NDArray[np.int64]]:
-    """Yield the characters of the documents, part by part."""
-    return (column_numbers(work, part, "characters", np.int64) for part in range(len(all_parts(work))))
+def _lengths(workspace: Workspace) -> Iterator[NDArray[np.int64]]:
+    """Yield the characters of the documents, partition by partition."""
+    return (partition.array("characters", np.int64) for partition in partitions(workspace))
 
 
 def prepare_dedup() -> None:

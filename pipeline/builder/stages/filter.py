@@ -1,171 +1,212 @@
-"""The filter unit: spans of input -> documents that pass, each with hash, signature, language and origin."""
+"""The filter stage: spans of input -> documents that pass, each with hash, signature, language and origin."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import orjson
-
-from filters.language.language import Language, LanguageIdentifier, parse_languages, wanted_threshold
-from filters.rules.ruleset import RuleSet
 
 from ...atomic import write_json
 from ...errors import BuildError, DamagedInputError, InputError
 from ...text.document import place_of
-from ...text.normalize import normalize
 from ...text.readers.reader import BadRecord, Document, Reader, Record
-from ..dedup.minhash import MinHasher
-from ..dedup.segments import passage_finder
-from ..plan import Plan, Span, check_same, load_plan
+from ..atomic_directory import discard, result_directory
+from ..limits import Limits
+from ..plan import Plan, Span, check_same
 from ..recipe import Recipe
 from ..references import References
 from ..report.samples import sample_keys
-from ..report.stats import PASSED, Counts, Histograms
-from ..workspace import result_directory
-from .partition import DONE, PartWriter, Row, part_folder, read_json, unit_path
+from ..report.stats import BuildStats, Histograms, Loss, PartitionCounts, descending
+from ..workspace import Workspace
+from .checksums import cut_inputs, hash_input, hash_path
+from .document_filter import DocumentFilter, Judged
+from .partition import (
+    DONE,
+    FILTER,
+    PARTITIONS,
+    partition_name,
+    partition_table,
+    read_json,
+    unit_folder,
+    write_partition_table,
+)
+from .partition_writer import PartitionWriter, Row, write_line
+from .stage import Run, Stage
 
-PART_CHARACTERS = 32 << 20  # read into one part: bounds memory, and what a kill loses of a compressed file
-BATCH_RECORDS = 512  # a part ends between batches
-BATCH_CHARACTERS = 1 << 22
 UNREADABLE = "file that cannot be read on"
+_RECORD_LIMITS = "record_limits.json"
+
+_Task = tuple[str, int, int | None]  # "filter" or "hash", a number, and the most records to read
 
 
-class Judged(NamedTuple):
-    """A document as it will be kept. ``rule`` and ``reason`` say why it is not; '' and None: it passes."""
+class FilterStage(Stage):
+    """Reads, normalises, measures, judges and hashes documents."""
 
-    text: str
-    language: Language
-    rule: str
-    reason: str | None
+    name = FILTER
 
+    def run(self, run: Run) -> None:
+        workspace, plan = run.workspace, run.plan
+        if (workspace.root / PARTITIONS).exists():
+            return
+        for folder in (workspace.folder(self.name), hash_path(workspace, 0).parent):
+            folder.mkdir(exist_ok=True)
+        limits = _record_limits(run)
+        todo: list[_Task] = [
+            ("hash", number, None) for number in cut_inputs(plan) if not hash_path(workspace, number).exists()
+        ]
+        bad = 0
+        for unit in range(len(plan.units)):
+            done = unit_folder(workspace, unit) / DONE
+            if done.exists():
+                bad += read_json(done)["bad"]
+            else:
+                todo.append(("filter", unit, limits[unit]))
+        function, prepare = functools.partial(_do_task, workspace), functools.partial(prepare_filter, workspace)
+        for _, found in run.each(self.name, function, todo, prepare, functools.partial(_task_bytes, plan)):
+            bad += found
+            check_errors(bad, plan.recipe)
+        _raise_if_all_are_bad(workspace, plan)
+        write_partition_table(workspace, plan)
 
-class Filter:
-    """Everything that judging documents needs, loaded once in each process."""
+    def count(self, workspace: Workspace, stats: BuildStats) -> None:
+        stats.damaged = partition_table(workspace)["damaged"]
 
-    def __init__(self, plan: Plan, references: References) -> None:
-        recipe = plan.recipe
-        self.plan = plan
-        self.rules: RuleSet = references.rules
-        self.identifier = LanguageIdentifier(references.language_model.path)
-        self.wanted = parse_languages(recipe.language, recipe.language_threshold)
-        self.hasher = make_hasher(recipe)
-        self.find_passages = passage_finder(recipe.passage_kinds, recipe.shortest_passage)
-        self.decontaminator = references.evaluation
-
-    def judge(self, documents: Sequence[Document], starts: Sequence[int], counts: Counts) -> list[Judged]:
-        """Normalise, cut, identify, measure, in this order; the first reason to drop a document ends it.
-
-        ``starts`` are those of the spans that the documents were read from.
-
-        Step by step over the batch: each step has tables of its own, which another between two documents would push
-        out of the processor's caches.
-        """
-        texts = [document.text for document in documents]
-        where = [functools.partial(each.where, start) for each, start in zip(documents, starts, strict=True)]
-        if self.plan.recipe.normalize:
-            texts = [normalize(text) for text in texts]
-        if self.rules.cutters:
-            texts = [self._cut(text, place, counts) for text, place in zip(texts, where, strict=True)]
-        languages = self.identifier.identify_all(texts)
-        judged = [Judged(*pair, *self._judge(*pair)) for pair in zip(texts, languages, strict=True)]
-        left = [k for k, each in enumerate(judged) if each.reason is None]
-        known = [languages[k].context() for k in left]
-        measured = self.rules.measure_all([texts[k] for k in left], known, [where[k] for k in left])
-        counts.histograms.add(*measured)
-        for k, verdict in zip(left, self.rules.judge_all(measured), strict=True):
-            if verdict is not None:
-                judged[k] = Judged(texts[k], languages[k], verdict.measure, verdict.reason)
-        if self.decontaminator is not None:
-            passed = [k for k in left if judged[k].reason is None]
-            overlaps = self.decontaminator.overlaps([texts[k] for k in passed])
-            for k, (overlap, name) in zip(passed, overlaps, strict=True):
-                if overlap:
-                    reason = f"contaminated by {name} ({overlap} shared n-grams)"
-                    judged[k] = Judged(texts[k], languages[k], "contaminated", reason)
-        return judged
-
-    def _cut(self, text: str, where: Callable[[], str], counts: Counts) -> str:
-        text, cut = self.rules.cut(text, where)
-        counts.cut.update(cut)
-        return text
-
-    def _judge(self, text: str, language: Language) -> tuple[str, str | None]:
-        """Return rule and reason for a document that is dropped before it is measured."""
-        if not text or text.isspace():
-            return "empty text", "empty text"
-        if self.wanted:
-            threshold = wanted_threshold(self.wanted, language)
-            if threshold is None:
-                return "language", f"language {language.code} is none of {','.join(self.wanted)}"
-            if language.score < threshold:
-                return "language_score", f"language_score {language.score:.4g} < {threshold:.4g}"
-        return PASSED, None
+    def losses(self, stats: BuildStats) -> Sequence[Loss]:
+        return [
+            Loss(f"dropped by {rule}", number, stats.dropped_characters.get(rule, 0))
+            for rule, number in descending(stats.dropped)
+        ]
 
 
-def make_hasher(recipe: Recipe) -> MinHasher:
-    """Return what signs texts for dedup."""
-    # Never from recipe.seed: later builds compare their signatures with these.
-    return MinHasher(ngram=recipe.ngram, bands=recipe.bands, rows=recipe.rows, num_perm=recipe.num_perm)
+def _do_task(workspace: Workspace, task: _Task) -> int:
+    """Do one unit of the stage; return how many bad records it found."""
+    kind, number, limit = task
+    if kind == "filter":
+        return filter_unit(workspace, number, limit)[1]
+    hash_input(workspace, number)
+    return 0
 
 
-_loaded: list[Filter] = []
+def _task_bytes(plan: Plan, task: _Task) -> int:
+    """Return about how many bytes of input a unit filters, for the progress bar; hashing takes next to no time."""
+    kind, number, limit = task
+    total = 0
+    for span in plan.units[number] if kind == "filter" and limit != 0 else ():
+        size = plan.inputs[span.input].size
+        whole = span.start == 0 and span.stop is None
+        total += size // span.lanes if whole else min(size, (span.stop or size) - span.start)
+    return max(1, total)
 
 
-def load_filter(work: Path) -> Filter:
-    """Load the plan of a work directory and what it needs, once in each process."""
-    plan = load_plan(work)
+def _record_limits(run: Run) -> list[int | None]:
+    """Return the most records that each unit reads: what those before it leave of ``limit``.
+
+    Records are counted first, which takes a fraction of the time of filtering them, a few units at a time. So any
+    number of workers filters the same ones.
+    """
+    left, units, path = run.plan.recipe.limit, run.plan.units, run.workspace.root / _RECORD_LIMITS
+    if left is None:
+        return [None] * len(units)
+    if path.exists():
+        return list(read_json(path))
+    limits: list[int | None] = []
+    first = [number for number, unit in enumerate(units) if unit[0].lane == 0]
+    at, width = 0, 1
+    with run.open_workers() as engine, run.progress.bar("count", left) as bar:
+        while left and at < len(first):
+            some = first[at : at + width]
+            counts = dict(engine.map(functools.partial(count_unit, run.workspace, left), some))
+            for number, unit in enumerate(some):
+                limits += [left] * units[unit][0].lanes
+                read = min(left, counts[number])
+                left -= read
+                bar(read)
+            at, width = at + width, 2 * width
+    limits += [0] * (len(units) - len(limits))
+    write_json(path, limits)
+    return limits
+
+
+def _raise_if_all_are_bad(workspace: Workspace, plan: Plan) -> None:
+    """Raise ``InputError`` where every single record was bad: then it is the settings that are wrong.
+
+    With ``on_error="skip"`` an empty dataset is what was asked for.
+    """
+    units = [unit_folder(workspace, number) for number in range(len(plan.units))]
+    done = [read_json(unit / DONE) for unit in units]
+    records, bad = sum(each["records"] for each in done), sum(each["bad"] for each in done)
+    if bad < records or not records or plan.recipe.on_error == "skip":
+        return
+    unit, number = next((unit, each["partitions"][0]) for unit, each in zip(units, done, strict=True) if each["bad"])
+    with open(unit / partition_name(number) / "rejected.jsonl", "rb") as file:
+        first = orjson.loads(file.readline())
+    for path in units:
+        discard(path)  # so that another recipe is no change of a build that was started
+    raise InputError(
+        f"none of the {records:,} records is a document; the first, {first['file']}, line {first['line']}: "
+        f"{first['reason']}"
+    )
+
+
+_loaded: list[DocumentFilter] = []
+
+
+def load_filter(workspace: Workspace) -> DocumentFilter:
+    """Load the plan of a build and what it needs, once in each process."""
+    plan = workspace.plan
     if not _loaded or _loaded[0].plan is not plan:
-        _loaded[:] = [Filter(plan, References.read(work))]
+        _loaded[:] = [DocumentFilter(plan, References.read(workspace))]
     return _loaded[0]
 
 
-def prepare_filter(work: Path) -> None:
+def prepare_filter(workspace: Workspace) -> None:
     """Load models, libraries and compiled kernels, before workers are forked."""
     import pyarrow  # noqa: F401  a quarter of a second in each worker, unless their parent has it
 
-    loaded = load_filter(work)
+    loaded = load_filter(workspace)
     loaded.rules.prepare()
     loaded.hasher.warm_up()
     loaded.identifier.identify_all(["to load the model"])
 
 
-def filter_unit(work: Path, number: int, limit: int | None = None) -> tuple[int, int]:
-    """Filter one unit into ``work/filter/NUMBER``; return the records it judged and how many of them were bad.
+def filter_unit(workspace: Workspace, number: int, limit: int | None = None) -> tuple[int, int]:
+    """Filter one unit into its folder; return the records it judged and how many of them were bad.
 
-    ``limit`` bounds the records. Parts that a killed run finished, and those of other lanes, are only read over.
+    ``limit`` bounds the records. Partitions that a killed run finished, and those of other lanes, are only read over.
     """
-    loaded = load_filter(work)
-    folder, unit = unit_path(work, number), loaded.plan.units[number]
+    loaded = load_filter(workspace)
+    folder, unit = unit_folder(workspace, number), loaded.plan.units[number]
     folder.mkdir(exist_ok=True)
-    parts: list[int] = []
+    written: list[int] = []
     records = bad = 0
     spans: list[dict[str, Any]] = []
-    stream = _batches(itertools.islice(_records(loaded.plan, unit, spans), limit))
-    for part, batches in enumerate(_parts(stream)):
-        path = part_folder(folder, part)
-        if part % unit[0].lanes == unit[0].lane:
-            parts.append(part)
+    limits = loaded.plan.limits
+    stream = _batches(itertools.islice(_records(loaded.plan, unit, spans), limit), limits)
+    for number_in_unit, batches in enumerate(_partitions(stream, limits.partition_characters)):
+        path = folder / partition_name(number_in_unit)
+        if number_in_unit % unit[0].lanes == unit[0].lane:
+            written.append(number_in_unit)
             if not path.exists():
                 with result_directory(path) as directory:
-                    counts = _filter_part(loaded, unit, directory, batches, bad)
+                    counts = _filter_partition(loaded, unit, directory, batches, bad)
                     write_json(directory / "counts.json", counts.to_json())
             counted = read_json(path / "counts.json")
             records += counted["records"]
             bad += sum(counted["bad"].values())
         for _ in batches:
             pass
-    write_json(folder / DONE, {"parts": parts, "records": records, "bad": bad, "spans": spans})
+    write_json(folder / DONE, {"partitions": written, "records": records, "bad": bad, "spans": spans})
     return records, bad
 
 
-def count_unit(work: Path, most: int, number: int) -> int:
+def count_unit(workspace: Workspace, most: int, number: int) -> int:
     """Return how many records a unit holds, at most ``most``; with an error, those before it, which the filter meets."""
-    plan, count = load_plan(work), 0
+    plan, count = workspace.plan, 0
     with suppress(InputError):
         for _ in itertools.islice(_records(plan, plan.units[number], []), most):
             count += 1
@@ -196,49 +237,49 @@ def _records(plan: Plan, unit: tuple[Span, ...], spans: list[dict[str, Any]]) ->
         spans.append({"lines": reader.lines, "sha256": digest, "damage": damage})
 
 
-def _batches(records: Iterator[tuple[int, Record]]) -> Iterator[list[tuple[int, Record]]]:
+def _batches(records: Iterator[tuple[int, Record]], limits: Limits) -> Iterator[list[tuple[int, Record]]]:
     """Join records to batches of bounded text."""
     batch: list[tuple[int, Record]] = []
     size = 0
     for pair in records:
         batch.append(pair)
         size += len(pair[1].text) if isinstance(pair[1], Document) else 0
-        if len(batch) >= BATCH_RECORDS or size >= BATCH_CHARACTERS:
+        if len(batch) >= limits.batch_records or size >= limits.batch_characters:
             yield batch
             batch, size = [], 0
     if batch:
         yield batch
 
 
-def _parts(batches: Iterator[list[tuple[int, Record]]]) -> Iterator[Iterator[list[tuple[int, Record]]]]:
-    """Cut batches into parts by what they hold alone. Each part must be used up before the next is asked for."""
+def _partitions(batches: Iterator[list[tuple[int, Record]]], most: int) -> Iterator[Iterator[list[tuple[int, Record]]]]:
+    """Cut batches into partitions of about ``most`` characters. Each must be used up before the next is asked for."""
 
-    def part(batch: list[tuple[int, Record]]) -> Iterator[list[tuple[int, Record]]]:
+    def partition(batch: list[tuple[int, Record]]) -> Iterator[list[tuple[int, Record]]]:
         size = 0
         for each in itertools.chain([batch], batches):
             size += sum(len(record.text) for _, record in each if isinstance(record, Document))
             yield each
-            if size >= PART_CHARACTERS:
+            if size >= most:
                 return
 
-    return (part(batch) for batch in batches)
+    return (partition(batch) for batch in batches)
 
 
-def _filter_part(
-    loaded: Filter,
+def _filter_partition(
+    loaded: DocumentFilter,
     spans: tuple[Span, ...],
     directory: Path,
     batches: Iterator[list[tuple[int, Record]]],
     bad_before: int,
-) -> Counts:
-    """Judge the documents of a part."""
+) -> PartitionCounts:
+    """Judge the documents of a partition."""
     recipe = loaded.plan.recipe
-    counts = Counts(Histograms(loaded.rules.rules))
+    counts = PartitionCounts(Histograms(loaded.rules.rules))
     later = bool(recipe.passage_kinds)  # texts that are yet to be cut are signed when they are
     hasher = loaded.hasher if recipe.dedup and not later else None
     with (
         open(directory / "rejected.jsonl", "wb") as rejected,
-        PartWriter(directory, hasher, loaded.find_passages) as writer,
+        PartitionWriter(directory, hasher, loaded.find_passages) as writer,
     ):
         for batch in batches:
             counts.records += len(batch)
@@ -249,34 +290,44 @@ def _filter_part(
             starts = [spans[place].start for place, _ in documents]
             judged = loaded.judge([record for _, record in documents], starts, counts)
             keys = iter(sample_keys([each.text for each in judged if each.reason is not None], recipe.seed))
+            rows: list[Row] = []
+            outcomes: list[tuple[str, str, str, int]] = []
             for (place, record), each in zip(documents, judged, strict=True):
                 characters = len(each.text)
                 counts.read_characters += len(record.text)
-                counts.flow.add(record.source, each.language.code, each.rule, characters)
+                code, score, _ = each.language
+                outcomes.append((record.source, code, each.outcome, characters))
                 if each.reason is None:
-                    counts.kept += 1
-                    code, score, _ = each.language
-                    writer.add(Row(each.text, record.id, place, record.line, code, score, characters))
+                    rows.append(Row(each.text, record.id, place, record.line, code, score, characters))
                 else:
                     _reject(each, place, record, next(keys), recipe, counts, rejected)
+            counts.outcomes.extend(outcomes)
+            counts.kept += len(rows)
+            writer.extend(rows)
     return counts
 
 
 def _reject(
-    judged: Judged, place: int, record: Document, key: int, recipe: Recipe, counts: Counts, rejected: IO[bytes]
+    judged: Judged, place: int, record: Document, key: int, recipe: Recipe, counts: PartitionCounts, rejected: IO[bytes]
 ) -> None:
     """Write down a document that is dropped, where it is wanted."""
-    if not (recipe.keep_rejected or counts.samples.wants(judged.rule, key)):
+    if not (recipe.keep_rejected or counts.samples.wants(judged.outcome, key)):
         return
     line = {"id": record.id, "file": record.file, "line": record.line, "reason": judged.reason, "text": judged.text}
     line["span"] = place
-    counts.samples.add(judged.rule, key, line)
+    counts.samples.add(judged.outcome, key, line)
     if recipe.keep_rejected:
         write_line(rejected, line)
 
 
 def _reject_bad(
-    record: BadRecord, place: int, start: int, recipe: Recipe, counts: Counts, bad_before: int, rejected: IO[bytes]
+    record: BadRecord,
+    place: int,
+    start: int,
+    recipe: Recipe,
+    counts: PartitionCounts,
+    bad_before: int,
+    rejected: IO[bytes],
 ) -> None:
     reason = f"{record.reason}{': ' * bool(record.detail)}{record.detail}"
     byte = "" if record.byte is None else f", byte {record.byte}"
@@ -297,7 +348,3 @@ def check_errors(bad: int, recipe: Recipe, last: str = "") -> None:
             f"more than {recipe.max_errors} bad records{last and ', the last: '}{last}; mend the input or raise "
             "--max-errors"
         )
-
-
-def write_line(file: IO[bytes], value: Mapping[str, Any]) -> None:
-    file.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))

@@ -1,13 +1,13 @@
-"""The stage that cuts lines and paragraphs that stood before, anywhere in the corpus; the first in input order stays.
+"""The stage that cuts lines and paragraphs that occur earlier in the corpus; the first one in input order is kept.
 
-    filter/*/*/passages.bin     each part's hashes, sorted, each one once (parts.py)
-    repeats/buckets/000002/     hashes of one range, of all parts: starts.npy (int64 [parts + 1]), seen.npy (bool): which
-                                of them an earlier part holds too
-    repeats/parts/000034/       a part again, its texts cut: it takes the place of the filter's (parts.py)
+    filter/*/*/passages.bin          the hashes of each partition, sorted, each one once (partition_writer.py)
+    line_dedup/buckets/000002/       hashes of one range, of all partitions: starts.npy (int64 [partitions + 1]) and
+                                     seen.npy (bool): which of them an earlier partition holds too
+    line_dedup/partitions/000034/    a partition again, its texts cut: later stages read this one
 
-So memory is bounded: a bucket holds a few million hashes, and a hash comes to it once from each part, however often the
-part repeats it. What counts as standing before are the documents that passed the filters, whatever becomes of them
-later: what a document is cut by does not depend on dedup, quotas or how much was left of others.
+Memory is bounded: a bucket holds a few million hashes, and each partition adds a hash once, however often it repeats it.
+All documents that passed the filters count as earlier ones, whatever becomes of them later: what is cut from a document
+does not depend on dedup, on quotas or on how much was left of others.
 """
 
 from __future__ import annotations
@@ -26,44 +26,80 @@ from filters.rules.loader import Rule, Verdict
 from filters.rules.ruleset import RuleSet
 
 from ...atomic import write_json
-from ..dedup.segments import LINES, PARAGRAPHS, Passages, split, taken, without
-from ..plan import Plan, load_plan
+from ..atomic_directory import result_directory
+from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, split, taken, without
+from ..plan import Input
+from ..recipe import Recipe
 from ..report.samples import Samples, sample_keys
-from ..report.stats import PASSED, Flow
-from ..workspace import result_directory
-from .filter import make_hasher, write_line
-from .partition import PartWriter, Row, all_parts, cut_path, filtered_path, read_batches, read_json
+from ..report.stats import PASSED, BuildStats, Loss, OutcomeCounts
+from ..workspace import Workspace
+from .document_filter import make_hasher
+from .partition import Partition, documents_path, partitions, read_batches, read_json
+from .partition_writer import PartitionWriter, Row, write_line
+from .stage import Run, Stage
 
-BUCKET_HASHES = 1 << 22  # about 130 MB of memory while a bucket is sorted
 WORDS_LEFT = "words_left"
 CUT = "cut as repeated"  # what samples of it are called
 
 
-def count_buckets(work: Path) -> int:
-    """Return in how many buckets the hashes of all parts are sorted."""
-    size = sum((filtered_path(work, part) / "passages.bin").stat().st_size for part in range(len(all_parts(work))))
-    return max(1, -(-size // (8 * BUCKET_HASHES)))
+class LineDedupStage(Stage):
+    """Cuts lines and paragraphs that occur earlier in the corpus."""
+
+    name = "line_dedup"
+    edits = True
+
+    def wanted(self, recipe: Recipe) -> bool:
+        return bool(recipe.passage_kinds)
+
+    def run(self, run: Run) -> None:
+        workspace = run.workspace
+        buckets = count_buckets(workspace, run.plan.limits.bucket_hashes)
+        todo = [bucket for bucket in range(buckets) if not bucket_folder(workspace, bucket).exists()]
+        run.do("find repeats", functools.partial(sort_bucket, workspace, buckets), todo)
+        left = [each for each in partitions(workspace) if not each.rewritten(self.name).exists()]
+        uncut = {each: documents_path(each.before(self.name)) for each in left}
+        sizes = {each: path.stat().st_size for each, path in uncut.items()}
+        function, prepare = functools.partial(cut_partition, buckets), functools.partial(prepare_cut, workspace)
+        for index, _ in run.each("cut repeats", function, left, prepare, sizes.__getitem__):
+            uncut[left[index]].unlink()  # not by the worker: one that outlives a killed build must remove nothing
+
+    def losses(self, stats: BuildStats) -> Sequence[Loss]:
+        if not stats.repeats:
+            return ()
+        what = " and ".join(f"{stats.repeats[kind]:,} {kind}" for kind in KINDS if kind in stats.repeats)
+        what = f"cut from {stats.repeats['documents']:,} documents: {what} that occur earlier"
+        return [Loss(what, 0, stats.repeats["characters"])]
 
 
-def bucket_path(work: Path, bucket: int) -> Path:
-    return work / "repeats" / "buckets" / f"{bucket:06d}"
+def count_buckets(workspace: Workspace, bucket_hashes: int) -> int:
+    """Return in how many buckets, of about ``bucket_hashes`` each, the hashes of all partitions are sorted."""
+    size = sum(_passages_path(partition).stat().st_size for partition in partitions(workspace))
+    return max(1, -(-size // (8 * bucket_hashes)))
 
 
-def find_unit(work: Path, buckets: int, bucket: int) -> None:
-    """Sort one bucket: note of each hash in it whether an earlier part holds it."""
-    slices = [_in_bucket(_hashes(work, part), bucket, buckets) for part in range(len(all_parts(work)))]
+def bucket_folder(workspace: Workspace, bucket: int) -> Path:
+    return workspace.folder(LineDedupStage.name) / "buckets" / f"{bucket:06d}"
+
+
+def sort_bucket(workspace: Workspace, buckets: int, bucket: int) -> None:
+    """Sort one bucket: note of each hash in it whether an earlier partition holds it."""
+    slices = [_in_bucket(_hashes(partition), bucket, buckets) for partition in partitions(workspace)]
     hashes = np.concatenate([np.zeros(0, np.uint64), *slices])
     order = np.argsort(hashes, kind="stable")  # among equal ones, input order
     ordered = hashes[order]
     seen = np.zeros(len(hashes), bool)
     seen[order[1:]] = ordered[1:] == ordered[:-1]
-    with result_directory(bucket_path(work, bucket)) as directory:
+    with result_directory(bucket_folder(workspace, bucket)) as directory:
         np.save(directory / "starts.npy", np.cumsum([0, *map(len, slices)], dtype=np.int64))
         np.save(directory / "seen.npy", seen)
 
 
-def _hashes(work: Path, part: int) -> NDArray[np.uint64]:
-    path = filtered_path(work, part) / "passages.bin"
+def _passages_path(partition: Partition) -> Path:
+    return partition.before(LineDedupStage.name) / "passages.bin"
+
+
+def _hashes(partition: Partition) -> NDArray[np.uint64]:
+    path = _passages_path(partition)
     return np.memmap(path, np.uint64, "r") if path.stat().st_size else np.zeros(0, np.uint64)
 
 
@@ -76,14 +112,14 @@ def _in_bucket(hashes: NDArray[np.uint64], bucket: int, buckets: int) -> NDArray
 
 
 class Repeats:
-    """Tells the passages of one part that stood before. Give it the texts in order, each once."""
+    """Tells which passages of one partition occur earlier. Give it the texts in order, each once."""
 
     def __init__(self, known: NDArray[np.uint64], seen: NDArray[np.bool_]) -> None:
-        self._known = known  # hashes of the part, sorted
-        self._seen = seen  # those of earlier parts, and of texts already given
+        self._known = known  # hashes of the partition, sorted
+        self._seen = seen  # those of earlier partitions, and of texts already given
 
     def among(self, found: Passages) -> NDArray[np.bool_]:
-        """Return which passages of the next texts stood before."""
+        """Return which passages of the next texts occur earlier."""
         at = np.searchsorted(self._known, found.hashes)
         first = np.zeros(len(at), bool)
         first[np.unique(at, return_index=True)[1]] = True
@@ -92,14 +128,14 @@ class Repeats:
         return repeated
 
 
-def load_repeats(work: Path, buckets: int, part: int) -> Repeats:
-    """Return what all buckets know of one part."""
-    seen = [np.zeros(0, bool)]
+def load_repeats(partition: Partition, buckets: int) -> Repeats:
+    """Return what all buckets know of one partition."""
+    seen, number = [np.zeros(0, bool)], partition.number
     for bucket in range(buckets):
-        path = bucket_path(work, bucket)
+        path = bucket_folder(partition.workspace, bucket)
         starts = np.load(path / "starts.npy", mmap_mode="r")
-        seen.append(np.array(np.load(path / "seen.npy", mmap_mode="r")[starts[part] : starts[part + 1]]))
-    return Repeats(np.array(_hashes(work, part)), np.concatenate(seen))
+        seen.append(np.array(np.load(path / "seen.npy", mmap_mode="r")[starts[number] : starts[number + 1]]))
+    return Repeats(np.array(_hashes(partition)), np.concatenate(seen))
 
 
 class _Cut(NamedTuple):
@@ -110,21 +146,28 @@ class _Cut(NamedTuple):
 
 
 class Cutter:
-    """Cuts the texts of one part, counts, and drops those of which too little is left."""
+    """Cuts the texts of one partition, counts, and drops those of which too little is left."""
 
-    def __init__(self, plan: Plan, unit: int, repeats: Repeats, writer: PartWriter, rejected: IO[bytes]) -> None:
-        self._recipe = plan.recipe
-        self._inputs = [plan.inputs[span.input] for span in plan.units[unit]]
+    def __init__(
+        self,
+        recipe: Recipe,
+        inputs: Sequence[Input],
+        repeats: Repeats,
+        writer: PartitionWriter,
+        rejected: IO[bytes],
+    ) -> None:
+        self._recipe = recipe
+        self._inputs = inputs
         self._repeats = repeats
         self._writer = writer
         self._rejected = rejected
-        self._flow = Flow()
+        self._outcomes = OutcomeCounts()
         self._samples = Samples()
         self._cut = Counter(dict.fromkeys(("compared", "passages", "documents", "characters"), 0))
         self._cut.update(dict.fromkeys(self._recipe.passage_kinds, 0))
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Cut and settle the next documents of the part."""
+        """Cut the next documents of the partition."""
         recipe = self._recipe
         found = split([row.text for row in rows], recipe.passage_kinds, recipe.shortest_passage)
         repeated = np.flatnonzero(self._repeats.among(found))
@@ -136,11 +179,11 @@ class Cutter:
             held.kinds[LINES if is_line else PARAGRAPHS] += 1
         for number, row in enumerate(rows):
             if number in cut:
-                self._settle_cut(row, cut[number])
+                self._keep_rest(row, cut[number])
             else:
                 self._keep(row)
 
-    def _settle_cut(self, row: Row, cut: _Cut) -> None:
+    def _keep_rest(self, row: Row, cut: _Cut) -> None:
         """Keep what is left of a document, if that is enough."""
         text = without(row.text, cut.places)
         what = " and ".join(f"{number:,} {kind if number > 1 else kind[:-1]}" for kind, number in cut.kinds.items())
@@ -159,7 +202,7 @@ class Cutter:
         self._count(row, PASSED)
 
     def _count(self, row: Row, outcome: str) -> None:
-        self._flow.add(self._inputs[row.span].source, row.language, outcome, row.characters)
+        self._outcomes.add(self._inputs[row.span].source, row.language, outcome, row.characters)
 
     def _reject(self, row: Row, outcome: str, reason: str, text: str) -> None:
         file = self._inputs[row.span].name
@@ -169,13 +212,14 @@ class Cutter:
             write_line(self._rejected, line)
 
     def recounted(self, counts: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the filter counted of the part, with what became of those that it had passed."""
-        flow = Flow(row for row in counts["flow"] if row[Flow.FIELDS.index("outcome")] != PASSED)
-        kept = self._flow.by("outcome").get(PASSED, [0, 0])[0]
-        flow.update(self._flow)
+        """Return what the filter counted of the partition, with what became of those that it had passed."""
+        place = OutcomeCounts.FIELDS.index("outcome")
+        outcomes = OutcomeCounts(row for row in counts["outcomes"] if row[place] != PASSED)
+        kept = self._outcomes.by("outcome").get(PASSED, [0, 0])[0]
+        outcomes.update(self._outcomes)
         self._samples.update(counts["samples"])
         samples = self._samples.to_json()
-        return {**counts, "flow": flow.to_json(), "samples": samples, "kept": kept, "repeats": dict(self._cut)}
+        return {**counts, "outcomes": outcomes.to_json(), "samples": samples, "kept": kept, "repeats": dict(self._cut)}
 
 
 def too_short(text: str, words_left: int) -> Verdict | None:
@@ -194,26 +238,26 @@ def _limit(words_left: int) -> RuleSet:
     return RuleSet([Rule(WORDS_LEFT, "words", "dedup", min=words_left)])
 
 
-def prepare_cut(work: Path) -> None:
+def prepare_cut(workspace: Workspace) -> None:
     """Load libraries and compiled kernels, before workers are forked."""
     import pyarrow  # noqa: F401
 
-    recipe = load_plan(work).recipe
+    recipe = workspace.plan.recipe
     make_hasher(recipe).warm_up()
     _limit(recipe.words_left).prepare()
 
 
-def cut_unit(work: Path, buckets: int, part: int) -> None:
-    """Write one part again, without the passages that stood before."""
-    if cut_path(work, part).exists():  # what it was made of may be gone
+def cut_partition(buckets: int, partition: Partition) -> None:
+    """Write one partition again, without the passages that occur earlier."""
+    result = partition.rewritten(LineDedupStage.name)
+    if result.exists():  # what it was made of may be gone
         return
-    plan, source = load_plan(work), filtered_path(work, part)
-    unit = all_parts(work)[part][0]
-    hasher = make_hasher(plan.recipe) if plan.recipe.dedup else None
-    with result_directory(cut_path(work, part)) as directory:
+    recipe, source = partition.workspace.plan.recipe, partition.before(LineDedupStage.name)
+    hasher = make_hasher(recipe) if recipe.dedup else None
+    with result_directory(result) as directory:
         shutil.copyfile(source / "rejected.jsonl", directory / "rejected.jsonl")
-        with open(directory / "rejected.jsonl", "ab") as rejected, PartWriter(directory, hasher) as writer:
-            cutter = Cutter(plan, unit, load_repeats(work, buckets, part), writer, rejected)
+        with open(directory / "rejected.jsonl", "ab") as rejected, PartitionWriter(directory, hasher) as writer:
+            cutter = Cutter(recipe, partition.inputs, load_repeats(partition, buckets), writer, rejected)
             for batch in read_batches(source, *Row._fields):
                 columns = [column.to_pylist() for column in batch.columns]
                 cutter.add([Row(*values) for values in zip(*columns, strict=True)])

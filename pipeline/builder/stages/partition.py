@@ -1,20 +1,21 @@
-"""What the filter stage leaves on disk: units hold parts, and every later stage works part by part.
+"""Partitions: the documents that one unit of the filter stage wrote. Every later stage works on one partition at a time.
 
-    filter/000012/0000/     a part: some documents of unit 12, in input order
+    filter/000012/0000/     a partition: some documents of unit 12, in input order
         documents.arrow     those that passed: text, id, span, line, language, score, characters
         hashes.bin          uint8 [passed, 16], the hash of each text
         signatures.bin      uint32 [passed, permutations], its MinHash signature
         passages.bin        uint64, sorted: every hash of a line or paragraph, where repeated ones will be cut
         rejected.jsonl      what could not be read, and what was dropped (with --keep-rejected)
         counts.json         everything counted
-    filter/000012/done.json the unit is done: its parts, and lines and hashes of its spans
-    parts.json              all units are: every part in input order
-    repeats/parts/000034/   the 34th of all parts once more, without repeated passages (repeats.py): then this one counts,
-                            and the documents.arrow that it was made of goes
+    filter/000012/done.json the unit is done: its partitions, and lines and hashes of its spans
+    partitions.json         all units are: every partition in input order
 
-A unit is what can be read by itself; a part is bounded by its text, so that a large compressed file, which can only be
-read from its start, neither needs memory for all of it nor loses all of it to a kill, and several units, its lanes, can
-share its parts.
+A stage that edits documents writes each partition again as ``STAGE/partitions/000034``, with the same files. All later
+stages then read that one, and the documents.arrow that it was made of is removed.
+
+A unit is what can be read by itself. A partition is bounded by its text, so that a large compressed file, which can only
+be read from its start, neither needs memory for all of it nor loses all of it to a kill, and several units, its lanes,
+can share its partitions.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,118 +33,139 @@ from numpy.typing import DTypeLike, NDArray
 
 from ...atomic import write_json
 from ...text.document import made_id
-from ..dedup.minhash import MinHasher, text_hashes
 from ..dedup.row_files import Piece, Rows
-from ..dedup.segments import Passages
-from ..plan import Plan, load_plan
+from ..outcome import Outcome
+from ..plan import Input, Plan
+from ..workspace import Workspace
 
+FILTER, DEDUP, TOKENIZE, SPLIT = "filter", "dedup", "tokenize", "split"  # stages whose results partitions show
 DONE = "done.json"
-PARTS = "parts.json"
-_ROWS = 512  # documents hashed and written together
-_CHARACTERS = 1 << 22  # or fewer, when they hold so much text
-
-
-class Row(NamedTuple):
-    """A document that passed the filters."""
-
-    text: str
-    id: str
-    span: int
-    line: int
-    language: str
-    score: float
-    characters: int
-
-
-class PartWriter:
-    """Writes the documents of a part, a batch at a time."""
-
-    def __init__(
-        self, directory: Path, hasher: MinHasher | None, find: Callable[[Sequence[str]], Passages] | None = None
-    ) -> None:
-        """``hasher`` signs texts; ``find`` finds the passages whose hashes are noted."""
-        import pyarrow as pa
-
-        fields = {"text": pa.large_string(), "id": pa.large_string(), "span": pa.int32(), "line": pa.int64()}
-        more = {"language": pa.large_string(), "score": pa.float32(), "characters": pa.int64()}
-        self._schema = pa.schema(fields | more)
-        self._directory = directory
-        self._hasher = hasher
-        self._find = find
-        self._passages: list[NDArray[np.uint64]] = []
-        self._rows: list[Row] = []
-        self._held = 0
-
-    def __enter__(self) -> PartWriter:
-        import pyarrow as pa
-
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        self._arrow = pa.ipc.new_file(str(documents_path(self._directory)), self._schema, options=options)
-        self._hashes = open(self._directory / "hashes.bin", "wb")
-        self._signatures = open(self._directory / "signatures.bin", "wb")
-        return self
-
-    def add(self, row: Row) -> None:
-        self._rows.append(row)
-        self._held += row.characters
-        if len(self._rows) >= _ROWS or self._held >= _CHARACTERS:
-            self._flush()
-
-    def _flush(self) -> None:
-        import pyarrow as pa
-
-        if not self._rows:
-            return
-        columns = list(zip(*self._rows, strict=True))
-        texts = list(columns[0])
-        text_hashes(texts).tofile(self._hashes)
-        if self._hasher is not None:
-            self._hasher.signatures(texts).tofile(self._signatures)
-        if self._find is not None:
-            self._passages.append(np.unique(self._find(texts).hashes))
-        arrays = [_column(column, kind) for column, kind in zip(columns, self._schema.types, strict=True)]
-        self._arrow.write_batch(pa.record_batch(arrays, schema=self._schema))
-        self._rows, self._held = [], 0
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        try:
-            if kind is None:
-                self._flush()
-                if self._find is not None:
-                    joined = np.concatenate([np.zeros(0, np.uint64), *self._passages])
-                    np.unique(joined).tofile(self._directory / "passages.bin")
-        finally:
-            self._arrow.close()
-            self._hashes.close()
-            self._signatures.close()
-
-
-def _column(values: Sequence[Any], kind: Any) -> Any:
-    """Return values as an arrow array. ``pa.array`` would import pandas where that is installed, for 0.3 s a worker."""
-    import pyarrow as pa
-
-    if kind != pa.large_string():
-        numbers = np.array(values, kind.to_pandas_dtype())
-        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(numbers)])
-    encoded = [value.encode() for value in values]
-    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
-
-
-def unit_path(work: Path, number: int) -> Path:
-    return work / "filter" / f"{number:06d}"
-
-
-def part_folder(unit: Path, part: int) -> Path:
-    return unit / f"{part:04d}"
+PARTITIONS = "partitions.json"
 
 
 def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def list_parts(work: Path, plan: Plan) -> None:
-    """Write what the finished units hold: every part in input order, and for every span its first line and hash.
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Some documents that passed the filters, by the number of the partition in input order."""
+
+    workspace: Workspace
+    number: int
+
+    def __str__(self) -> str:
+        return f"partition {self.number}"
+
+    @property
+    def unit(self) -> int:
+        """The number of the filter unit that wrote it."""
+        return int(partition_table(self.workspace)["partitions"][self.number][0])
+
+    @property
+    def inputs(self) -> list[Input]:
+        """The input of each span of its unit."""
+        plan = self.workspace.plan
+        return [plan.inputs[span.input] for span in plan.units[self.unit]]
+
+    @property
+    def folder(self) -> Path:
+        """Its files as dedup and all later stages read them."""
+        return self.before(None)
+
+    def before(self, stage: str | None) -> Path:
+        """Return its files as a stage that edits documents finds them; with None, as the last such stage left them."""
+        editing = self.workspace.plan.editing_stages
+        earlier = editing if stage is None else editing[: editing.index(stage)]
+        if earlier:
+            return self.rewritten(earlier[-1])
+        unit, number = partition_table(self.workspace)["partitions"][self.number]
+        return unit_folder(self.workspace, unit) / partition_name(number)
+
+    def rewritten(self, stage: str) -> Path:
+        """Return the directory for its files after a stage that edits documents."""
+        return self.workspace.folder(stage) / "partitions" / f"{self.number:06d}"
+
+    @property
+    def bytes(self) -> int:
+        return documents_path(self.folder).stat().st_size
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        return read_json(self.folder / "counts.json")
+
+    def batches(self, *names: str) -> Iterator[Any]:
+        """Yield the record batches of its documents, with only the columns named, in that order."""
+        return read_batches(self.folder, *names)
+
+    def array(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
+        """Return a whole column as an array."""
+        # Not by to_numpy, which imports pandas where that is installed.
+        columns = [batch.column(name) for batch in self.batches(name)]
+        arrays = [np.frombuffer(c.buffers()[1], dtype)[c.offset : c.offset + len(c)] for c in columns]
+        return np.concatenate([np.zeros(0, dtype), *arrays])
+
+    def values(self, *names: str) -> dict[str, list[Any]]:
+        """Return whole columns as lists."""
+        values: dict[str, list[Any]] = {name: [] for name in names}
+        for batch in self.batches(*names):
+            for name in names:
+                values[name] += batch.column(name).to_pylist()
+        return values
+
+    def origins(self) -> Origins:
+        return Origins(self)
+
+    # After dedup:
+
+    @property
+    def rows(self) -> slice:
+        """Where its documents are among those of all partitions."""
+        starts = np.load(self.workspace.folder(DEDUP) / "starts.npy", mmap_mode="r")
+        return slice(int(starts[self.number]), int(starts[self.number + 1]))
+
+    @property
+    def hashes(self) -> NDArray[np.uint8]:
+        """The hash of each text, uint8 ``[n, 16]``."""
+        hashes: NDArray[np.uint8] = np.load(self.workspace.folder(DEDUP) / "hashes.npy", mmap_mode="r")
+        return hashes[self.rows]
+
+    @property
+    def survives(self) -> NDArray[np.bool_]:
+        """Which of its documents are no duplicates."""
+        kinds = np.load(self.workspace.folder(DEDUP) / "kind.npy", mmap_mode="r")
+        return np.asarray(kinds[self.rows] == Outcome.KEPT)
+
+    # After tokenize:
+
+    @property
+    def tokens_folder(self) -> Path:
+        return self.workspace.folder(TOKENIZE) / f"{self.number:06d}"
+
+    @property
+    def token_lengths(self) -> NDArray[np.int64]:
+        """The tokens of each survivor."""
+        lengths: NDArray[np.int64] = np.load(self.tokens_folder / "lengths.npy")
+        return lengths
+
+
+def unit_folder(workspace: Workspace, unit: int) -> Path:
+    """Return the directory of a unit of the filter stage."""
+    return workspace.folder(FILTER) / f"{unit:06d}"
+
+
+def partition_name(number: int) -> str:
+    """Return the name of a partition within its unit."""
+    return f"{number:04d}"
+
+
+def documents_path(folder: Path) -> Path:
+    """Return the file of the documents in a partition's directory."""
+    return folder / "documents.arrow"
+
+
+def write_partition_table(workspace: Workspace, plan: Plan) -> None:
+    """Write what the finished units hold: every partition in input order, and each span's first line and hash.
 
     ``damaged`` tells of every file that could not be read to its end where, why, and how many ``unconfirmed`` documents
     were read before that was known: no checksum vouches for them.
@@ -150,11 +173,11 @@ def list_parts(work: Path, plan: Plan) -> None:
     found: list[tuple[int, int, int]] = []
     first_lines, digests = [], []
     damaged = []
-    lines: dict[int, int] = {}  # of each input, before the span at hand
+    lines: dict[int, int] = {}  # of each input, before the present span
     for number, unit in enumerate(plan.units):
-        done = read_json(unit_path(work, number) / DONE)
-        # The lanes of a file take turns at its parts.
-        found += [(number - unit[0].lane, part, number) for part in done["parts"]]
+        done = read_json(unit_folder(workspace, number) / DONE)
+        # The lanes of a file take turns at its partitions.
+        found += [(number - unit[0].lane, partition, number) for partition in done["partitions"]]
         befores, hashes = [], []
         for span, read in itertools.zip_longest(unit, done["spans"]):
             befores.append(lines.get(span.input, 0))
@@ -166,93 +189,45 @@ def list_parts(work: Path, plan: Plan) -> None:
                 damaged.append({"file": plan.inputs[span.input].name, **read["damage"], "line": line})
         first_lines.append(befores)
         digests.append(hashes)
-    parts = [[number, part] for _, part, number in sorted(found)]
+    partitions = [[number, partition] for _, partition, number in sorted(found)]
     read_over = {"first_lines": first_lines, "sha256": digests, "damaged": damaged}
-    write_json(work / PARTS, {"parts": parts, **read_over})
+    write_json(workspace.root / PARTITIONS, {"partitions": partitions, **read_over})
+
+
+def partition_table(workspace: Workspace) -> dict[str, Any]:
+    """Return what `write_partition_table` wrote, read once in each process."""
+    path = workspace.root / PARTITIONS
+    return _read_table(path, path.stat().st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=2)
-def _listed(work: Path, mtime_ns: int) -> dict[str, Any]:
-    return read_json(work / PARTS)
+def _read_table(path: Path, mtime_ns: int) -> dict[str, Any]:
+    return read_json(path)
 
 
-def listed(work: Path) -> dict[str, Any]:
-    """Return what ``list_parts`` wrote, read once in each process."""
-    return _listed(work, (work / PARTS).stat().st_mtime_ns)
+def partitions(workspace: Workspace) -> list[Partition]:
+    """Return all partitions, in input order."""
+    return [Partition(workspace, number) for number in range(len(partition_table(workspace)["partitions"]))]
 
 
-def all_parts(work: Path) -> list[list[int]]:
-    """Return ``[unit, number within it]`` of every part, in input order."""
-    return listed(work)["parts"]
-
-
-def filtered_path(work: Path, part: int) -> Path:
-    """Return the directory of a part as the filters left it, by its place among all parts."""
-    unit, number = all_parts(work)[part]
-    return part_folder(unit_path(work, unit), number)
-
-
-def cut_path(work: Path, part: int) -> Path:
-    """Return the directory of a part without the passages that stood before."""
-    return work / "repeats" / "parts" / f"{part:06d}"
-
-
-def part_path(work: Path, part: int) -> Path:
-    """Return the directory of a part as dedup and all later stages read it."""
-    return cut_path(work, part) if load_plan(work).recipe.passage_kinds else filtered_path(work, part)
-
-
-def documents_path(part: Path) -> Path:
-    """Return the file of the documents in a part's directory."""
-    return part / "documents.arrow"
-
-
-def part_slice(work: Path, part: int) -> slice:
-    """Return where a part's documents stand among those of all parts."""
-    starts = np.load(work / "dedup" / "starts.npy", mmap_mode="r")
-    return slice(int(starts[part]), int(starts[part + 1]))
-
-
-def part_rows(work: Path, name: str, width: int, dtype: DTypeLike) -> Rows:
-    """Return the rows of one kind (hashes, signatures) of all documents that passed the filters, a piece for each part."""
-    folders = [part_path(work, part) for part in range(len(all_parts(work)))]
+def partition_rows(workspace: Workspace, name: str, width: int, dtype: DTypeLike) -> Rows:
+    """Return the rows of one kind (hashes, signatures) of all documents that passed, a piece for each partition."""
+    folders = [partition.folder for partition in partitions(workspace)]
     counts = [(folder / "hashes.bin").stat().st_size // 16 for folder in folders]
     pieces = [Piece(str(folder / f"{name}.bin"), 0, count) for folder, count in zip(folders, counts, strict=True)]
     return Rows(pieces, width, dtype)
 
 
-def read_columns(work: Path, part: int, *names: str) -> Iterator[Any]:
-    """Yield the record batches of a part's documents, with only the columns named, in that order."""
-    return read_batches(part_path(work, part), *names)
-
-
-def read_batches(path: Path, *names: str) -> Iterator[Any]:
-    """Yield the record batches of the documents in a part's directory, with only the columns named, in that order."""
+def read_batches(folder: Path, *names: str) -> Iterator[Any]:
+    """Yield the record batches of the documents in a partition's directory, with only the columns named, in that order."""
     import pyarrow as pa
 
-    with pa.memory_map(str(documents_path(path))) as source:
+    with pa.memory_map(str(documents_path(folder))) as source:
         schema = pa.ipc.open_file(source).schema
         options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in names])
         reader = pa.ipc.open_file(source, options=options)
         for batch in range(reader.num_record_batches):
             yield reader.get_batch(batch).select(list(names))
-
-
-def column_numbers(work: Path, part: int, name: str, dtype: type[np.generic]) -> NDArray[Any]:
-    """Return a whole column of a part as an array."""
-    # Not by to_numpy, which imports pandas where that is installed.
-    columns = [batch.column(name) for batch in read_columns(work, part, name)]
-    arrays = [np.frombuffer(c.buffers()[1], dtype)[c.offset : c.offset + len(c)] for c in columns]
-    return np.concatenate([np.zeros(0, dtype), *arrays])
-
-
-def column_values(work: Path, part: int, names: Sequence[str]) -> dict[str, list[Any]]:
-    """Return whole columns of a part as lists."""
-    values: dict[str, list[Any]] = {name: [] for name in names}
-    for batch in read_columns(work, part, *names):
-        for name in names:
-            values[name] += batch.column(name).to_pylist()
-    return values
 
 
 class Origin(NamedTuple):
@@ -265,16 +240,27 @@ class Origin(NamedTuple):
 
 
 class Origins:
-    """Where the documents of a part came from, by row; lines are those of whole files."""
+    """Where the documents of a partition came from, by row; lines are those of whole files."""
 
-    def __init__(self, work: Path, part: int) -> None:
-        self._plan = load_plan(work)
-        self._unit = all_parts(work)[part][0]
-        self._first_lines = listed(work)["first_lines"][self._unit]
-        self._values = column_values(work, part, ["id", "span", "line"])
+    def __init__(self, partition: Partition) -> None:
+        self._inputs = partition.inputs
+        self._first_lines = partition_table(partition.workspace)["first_lines"][partition.unit]
+        self._values = partition.values("id", "span", "line")
+
+    def take(self, rows: Iterable[int]) -> list[Origin]:
+        """Return the origins of some rows."""
+        return [self[row] for row in rows]
 
     def __getitem__(self, row: int) -> Origin:
         span = self._values["span"][row]
-        item = self._plan.inputs[self._plan.units[self._unit][span].input]
+        item = self._inputs[span]
         line = self._values["line"][row] + self._first_lines[span]
         return Origin(self._values["id"][row] or made_id(item.name, line), item.name, line, item.source)
+
+
+def locate(partition: Partition, record: dict[str, Any]) -> dict[str, Any]:
+    """Return what a stage wrote of a rejected record with its line counted from the start of the file."""
+    record["line"] += partition_table(partition.workspace)["first_lines"][partition.unit][record.pop("span")]
+    if record.get("id") == "":
+        record["id"] = made_id(record["file"], record["line"])
+    return record

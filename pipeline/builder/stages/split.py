@@ -1,11 +1,12 @@
-"""Where every document ends: training, validation, or dropped because its source has its fill.
+"""The split stage: assigns documents to training and validation, and applies the token quotas of sources.
 
-The result is one directory, with entries in input order. It is made part by part: nothing of it is in memory as a whole.
+The result is one directory, with entries in input order. It is made partition by partition: nothing of it is in memory as
+a whole.
 
-    split.npy       uint8, for each survivor of dedup: 0 training, 1 validation, 2 its source had its fill
-    runs.json       for each split, [source, documents] as they follow each other in input order
-    outcome.npy     uint8, for each document that passed the filters: 0 kept, or why not
-    parts.npy       int64 [parts, 3]: the survivors of each part by what split.npy says of them
+    split.npy         uint8, for each survivor of dedup: 0 training, 1 validation, 2 over the quota of its source
+    runs.json         for each split, [source, documents] as they follow each other in input order
+    outcome.npy       uint8, for each document that passed the filters: its Outcome
+    partitions.npy    int64 [partitions, 3]: the survivors of each partition by what split.npy says of them
     counts.json
 """
 
@@ -14,26 +15,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...atomic import write_json
 from ...errors import ConfigError, did_you_mean
-from ..dedup.lsh import EXACT, NEAR
+from ..atomic_directory import result_directory
 from ..dedup.row_files import write_npy
-from ..draws import draws
+from ..draws import draws, threshold
+from ..outcome import Outcome
 from ..plan import Plan
-from ..report.stats import Flow
-from ..workspace import result_directory
-from .partition import all_parts, column_numbers, column_values, part_slice, read_json
-from .tokenize import survivors, token_lengths
+from ..report.stats import BuildStats, OutcomeCounts
+from ..workspace import Workspace
+from .partition import DEDUP, SPLIT, Partition, partitions, read_json
+from .stage import Run, Stage
 
 TRAIN, VAL, OVER = 0, 1, 2
 SPLITS = ("train", "val")
-OVER_QUOTA = NEAR + 1  # an outcome, beside 0, EXACT and NEAR
 _BINS = 1 << 16  # of hashes, in which a quota is looked for
 
 
@@ -49,36 +49,52 @@ class Survivors(NamedTuple):
     lengths: NDArray[np.int64]
 
 
-def settle(work: Path, plan: Plan) -> None:
-    """Assign splits and apply token quotas by what is drawn for each content; count what became of all that passed."""
-    parts = range(len(all_parts(work)))
+class SplitStage(Stage):
+    """Assigns splits and applies token quotas."""
+
+    name = SPLIT
+
+    def run(self, run: Run) -> None:
+        if not run.workspace.folder(self.name).exists():
+            assign_splits(run.workspace)
+
+    def count(self, workspace: Workspace, stats: BuildStats) -> None:
+        held = read_json(workspace.folder(self.name) / "counts.json")
+        stats.token_lengths = held["token_lengths"]
+        tokens = {"source": held["tokens_by_source"], "language": held["tokens_by_language"]}
+        stats.add_final(OutcomeCounts(held["outcomes"]), tokens)
+
+
+def assign_splits(workspace: Workspace) -> None:
+    """Assign splits and apply token quotas by what is drawn for each content; count the outcomes of all that passed."""
+    plan, every = workspace.plan, partitions(workspace)
     quotas, bounds = plan.recipe.quotas, {}
     if quotas:
-        bounds = quota_bounds(lambda: (_survivors(work, plan, part) for part in parts), _numbered(plan), quotas)
-    kinds = np.load(work / "dedup" / "kind.npy", mmap_mode="r")
-    survive = len(kinds) - sum(read_json(work / "dedup" / "counts.json")["duplicates"].values())
-    tally, table, runs = _Tally(plan), np.zeros((len(parts), 3), np.int64), [Runs(), Runs()]
+        bounds = quota_bounds(lambda: (_survivors(plan, each) for each in every), _numbered(plan), quotas)
+    kinds = np.load(workspace.folder(DEDUP) / "kind.npy", mmap_mode="r")
+    survive = len(kinds) - sum(read_json(workspace.folder(DEDUP) / "counts.json")["duplicates"].values())
+    counts, table, runs = _Counts(plan), np.zeros((len(every), 3), np.int64), [Runs(), Runs()]
     names = list(_numbered(plan))
-    with result_directory(work / "settled") as directory:
+    with result_directory(workspace.folder(SPLIT)) as directory:
         with open(directory / "split.npy", "wb") as splits, open(directory / "outcome.npy", "wb") as outcomes:
             write_npy(splits, (survive,), np.uint8, [])
             write_npy(outcomes, kinds.shape, np.uint8, [])
-            for part in parts:
-                kind = np.array(kinds[part_slice(work, part)])
-                found = _survivors(work, plan, part)
+            for partition in every:
+                kind = np.array(kinds[partition.rows])
+                found = _survivors(plan, partition)
                 place = np.where(in_validation(found.splits, plan.recipe.val_fraction), VAL, TRAIN).astype(np.uint8)
                 place[beyond_quotas(found, int(table.sum()), bounds)] = OVER
                 outcome = kind.copy()
-                outcome[kind == 0] = np.where(place == OVER, OVER_QUOTA, 0)
+                outcome[kind == Outcome.KEPT] = np.where(place == OVER, Outcome.OVER_QUOTA, Outcome.KEPT)
                 place.tofile(splits)
                 outcome.tofile(outcomes)
-                table[part] = np.bincount(place, minlength=3)
+                table[partition.number] = np.bincount(place, minlength=3)
                 for number, run in enumerate(runs):
                     run.add(found.sources[place == number], names)
-                tally.add(work, part, outcome, found.lengths[place != OVER])
-        np.save(directory / "parts.npy", table)
+                counts.add(partition, outcome, found.lengths[place != OVER])
+        np.save(directory / "partitions.npy", table)
         write_json(directory / "runs.json", {SPLITS[number]: run.held for number, run in enumerate(runs)})
-        write_json(directory / "counts.json", tally.to_json())
+        write_json(directory / "counts.json", counts.to_json())
 
 
 def in_validation(drawn: NDArray[np.uint64], val_fraction: float) -> NDArray[np.bool_]:
@@ -86,7 +102,7 @@ def in_validation(drawn: NDArray[np.uint64], val_fraction: float) -> NDArray[np.
 
     The order of the input, what else it holds and how it is cut into shards do not matter.
     """
-    return drawn < np.uint64(min(val_fraction * 2.0**64, 2.0**64 - 2048))
+    return drawn < threshold(val_fraction)
 
 
 def quota_bounds(
@@ -148,18 +164,18 @@ def _numbered(plan: Plan) -> dict[str, int]:
     return {name: number for number, name in enumerate(sorted({item.source for item in plan.inputs}))}
 
 
-def _sources(work: Path, plan: Plan, part: int) -> NDArray[np.int64]:
-    """Return the number of the source of each document of a part."""
+def _sources(plan: Plan, partition: Partition) -> NDArray[np.int64]:
+    """Return the number of the source of each document of a partition."""
     numbers = _numbered(plan)
-    of_span = np.array([numbers[plan.inputs[span.input].source] for span in plan.units[all_parts(work)[part][0]]])
-    return of_span[column_numbers(work, part, "span", np.int32)]
+    of_span = np.array([numbers[item.source] for item in partition.inputs])
+    return of_span[partition.array("span", np.int32)]
 
 
-def _survivors(work: Path, plan: Plan, part: int) -> Survivors:
-    stay = survivors(work, part)
-    hashes = np.load(work / "dedup" / "hashes.npy", mmap_mode="r")[part_slice(work, part)]
-    splits, quotas = (draws(hashes[stay], plan.recipe.seed, purpose) for purpose in ("val", "max_tokens"))
-    return Survivors(_sources(work, plan, part)[stay], splits, quotas, token_lengths(work, part))
+def _survivors(plan: Plan, partition: Partition) -> Survivors:
+    stay = partition.survives
+    hashes = partition.hashes[stay]
+    splits, quotas = (draws(hashes, plan.recipe.seed, purpose) for purpose in ("val", "max_tokens"))
+    return Survivors(_sources(plan, partition)[stay], splits, quotas, partition.token_lengths)
 
 
 class Runs:
@@ -186,33 +202,31 @@ class Runs:
                 self.held.append([name, end - start])
 
 
-class _Tally:
+class _Counts:
     """Sums documents and characters by (source, language, outcome), and tokens by source, by language and by length."""
-
-    NAMES: ClassVar = {0: "kept", EXACT: "exact", NEAR: "near", OVER_QUOTA: "max_tokens"}
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._names = sorted({item.source for item in plan.inputs})
-        self._flow = Flow()
+        self._outcomes = OutcomeCounts()
         self._by_source: Counter[str] = Counter()
         self._by_language: Counter[str] = Counter()
         self._powers: Counter[int] = Counter()
 
-    def add(self, work: Path, part: int, outcome: NDArray[np.uint8], lengths: NDArray[np.int64]) -> None:
-        """Count the documents of a part; ``lengths`` are the tokens of those that were kept."""
+    def add(self, partition: Partition, outcome: NDArray[np.uint8], lengths: NDArray[np.int64]) -> None:
+        """Count the documents of a partition; ``lengths`` are the tokens of those that were kept."""
         tokens = np.zeros(len(outcome), np.int64)
         tokens[outcome == 0] = lengths
-        languages = column_values(work, part, ["language"])["language"]
+        languages = partition.values("language")["language"]
         known, codes = np.unique(np.array(languages, dtype=object).astype(str), return_inverse=True)
-        characters = column_numbers(work, part, "characters", np.int64)
-        keys = (_sources(work, self._plan, part) * len(known) + codes) * len(self.NAMES) + outcome
+        characters = partition.array("characters", np.int64)
+        keys = (_sources(self._plan, partition) * len(known) + codes) * len(Outcome) + outcome
         for key in np.unique(keys).tolist():
             chosen = keys == key
-            rest, what = divmod(key, len(self.NAMES))
+            rest, what = divmod(key, len(Outcome))
             source, language = self._names[rest // len(known)], str(known[rest % len(known)])
-            self._flow.add(
-                source, language, self.NAMES[what], int(characters[chosen].sum()), documents=int(chosen.sum())
+            self._outcomes.add(
+                source, language, Outcome(what).key, int(characters[chosen].sum()), documents=int(chosen.sum())
             )
             held = int(tokens[chosen].sum())
             self._by_source[source] += held
@@ -221,7 +235,7 @@ class _Tally:
 
     def to_json(self) -> dict[str, object]:
         return {
-            "flow": self._flow.to_json(),
+            "outcomes": self._outcomes.to_json(),
             "tokens_by_source": dict(self._by_source),
             "tokens_by_language": dict(self._by_language),
             "token_lengths": {str(2**power): self._powers[power] for power in sorted(self._powers)},

@@ -1,7 +1,8 @@
-"""Token counts -> a layout of shards -> the write unit: one shard, whole or not at all."""
+"""The write stage: token counts -> a layout of shards -> shards, each whole or not there at all."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,17 +14,19 @@ from numpy.typing import NDArray
 
 from ...atomic import atomic_file, write_json
 from ...shards.extents.file import encode_table
-from ...shards.manifest import ShardInfo
+from ...shards.manifest import ShardInfo, Split
 from ...shards.writer import TokenBlocks, write_shard_with_extents
-from ..plan import load_plan
-from .partition import Origins, all_parts, column_values, part_slice, read_json
-from .split import OVER, SPLITS
-from .tokenize import load_build_tokenizer, survivors, token_lengths, tokens_path
+from ..build_tokenizer import load_build_tokenizer
+from ..workspace import Workspace
+from .partition import DEDUP, SPLIT, Partition, partitions, read_json
+from .split import OVER, SPLITS, TRAIN
+from .stage import Run, Stage
 
 TOKENS_PER_SHARD = 64_000_000  # 128 MB of uint16: large enough for object stores, small enough to shuffle by
 SHARDS_WANTED = 16  # a smaller dataset is still cut into so many, to shuffle well, while they hold this many documents:
 DOCUMENTS_PER_SHARD = 1_000
 _BLOCK_TOKENS = 1 << 20  # read at once, but for longer documents
+_SPLITS = "splits.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +44,56 @@ class ShardPlan:
         return f"{self.split}-{self.number:06d}.tar"
 
 
-class SplitLengths:
-    """The tokens of each document of a split, int64, part by part; it can be iterated over again."""
+class WriteStage(Stage):
+    """Cuts each split into shards, now that every token is counted, and writes them beside the work directory."""
 
-    def __init__(self, work: Path, split: str) -> None:
-        self._work = work
+    name = "write"
+
+    def run(self, run: Run) -> None:
+        workspace = run.workspace
+        workspace.folder(self.name).mkdir(exist_ok=True)
+        layout: list[ShardPlan] = []
+        for split in SPLITS:
+            layout += lay_out(
+                SplitLengths(workspace, split), split, run.plan.recipe.tokens_per_shard, source_runs(workspace, split)
+            )
+        done = {shard.name: info for shard in layout if (info := _read_entry(workspace, shard))}
+        todo = [shard for shard in layout if shard.name not in done]
+        function = functools.partial(write_shard, workspace)
+        for index, info in run.each(self.name, function, todo, functools.partial(load_build_tokenizer, workspace)):
+            done[todo[index].name] = info
+        splits: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
+        for shard in layout:
+            splits[shard.split].append(done[shard.name].to_json())
+        write_json(workspace.folder(self.name) / _SPLITS, splits)
+
+
+def read_splits(workspace: Workspace) -> dict[str, Split]:
+    """Return the shards of each split, for the manifest; an empty validation split is left out."""
+    held = read_json(workspace.folder(WriteStage.name) / _SPLITS)
+    splits = {name: Split(tuple(ShardInfo(**shard) for shard in shards)) for name, shards in held.items()}
+    return {name: split for name, split in splits.items() if split.shards or name == SPLITS[TRAIN]}
+
+
+class SplitLengths:
+    """The tokens of each document of a split, int64, partition by partition; it can be iterated over again."""
+
+    def __init__(self, workspace: Workspace, split: str) -> None:
+        self._workspace = workspace
         self._number = SPLITS.index(split)
 
     def __iter__(self) -> Iterator[NDArray[np.int64]]:
-        split = np.load(self._work / "settled" / "split.npy", mmap_mode="r")
+        split = np.load(self._workspace.folder(SPLIT) / "split.npy", mmap_mode="r")
         begin = 0
-        for part in range(len(all_parts(self._work))):
-            lengths = token_lengths(self._work, part)
+        for partition in partitions(self._workspace):
+            lengths = partition.token_lengths
             yield lengths[split[begin : begin + len(lengths)] == self._number]
             begin += len(lengths)
 
 
-def source_runs(work: Path, split: str) -> list[tuple[str, int]]:
+def source_runs(workspace: Workspace, split: str) -> list[tuple[str, int]]:
     """Return the sources of a split's documents as they follow each other, and how many documents each time."""
-    return [(name, number) for name, number in read_json(work / "settled" / "runs.json")[split]]
+    return [(name, number) for name, number in read_json(workspace.folder(SPLIT) / "runs.json")[split]]
 
 
 def lay_out(
@@ -108,43 +142,42 @@ def lay_out(
     return [ShardPlan(split, k, a, b, source[k]) for k, (a, b) in enumerate(itertools.pairwise(bounds))]
 
 
-def write_unit(work: Path, output: Path, shard: ShardPlan) -> ShardInfo:
+def write_shard(workspace: Workspace, shard: ShardPlan) -> ShardInfo:
     """Write one shard and, in the work directory, its extents and its entry for the manifest.
 
     Its tokens are read as they are written.
     """
-    recipe = load_plan(work).recipe
-    dtype = load_build_tokenizer(work).dtype
-    keys, table = [], _Table(work)
-    members: list[tuple[int, NDArray[np.bool_]]] = []
+    dtype = load_build_tokenizer(workspace).dtype
+    keys, table = [], _Table()
+    members: list[tuple[Partition, NDArray[np.bool_]]] = []
     lengths: list[NDArray[np.int64]] = []
-    for part, chosen, ordinals in _members(work, shard):
-        members.append((part, chosen))
-        lengths.append(token_lengths(work, part)[chosen])
+    for partition, chosen, ordinals in _members(workspace, shard):
+        members.append((partition, chosen))
+        lengths.append(partition.token_lengths[chosen])
         keys += [f"{ordinal:012d}" for ordinal in ordinals.tolist()]
-        table.extend(part, chosen)
+        table.extend(partition, chosen)
     info, extents = write_shard_with_extents(
-        output / shard.name,
-        tokens=TokenBlocks(dtype, _tokens(work, dtype, members)),
+        workspace.output / shard.name,
+        tokens=TokenBlocks(dtype, _tokens(dtype, members)),
         lengths=np.concatenate(lengths),
         keys=keys,
         table=table.columns,
-        tokens_per_sample=recipe.tokens_per_sample,
+        tokens_per_sample=workspace.plan.recipe.tokens_per_sample,
     )
     info = info._replace(source=shard.source)
-    with atomic_file(extents_path(work, shard.name)) as file:
+    with atomic_file(extents_path(workspace, shard.name)) as file:
         file.write(encode_table(extents))
-    write_json(_note(work, shard), info.to_json())
+    write_json(_entry_path(workspace, shard), info.to_json())
     return info
 
 
 def _tokens(
-    work: Path, dtype: np.dtype[Any], members: Iterable[tuple[int, NDArray[np.bool_]]]
+    dtype: np.dtype[Any], members: Iterable[tuple[Partition, NDArray[np.bool_]]]
 ) -> Iterator[NDArray[np.unsignedinteger[Any]]]:
-    """Yield the tokens of the documents chosen of each part, some documents at a time."""
-    for part, chosen in members:
-        sizes = token_lengths(work, part)
-        path, ends = tokens_path(work, part) / "tokens.bin", np.cumsum(sizes)
+    """Yield the tokens of the documents chosen of each partition, some documents at a time."""
+    for partition, chosen in members:
+        sizes = partition.token_lengths
+        path, ends = partition.tokens_folder / "tokens.bin", np.cumsum(sizes)
         first = 0
         while first < len(sizes):
             begin = int(ends[first] - sizes[first])
@@ -156,64 +189,62 @@ def _tokens(
             first = last
 
 
-def _members(work: Path, shard: ShardPlan) -> Iterator[tuple[int, NDArray[np.bool_], NDArray[np.int64]]]:
-    """Yield, for each part with documents of this shard, which of its survivors they are, and their ordinals."""
-    split = np.load(work / "settled" / "split.npy", mmap_mode="r")
-    counts = np.load(work / "settled" / "parts.npy")
+def _members(
+    workspace: Workspace, shard: ShardPlan
+) -> Iterator[tuple[Partition, NDArray[np.bool_], NDArray[np.int64]]]:
+    """Yield, for each partition with documents of this shard, which of its survivors they are, and their ordinals."""
+    split = np.load(workspace.folder(SPLIT) / "split.npy", mmap_mode="r")
+    counts = np.load(workspace.folder(SPLIT) / "partitions.npy")
     ends = np.cumsum(counts, axis=0)
     starts, number = ends - counts, SPLITS.index(shard.split)
     holding = (starts[:, number] < shard.last) & (ends[:, number] > shard.first) & (counts[:, number] > 0)
-    for part in np.flatnonzero(holding).tolist():
-        begin = int(starts[part].sum())
-        places = np.asarray(split[begin : begin + int(counts[part].sum())])
+    for at in np.flatnonzero(holding).tolist():
+        begin = int(starts[at].sum())
+        places = np.asarray(split[begin : begin + int(counts[at].sum())])
         mine = places == number
-        numbers = starts[part, number] + np.cumsum(mine) - 1
-        ordinals = starts[part, :OVER].sum() + np.cumsum(places != OVER) - 1
+        numbers = starts[at, number] + np.cumsum(mine) - 1
+        ordinals = starts[at, :OVER].sum() + np.cumsum(places != OVER) - 1
         chosen = mine & (numbers >= shard.first) & (numbers < shard.last)
-        yield part, chosen, ordinals[chosen]
+        yield Partition(workspace, at), chosen, ordinals[chosen]
 
 
 class _Table:
-    """Columns of provenance, gathered part by part."""
+    """Columns of provenance, gathered partition by partition."""
 
     COLUMNS = ("id", "file", "line", "source", "language", "score", "hash", "cluster_size")
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self) -> None:
         self.columns: dict[str, list[Any]] = {name: [] for name in self.COLUMNS}
-        self._work = work
 
-    def extend(self, part: int, chosen: NDArray[np.bool_]) -> None:
-        """Add the survivors of a part that were chosen."""
-        work, add = self._work, self.columns
-        rows = np.flatnonzero(survivors(work, part))[chosen]
-        everywhere = rows + part_slice(work, part).start
-        origins = Origins(work, part)
-        values = column_values(work, part, ["language", "score"])
-        hashes = np.load(work / "dedup" / "hashes.npy", mmap_mode="r")[everywhere]
-        sizes = np.load(work / "dedup" / "cluster_size.npy", mmap_mode="r")[everywhere]
-        for row in rows.tolist():
-            origin = origins[row]
+    def extend(self, partition: Partition, chosen: NDArray[np.bool_]) -> None:
+        """Add the survivors of a partition that were chosen."""
+        add = self.columns
+        rows = np.flatnonzero(partition.survives)[chosen]
+        values = partition.values("language", "score")
+        sizes = np.load(partition.workspace.folder(DEDUP) / "cluster_size.npy", mmap_mode="r")[partition.rows]
+        for row, origin in zip(rows.tolist(), partition.origins().take(rows.tolist()), strict=True):
             add["id"].append(origin.id)
             add["file"].append(origin.file)
             add["line"].append(origin.line)
             add["source"].append(origin.source)
             add["language"].append(values["language"][row])
             add["score"].append(round(values["score"][row], 4))
-        add["hash"] += [digest.tobytes().hex() for digest in hashes]
-        add["cluster_size"] += sizes.tolist()
+        add["hash"] += [digest.tobytes().hex() for digest in partition.hashes[rows]]
+        add["cluster_size"] += sizes[rows].tolist()
 
 
-def extents_path(work: Path, name: str) -> Path:
-    """Return where the table of extents of one shard lies until the tables of all are joined."""
-    return work / "shards" / f"{name}.extents"
+def extents_path(workspace: Workspace, name: str) -> Path:
+    """Return where the table of extents of one shard is until the tables of all are joined."""
+    return workspace.folder(WriteStage.name) / f"{name}.extents"
 
 
-def _note(work: Path, shard: ShardPlan) -> Path:
-    return work / "shards" / f"{shard.name}.json"
+def _entry_path(workspace: Workspace, shard: ShardPlan) -> Path:
+    return workspace.folder(WriteStage.name) / f"{shard.name}.json"
 
 
-def shard_written(work: Path, output: Path, shard: ShardPlan) -> ShardInfo | None:
+def _read_entry(workspace: Workspace, shard: ShardPlan) -> ShardInfo | None:
     """Return the entry of a shard that is there already, or None."""
-    if not _note(work, shard).exists() or not (output / shard.name).exists():
+    path = _entry_path(workspace, shard)
+    if not path.exists() or not (workspace.output / shard.name).exists():
         return None
-    return ShardInfo(**read_json(_note(work, shard)))
+    return ShardInfo(**read_json(path))

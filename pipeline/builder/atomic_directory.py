@@ -1,0 +1,74 @@
+"""Directories that appear under their final name only when they are whole, and the message for a full disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ..atomic import sync_directory, temporary_path
+from ..errors import BuildError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+@contextmanager
+def explain_disk_full_errors(directory: Path) -> Iterator[None]:
+    """Raise ``BuildError`` with the cure where the block runs out of disk; numpy and pyarrow each say so in their way."""
+    try:
+        yield
+    except OSError as error:
+        words = str(error)
+        numpy_says = error.errno is None and " requested and " in words and words.endswith(" written")
+        if error.errno not in _FULL and os.strerror(errno.ENOSPC) not in words and not numpy_says:
+            raise
+        raise BuildError(
+            f"{directory}: the disk is full, or a quota is used up ({shutil.disk_usage(directory).free / 1e6:,.1f} MB are "
+            "free now); make room, then run the same command: it continues"
+        ) from error
+
+
+@contextmanager
+def result_directory(path: Path) -> Iterator[Path]:
+    """Give a directory to fill; it gets its name ``path`` when the block ends, and vanishes if that raises.
+
+    Files are on disk before the rename. Where ``path`` is there already the new result, being equal, is dropped.
+    """
+    temporary = temporary_path(path)
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        for file in temporary.iterdir():
+            sync_directory(file)  # fsync of a file is the same call
+        with suppress(FileExistsError):
+            _rename(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    sync_directory(path.parent)
+
+
+def _rename(source: Path, target: Path) -> None:
+    try:
+        os.rename(source, target)
+    except OSError:
+        if target.is_dir():
+            raise FileExistsError(target) from None
+        raise
+
+
+def sweep(directory: Path) -> None:
+    """Remove what killed processes left half-written below ``directory``."""
+    for left in sorted(directory.rglob(".*.tmp")):
+        discard(left)
+
+
+def discard(path: Path) -> None:
+    """Remove a file or a directory with all in it, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

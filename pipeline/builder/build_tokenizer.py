@@ -1,0 +1,46 @@
+"""The tokenizer of a build: one that the recipe names, kept among the references, or one that the build trains."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from ..errors import ConfigError
+from ..text.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from .recipe import Recipe
+from .workspace import Workspace
+
+TOKENIZER = "tokenizer"  # its folder, among the references
+TRAINED = "train_tokenizer"  # the folder of one that is trained, a stage's own
+
+
+def load_build_tokenizer(workspace: Workspace) -> Tokenizer:
+    """Load the tokenizer of a build, once in each process."""
+    recipe = workspace.plan.recipe
+    trained = recipe.tokenizer.startswith("train:")
+    folder = workspace.folder(TRAINED) if trained else workspace.references / TOKENIZER
+    return load_spec(str(folder), recipe.end_token)
+
+
+def load_spec(spec: str, eos: str | None = None) -> Tokenizer:
+    """Load a tokenizer, or return the one loaded last, if it is the same and its files have not changed."""
+    path = Path(spec)
+    files = sorted(path.iterdir()) if path.is_dir() else [path] if path.is_file() else []
+    return _load_spec(spec, eos, tuple((file.stat().st_mtime_ns, file.stat().st_size) for file in files))
+
+
+@functools.lru_cache(maxsize=1)
+def _load_spec(spec: str, eos: str | None, files: tuple[tuple[int, int], ...]) -> Tokenizer:
+    return load_tokenizer(spec, eos=eos)
+
+
+def document_marks(tokenizer: Tokenizer, recipe: Recipe) -> dict[str, bool]:
+    """Return which ids stand before and after every document; ``ConfigError`` for one that the tokenizer lacks."""
+    found = {}
+    for flag, policy, number in (("bos", recipe.bos, tokenizer.bos_id), ("eos", recipe.eos, tokenizer.eos_id)):
+        found[flag] = policy != "never"
+        if found[flag] and number is None:
+            raise ConfigError(
+                f"tokenizer {recipe.tokenizer} has no {flag} id; use --{flag} never, or another tokenizer"
+            )
+    return found

@@ -1,0 +1,114 @@
+"""Writes the documents of a partition, with their hashes, signatures and passages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from ..dedup.minhash import MinHasher, text_hashes
+from ..dedup.segments import Passages
+from .partition import documents_path
+
+_ROWS = 512  # documents hashed and written together
+_CHARACTERS = 1 << 22  # or fewer, when they hold so much text
+
+
+class Row(NamedTuple):
+    """A document that passed the filters."""
+
+    text: str
+    id: str
+    span: int
+    line: int
+    language: str
+    score: float
+    characters: int
+
+
+class PartitionWriter:
+    """Writes the documents of a partition, a batch at a time."""
+
+    def __init__(
+        self, directory: Path, hasher: MinHasher | None, find: Callable[[Sequence[str]], Passages] | None = None
+    ) -> None:
+        """``hasher`` signs texts; ``find`` finds the passages whose hashes are noted."""
+        import pyarrow as pa
+
+        fields = {"text": pa.large_string(), "id": pa.large_string(), "span": pa.int32(), "line": pa.int64()}
+        more = {"language": pa.large_string(), "score": pa.float32(), "characters": pa.int64()}
+        self._schema = pa.schema(fields | more)
+        self._directory = directory
+        self._hasher = hasher
+        self._find = find
+        self._passages: list[NDArray[np.uint64]] = []
+        self._rows: list[Row] = []
+        self._held = 0
+
+    def __enter__(self) -> PartitionWriter:
+        import pyarrow as pa
+
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        self._arrow = pa.ipc.new_file(str(documents_path(self._directory)), self._schema, options=options)
+        self._hashes = open(self._directory / "hashes.bin", "wb")
+        self._signatures = open(self._directory / "signatures.bin", "wb")
+        return self
+
+    def extend(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self.add(row)
+
+    def add(self, row: Row) -> None:
+        self._rows.append(row)
+        self._held += row.characters
+        if len(self._rows) >= _ROWS or self._held >= _CHARACTERS:
+            self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if not self._rows:
+            return
+        columns = list(zip(*self._rows, strict=True))
+        texts = list(columns[0])
+        text_hashes(texts).tofile(self._hashes)
+        if self._hasher is not None:
+            self._hasher.signatures(texts).tofile(self._signatures)
+        if self._find is not None:
+            self._passages.append(np.unique(self._find(texts).hashes))
+        arrays = [_column(column, kind) for column, kind in zip(columns, self._schema.types, strict=True)]
+        self._arrow.write_batch(pa.record_batch(arrays, schema=self._schema))
+        self._rows, self._held = [], 0
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        try:
+            if kind is None:
+                self._flush()
+                if self._find is not None:
+                    joined = np.concatenate([np.zeros(0, np.uint64), *self._passages])
+                    np.unique(joined).tofile(self._directory / "passages.bin")
+        finally:
+            self._arrow.close()
+            self._hashes.close()
+            self._signatures.close()
+
+
+def _column(values: Sequence[Any], kind: Any) -> Any:
+    """Return values as an arrow array. ``pa.array`` would import pandas where that is installed, for 0.3 s a worker."""
+    import pyarrow as pa
+
+    if kind != pa.large_string():
+        numbers = np.array(values, kind.to_pandas_dtype())
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(numbers)])
+    encoded = [value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
+
+
+def write_line(file: IO[bytes], value: Mapping[str, Any]) -> None:
+    """Write one line of JSON."""
+    file.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))

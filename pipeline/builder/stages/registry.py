@@ -1,0 +1,31 @@
+"""The stages of a build, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..report.stats import BuildStats, Loss
+from .dedup import DedupStage
+from .filter import FilterStage
+from .line_dedup import LineDedupStage
+from .split import SplitStage
+from .stage import Stage
+from .tokenize import TokenizeStage
+from .train_tokenizer import TrainTokenizerStage
+from .write import WriteStage
+
+STAGES: tuple[Stage, ...] = (
+    FilterStage(),
+    LineDedupStage(),
+    DedupStage(),
+    TrainTokenizerStage(),
+    TokenizeStage(),
+    SplitStage(),
+    WriteStage(),
+)
+
+
+def losses(stats: BuildStats) -> Iterator[Loss]:
+    """Yield what each stage removed, in the order of the stages."""
+    for stage in STAGES:
+        yield from stage.losses(stats)

@@ -1,0 +1,86 @@
+"""What a stage is: a name that is also its folder, units that run on an engine, counts, and its rows of the report."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+from ..engine.base import Engine
+from ..plan import Plan
+from ..recipe import Recipe
+from ..report.console import Progress
+from ..report.stats import BuildStats, Loss
+from ..workspace import Workspace
+
+Unit = TypeVar("Unit")
+Result = TypeVar("Result")
+
+
+@dataclass
+class Run:
+    """One run of the stages over a workspace, in the process that starts the workers."""
+
+    workspace: Workspace
+    plan: Plan
+    progress: Progress
+    open_workers: Callable[..., Engine]
+    seconds: dict[str, float] = field(default_factory=dict)  # by stage; "start" is the time to start workers
+
+    def each(
+        self,
+        name: str,
+        function: Callable[[Unit], Result],
+        units: Sequence[Unit],
+        prepare: Callable[[], object] | None = None,
+        size: Callable[[Unit], int] | None = None,
+    ) -> Iterator[tuple[int, Result]]:
+        """Run a unit function over units on the engine, with a progress bar; yield ``(index, result)`` as they finish.
+
+        ``prepare`` loads what the units share, before workers are forked. ``size`` tells the bytes of a unit, where units
+        differ much.
+        """
+        if not units:
+            return
+        weight = size or (lambda unit: 1)
+        weights = list(map(weight, units))
+        started = time.perf_counter()
+        with self.open_workers(prepare=prepare) as engine:
+            self.seconds["start"] = self.seconds.get("start", 0.0) + time.perf_counter() - started
+            with self.progress.bar(name, sum(weights), bytes=size is not None) as bar:
+                for index, result in engine.map(function, units):
+                    yield index, result
+                    bar(weights[index])
+
+    def do(self, name: str, function: Callable[[Any], object], units: Sequence[Any], *options: Any) -> None:
+        """Run a unit function over units as `each` does, where its results are in files."""
+        for _ in self.each(name, function, units, *options):
+            pass
+
+
+class Stage(ABC):
+    """One step of a build. It has no state: its results are files in ``workspace.folder(name)``.
+
+    A new stage is a module with a subclass, and a line in `registry`.
+    """
+
+    name: ClassVar[str]
+    edits: ClassVar[bool] = False  # whether it writes partitions again, which all later stages then read
+
+    def wanted(self, recipe: Recipe) -> bool:
+        """Whether a recipe asks for this stage."""
+        return True
+
+    @abstractmethod
+    def run(self, run: Run) -> None:
+        """Do every unit whose result is not there yet."""
+
+    def count(self, workspace: Workspace, stats: BuildStats) -> None:
+        """Add what this stage counted. The outcomes of documents are counted by partition already."""
+        return
+
+    def losses(self, stats: BuildStats) -> Sequence[Loss]:
+        """Return the documents and characters that this stage removed, for the report."""
+        return ()

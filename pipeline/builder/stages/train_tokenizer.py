@@ -1,0 +1,57 @@
+"""The stage that trains the tokenizer, where the recipe asks for a new one. Its folder holds the tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ...text.tokenizer.tokenizer import Tokenizer, train_tokenizer
+from ..atomic_directory import result_directory
+from ..build_tokenizer import TRAINED
+from ..draws import draws, threshold
+from ..recipe import Recipe
+from ..report.stats import PASSED, OutcomeCounts
+from ..workspace import Workspace
+from .partition import partitions
+from .stage import Run, Stage
+
+TRAINING_CHARACTERS = 64 << 20  # of text that a tokenizer is trained on; more hardly changes its merges
+
+
+class TrainTokenizerStage(Stage):
+    """Trains a tokenizer on documents that survived dedup."""
+
+    name = TRAINED
+
+    def wanted(self, recipe: Recipe) -> bool:
+        return recipe.tokenizer.startswith("train:")
+
+    def run(self, run: Run) -> None:
+        directory = run.workspace.folder(self.name)
+        if directory.exists():
+            return
+        with run.progress.bar("train tokenizer", 1):
+            trained = train_on_survivors(run.workspace, int(run.plan.recipe.tokenizer[6:]))
+        with result_directory(directory) as path:
+            trained.save(path)
+
+
+def train_on_survivors(workspace: Workspace, vocab_size: int) -> Tokenizer:
+    """Train a tokenizer on survivors drawn by the hash of their content, so that neither order nor workers matter."""
+    every, seed = partitions(workspace), workspace.plan.recipe.seed
+    passed = (OutcomeCounts(partition.counts["outcomes"]).by("outcome") for partition in every)
+    share = min(1.0, TRAINING_CHARACTERS / max(1, sum(outcomes.get(PASSED, [0, 0])[1] for outcomes in passed)))
+
+    def texts() -> Iterator[str]:
+        for partition in every:
+            drawn = draws(partition.hashes, seed, "tokenizer") <= threshold(share)
+            rows = np.flatnonzero(partition.survives & drawn)
+            place = 0
+            for batch in partition.batches("text"):
+                column = batch.column(0)
+                for row in rows[(rows >= place) & (rows < place + len(column))].tolist():
+                    yield column[row - place].as_py()
+                place += len(column)
+
+    return train_tokenizer(texts(), vocab_size)

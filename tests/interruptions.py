@@ -1,0 +1,38 @@
+"""Ends a build where a test wants it, through what `build` takes from any caller: ``progress`` and ``after_stage``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pipeline.builder.report.console import Progress
+
+
+class Units(Progress):
+    """Shows nothing, and notes the units of each stage that are done; ``done`` may raise after each of them."""
+
+    def __init__(self, done: Callable[[str, int], object] = lambda name, count: None) -> None:
+        super().__init__(quiet=True)
+        self.totals: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
+        self._done = done
+
+    @contextmanager
+    def bar(self, name: str, total: int, *, bytes: bool = False) -> Iterator[Callable[[int], None]]:
+        self.totals[name] = total
+
+        def advance(amount: int) -> None:
+            self.counts[name] = self.counts.get(name, 0) + 1
+            self._done(name, self.counts[name])
+
+        yield advance
+
+
+def interrupt_after(stage: str, error: BaseException | None = None) -> Callable[[str], None]:
+    """Return an ``after_stage`` that raises once a stage is complete, as Ctrl-C does unless ``error`` is given."""
+
+    def after(name: str) -> None:
+        if name == stage:
+            raise error or KeyboardInterrupt
+
+    return after
