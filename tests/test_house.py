@@ -23,9 +23,9 @@ LONGEST_FUNCTION = 60
 MOST_FILES = 12
 
 # What is longer than it may be, with its lines of today.
-LONG_FILES = {"pipeline/shards/verify/shard.py": 430}
-LONG_FUNCTIONS: dict[str, int] = {}
-CIRCLES = {("pipeline.shards.foreign", "pipeline.shards.reader")}
+LONG_FILES: dict[str, int] = {}
+LONG_FUNCTIONS = {"pipeline/stream/indexed/gather.py:gather": 67}
+CIRCLES: set[tuple[str, ...]] = set()
 # Folders of like things may hold any number of files.
 LISTS = {"scripts", "pipeline/cli", "filters/presets"}
 

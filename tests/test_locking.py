@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.builder.locking import locked
+from pipeline.builder.workspace.locking import locked
 from pipeline.errors import BuildError
 from tests import no_locks
 from tests.corpus import english
@@ -23,7 +23,7 @@ from tests.test_builder import ROOT
 HOLD = """
 import sys, time
 from pathlib import Path
-from pipeline.builder.locking import locked
+from pipeline.builder.workspace.locking import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
@@ -31,7 +31,7 @@ with locked(Path(sys.argv[1])):
 COUNT = """
 import sys
 from pathlib import Path
-from pipeline.builder.locking import locked
+from pipeline.builder.workspace.locking import locked
 folder, counter = Path(sys.argv[1]), Path(sys.argv[2])
 for _ in range(int(sys.argv[3])):
     with locked(folder / "out" / ".build", patience=60):

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.shards.handles import Handles
-from pipeline.shards.open_files import OpenFiles
+from pipeline.shards.ranges.handles import Handles
+from pipeline.shards.ranges.open_files import OpenFiles
 from pipeline.stream.sequential.text_blocks import TextWindows
 from tests.shard_samples import make_documents, write_dataset
 from tests.text_samples import make_texts, write_texts

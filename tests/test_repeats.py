@@ -25,12 +25,12 @@ from filters.measures.length import words
 from filters.text_view import Page
 from pipeline.builder.dedup.segments import KINDS, Passages, passages, without
 from pipeline.builder.limits import Limits
+from pipeline.builder.partitions.partition_writer import PartitionWriter, Row
 from pipeline.builder.plan import make_plan
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.report.stats import BuildStats
 from pipeline.builder.report.waterfall import waterfall
 from pipeline.builder.stages import line_dedup as repeats
-from pipeline.builder.stages.partition_writer import PartitionWriter, Row
 from pipeline.builder.stages.registry import losses
 from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
@@ -300,7 +300,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
         plan = make_plan([str(tmp_path / "in.jsonl")], Recipe(dedup_lines=True))
         replace(plan, editing_stages=("line_dedup",)).write(work)
         code = (
-            "import resource, sys; from pathlib import Path; from pipeline.builder.workspace import Workspace\n"
+            "import resource, sys; from pathlib import Path; from pipeline.builder.workspace.workspace import Workspace\n"
             "from pipeline.builder.stages.line_dedup import count_buckets, sort_bucket\n"
             "workspace = Workspace(Path(sys.argv[1]).parent)\n"
             "count = count_buckets(workspace, 1 << 18)\n"

@@ -137,7 +137,7 @@ def test_two_builds_do_not_work_in_one_directory(
     inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from pipeline.builder.locking import locked\n"
+        "import sys, time; from pathlib import Path; from pipeline.builder.workspace.locking import locked\n"
         "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen(

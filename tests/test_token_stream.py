@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import CorruptShardError
 from pipeline.shards.extents.table import ExtentTable
-from pipeline.shards.shard_ranges import MemoryRanges
+from pipeline.shards.ranges.shard_ranges import MemoryRanges
 from pipeline.stream.batch.rows import RowBuffer
 from pipeline.stream.data.contents import Contents
 from pipeline.stream.indexed.block_pool import BlockPool

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.builder.atomic_directory import result_directory, sweep
+from pipeline.builder.workspace.atomic_directory import result_directory, sweep
 
 
 def test_a_result_is_there_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -7,14 +7,12 @@ plan.py              inputs and recipe -> units of work
 references.py        what a recipe names (rules, models, tokenizers), resolved once and kept in the work directory
 build_tokenizer.py   the tokenizer of a build, named or trained
 stages/              filter, line_dedup, dedup, train_tokenizer, tokenize, split, write: one file a stage, and `registry`
+partitions/          the documents that one unit wrote: what stages exchange
+workspace/           the work directory: its layout, its lock, results that appear only when whole
 dedup/               the algorithms of deduplication: MinHash, LSH, Jaccard, union-find, n-grams of evaluation sets
 engine/              runs units in this process, in worker processes, or on Ray
 report/              what was counted, and how it is shown: terminal, report.html, rejected.jsonl, dry run
 outcome.py           what became of a document
 draws.py             which documents are drawn for validation, quotas and samples: hashes of (seed, purpose, text)
-output_directory.py  a new build, one to continue, or one that is complete
-workspace.py         the work directory: layout, plan, lock
-atomic_directory.py  directories that appear under their name only when whole
-locking.py           one build at a time in a directory
 manifest.py          the end of a build: counts that add up, manifest.json, and the files beside the shards
 """

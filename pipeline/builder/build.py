@@ -20,7 +20,6 @@ from .engine.registry import engine_session, open_engine
 from .engine.signals import reraise_swallowed_signals
 from .limits import DEFAULT_LIMITS, Limits
 from .manifest import gather_stats, make_manifest, write_beside_shards, write_run
-from .output_directory import clear, finished, local_directory, start
 from .plan import make_plan
 from .recipe import Recipe
 from .references import resolve
@@ -28,7 +27,8 @@ from .report.console import Progress
 from .report.waterfall import waterfall
 from .stages.registry import STAGES, losses
 from .stages.stage import Run
-from .workspace import Workspace
+from .workspace.output_directory import clear, finished, local_directory, start
+from .workspace.workspace import Workspace
 
 
 def build(

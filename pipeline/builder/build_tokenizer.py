@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import ConfigError
 from ..text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from .recipe import Recipe
-from .workspace import Workspace
+from .workspace.workspace import Workspace
 
 TOKENIZER = "tokenizer"  # its folder, among the references
 TRAINED = "train_tokenizer"  # the folder of one that is trained, a stage's own

@@ -20,14 +20,14 @@ from ..shards.manifest import MANIFEST_NAME, Manifest
 from .build_tokenizer import load_build_tokenizer
 from .dedup.signature_store import save_signatures
 from .outcome import Outcome
+from .partitions.checksums import whole_hashes
+from .partitions.partition import SPLIT, partitions
 from .report.html import REPORT_NAME, write_report
 from .report.rejected import REJECTED_NAME, take_samples, write_rejected
 from .report.stats import BuildStats
-from .stages.checksums import whole_hashes
-from .stages.partition import SPLIT, partitions
 from .stages.registry import STAGES
 from .stages.write import extents_path, read_splits
-from .workspace import Workspace
+from .workspace.workspace import Workspace
 
 RUN_NAME = "run.json"
 _PACKAGES = ("numpy", "tokenizers", "pyarrow", "numba", "orjson")

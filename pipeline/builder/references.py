@@ -21,13 +21,13 @@ from ..errors import ConfigError
 from ..shards.manifest import Manifest
 from ..text.tokenizer.loading import END_OF_TEXT
 from ..text.tokenizer.tokenizer import Tokenizer, check_size
-from .atomic_directory import discard, result_directory
 from .build_tokenizer import TOKENIZER, document_marks, load_spec
 from .dedup.decontaminate import Decontaminator, read_evaluation_sets
 from .dedup.signature_store import check_against, dataset_names
+from .partitions.partition import read_json
 from .recipe import Recipe
-from .stages.partition import read_json
-from .workspace import Workspace
+from .workspace.atomic_directory import discard, result_directory
+from .workspace.workspace import Workspace
 
 _INDEX = "references.json"
 _EVALUATION = "decontaminate"

@@ -8,11 +8,11 @@ order/        the order as integer arithmetic; its docstring is the definition
 indexed/      readers of data whose counts are known in advance: any sequence, directly
 sequential/   readers of data whose counts are unknown in advance: a cursor for each lane
 batch/        rows -> batches -> the device
-loader/       iteration: positions, epochs, states, the user's stages, training frameworks
+loader/       iteration: positions, epochs, states, the user's stages
+frameworks/   stream.loader() for training frameworks
 arguments.py  checks of the users' arguments
 describe.py   repr(stream)
 function_identity.py  a name for a filter's code and values, for states
-open_files.py         one budget of open files for all streams of a process
 intrinsics.py         typed copies for compiled loops
 testing.py            assert_resumes
 """

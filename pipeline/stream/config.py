@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError
-from ..shards.open_files import MOST
+from ..shards.ranges.open_files import MOST
 from .arguments import check_epochs, labels_are_inputs, shift_given
 from .batch.collate import DocumentCollator, PackCollator
 from .batch.label_shift import DrawnShifts, divisors_below

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError, InputError
-from ..shards.open_files import MOST
+from ..shards.ranges.open_files import MOST
 from .arguments import check_epochs, check_integer, eos_given
 from .config import Plan
 from .data.holdout import HalfData, share_given, split_data

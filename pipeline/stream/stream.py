@@ -18,8 +18,8 @@ from .arguments import check_integer, device_given, group_topology, labels_are_i
 from .config import DocumentLayout, PackLayout, pack_layout
 from .data.mixture import MixedData
 from .describe import describe, layout_stage, stages
+from .frameworks.framework_loader import Loader
 from .function_identity import identified
-from .loader.framework_loader import Loader
 from .loader.positioned_stream import PositionedStream
 from .loader.user_stages import Map, Take, counts_items
 

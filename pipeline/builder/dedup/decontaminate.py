@@ -23,8 +23,8 @@ from ...atomic import write_json
 from ...errors import ConfigError, DamagedInputError
 from ...text.document import TEXT_KEY, BadRecord, Document
 from ...text.normalize import normalize
+from ..partitions.partition import read_json
 from ..plan import unique_names
-from ..stages.partition import read_json
 from .minhash import code_points, shingle_sets, word_table
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from ...atomic import write_json
 from ...errors import BuildError, ConfigError, MissingObjectError
 from ...shards.remote.transport import describe, download, is_remote, local_name, read_range, retrying
 from ...special_files import special_kind
-from ..atomic_directory import result_directory
+from ..partitions.partition import partition_rows, read_json
 from ..recipe import Recipe
-from ..stages.partition import partition_rows, read_json
-from ..workspace import Workspace
+from ..workspace.atomic_directory import result_directory
+from ..workspace.workspace import Workspace
 from .row_files import write_npy
 
 FOLDER = "signatures"

@@ -8,11 +8,11 @@ from itertools import islice
 from pathlib import Path
 
 from ...text.readers.reader import Document, Reader
-from ..output_directory import local_directory
 from ..plan import make_plan
 from ..recipe import Recipe
 from ..references import resolve
 from ..stages.document_filter import DocumentFilter
+from ..workspace.output_directory import local_directory
 from .stats import Histograms, PartitionCounts
 
 SAMPLE_DOCUMENTS = 1_000

@@ -13,9 +13,9 @@ import orjson
 from ...atomic import atomic_file
 from ..dedup.signature_store import earlier_name
 from ..outcome import Outcome
-from ..stages.partition import DEDUP, SPLIT, Origin, Partition, locate, partitions, read_json
-from ..stages.partition_writer import write_line
-from ..workspace import Workspace
+from ..partitions.partition import DEDUP, SPLIT, Origin, Partition, locate, partitions, read_json
+from ..partitions.partition_writer import write_line
+from ..workspace.workspace import Workspace
 from .samples import SAMPLES, Samples, hash_keys
 
 REJECTED_NAME = "rejected.jsonl"

@@ -2,11 +2,8 @@
 
 stage.py             what a stage is, and one run of the stages
 registry.py          the stages in order: a new stage is a module and a line here
-partition.py         the documents that one unit wrote: columns, hashes, origins, token counts
-partition_writer.py  writes the documents of a partition
 filter.py            units of input -> partitions of documents that pass
 document_filter.py   decides which documents pass: normalise, identify the language, judge by rules
-checksums.py         hashes of whole input files that several units read in pieces
 line_dedup.py        cut lines and paragraphs that occur earlier in the corpus
 dedup.py             find exact and near duplicates over the whole input
 train_tokenizer.py   train the tokenizer, if asked

@@ -37,7 +37,6 @@ from numpy.typing import NDArray
 
 from ...atomic import atomic_file, write_json
 from ...errors import BuildError
-from ..atomic_directory import result_directory
 from ..dedup.bands import KeyFiles, buckets_for, write_keys
 from ..dedup.jaccard import ExactSimilarity, write_sets
 from ..dedup.lsh import equal_rows, similar_rows, star_edges
@@ -46,9 +45,10 @@ from ..dedup.signature_store import check_against, fetch_earlier
 from ..dedup.union_find import longest_of, roots_of, write_clusters
 from ..limits import DEFAULT_LIMITS
 from ..outcome import Outcome
+from ..partitions.partition import DEDUP, partition_rows, partitions, read_batches, read_json
 from ..report.stats import BuildStats, Loss
-from ..workspace import Workspace
-from .partition import DEDUP, partition_rows, partitions, read_batches, read_json
+from ..workspace.atomic_directory import result_directory
+from ..workspace.workspace import Workspace
 from .stage import Run, Stage
 
 MOST_DOCUMENTS = (1 << 32) - 1  # that the forest can number

@@ -15,17 +15,9 @@ from ...atomic import write_json
 from ...errors import BuildError, DamagedInputError, InputError
 from ...text.document import place_of
 from ...text.readers.reader import BadRecord, Document, Reader, Record
-from ..atomic_directory import discard, result_directory
 from ..limits import Limits
-from ..plan import Plan, Span, check_same
-from ..recipe import Recipe
-from ..references import References
-from ..report.samples import sample_keys
-from ..report.stats import BuildStats, Histograms, Loss, PartitionCounts, descending
-from ..workspace import Workspace
-from .checksums import cut_inputs, hash_input, hash_path
-from .document_filter import DocumentFilter, Judged
-from .partition import (
+from ..partitions.checksums import cut_inputs, hash_input, hash_path
+from ..partitions.partition import (
     DONE,
     FILTER,
     PARTITIONS,
@@ -35,7 +27,15 @@ from .partition import (
     unit_folder,
     write_partition_table,
 )
-from .partition_writer import PartitionWriter, Row, write_line
+from ..partitions.partition_writer import PartitionWriter, Row, write_line
+from ..plan import Plan, Span, check_same
+from ..recipe import Recipe
+from ..references import References
+from ..report.samples import sample_keys
+from ..report.stats import BuildStats, Histograms, Loss, PartitionCounts, descending
+from ..workspace.atomic_directory import discard, result_directory
+from ..workspace.workspace import Workspace
+from .document_filter import DocumentFilter, Judged
 from .stage import Run, Stage
 
 UNREADABLE = "file that cannot be read on"

@@ -26,16 +26,16 @@ from filters.rules.loader import Rule, Verdict
 from filters.rules.ruleset import RuleSet
 
 from ...atomic import write_json
-from ..atomic_directory import result_directory
 from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, split, taken, without
+from ..partitions.partition import Partition, documents_path, partitions, read_batches, read_json
+from ..partitions.partition_writer import PartitionWriter, Row, write_line
 from ..plan import Input
 from ..recipe import Recipe
 from ..report.samples import Samples, sample_keys
 from ..report.stats import PASSED, BuildStats, Loss, OutcomeCounts
-from ..workspace import Workspace
+from ..workspace.atomic_directory import result_directory
+from ..workspace.workspace import Workspace
 from .document_filter import make_hasher
-from .partition import Partition, documents_path, partitions, read_batches, read_json
-from .partition_writer import PartitionWriter, Row, write_line
 from .stage import Run, Stage
 
 WORDS_LEFT = "words_left"

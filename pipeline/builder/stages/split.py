@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 
 from ...atomic import write_json
 from ...errors import ConfigError, did_you_mean
-from ..atomic_directory import result_directory
 from ..dedup.row_files import write_npy
 from ..draws import draws, threshold
 from ..outcome import Outcome
+from ..partitions.partition import DEDUP, SPLIT, Partition, partitions, read_json
 from ..plan import Plan
 from ..report.stats import BuildStats, OutcomeCounts
-from ..workspace import Workspace
-from .partition import DEDUP, SPLIT, Partition, partitions, read_json
+from ..workspace.atomic_directory import result_directory
+from ..workspace.workspace import Workspace
 from .stage import Run, Stage
 
 TRAIN, VAL, OVER = 0, 1, 2

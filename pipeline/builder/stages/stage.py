@@ -13,7 +13,7 @@ from ..plan import Plan
 from ..recipe import Recipe
 from ..report.console import Progress
 from ..report.stats import BuildStats, Loss
-from ..workspace import Workspace
+from ..workspace.workspace import Workspace
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..atomic_directory import result_directory
 from ..build_tokenizer import document_marks, load_build_tokenizer
-from .partition import TOKENIZE, Partition, partitions
+from ..partitions.partition import TOKENIZE, Partition, partitions
+from ..workspace.atomic_directory import result_directory
 from .stage import Run, Stage
 
 BATCH_CHARACTERS = 1 << 22  # texts encoded together

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...text.tokenizer.tokenizer import Tokenizer, train_tokenizer
-from ..atomic_directory import result_directory
 from ..build_tokenizer import TRAINED
 from ..draws import draws, threshold
+from ..partitions.partition import partitions
 from ..recipe import Recipe
 from ..report.stats import PASSED, OutcomeCounts
-from ..workspace import Workspace
-from .partition import partitions
+from ..workspace.atomic_directory import result_directory
+from ..workspace.workspace import Workspace
 from .stage import Run, Stage
 
 TRAINING_CHARACTERS = 64 << 20  # of text that a tokenizer is trained on; more hardly changes its merges

@@ -17,8 +17,8 @@ from ...shards.extents.file import encode_table
 from ...shards.manifest import ShardInfo, Split
 from ...shards.writer import TokenBlocks, write_shard_with_extents
 from ..build_tokenizer import load_build_tokenizer
-from ..workspace import Workspace
-from .partition import DEDUP, SPLIT, Partition, partitions, read_json
+from ..partitions.partition import DEDUP, SPLIT, Partition, partitions, read_json
+from ..workspace.workspace import Workspace
 from .split import OVER, SPLITS, TRAIN
 from .stage import Run, Stage
 

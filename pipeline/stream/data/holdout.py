@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ...atomic import atomic_file
 from ...errors import ConfigError, CorruptShardError
 from ...shards.extents.table import ExtentTable, running_sums
-from ...shards.shard_ranges import Source as Ranges
+from ...shards.ranges.shard_ranges import Source as Ranges
 from ..order import derive_key, mix64
 from .contents import Contents
 from .shards import KeyedData, Keys

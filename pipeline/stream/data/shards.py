@@ -20,16 +20,16 @@ from numpy.typing import NDArray
 from ...errors import ConfigError
 from ...shards.extents.loading import load_extent_table
 from ...shards.extents.table import ExtentTable
-from ...shards.handles import Handles
 from ...shards.index import Footer, Index
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
-from ...shards.mapped import can_map
+from ...shards.ranges.handles import Handles
+from ...shards.ranges.mapped import can_map
+from ...shards.ranges.shard_ranges import MemoryRanges, ShardRanges
+from ...shards.ranges.shard_ranges import Source as Ranges
 from ...shards.remote.cache import Lease
 from ...shards.remote.store import Store
 from ...shards.remote.transport import Access, is_remote, local_name, shown
 from ...shards.resolve import Resolved, resolve
-from ...shards.shard_ranges import MemoryRanges, ShardRanges
-from ...shards.shard_ranges import Source as Ranges
 from ..arguments import eos_given
 from .contents import Contents
 

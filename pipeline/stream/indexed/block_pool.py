@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import CorruptShardError
-from ...shards.mapped import BufferedBytes
-from ...shards.shard_ranges import LONG_BYTES, Source
+from ...shards.ranges.mapped import BufferedBytes
+from ...shards.ranges.shard_ranges import LONG_BYTES, Source
 from ..data.contents import Contents
 from ..order import Shuffle
 from .gather import BLOCK_COLUMNS

@@ -9,7 +9,4 @@ epochs.py             passes and epochs: set_epoch, len, take
 iterator.py           hands out items, with the position after each
 user_stages.py        stages of the user, and those that remember
 even_steps.py         equally many steps on every rank, or an error
-framework_loader.py   stream.loader() for training frameworks
-key_maps.py           batches under the keys that frameworks use
-double_sharding.py    refuses a second split of the data by a framework
 """

@@ -13,9 +13,9 @@ from ...errors import ConfigError, StateError
 from ..arguments import check_integer
 from ..config import Plan
 from ..data.mixture import MixedData
+from ..frameworks.double_sharding import refuse_read_ahead, refuse_second_split
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
 from ..sequential.lanes import lanes_core
-from .double_sharding import refuse_read_ahead, refuse_second_split
 from .engine import run, share_of
 from .epochs import (
     EpochNumbers,

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import InputError
-from ...shards.open_files import OPEN_FILES, OpenFiles
+from ...shards.ranges.open_files import OPEN_FILES, OpenFiles
 from ...text.document import BadRecord, Document, made_id
 from ...text.readers.record_blocks import Block, BlockScan
 from ..data.holdout import held_out

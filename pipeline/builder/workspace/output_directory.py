@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import BuildError, ConfigError
-from ..shards.manifest import MANIFEST_NAME, PLAN_NAME, Manifest
-from ..shards.remote.transport import is_remote, local_name
+from ...errors import BuildError, ConfigError
+from ...shards.manifest import MANIFEST_NAME, PLAN_NAME, Manifest
+from ...shards.remote.transport import is_remote, local_name
+from ..manifest import result_files
+from ..partitions.partition import DONE, FILTER
+from ..plan import Input, Plan, check_unchanged
+from ..recipe import Recipe
+from ..references import References
 from .atomic_directory import discard
-from .manifest import result_files
-from .plan import Input, Plan, check_unchanged
-from .recipe import Recipe
-from .references import References
-from .stages.partition import DONE, FILTER
 from .workspace import Workspace
 
 

@@ -15,14 +15,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import CorruptShardError
-from .extents.table import ExtentTable
+from ...errors import CorruptShardError
+from ..extents.table import ExtentTable
+from ..index import Index
+from ..manifest import ShardInfo
+from ..reader import check_shard
+from ..remote.cache import Lease
 from .handles import Handles
-from .index import Index
-from .manifest import ShardInfo
 from .mapped import BufferedBytes, Bytes, map_range, read_bytes, read_range, will_need
-from .reader import check_shard
-from .remote.cache import Lease
 
 LONG_BYTES = 4 << 20  # of a run of extents that holds a long document: the kernel may read ahead in it
 _INDEX_BYTES = 64 << 20  # of indexes of tars that have none of their own, which are kept in memory whole

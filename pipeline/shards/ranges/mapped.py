@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import TruncatedShardError
+from ...errors import TruncatedShardError
 
 PAGE = mmap.ALLOCATIONGRANULARITY
 # Kinds that statfs names: ext2 to ext4, XFS, Btrfs, tmpfs, ramfs, F2FS, ZFS, bcachefs, overlayfs, squashfs, EROFS, NTFS.

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..shards.manifest import PLAN_NAME, WORK_NAME
+from ...shards.manifest import PLAN_NAME, WORK_NAME
 from .atomic_directory import discard, explain_disk_full_errors, sweep
 from .locking import LEASE_NAME, LOCK_NAME, locked
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from ..plan import Plan
 
 REFERENCES_NAME = "references"
 
@@ -40,7 +40,7 @@ class Workspace:
     @property
     def plan(self) -> Plan:
         """The plan of the build, read once in each process while its file stays as it is."""
-        from .plan import load_plan
+        from ..plan import load_plan
 
         return load_plan(self.root)
 

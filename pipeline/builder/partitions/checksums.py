@@ -15,7 +15,7 @@ from ...atomic import write_json
 from ...errors import InputError
 from ...text.readers.reader import byte_ranges
 from ..plan import Plan, check_same
-from ..workspace import Workspace
+from ..workspace.workspace import Workspace
 from .partition import partition_table, read_json
 
 _BLOCK = 1 << 20

@@ -20,9 +20,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from ..atomic import temporary_path
-from ..errors import BuildError
-from .limits import DEFAULT_LIMITS
+from ...atomic import temporary_path
+from ...errors import BuildError
+from ..limits import DEFAULT_LIMITS
 
 LOCK_NAME, LEASE_NAME = "lock", "lease"
 _HELD = {errno.EACCES, errno.EAGAIN}

@@ -36,7 +36,7 @@ from ...text.document import made_id
 from ..dedup.row_files import Piece, Rows
 from ..outcome import Outcome
 from ..plan import Input, Plan
-from ..workspace import Workspace
+from ..workspace.workspace import Workspace
 
 FILTER, DEDUP, TOKENIZE, SPLIT = "filter", "dedup", "tokenize", "split"  # stages whose results partitions show
 DONE = "done.json"

@@ -1,0 +1,7 @@
+"""The directories of a build.
+
+workspace.py         the work directory: layout, plan, lock
+output_directory.py  a new build, one to continue, or one that is complete
+atomic_directory.py  directories that appear under their name only when whole
+locking.py           one build at a time in a directory
+"""
