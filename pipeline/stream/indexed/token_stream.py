@@ -249,16 +249,17 @@ class TokenStream:
     def _look_up(self, epoch: int, documents: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return window, place and tokens of each document (``[3, documents]``), and the table that they lie in."""
         found, done = np.empty((3, len(documents)), np.int64), 0
-        held = self._needed
+        held, numbers = self._needed, documents[:0]  # numbers: the window of each, once one must be loaded
         try:
             while True:
                 table = self._table(epoch)
                 done = kernels.look_up(done, documents, table.order.document_starts, table.windows, found)
                 if done == len(documents):
                     return found, table.windows
-                number = int(np.searchsorted(table.order.document_starts, documents[done], side="right")) - 1
-                self._window((epoch, number))
-                self._needed = self._needed | {(epoch, number)}  # until all are found
+                if self._needed is held:  # no window of theirs goes while others load, not one loaded long before
+                    numbers = np.searchsorted(table.order.document_starts, documents, side="right") - 1
+                    self._needed = held | {(epoch, number) for number in np.unique(numbers).tolist()}
+                self._window((epoch, int(numbers[done])))
         finally:
             self._needed = held
 

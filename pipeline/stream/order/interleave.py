@@ -39,7 +39,7 @@ class Sequences:
         return i * self.stride // self.tokens
 
     def locate(self, i: int) -> tuple[int, int]:
-        """Return the epoch and the stream sequence ``n`` of sequence index ``i``."""
+        """Return the epoch and the stream sequence ``u`` of sequence index ``i``."""
         epoch = self.epoch(i)
         row, lane = divmod(i - self.first(epoch), self.lanes)
         return epoch, self.lane_start(epoch, lane) + row
