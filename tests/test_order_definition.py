@@ -304,6 +304,6 @@ def test_groups_of_buckets_over_several_epochs(tmp_path: Path, seed: int | None,
     sizes = np.random.default_rng(4).integers(0, 30, (3, 95)).tolist()
     path, source = written(tmp_path / "data", numbered(sizes), extent_bytes=4000)
     options = Options(seed=seed, lanes=5, window=2, bucket=bucket, epochs=4, whole_documents=True)
-    data = pipeline.ShardDataset(path, epochs=4, memory_map=False)
+    data = pipeline.ShardDataset(path, epochs=4)
     stream = data if seed is None else data.shuffle(seed, lanes=5, window=2)
     assert_follows(stream.documents(bucket=bucket), Stream(source, options), 2, 6, number=1000)

@@ -14,6 +14,7 @@ import threading
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 from ...errors import TruncatedShardError
 
@@ -35,13 +36,10 @@ class MappedBytes:
     """A range of a file, mapped read-only while this is referred to; ``address`` is that of its first byte."""
 
     def __init__(self, base: int, length: int, address: int) -> None:
-        self._base, self._length = base, length
         self.address = address
-
-    def __del__(self) -> None:
-        if _libc is not None:  # else the interpreter ends
-            _libc.munmap(self._base, self._length)
-            _count_maps(-1)
+        # Not by __del__: Python runs that while weak references still give the object to other threads, which would then
+        # read memory that is gone. A finalizer runs after they are dead.
+        finalize(self, _unmap, base, length).atexit = False
 
 
 class BufferedBytes:
@@ -158,6 +156,11 @@ def _load_libc() -> Any:
     return libc
 
 
+def _unmap(base: int, length: int) -> None:
+    _libc.munmap(base, length)
+    _count_maps(-1)
+
+
 def _count_maps(change: int) -> None:
     global _maps
     with _lock:
@@ -165,5 +168,5 @@ def _count_maps(change: int) -> None:
 
 
 _libc: Any = _load_libc()
-_lock = threading.Lock()
+_lock = threading.RLock()  # a finalizer may run in the middle of a count
 _maps = 0  # of this process
