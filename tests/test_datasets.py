@@ -219,7 +219,7 @@ def test_a_stream_as_text_shows_the_chain_the_data_and_the_lengths(folder: Path)
         f"ShardDataset({str(folder / 'data')!r}, split='train').shuffle(seed=3, lanes=4).pack(16, boundaries=True)"
         ".map(dict).batch(2, last='drop').to('cpu')"
     )
-    assert second.startswith(f"  2 shards, 18 documents, {tokens:,} tokens; windows of 455 blocks, 4 lanes; epochs=2; ")
+    assert second.startswith(f"  2 shards, 18 documents, {tokens:,} tokens; 4 lanes; epochs=2; ")
     sequences = len(list(data.pack(16)))
     assert second.endswith(f"{sequences} sequences, {len(list(stream))} batches")
     ranks = data.pack(16).batch(1).shard(1, 3)

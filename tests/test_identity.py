@@ -17,6 +17,7 @@ import pytest
 import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.stream.function_identity import identified
+from pipeline.stream.loader.state import shape_of
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 3
@@ -208,7 +209,7 @@ def test_a_filter_that_reads_what_cannot_be_compared_needs_a_name() -> None:
         with pytest.raises(ConfigError, match=rf"{message}.*\.filter\(\.\.\., name='long-1'\)"):
             source().filter(function)
         named = source().filter(function, name="mine").pack(8)
-        assert named.state_dict()["shape"]["filters"] == ["mine"]
+        assert shape_of(named.state_dict())["filters"] == ["mine"]
     with pytest.raises(StateError, match=r"filters was \['mine'\]"):
         source().filter(lambda ids: True, name="other").pack(8).load_state_dict(named.state_dict())
     for name in ("", 3):

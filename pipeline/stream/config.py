@@ -133,23 +133,35 @@ class Plan:
 
     def order_shape(self) -> tuple[Any, int]:
         """Return the window (in blocks, of each source of a mix by name; of texts in documents) and the lanes in force."""
+        lanes = self.lane_count
         if isinstance(self.data, TextData):
-            if self.seed is None:
-                return (_TEXT_WINDOW // 16 if self.best_fit else 1), 1
-            return self.window or _TEXT_WINDOW, self.lanes or self.data.lanes
+            unshuffled = _TEXT_WINDOW // 16 if self.best_fit else 1
+            return (unshuffled if self.seed is None else self.window or _TEXT_WINDOW), lanes
         if isinstance(self.data, MixedData):
             sources = self.data.sources.items()
             if self.seed is None:
-                return dict.fromkeys(self.data.sources, 1), 1
+                return dict.fromkeys(self.data.sources, 1), lanes
             windows = {
                 name: self.window or default_window(data.contents.blocks(in_mix=True), in_mix=True)
                 for name, data in sources
             }
-            return windows, self.lanes or LANES_OF_MIX
+            return windows, lanes
         if self.seed is None:
-            return 1, 1
-        window = self.window or default_window(self.data.contents.blocks(), sequential=self.by_cursors)
-        return window, self.lanes or (_SEQUENTIAL_LANES if self.by_cursors else LANES)
+            return 1, lanes
+        return self.window or default_window(self.data.contents.blocks(), sequential=self.by_cursors), lanes
+
+    @property
+    def lane_count(self) -> int:
+        """The lanes in force; no table of extents is read for it."""
+        if self.seed is None:
+            return 1
+        if self.lanes is not None:
+            return self.lanes
+        if isinstance(self.data, TextData):
+            return self.data.lanes
+        if isinstance(self.data, MixedData):
+            return LANES_OF_MIX
+        return _SEQUENTIAL_LANES if self.by_cursors else LANES
 
     def sequences(self) -> Sequences | None:
         """Return where the epochs' sequences begin; None where epochs are not counted ahead, or are the sources' own.
@@ -169,7 +181,7 @@ class Plan:
     def lanes_in_force(self) -> int:
         """How many lanes ranks share."""
         sampled = isinstance(self.layout, PackLayout) and self.layout.stride is None
-        return 1 if sampled else self.order_shape()[1]
+        return 1 if sampled else self.lane_count
 
     def mixed_core(self, weights: Schedule) -> MixedSequences:
         """Make the core of a mix under the weights in force."""

@@ -84,12 +84,8 @@ def _step(step: Any) -> str:
 
 def _facts(plan: Plan, position: Position, context: WorkerContext) -> list[str]:
     found = [_sizes(plan.data)]
-    window, lanes = plan.order_shape()
     if plan.seed is not None and not (isinstance(plan.layout, PackLayout) and plan.layout.stride is None):
-        kind = "documents" if isinstance(plan.data, TextData) else "blocks"
-        sizes = sorted({*window.values()}) if isinstance(window, dict) else [window]
-        told = " to ".join(f"{size:,}" for size in dict.fromkeys((sizes[0], sizes[-1])))
-        found.append(f"windows of {told} {kind}, {lanes} lanes")
+        found.append(f"{plan.lane_count} lanes")
     if plan.epochs is not None:
         found.append(f"epochs={plan.epochs}")
     found.append(_length(plan, position, context))

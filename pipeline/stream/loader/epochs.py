@@ -80,7 +80,7 @@ def start_of_epoch(plan: Plan, epoch: int) -> Position:
     if epoch == 0 and plan.epochs is not None and plan.epochs > 1:
         return Position(0)
     if plan.by_cursors:
-        return Position(0, lanes=beginning(epoch, plan.order_shape()[1]), start_epoch=epoch)
+        return Position(0, lanes=beginning(epoch, plan.lane_count), start_epoch=epoch)
     return Position(first_of(plan)(epoch), start_epoch=epoch)
 
 
@@ -114,7 +114,7 @@ def knows_epoch(plan: Plan, position: Position) -> bool:
     """Say whether every rank finds the same epoch in a loaded position: lanes of an endless stream drift apart."""
     if not plan.by_cursors or position.lanes is None or any(b is not None for b in (plan.take, plan.take_batches)):
         return True
-    return plan.epochs is not None or len(position.lanes) == plan.order_shape()[1]
+    return plan.epochs is not None or len(position.lanes) == plan.lane_count
 
 
 def _epoch_reached(plan: Plan, position: Position) -> int:

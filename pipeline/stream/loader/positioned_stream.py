@@ -171,7 +171,7 @@ class PositionedStream(IterableDataset):
         if not isinstance(plan.data, MixedData):
             raise ConfigError("set_weights is for streams of pipeline.mix")
         position = self._progress.position if self._progress is not None else self._position.get()
-        lanes = plan.order_shape()[1]
+        lanes = plan.lane_count
         schedule = weights_from_json(position.weights) if position.weights else plan.weights
         begin = -(-position.sequence_index // lanes) * lanes
         kept = tuple(segment for segment in schedule if segment[0] < begin or segment[0] == 0)

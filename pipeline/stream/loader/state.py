@@ -44,7 +44,7 @@ def to_state(position: Position, plan: Plan, context: WorkerContext) -> dict[str
     if context.workers > 1:
         part["workers"] = context.workers
     if plan.by_cursors:
-        lanes = position.lanes or beginning(0, plan.order_shape()[1])
+        lanes = position.lanes or beginning(0, plan.lane_count)
         part["lanes"] = {lane: list(cursor) for lane, cursor in lanes.items()}
     if isinstance(plan.data, MixedData):
         part["weights"] = _to_leaf(position.weights or weights_to_json(plan.weights))
@@ -254,7 +254,7 @@ def _from_leaf(field: str, leaf: Any, kind: type) -> Any:
 
 
 def _lanes(part: Mapping[str, Any], plan: Plan, context: WorkerContext) -> dict[str, Cursor]:
-    lanes, count = part.get("lanes"), plan.order_shape()[1]
+    lanes, count = part.get("lanes"), plan.lane_count
     if not isinstance(lanes, dict) or not all(_is_cursor(cursor) for cursor in lanes.values()):
         raise StateError(f"this is no state of a cursor stream: lanes is {str(lanes)[:100]}")
     missing = [lane for lane in range(context.rank, count, context.world_size) if str(lane) not in lanes]

@@ -23,7 +23,7 @@ def lanes_core(plan: Plan, position: Position, context: WorkerContext, skip: int
     """
     layout = plan.stated_layout()
     rank, world_size = context.rank, context.world_size
-    _, lanes = plan.order_shape()
+    lanes = plan.lane_count
     if plan.epochs is not None and world_size > 1:
         raise ConfigError(
             f"epochs={plan.epochs} on {world_size} ranks: nobody knows ahead how many batches each rank would get from "
