@@ -57,8 +57,9 @@ class Documents(Stream):
 class ShardDataset(Documents):
     """The tokens of a dataset directory, of shards by braces, glob, list or URL, or of plain webdataset tars.
 
-    ``split`` names the split of a directory. ``epochs`` bounds the stream (None: endless). ``verify=True`` hashes
-    each shard before its first use. ``eos_id`` is the id that fills short rows (default: the manifest's, else 0). At most
+    ``split`` names the split of a directory. ``epochs`` bounds the stream (None: endless). ``verify=True`` checks
+    each block at its first use. ``memory_map`` reads local shards through memory maps or, if False, into buffers (default:
+    maps, where the file system is a local one). ``eos_id`` is the id that fills short rows (default: the manifest's, else 0). At most
     ``max_open_shards`` are open at a time; all streams of a process together use at most half of the files that the
     process may open. Tars without an index are scanned once; the index is kept beside them or in ``cache_dir``.
 

@@ -47,12 +47,13 @@ class Stream(PositionedStream):
     # Stages
 
     def shuffle(self, seed: int = 0, *, window: int | None = None, lanes: int | None = None) -> Stream:
-        """Shuffle shards, and documents within windows of shards, and interleave ``lanes`` parts of the epoch.
+        """Shuffle blocks, and documents within windows of blocks, and interleave ``lanes`` parts of the epoch.
 
-        The order is a function of ``seed`` (an int from 0 on) and the epoch: ranks and workers do not change it. ``window``
-        is the number of shards whose documents are shuffled together; for a ``TextDataset``, the number of documents, in
-        all lanes together. Defaults: windows of 120,000 documents (4 to 64 shards) and 48 lanes or more; for a
-        ``TextDataset``, 16,384 documents and 48 lanes.
+        A block is a run of neighbouring documents of one shard, at most about 768 KiB, which is read whole. The order is a
+        function of ``seed`` (an int from 0 on) and the epoch: ranks and workers do not change it. ``window`` is the number
+        of blocks whose documents are shuffled together; for a ``TextDataset``, the number of documents, in all lanes
+        together. Defaults: windows of about 4 MiB (8 blocks or more) and 64 lanes, for a mix 16 blocks and 16 lanes; for
+        a ``TextDataset``, 16,384 documents and 48 lanes.
 
         >>> import pipeline
         >>> stream = pipeline.ShardDataset.from_tokens(range(64), lengths=[8] * 8, epochs=1).shuffle(seed=1).pack(8)
