@@ -203,7 +203,7 @@ def test_sources_and_languages_add_up_and_every_report_tells_what_was_cut(
     assert said in page
     assert f"{counts['repeats']['characters']:,}" in page
     assert inspect_main([str(tmp_path / "out")]) == 0
-    assert f"{counts['repeats']['lines']:,}  cut: lines that stood before" in capsys.readouterr().out
+    assert f"{counts['repeats']['lines']:,}  cut: lines that occur earlier" in capsys.readouterr().out
 
 
 def test_the_first_in_input_order_stays_though_a_later_lane_reads_it_sooner(tmp_path: Path) -> None:

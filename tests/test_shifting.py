@@ -111,8 +111,9 @@ def test_drawn_shifts_resume_exactly_and_do_not_depend_on_workers(dataset: Path,
             pipeline.assert_resumes(make)
             continue
         whole = list(islice(make(), 10))
-        stream = make()
-        stream.load_state_dict(make().state_dict(batches=2))
+        begun, stream = make(), make()
+        assert len(list(islice(begun, 2))) == 2
+        stream.load_state_dict(begun.state_dict())
         loaded = list(islice(DataLoader(stream, batch_size=None, num_workers=workers), 8))
         for a, b in zip(whole[2:], loaded, strict=True):
             assert a["shift"] == b["shift"]

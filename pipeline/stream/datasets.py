@@ -59,9 +59,10 @@ class ShardDataset(Documents):
 
     ``split`` names the split of a directory. ``epochs`` bounds the stream (None: endless). ``verify=True`` checks
     each block at its first use. ``memory_map`` reads local shards through memory maps or, if False, into buffers (default:
-    maps, where the file system is a local one). ``eos_id`` is the id that fills short rows (default: the manifest's, else 0). At most
-    ``max_open_shards`` are open at a time; all streams of a process together use at most half of the files that the
-    process may open. Tars without an index are scanned once; the index is kept beside them or in ``cache_dir``.
+    maps, where the file system is a local one). ``eos_id`` is the id that fills short rows (default: the manifest's,
+    else 0). At most ``max_open_shards`` are open at a time; all streams of a process together use at most half of the
+    files that the process may open. Tars without an index are scanned once; the index is kept beside them or in
+    ``cache_dir``.
 
     Remote shards (``s3://``, ``gs://``, ``https://``, ...) are downloaded whole, somewhat before they are needed, hashed,
     and kept in ``cache_dir`` (default: ``$SHARDWRIGHT_CACHE``, else the user's cache directory), which all processes of a
