@@ -21,6 +21,8 @@ from tests.corpus import english
 from tests.faulty_server import FaultyServer, running_server
 from tests.test_builder import ROOT, digests
 
+pytestmark = pytest.mark.stacks
+
 SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0.0, "keep_rejected": True}
 
 
