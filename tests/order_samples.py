@@ -85,10 +85,7 @@ def assert_follows(
     for rank in range(ranks) if ranks <= 2 else {0, ranks // 2, ranks - 1}:
         own = stream.shard(rank, ranks)
         own = own if batch is None else own.batch(batch, last=last)
-        if state is not None:
-            own.load_state_dict(state)
-        elif first:
-            own.load_state_dict(stream.state_dict())
+        own.load_state_dict(stream.state_dict() if state is None else state)
         indices = [step[rank] for step in expected if batch or step[rank]]
         found = list(islice(own, number)) if len(expected) == number else list(own)
         assert len(found) == len(indices)

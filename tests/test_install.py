@@ -78,7 +78,7 @@ def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
     found = set(zipfile.ZipFile(wheel).namelist())
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file()]
     wanted = {path.relative_to(ROOT).as_posix() for path in files if "__pycache__" not in path.parts}
-    assert "filters/gopher.toml" in wanted
+    assert "filters/presets/gopher.toml" in wanted
     assert wanted - found == set()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.builder.engine.base import open_engine
+from pipeline.builder.engine.registry import open_engine
 from pipeline.errors import ConfigError
 from tests.corpus import write_inputs
 from tests.test_builder import digests, run
