@@ -1,7 +1,7 @@
 """A position as users save it: plain JSON of some hundred bytes, refused where it belongs to another stream.
 
     version, shape          what the state holds under
-    sequence_index ...      the position: also start_epoch and stages, of a mix weights, of a sequential stream lanes
+    sequence_index ...      the position: also start_epoch, stages and step, of a mix weights, of a sequential stream lanes
     rank_R: {STAGE: {...}}  in place of it where a stage of the user's own may make the position one rank's own
 
 ``torch.distributed.checkpoint`` takes a nested dict apart into one entry for each key, loads only the keys that a fresh
@@ -37,8 +37,7 @@ def to_state(position: Position, plan: Plan, context: WorkerContext) -> dict[str
     """Return a position as JSON that shares nothing with it, with the shape that it holds under."""
     part: dict[str, Any] = {"sequence_index": position.sequence_index, "start_epoch": position.start_epoch}
     part["stages"] = _to_leaf(position.stages or _initial(plan))
-    if position.taken:
-        part["step"] = _to_leaf(_step(position.taken, plan, context))
+    part["step"] = _to_leaf(_step(position.taken, plan, context)) if position.taken else None
     if position.skip:
         part["skip"] = position.skip
     if context.workers > 1:
@@ -166,7 +165,7 @@ def _step(taken: int, plan: Plan, context: WorkerContext) -> dict[str, int]:
 
 def _taken(part: Mapping[str, Any], plan: Plan, context: WorkerContext) -> int:
     """Return how many rows of its step a state was saved behind; raises where this rank takes others of the step."""
-    if "step" not in part:
+    if part.get("step") is None:
         return 0
     saved = _from_leaf("step", part["step"], dict)
     taken = saved.get("taken") if isinstance(saved, dict) else None
