@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -72,6 +73,9 @@ class CacheFull(Exception):
         self.held = held
 
 
+_RETRY_SECONDS = 0.01
+
+
 class Cache:
     """Objects under ``directory``, at most ``limit`` bytes of them; the least recently used is evicted first.
 
@@ -106,7 +110,14 @@ class Cache:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH)
                 if not (_is_current(lock, folder) and _is_whole(final, entry.size)):
-                    fcntl.flock(lock, fcntl.LOCK_EX)
+                    # Never wait for the exclusive lock: who fetches meanwhile keeps a shared one for as long as its lease.
+                    fcntl.flock(lock, fcntl.LOCK_UN)
+                    try:
+                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    except BlockingIOError:
+                        lock.close()
+                        time.sleep(_RETRY_SECONDS)
+                        continue
                     if _is_current(lock, folder) and not _is_whole(final, entry.size):
                         self._fetch(entry, folder, fetch, spare)
                     fcntl.flock(lock, fcntl.LOCK_SH)
