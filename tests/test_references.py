@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -175,24 +174,3 @@ def test_an_error_of_a_measure_in_a_worker_process_keeps_its_cause(tmp_path: Pat
             rules=str(tmp_path / "own.toml"),
         )
     assert type(found.value.__cause__).__name__ == "Odd"
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[str]:
-    """The address of a Ray cluster whose workers run in this project's directory."""
-    pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    running = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    yield running.address
-    running.shutdown()
-
-
-def test_ray_workers_in_another_directory_load_what_the_build_names(cluster: str, tmp_path: Path) -> None:
-    source = write_corpus(tmp_path / "in")
-    here = write_named(tmp_path / "here", 200, QUESTION, 1)
-    local = run_script(here, tmp_path / "local", source, *NAMES)
-    assert local.returncode == 0, local.stderr
-    on_ray = run_script(here, tmp_path / "ray", source, *NAMES, "--engine=ray", f"--ray-address={cluster}")
-    assert on_ray.returncode == 0, on_ray.stderr
-    assert digests(tmp_path / "ray") == digests(tmp_path / "local")

@@ -13,6 +13,7 @@ from pipeline.errors import ConfigError
 from tests.corpus import write_inputs
 from tests.test_builder import digests, run
 from tests.test_engine import die_once, fail_on_three
+from tests.test_references import NAMES, QUESTION, run_script, write_corpus, write_named
 
 pytestmark = pytest.mark.stacks
 
@@ -64,3 +65,13 @@ def test_a_unit_whose_ray_worker_is_killed_is_run_again_and_its_error_is_raised_
         assert sorted(engine.map(die_once, units)) == list(enumerate(units))
         with pytest.raises(ConfigError, match="three is too many"):
             list(engine.map(fail_on_three, range(9)))
+
+
+def test_ray_workers_in_another_directory_load_what_the_build_names(cluster: str, tmp_path: Path) -> None:
+    source = write_corpus(tmp_path / "in")
+    here = write_named(tmp_path / "here", 200, QUESTION, 1)
+    local = run_script(here, tmp_path / "local", source, *NAMES)
+    assert local.returncode == 0, local.stderr
+    on_ray = run_script(here, tmp_path / "ray", source, *NAMES, "--engine=ray", f"--ray-address={cluster}")
+    assert on_ray.returncode == 0, on_ray.stderr
+    assert digests(tmp_path / "ray") == digests(tmp_path / "local")

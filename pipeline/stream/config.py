@@ -123,7 +123,7 @@ class Plan:
 
     @property
     def by_cursors(self) -> bool:
-        """Whether lanes need cursors, because nobody knows ahead how much comes before a sequence."""
+        """Whether lanes need cursors, because the counts before a sequence are unknown in advance."""
         return self.best_fit or bool(self.filters) or isinstance(self.data, TextData)
 
     @property

@@ -77,7 +77,7 @@ class TextData:
             raise InputError(f"{file.path}: cannot be read any more: {error.strerror}; bring it back") from None
         if stamp != self._found[file.name]:
             raise InputError(
-                f"{file.name} changed since the stream was made, so its order is another one; make the stream anew, "
+                f"{file.name} changed since the stream was made, so its order is another one; create the stream again, "
                 "and do not write to files that are read"
             )
 

@@ -151,7 +151,7 @@ def window_count(blocks: int, lanes: int, window: int) -> int:
 
 
 def default_window(blocks: Blocks, *, in_mix: bool = False, sequential: bool = False) -> int:
-    """Return how many blocks make a window where nobody says so."""
+    """Return how many blocks make a window unless the user states it."""
     least, size = (_LEAST_BLOCKS_OF_MIX, _WINDOW_BYTES_OF_MIX) if in_mix else (_LEAST_BLOCKS, _WINDOW_BYTES)
     total = max(1, blocks.bytes)
     window = max(least, (2 * size * len(blocks) + total) // (2 * total))

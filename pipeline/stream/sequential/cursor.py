@@ -1,4 +1,4 @@
-"""Lanes with a cursor: for streams whose counts nobody knows ahead, as text on the fly, filters and best fit.
+"""Lanes with a cursor: for streams whose counts are unknown in advance, as text on the fly, filters and best fit.
 
 A source deals its documents to ``C`` lanes for good, and gives them in windows (a block of a shard's documents, some
 shuffled blocks of text) that can be made again from their place alone. A lane's cursor is five integers:

@@ -26,8 +26,8 @@ def lanes_core(plan: Plan, position: Position, context: WorkerContext, skip: int
     lanes = plan.lane_count
     if plan.epochs is not None and world_size > 1:
         raise ConfigError(
-            f"epochs={plan.epochs} on {world_size} ranks: nobody knows ahead how many batches each rank would get from "
-            "text, filters or best-fit packing, and unequal numbers hang training; leave epochs out and bound the "
+            f"epochs={plan.epochs} on {world_size} ranks: the number of batches of each rank is unknown in advance "
+            "for text, filters and best-fit packing, and unequal numbers hang training; leave epochs out and bound the "
             "stream with .take(n)"
         )
     _check_shares(lanes, world_size, every, unshuffled=plan.seed is None)
