@@ -140,7 +140,7 @@ def _split_infixes(run: str) -> Iterator[str]:
 @functools.cache
 def _specials() -> dict[str, tuple[str, ...]]:
     """Return runs that are split in a way of their own."""
-    found = {word: (word,) for word in _WHOLE}
+    found: dict[str, tuple[str, ...]] = {word: (word,) for word in _WHOLE}
     found |= {f"{letter}.": (f"{letter}.",) for letter in "abcdefghijklmnopqrstuvwxyzäöü"}
     found |= {f"{hour}{half}": (str(hour), half) for hour in range(1, 13) for half in ("am", "pm", "a.m.", "p.m.")}
     pairs = [(verb, ending) for verb in _CAN_NOT.split() for ending in ("n't", "nt")]

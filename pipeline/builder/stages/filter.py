@@ -15,6 +15,7 @@ from ...atomic import write_json
 from ...errors import BuildError, DamagedInputError, InputError
 from ...text.document import place_of
 from ...text.readers.reader import BadRecord, Document, Reader, Record
+from ..engine.base import report_progress
 from ..limits import Limits
 from ..partitions.checksums import cut_inputs, hash_input, hash_path
 from ..partitions.partition import (
@@ -40,6 +41,7 @@ from .stage import Run, Stage
 
 UNREADABLE = "file that cannot be read on"
 _RECORD_LIMITS = "record_limits.json"
+RECORDS_PER_REPORT = 256  # read between reports of progress
 
 _Task = tuple[str, int, int | None]  # "filter" or "hash", a number, and the most records to read
 
@@ -140,6 +142,12 @@ def _raise_if_all_are_bad(workspace: Workspace, plan: Plan) -> None:
     units = [unit_folder(workspace, number) for number in range(len(plan.units))]
     done = [read_json(unit / DONE) for unit in units]
     records, bad = sum(each["records"] for each in done), sum(each["bad"] for each in done)
+    share = plan.recipe.max_errors
+    if 0 < share < 1 and bad > share * records:
+        raise BuildError(
+            f"{bad:,} of {records:,} records are bad, a share of {bad / records:.2%}, but --max-errors allows "
+            f"{share:.2%}; mend the input, or start over with a larger share and --overwrite"
+        )
     if bad < records or not records or plan.recipe.on_error == "skip":
         return
     unit, number = next((unit, each["partitions"][0]) for unit, each in zip(units, done, strict=True) if each["bad"])
@@ -223,7 +231,7 @@ def _records(plan: Plan, unit: tuple[Span, ...], spans: list[dict[str, Any]]) ->
         reader = Reader(item.path, bounds, file=item.name, source=item.source, **keys)
         digest, damage = None, None
         try:
-            for record in reader:
+            for record in _with_progress(reader, span.lanes):
                 yield place, record
             digest = reader.sha256
         except DamagedInputError as error:
@@ -235,6 +243,17 @@ def _records(plan: Plan, unit: tuple[Span, ...], spans: list[dict[str, Any]]) ->
             yield place, BadRecord(item.name, reader.lines + 1, None, UNREADABLE, reader.fault, item.source)
         check_same(item)
         spans.append({"lines": reader.lines, "sha256": digest, "damage": damage})
+
+
+def _with_progress(reader: Reader, lanes: int) -> Iterator[Record]:
+    """Yield the records of a reader, and report the bytes of the file that are read; lanes share the bytes."""
+    reported = 0
+    for number, record in enumerate(reader):
+        if number % RECORDS_PER_REPORT == 0:
+            read = reader.bytes_read // lanes
+            report_progress(read - reported)
+            reported = read
+        yield record
 
 
 def _batches(records: Iterator[tuple[int, Record]], limits: Limits) -> Iterator[list[tuple[int, Record]]]:
@@ -343,7 +362,7 @@ def _reject_bad(
 
 def check_errors(bad: int, recipe: Recipe, last: str = "") -> None:
     """Raise ``BuildError`` when more records were bad than the recipe allows."""
-    if bad > recipe.max_errors:
+    if (recipe.max_errors >= 1 and bad > recipe.max_errors) or (bad and recipe.max_errors == 0):
         raise BuildError(
             f"more than {recipe.max_errors} bad records{last and ', the last: '}{last}; mend the input or raise "
             "--max-errors"
