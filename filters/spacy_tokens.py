@@ -100,7 +100,8 @@ def _split_run(run: str) -> tuple[str, ...]:
 
 def _merge_specials(tokens: list[str]) -> tuple[str, ...]:
     """Join neighbours that together are a special case, such as ``)`` and ``:``."""
-    special, merged, at = _specials(), [], 0
+    special, at = _specials(), 0
+    merged: list[str] = []
     while at < len(tokens):
         for end in range(min(len(tokens), at + 4), at + 1, -1):
             parts = special.get("".join(tokens[at:end]))

@@ -147,7 +147,7 @@ class _LaterOutcomes:
         copies = places[self.outcome[places] == Outcome.NEAR]
         kept = np.unique(self._keeper[copies])
         texts = {at: text for at, _, text in _documents(self._workspace, kept[kept >= 0])}
-        return {at: texts[kept] for at in copies.tolist() if (kept := int(self._keeper[at])) in texts}
+        return {at: texts[place] for at in copies.tolist() if (place := int(self._keeper[at])) in texts}
 
     def reason(self, at: int) -> str | None:
         """Say why a document was dropped; None: it was not."""
