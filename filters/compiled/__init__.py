@@ -20,5 +20,5 @@ SCANNED = (
 )  # fmt: skip
 """The measures that `filters.compiled.scan` takes of a document in one compiled pass, with default parameters, in its order."""
 
-SCREENED = ("sentences", "code_line_ratio", "code_symbol_ratio", "profanity_ratio")
+SCREENED = ("sentences", "code_line_ratio", "code_symbol_ratio", "profanity_ratio", "fasttext_score")
 """The measures that `filters.compiled.screens` takes of many documents at once, by functions of the same names."""

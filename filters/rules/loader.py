@@ -11,6 +11,7 @@ from typing import Any
 
 import filters
 from filters.language.language import is_label, language_code
+from filters.language.model_file import check_label
 from filters.language.scripts import script_of_label
 from filters.rules.columns import column_entry
 from filters.rules.named_files import NamedFile
@@ -186,6 +187,8 @@ class _Book:
                 script=script_of_label(language),
             )
             rule.bound()
+            if rule.measure == "fasttext_score":
+                check_label(rule.files["model"].checked(), rule.parameters["label"])
             if not rule.min <= rule.max:
                 raise ConfigError(f"rule {name!r} of {rule_set!r} keeps nothing: min {rule.min:g} > max {rule.max:g}")
             if rule.min == -math.inf and rule.max == math.inf and not limits:

@@ -113,8 +113,7 @@ class UserFunction:
                 )
             return found
         loaded: Any = find_function(f"{self.module.name}:{self.function}", {}, self.module, "transform")
-        made: Callable[..., Any] = loaded() if inspect.isclass(loaded) else loaded
-        return made
+        return _made(loaded)
 
     def describe(self) -> dict[str, str]:
         """Return what the recipe knows it by."""
@@ -162,8 +161,14 @@ def spec_of(given: object) -> str:
     if not _NAME.fullmatch(name) or "@" in version:
         raise ConfigError(f"transform {name!r}, version {version!r}: write both in letters, digits, dots and dashes")
     spec = f"{name}@{version}"
-    _here[spec] = given() if inspect.isclass(given) else given
+    _here[spec] = _made(given)
     return spec
+
+
+def _made(given: Any) -> Callable[..., Any]:
+    """Return a function as it is, and of a class one object."""
+    found: Callable[..., Any] = given() if inspect.isclass(given) else given
+    return found
 
 
 def _importable(given: Any) -> str | None:
