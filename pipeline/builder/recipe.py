@@ -42,6 +42,7 @@ class Recipe:
     id_key: str = "id"
     normalize: bool = True
     keep_fields: tuple[str, ...] = ()  # "url:str": fields of records that stand in the tables of shards
+    scores: str | None = None  # Parquet file of keys of texts and numbers, which become fields
     where: str | None = None  # which records are read, as in "int_score >= 3"
     limit: int | None = None  # documents read, in input order
     on_error: str = "records"
@@ -150,10 +151,11 @@ class Recipe:
     def described(self) -> dict[str, Any]:
         """Return the settings with files by their names alone: a path says nothing about the contents."""
         value = self.to_json()
+        value["scores"] = self.scores and _name_of(self.scores)
         for name in ("rules", "against", "decontaminate"):
             value[name] = [_name_of(entry) for entry in value[name]]
         value["transforms"] = [spec.rpartition("/")[2] for spec in self.transforms]
-        for name in ("transforms", "keep_fields", "where"):
+        for name in ("transforms", "keep_fields", "where", "scores"):
             if not value[name]:
                 del value[name]  # so that the manifests of builds without one stay as they are
         return value | {

@@ -28,12 +28,14 @@ from .dedup.signature_store import check_against, dataset_names
 from .partitions.partition import read_json
 from .recipe import Recipe
 from .transforms.registry import check_order, find_user_functions
+from .transforms.scores import Scores
 from .transforms.user_functions import UserFunction
 from .workspace.atomic_directory import discard, result_directory
 from .workspace.workspace import Workspace
 
 _INDEX = "references.json"
 _EVALUATION = "decontaminate"
+_SCORES = "scores"
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class References:
     language_model: NamedFile
     language_model_is_bundled: bool
     evaluation: Decontaminator | None
+    scores: Scores | None
     tokenizer: Tokenizer | None  # None: to be trained
     definitions: Mapping[str, Any]
 
@@ -63,16 +66,25 @@ class References:
             if self.evaluation is not None:
                 (directory / _EVALUATION).mkdir()
                 self.evaluation.save(directory / _EVALUATION)
+            if self.scores is not None:
+                (directory / _SCORES).mkdir()
+                self.scores.save(directory / _SCORES)
             if self.tokenizer is not None:
                 self.tokenizer.save(directory / TOKENIZER)
 
     def fields(self, recipe: Recipe) -> tuple[Field, ...]:
         """Return the fields of records that documents keep: those that rules, transforms and the recipe name.
 
-        What a transform adds itself is not read. Raises ``ConfigError`` for a field that two name with different types.
+        What a transform adds itself, and what the file of scores holds, is not read. Raises ``ConfigError`` for a field that two name with different types.
         """
         own = [each.load() for each in self.user_functions.values()]
-        added = {field.name for each in own for field in parse_fields(getattr(each, "adds", ()))}
+        scored = set(self.scores.names if self.scores else ())
+        if recipe.condition and (both := scored.intersection(field.name for field in recipe.condition.fields)):
+            raise ConfigError(
+                f"where reads {min(both)!r}, which is a score: records are selected before they have one; use a rule, as in "
+                f'"column:{min(both)}" = {{ min = 0.5 }}'
+            )
+        added = scored | {field.name for each in own for field in parse_fields(getattr(each, "adds", ()))}
         named = [recipe.keep_fields, self.rules.fields, *(getattr(each, "fields", ()) for each in own)]
         read = merge_fields(map(parse_fields, named))
         return tuple(field for field in read if field.name not in added)
@@ -95,6 +107,7 @@ class References:
             language_model=model,
             language_model_is_bundled=index["language_model_is_bundled"],
             evaluation=Decontaminator.load(folder) if (folder := directory / _EVALUATION).exists() else None,
+            scores=Scores.load(folder) if (folder := directory / _SCORES).exists() else None,
             tokenizer=None,
             definitions=index["definitions"],
         )
@@ -123,6 +136,9 @@ def resolve(recipe: Recipe) -> References:
         "decontaminate": hashes,
         "tokenizer": tokenizer and tokenizer.sha256,
     }
+    scores = None
+    if recipe.scores is not None:
+        scores, definitions["scores"] = Scores.read(recipe.scores)
     if user_functions:
         definitions["transforms"] = [each.describe() for each in user_functions.values()]
     references = References(
@@ -131,6 +147,7 @@ def resolve(recipe: Recipe) -> References:
         language_model=model,
         language_model_is_bundled=recipe.lid_model is None,
         evaluation=evaluation if hashes else None,
+        scores=scores,
         tokenizer=tokenizer,
         definitions=definitions,
     )

@@ -61,6 +61,10 @@ def make_parser(prog: str | None = None) -> Parser:
         help="keep texts byte for byte, as for code",
     )
     add("--where", help="read only the records of which this holds, as in 'int_score >= 3 and lang in [\"en\"]'")
+    add(
+        "--scores",
+        help="Parquet file of keys of texts (see shardwright texts) and numbers, for rules such as column:quality",
+    )
     add("--keep-fields", help="fields to keep in the tables of shards, as in url:str,score:float")
     add("--limit", type=_count, help="read only the first N records")
     add(

@@ -14,6 +14,7 @@ from filters.rules.ruleset import RuleSet
 from ...errors import ConfigError, did_you_mean
 from ..recipe import Recipe
 from .built_in import ApplyRules, Clean, Decontaminate, IdentifyLanguage, Normalize
+from .scores import JoinScores
 from .transform import Transform
 from .user import UserTransform
 from .user_functions import UserFunction, find_user_function
@@ -37,7 +38,8 @@ def make_transforms(recipe: Recipe, references: References) -> list[Transform]:
     """Return the transforms of a build in order."""
     own = {spec: UserTransform(each.name, each.load()) for spec, each in references.user_functions.items()}
     made = [own[name] if name in own else BUILT_IN[name](recipe, references) for name in transform_order(recipe)]
-    return [transform for transform in made if transform is not None]
+    first = [JoinScores(references.scores)] if references.scores else []
+    return [*first, *(transform for transform in made if transform is not None)]
 
 
 def transform_order(recipe: Recipe) -> list[str]:

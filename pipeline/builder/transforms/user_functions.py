@@ -167,7 +167,9 @@ def spec_of(given: object) -> str:
 
 def _made(given: Any) -> Callable[..., Any]:
     """Return a function as it is, and of a class one object."""
-    found: Callable[..., Any] = given() if inspect.isclass(given) else given
+    found: Callable[..., Any] = given
+    if isinstance(given, type):
+        found = given()
     return found
 
 
