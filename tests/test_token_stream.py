@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,10 @@ from pipeline.stream.batch.rows import RowBuffer
 from pipeline.stream.data.contents import Contents
 from pipeline.stream.indexed.block_pool import BlockPool
 from pipeline.stream.indexed.lookahead import Lookahead
+from pipeline.stream.indexed.mixed import MixedSequences
 from pipeline.stream.indexed.token_stream import Piece, TokenStream
 from pipeline.stream.order import Sequences, Shuffle, Step
+from pipeline.stream.order.mixture import Mixture
 from tests.oracle import Oracle
 
 SIZES = st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=9).filter(
@@ -227,6 +230,31 @@ def test_windows_ahead_of_every_lane_are_asked_for_before_they_are_read() -> Non
         time.sleep(0.01)
     assert wanted <= shelf.asked
     stream.close()
+
+
+def test_a_first_step_looks_for_no_other_and_later_ones_for_ever_more() -> None:
+    found: list[int] = []
+    sequences = Sequences(100_000, 20, 4)
+    ahead = Lookahead(sequences, lambda pieces: found.append(sum(len(piece.places) for piece in pieces)), 25_000)
+    for begin in range(0, 1208, 8):
+        ahead.pieces(Step(begin, 8, 0, 1, 4))
+    assert found == [8, 64, 512, 624]  # at the most an eighth of a window of each lane
+
+
+def test_a_mix_of_tiny_sources_makes_its_first_batch_without_the_windows_of_many_epochs() -> None:
+    streams, shelves = {}, []
+    for name in ("a", "b", "c"):
+        stream, shelf = stream_over(numbered([[10] * 3]), 1, 0, lanes=4, stride=10, width=11, waits=False)
+        streams[name] = stream, Sequences(30, 10, 4)
+        shelves.append(shelf)
+    mixture = Mixture(list(streams), 0, 4, [(0, dict.fromkeys(streams, Fraction(1, 3)))])
+    mixed = MixedSequences(streams, mixture, width=11, boundaries=False)
+    next(mixed.rows(Step(0, 8, 0, 1, 4)))
+    made = [len(stream._epochs) for stream, _ in streams.values()]
+    assert max(made) <= 8
+    assert sum(len(shelf.brought) for shelf in shelves) <= 2 * 8
+    assert [stream.order._epochs.cache_info().misses <= 10 for stream, _ in streams.values()] == [True] * 3
+    mixed.close()
 
 
 def blocks_from(stream: TokenStream, token: int) -> list[int]:

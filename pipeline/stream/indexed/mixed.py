@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from ...errors import ConfigError
 from ..batch.rows import RowBuffer, Rows
 from ..order import Sequences, Step
 from ..order.mixture import PERIOD, Mixture
-from .lookahead import SEQUENCES_AHEAD
+from .lookahead import StepsAhead, sequences_ahead
 from .token_stream import Piece, TokenStream
 
 _Parts = list[tuple[int, Piece]]  # the number of a source, and the rows that it serves
@@ -41,6 +42,7 @@ class MixedSequences:
         self._steps: dict[int, _Parts] = {}
         self._shape: tuple[int, ...] = ()
         self._last = -1
+        self._ahead = StepsAhead()
 
     def first(self, epoch: int) -> int:
         """Return the first row of epoch 0; a mix has no epochs beyond its sources'."""
@@ -100,9 +102,8 @@ class MixedSequences:
 
     def _look(self, step: Step) -> dict[int, _Parts]:
         """Find where the rows of a step lie, and those of the steps behind it."""
-        distance = step.begin - self._last if self._last >= 0 and step.begin > self._last else step.size
-        distance = distance if distance % step.size == 0 else step.size
-        offsets = step.offsets_ahead(distance, max(1, SEQUENCES_AHEAD // len(step)))
+        distance, count = self._ahead.next(step, self._last, self._sequences_ahead(step.begin))
+        offsets = step.offsets_ahead(distance, count)
         count, size = offsets.shape
         ahead = (offsets + (np.arange(count) * distance)[:, None] + step.begin).ravel()
         lanes = ahead % self.lanes
@@ -129,6 +130,19 @@ class MixedSequences:
                         parts.append((source, Piece(epoch, piece.rows[part], piece.places[part], piece.lanes[part])))
             self._streams[source].prepare(pieces)
         return {step.begin + k * distance: parts for k, parts in enumerate(steps)}
+
+    def _sequences_ahead(self, i: int) -> int:
+        """Return how many sequences from ``i`` on are looked for together, at most, by what each source serves of them.
+
+        A source of one window sets no bound: it is small, and its epochs are worth being loaded once for many steps.
+        """
+        sources = zip(self.mixture.asked(i // self.lanes).tolist(), self._streams, self._orders, strict=True)
+        bounds = (
+            PERIOD * sequences_ahead(order, stream.window) // quota
+            for quota, stream, order in sources
+            if quota and stream.order.windows > 1
+        )
+        return min(bounds, default=sys.maxsize)
 
     def close(self) -> None:
         for stream in self._streams:
