@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from pipeline.errors import CorruptShardError
 from pipeline.shards.extents.table import ExtentTable
@@ -64,6 +65,9 @@ class Shelf:
 
     def ask(self, first: int, last: int) -> None:
         self.asked.add(first)
+
+    def ask_index(self, first: int, last: int) -> None:
+        return
 
     def ask_bytes(self, shard: int, offset: int, size: int) -> None:
         return
@@ -222,14 +226,42 @@ def test_windows_ahead_of_every_lane_are_asked_for_before_they_are_read() -> Non
     shards = numbered([[40] * 20] * 70)
     stream, shelf = stream_over(shards, 2, 1, lanes=4, stride=20, width=21)
     sequences = Sequences(stream.tokens_per_epoch, 20, 4)
-    places, lanes = sequences.places(0, np.arange(8))
-    stream.prepare([Piece(0, np.arange(8), places, lanes)])
+    for begin in range(0, 160, 8):
+        places, lanes = sequences.places(0, np.arange(begin, begin + 8))
+        stream.prepare([Piece(0, np.arange(8), places, lanes)])
+        read_rows(stream, places, lanes)
+    await_asked(shelf, {int(b) for place in places for b in blocks_from(stream, int(place))})
+    stream.close()
+
+
+def test_a_stream_reads_its_first_rows_before_it_asks_for_whole_blocks() -> None:
+    shards = numbered([[40] * 20] * 70)
+    stream, shelf = stream_over(shards, 2, 1, lanes=4, stride=20, width=21)
+    places, lanes = Sequences(stream.tokens_per_epoch, 20, 4).places(0, np.arange(4))
+    stream.prepare([Piece(0, np.arange(4), places, lanes)])
+    for loading in stream._pending.values():
+        loading.result()
+    assert not shelf.asked
+    read_rows(stream, places, lanes)
+    # Then for those of these rows, and not yet for those behind them.
+    first = {int(b) for place in places for b in blocks_from(stream, int(place))[:2]}
+    await_asked(shelf, first)
+    assert shelf.asked == first
+    stream.close()
+
+
+def read_rows(stream: TokenStream, places: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
+    """Read rows of epoch 0."""
+    buffer = RowBuffer(stream._width, np.dtype("<u2"), with_ends=False)
+    buffer.clear(len(places))
+    stream.fill(buffer, np.arange(len(places)), 0, places, lanes, np.zeros(4, np.int64))
+
+
+def await_asked(shelf: Shelf, wanted: set[int]) -> None:
     deadline = time.monotonic() + 10
-    wanted = {int(b) for place in places for b in blocks_from(stream, int(place))}
     while not wanted <= shelf.asked and time.monotonic() < deadline:
         time.sleep(0.01)
     assert wanted <= shelf.asked
-    stream.close()
 
 
 def test_a_first_step_looks_for_no_other_and_later_ones_for_ever_more() -> None:
