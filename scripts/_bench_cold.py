@@ -27,6 +27,8 @@ from pipeline.shards.extents.indexing import index_dataset
 from pipeline.shards.manifest import Manifest, Split
 from pipeline.shards.writer import write_shard
 from scripts._bench_data import flat_tokens
+from scripts._cold_ranks import memory_of_ranks
+from scripts._process import bytes_of_process, memory
 from scripts._report import Report
 
 SHARDS, DOCUMENTS, MEDIAN = 32, 52_000, 800  # 5.5 GB
@@ -35,6 +37,7 @@ BLOCK_BYTES, THREADS, SECONDS = 768 << 10, 8, 3.0
 SEQ_LEN, BATCH, FIRST, AROUND_BORDER = 2048, 32, 200, 300
 TOKENS_PER_BATCH = SEQ_LEN * BATCH
 PEER_SECONDS = 8.0
+RANKS = ((1, 0, 3000), (8, 0, 400), (4, 2, 800))  # ranks, workers of each, batches of each
 MOST_RESIDENT = 0.01
 TOKENIZER = {"name": "bench", "sha256": "0" * 64, "vocab_size": 60_000, "eos_id": 0, "bos_id": None, "special_ids": {}}
 Loader = Callable[[Path], Iterator[Any]]
@@ -53,6 +56,12 @@ def cold(directory: Path, report: Report, peers: dict[str, Loader]) -> None:
             found = stream(path)
     limit = statistics.median(limits)
     print_stream(report, f"Cold: random blocks reach {limit / 1e6:,.0f} MB/s", found, limit)
+    rows = [
+        (f"{ranks} ranks" + (f" of {workers} workers" if workers else ""), memory_of_ranks(path, ranks, workers, count))
+        for ranks, workers, count in RANKS
+    ]
+    table = [(name, f"{taken / 1e6:,.0f}") for name, taken in rows]
+    report.table("Memory (PSS) of ranks together, beyond imports", ("", "MB"), table)
     rows = []
     for name, loader in peers.items():
         try:
@@ -221,15 +230,3 @@ def drain(batches: Any, count: int) -> list[float]:
         waits.append(now - last)
         last = now
     return waits
-
-
-def bytes_of_process() -> int:
-    """Return how many bytes this process has made the disk read."""
-    lines = Path("/proc/self/io").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("read_bytes")).split()[1])
-
-
-def memory() -> float:
-    """Return the proportional set size of this process, in bytes."""
-    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    return 1024.0 * int(next(line for line in lines if line.startswith("Pss:")).split()[1])
