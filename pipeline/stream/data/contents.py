@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,16 @@ class Contents:
         return cls(table, sizes, tokens[rows], documents[rows], rows, kept, sparse)
 
     def blocks(self, *, in_mix: bool = False) -> Blocks:
-        """Cut blocks out of these extents."""
+        """Cut blocks out of these extents, once."""
+        if in_mix not in self._blocks:
+            self._blocks[in_mix] = self._cut(in_mix)
+        return self._blocks[in_mix]
+
+    @cached_property
+    def _blocks(self) -> dict[bool, Blocks]:
+        return {}
+
+    def _cut(self, in_mix: bool) -> Blocks:
         counts = self.table.extents
         if self.rows is not None:
             bounds = np.searchsorted(self.rows, self.table.shard_bounds)

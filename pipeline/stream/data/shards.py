@@ -194,9 +194,10 @@ class ShardFiles(KeyedData):
 
     def ranges(self, max_open: int) -> Ranges:
         directory = self._store.directory if self._remote else os.path.dirname(local_name(self._urls[0]))
+        plain = not any("://" in url for url in self._urls)
         return ShardRanges(
             self.contents.table,
-            [shown(url) if is_remote(url) else local_name(url) for url in self._urls],
+            self._urls if plain else [shown(url) if is_remote(url) else local_name(url) for url in self._urls],
             self._infos,
             self._lease,
             self._store.scan,
