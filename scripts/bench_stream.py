@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT))
 
 import pipeline  # noqa: E402
 from pipeline.shards.extents.table import ExtentTable  # noqa: E402
-from pipeline.stream.indexed.lookahead import SEQUENCES_AHEAD  # noqa: E402
+from pipeline.stream.indexed.lookahead import ROWS_AHEAD  # noqa: E402
 from pipeline.stream.order import LANES, Blocks, Sequences, Shuffle, default_window  # noqa: E402
 from scripts._bench_cold import cold  # noqa: E402
 from scripts._bench_data import dataset, dataset_of_single_samples, flat_tokens  # noqa: E402
@@ -57,7 +57,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
-    parts = {**PARTS, "cold": cold, "text": lambda directory, report: measure(directory, options.texts, report)}
+    peers = {WEBDATASET: webdataset_packed, **MEMMAPS}
+    parts = {
+        **PARTS,
+        "cold": partial(cold, peers=peers),
+        "text": lambda directory, report: measure(directory, options.texts, report),
+    }
     if unknown := [part for part in options.parts if part not in parts]:
         parser.error(f"no part {unknown[0]!r}; there are {', '.join(parts)}")
     if options.against and options.parts:
@@ -133,6 +138,12 @@ def webdataset_packed(path: Path) -> Iterator[Pair]:
             batch = torch.from_numpy(joined[:need].astype(np.int64))
             yield batch[:-1].view(BATCH, SEQ_LEN), batch[1:].view(BATCH, SEQ_LEN)
             parts, held = [joined[need - 1 :]], len(joined) - need + 1
+
+
+MEMMAPS = {
+    "memmap, hand-tuned": lambda path: memmap_windows_tuned(flat_tokens(path)),
+    "memmap, as nanoGPT writes it": lambda path: memmap_windows(flat_tokens(path)),
+}
 
 
 # Parts
@@ -310,7 +321,7 @@ def order(directory: Path, report: Report) -> None:
             shuffle.document_order(found, number, int(shuffle.blocks.documents[parts.window_blocks(number)].sum()))
             cells.append(f"{(time.perf_counter() - begin) * 1e3:.2f}")
             begin = time.perf_counter()
-            inside = np.arange(SEQUENCES_AHEAD) + index - sequences.first(found)
+            inside = np.arange(ROWS_AHEAD) + index - sequences.first(found)
             tokens_before, _ = sequences.places(found, inside[: sequences.first(found + 1) - index])
             np.searchsorted(parts.starts, tokens_before, side="right")
             cells.append(f"{(time.perf_counter() - begin) / (len(tokens_before) / BATCH) * 1e6:.1f}")

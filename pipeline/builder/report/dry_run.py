@@ -9,15 +9,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from ...errors import InputError
-from ...text.readers.reader import Document, Reader, Record
+from ...text.readers.reader import Document, Reader, Record, Unselected
 from ...text.tokenizer.tokenizer import Tokenizer
 from ..build_tokenizer import load_spec
 from ..plan import Input, Plan, make_plan
 from ..recipe import Recipe
-from ..references import resolve
-from ..stages.document_filter import DocumentFilter
+from ..references import References, resolve
+from ..transforms.chain import Chain
 from ..workspace.output_directory import local_directory
 from .stats import Histograms, PartitionCounts
 
@@ -56,12 +57,12 @@ def preview(
     plan = make_plan(specs, recipe, references.definitions, output)
     size = sum(item.size for item in plan.inputs)
     print(f"{len(plan.inputs)} input files, {size / 1e6:,.1f} MB, {len(plan.units)} units of work")
-    loaded = DocumentFilter(plan, references)
-    loaded.judge([Document("To load models and compiled code.", "", "", 1)], [0], _no_counts(loaded))
+    chain = Chain(recipe, references)
+    chain.judge([Document("To load models and compiled code.", "", "", 1)], _no_counts(references))
     sample = _Sample()
     each = -(-SAMPLE_DOCUMENTS // len(plan.inputs))
     for place, item in enumerate(plan.inputs):
-        _read(item, recipe, loaded, each, sample, measured=place < MEASURED_FILES)
+        _read(item, recipe, references, chain, each, sample, measured=place < MEASURED_FILES)
     total = sample.reasons.total()
     print(f"of a sample of {total:,} records:")
     for reason, number in sample.reasons.most_common():
@@ -71,35 +72,41 @@ def preview(
     print("before dedup; nothing was written")
 
 
-def _no_counts(loaded: DocumentFilter) -> PartitionCounts:
-    return PartitionCounts(Histograms(loaded.rules.rules))
+def _no_counts(references: References) -> PartitionCounts:
+    return PartitionCounts(Histograms(references.rules.rules))
 
 
-def _read(item: Input, recipe: Recipe, loaded: DocumentFilter, most: int, sample: _Sample, *, measured: bool) -> None:
+def _read(
+    item: Input, recipe: Recipe, references: References, chain: Chain, most: int, sample: _Sample, *, measured: bool
+) -> None:
     """Judge the first records of an input; where it is ``measured``, count the characters of those after them too."""
-    reader = Reader(item.path, text_key=recipe.text_key, id_key=recipe.id_key, file=item.name)
-    counts, records = _no_counts(loaded), iter(reader)
+    wanted: dict[str, Any] = {"keep": references.fields(recipe), "where": recipe.condition}
+    reader = Reader(item.path, text_key=recipe.text_key, id_key=recipe.id_key, file=item.name, **wanted)
+    counts, records = _no_counts(references), iter(reader)
     documents = []
     for record in islice(records, most):
         if isinstance(record, Document):
             documents.append(record)
+        elif isinstance(record, Unselected):
+            sample.reasons["where"] += record.count
         else:
             sample.reasons[f"unreadable: {record.reason}"] += 1
+    read = sum(len(document.text) for document in documents)
     started = time.process_time()
-    for record, judged in zip(documents, loaded.judge(documents, [0] * len(documents), counts), strict=True):
+    for judged in chain.judge(list(documents), counts):
         sample.reasons[judged.outcome or "kept"] += 1
-        sample.judged += len(record.text)
         if judged.reason is None:
-            sample.kept.append(judged.text)
+            sample.kept.append(judged.document.text)
     sample.seconds += time.process_time() - started
+    sample.judged += read
     if measured:
-        _measure(reader, records, documents, sample)
+        _measure(reader, records, len(documents), read, sample)
 
 
-def _measure(reader: Reader, records: Iterator[Record], documents: Sequence[Document], sample: _Sample) -> None:
-    """Count characters, documents and bytes of the beginning of a file."""
-    sample.characters += sum(len(record.text) for record in documents)
-    sample.documents += len(documents)
+def _measure(reader: Reader, records: Iterator[Record], documents: int, characters: int, sample: _Sample) -> None:
+    """Count characters, documents and bytes of the beginning of a file, of which some are read already."""
+    sample.characters += characters
+    sample.documents += documents
     try:
         while reader.bytes_read < MEASURED_BYTES and (record := next(records, None)) is not None:
             if isinstance(record, Document):

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
-from ..engine.base import Engine
+from ...text.readers.reader import Reader, Record
+from ..engine.base import Engine, report_progress
 from ..plan import Plan
 from ..recipe import Recipe
 from ..report.console import Progress
 from ..report.stats import BuildStats, Loss
 from ..workspace.workspace import Workspace
+
+RECORDS_PER_REPORT = 256  # read between reports of progress
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -66,6 +69,17 @@ class Run:
         """Run a unit function over units as `each` does, where its results are in files."""
         for _ in self.each(name, function, units, *options):
             pass
+
+
+def with_progress(reader: Reader, lanes: int) -> Iterator[Record]:
+    """Yield the records of a reader, and report the bytes of the file that are read; lanes share the bytes."""
+    reported = 0
+    for number, record in enumerate(reader):
+        if number % RECORDS_PER_REPORT == 0:
+            read = reader.bytes_read // lanes
+            report_progress(read - reported)
+            reported = read
+        yield record
 
 
 class Stage(ABC):
