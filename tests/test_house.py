@@ -8,10 +8,15 @@ from __future__ import annotations
 import ast
 import re
 import statistics
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import pipeline
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted(path for room in ("pipeline", "filters", "scripts") for path in (ROOT / room).rglob("*.py"))
@@ -169,3 +174,51 @@ def test_the_architecture_of_the_readme_names_the_folders_that_there_are() -> No
     stated = {name for line in block.splitlines() for name in re.findall(r"(?:^|(?<= ))([a-z]+/)(?= |$)", line)}
     rooms = {f"{path.name}/" for path in PACKAGES}
     assert stated == rooms | {"presets/", "scripts/", "tests/"}
+
+
+# The way of a batch
+
+
+def test_a_batch_changes_files_at_most_18_times() -> None:
+    changes, last = 0, ""
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        nonlocal changes, last
+        caller = frame if event == "call" else frame.f_back if event == "return" else None
+        file = "" if caller is None else caller.f_code.co_filename
+        if file.startswith(str(ROOT / "pipeline")) and file != last:
+            changes, last = changes + 1, file
+
+    stream = pipeline.ShardDataset.from_tokens(range(60_000), lengths=[600] * 100).shuffle(seed=0).pack(16).batch(4)
+    batches = iter(stream)
+    list(islice(batches, 5))
+    sys.setprofile(note)
+    try:
+        list(islice(batches, 20))
+    finally:
+        sys.setprofile(None)
+    assert 0 < changes <= 18 * 20 + 8  # eight more where the places of later steps are looked up
+
+
+# Questions about types
+
+
+def classes_of(files: Iterable[Path]) -> set[str]:
+    return {node.name for path in files for node in ast.walk(parse(path)) if isinstance(node, ast.ClassDef)}
+
+
+def test_the_stream_asks_at_most_5_times_of_which_class_a_config_data_or_reader_is() -> None:
+    stream = ROOT / "pipeline/stream"
+    rooms = ["config.py", "layout.py", "reader.py", "data/*.py", "indexed/*.py", "sequential/*.py"]
+    classes = classes_of(path for room in rooms for path in stream.glob(room))
+    classes |= classes_of(stream.glob("batch/[cl]*.py"))  # collators
+    assert {"StreamConfig", "PackLayout", "TextData", "MixedData", "HalfData", "PackedSequences", "Lanes"} <= classes
+    asked = [
+        f"{relative(path)}:{node.lineno}"
+        for path in sorted(stream.rglob("*.py"))
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("isinstance", "issubclass", "type")
+        and classes & set(re.findall(r"\w+", ast.unparse(node.args[-1])))
+    ]
+    assert len(asked) <= 5, asked

@@ -148,14 +148,17 @@ def test_rows_filled_at_once_are_those_read_one_by_one(
     hints = np.array([0, 10**9])  # whatever a hint says, it is only where to look first
     for places in batches * 2:
         tokens = np.array(places) % stream.tokens_per_epoch
-        buffer.clear(len(tokens))
+        found = buffer.rows(len(tokens))
         backwards = np.arange(len(tokens))[::-1].copy()
-        stream.fill(buffer, backwards, epoch, tokens, np.arange(len(tokens)) % 2, hints)
+        stream.fill(buffer, [Piece(epoch, backwards, tokens, np.arange(len(tokens)) % 2)], hints)
+        assert found.tokens is not None
+        assert found.document_ends is not None
+        places, spans = found.document_ends
         for row, token in zip(backwards.tolist(), tokens.tolist(), strict=True):
             expected, expected_ends = np.zeros(width, "<u2"), []
             plain.read(epoch * plain.tokens_per_epoch + token, expected, expected_ends)
-            assert buffer._tokens[row].tolist() == expected.tolist()
-            assert buffer.places[slice(*buffer.spans[row])].tolist() == np.concatenate(expected_ends).tolist()
+            assert found.tokens[row].tolist() == expected.tolist()
+            assert places[slice(*spans[row])].tolist() == np.concatenate(expected_ends).tolist()
     stream.close()
     plain.close()
 
@@ -191,11 +194,12 @@ def walk(stream: TokenStream, sequences: Sequences, steps: int, rows: int) -> li
     hints, held = np.zeros(sequences.lanes, np.int64), []
     for number in range(steps):
         step = Step(number * rows, rows, 0, 1, sequences.lanes)
-        buffer.clear(rows)
-        for epoch, own, tokens, lanes in ahead.pieces(step):
-            stream.fill(buffer, own, epoch, tokens, lanes, hints)
+        found, pieces = buffer.rows(rows), ahead.pieces(step)
+        stream.fill(buffer, pieces, hints)
+        assert found.tokens is not None
+        for epoch, own, tokens, _ in pieces:
             for row, token in zip(own.tolist(), tokens.tolist(), strict=True):
-                assert buffer._tokens[row].tolist() == expected_tokens(stream, epoch, token)
+                assert found.tokens[row].tolist() == expected_tokens(stream, epoch, token)
         held.append(len(stream._windows))
     return held
 
@@ -273,10 +277,10 @@ def test_where_bytes_are_copied_first_rows_are_read_before_their_blocks() -> Non
 def read_rows(stream: TokenStream, places: NDArray[np.int64], lanes: NDArray[np.int64]) -> list[list[int]]:
     """Return rows of epoch 0."""
     buffer = RowBuffer(stream._width, np.dtype("<u2"), with_ends=False)
-    buffer.clear(len(places))
-    stream.fill(buffer, np.arange(len(places)), 0, places, lanes, np.zeros(4, np.int64))
-    found: list[list[int]] = buffer._tokens.tolist()
-    return found
+    found = buffer.rows(len(places), None)
+    stream.fill(buffer, [Piece(0, np.arange(len(places)), places, lanes)], np.zeros(4, np.int64))
+    rows: list[list[int]] = found.tokens.tolist()
+    return rows
 
 
 def await_asked(shelf: Shelf, wanted: set[int]) -> None:
@@ -303,7 +307,7 @@ def test_a_mix_of_tiny_sources_makes_its_first_batch_without_the_windows_of_many
         shelves.append(shelf)
     mixture = Mixture(list(streams), 0, 4, [(0, dict.fromkeys(streams, Fraction(1, 3)))])
     mixed = MixedSequences(streams, mixture, width=11, boundaries=False)
-    next(mixed.rows(Step(0, 8, 0, 1, 4)))
+    mixed.read(Step(0, 8, 0, 1, 4))
     made = [len(stream._epochs) for stream, _ in streams.values()]
     assert max(made) <= 8
     assert sum(len(shelf.brought) for shelf in shelves) <= 2 * 8

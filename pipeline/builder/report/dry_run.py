@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from ...text.readers.reader import Document, Reader
+from ...text.readers.reader import Document, Reader, Unselected
 from ..plan import make_plan
 from ..recipe import Recipe
 from ..references import resolve
-from ..stages.document_filter import DocumentFilter
+from ..transforms.chain import Chain
 from ..workspace.output_directory import local_directory
 from .stats import Histograms, PartitionCounts
 
@@ -28,15 +29,18 @@ def preview(specs: Sequence[str], recipe: Recipe, output: str | Path | None = No
     plan = make_plan(specs, recipe, references.definitions, output)
     size = sum(item.size for item in plan.inputs)
     print(f"{len(plan.inputs)} input files, {size / 1e6:,.1f} MB, {len(plan.units)} units of work")
-    loaded = DocumentFilter(plan, references)
-    counts = PartitionCounts(Histograms(loaded.rules.rules))
+    chain = Chain(recipe, references)
+    counts = PartitionCounts(Histograms(references.rules.rules))
     reasons: Counter[str] = Counter()
     each = -(-SAMPLE_DOCUMENTS // len(plan.inputs))
     for item in plan.inputs:
-        reader = Reader(item.path, text_key=recipe.text_key, id_key=recipe.id_key, file=item.name)
+        wanted: dict[str, Any] = {"keep": references.fields(recipe), "where": recipe.condition}
+        reader = Reader(item.path, text_key=recipe.text_key, id_key=recipe.id_key, file=item.name, **wanted)
         for record in islice(reader, each):
             if isinstance(record, Document):
-                reasons[loaded.judge([record], [0], counts)[0].outcome or "kept"] += 1
+                reasons.update(judged.outcome or "kept" for judged in chain.judge([record], counts))
+            elif isinstance(record, Unselected):
+                reasons["where"] += record.count
             else:
                 reasons[f"unreadable: {record.reason}"] += 1
     total = reasons.total()
