@@ -148,7 +148,7 @@ class TokenStream:
         order, lane_count = self._sequences, self._sequences.lanes
         starts, bounds = self._starts(epoch), self._bounds(epoch)
         at = np.full(lane_count, -1)
-        np.maximum.at(at, lanes, places)
+        at[lanes] = places  # they ascend in each lane, and the last one stays
         lanes = np.flatnonzero(at >= 0)
         own = (lanes - order.first(epoch)) % lane_count  # the lane of the epoch that these sequence indices are of
         at, end = at[lanes], np.minimum(bounds[own + 1], starts[-1])
@@ -162,7 +162,8 @@ class TokenStream:
             first, last = (
                 np.searchsorted(starts, x, side="right") - 1 for x in (at, np.minimum(at + distance, end - 1))
             )
-            for low, high in {*zip(first.tolist(), last.tolist(), strict=True)}:
+            going = np.flatnonzero(last > first)
+            for low, high in {*zip(first[going].tolist(), last[going].tolist(), strict=True)}:
                 for number in range(low + 1, high + 1):
                     found.setdefault((epoch, number), far)
         over = at + window >= end

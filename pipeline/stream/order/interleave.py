@@ -117,7 +117,8 @@ class Step:
         if self.lanes % self.ranks == 0:
             own = (self.rank - self.begin) % self.ranks
             if begins is None or distance % self.ranks == 0:
-                found = np.broadcast_to(np.arange(own, self.size, self.ranks), (count, rows))
+                found = np.arange(own, self.size, self.ranks)[None]
+                found = found if count == 1 else np.broadcast_to(found, (count, rows))
             else:
                 owns = np.array([(self.rank - begin) % self.ranks for begin in begins.tolist()])
                 found = owns[:, None] + np.arange(rows) * self.ranks
