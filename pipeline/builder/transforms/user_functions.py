@@ -7,7 +7,6 @@ of the module and of every module below its folder that it imports, as for measu
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import sys

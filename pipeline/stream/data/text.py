@@ -15,6 +15,7 @@ from ...errors import InputError
 
 if TYPE_CHECKING:
     from ...text.discovery import InputFile
+    from ...text.fields import Field
     from ...text.tokenizer.tokenizer import Tokenizer
 
 _LANE_BYTES = 1 << 20  # input that makes a lane worth having
@@ -32,12 +33,21 @@ class TextData:
     split = "text"
 
     def __init__(
-        self, files: list[InputFile], tokenizer: Tokenizer, *, text_key: str, id_key: str, skip: bool, eos: bool
+        self,
+        files: list[InputFile],
+        tokenizer: Tokenizer,
+        *,
+        text_key: str,
+        id_key: str,
+        skip: bool,
+        eos: bool,
+        fields: tuple[Field, ...] = (),
     ) -> None:
         self.files = files
         self.encoder = tokenizer
         self.text_key = text_key
         self.id_key = id_key
+        self.fields = fields  # of records, for filters
         self.skip = skip
         self.eos = eos
         self.dtype = tokenizer.dtype
@@ -96,6 +106,8 @@ class TextData:
             files = list(threads.map(fingerprint, self.files))
         splits = [[str(share), held] for share, held in self.splits]
         told = [files, self.tokenizer, self.text_key, self.id_key, self.skip, self.eos, splits]
+        if self.fields:
+            told.append([str(field) for field in self.fields])  # one that does not fit makes a bad record
         return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode()).hexdigest()
 
 
