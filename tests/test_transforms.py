@@ -339,7 +339,7 @@ from pathlib import Path
 
 def die_once(document):
     flag = Path(__file__).with_name("died")
-    if document.metadata["n"] == 270 and not flag.exists():
+    if document.metadata["n"] == 70 and not flag.exists():
         flag.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return document
@@ -353,14 +353,14 @@ def test_a_build_that_was_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> No
     from tests.test_scores import key, write_scores
 
     # A long text in each file makes it a unit of its own.
-    texts = [english(k, 20) + " long" * (220_000 * (k % 100 == 0)) for k in range(300)]
+    texts = [english(k, 9) + "x" * (1_100_000 * (k % 40 == 0)) for k in range(80)]
     (tmp_path / "in").mkdir()
-    for first in (0, 100, 200):
-        rows = [json.dumps({"text": texts[k], "n": k}) + "\n" for k in range(first, first + 100)]
+    for first in (0, 40):
+        rows = [json.dumps({"text": texts[k], "n": k}) + "\n" for k in range(first, first + 40)]
         (tmp_path / f"in/{first}.jsonl").write_text("".join(rows))
     home = write_module(tmp_path / "home")
     (home / "own_dying.py").write_text(DYING)
-    columns = {"key": [key(text) for text in texts], "quality": [k % 10 / 10 for k in range(300)]}
+    columns = {"key": [key(text) for text in texts], "quality": [k % 10 / 10 for k in range(80)]}
     names = [f"{home}/own_dying:die_once", f"{home}/own_transforms:halves"]
     flags = {
         "transforms": ",".join(names), "scores": write_scores(tmp_path / "s.parquet", columns), "where": "n != 7",
