@@ -24,7 +24,7 @@ ERRORS = (
     "BuildError ConfigError CorruptShardError DamagedInputError InputError ManifestError MissingObjectError PlanChangedError"
     " ShardError ShardwrightError StateError StorageError TruncatedShardError"
 )
-NAMES = "Manifest ShardDataset Stream TextDataset assert_resumes build merge_states mix"
+NAMES = "DocumentBatch Manifest PackedBatch ShardDataset Stream TextDataset assert_resumes build merge_states mix"
 STREAM_METHODS = (
     "apply batch documents filter load_state_dict loader map numpy pack prefetch sample set_epoch set_weights shard shuffle"
     " state_dict stats take to"
