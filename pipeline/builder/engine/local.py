@@ -195,7 +195,8 @@ class _Reporter:
 def _sendable(cause: BaseException | None) -> BaseException | None:
     """Return an exception that another process can read, None where it cannot; notes of the error hold its text."""
     try:
-        return pickle.loads(pickle.dumps(cause))
+        copied: BaseException | None = pickle.loads(pickle.dumps(cause))
+        return copied
     except Exception:
         return None
 

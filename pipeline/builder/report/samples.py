@@ -61,7 +61,8 @@ class Samples:
 
 def sample_keys(texts: Sequence[str], seed: int) -> list[int]:
     """Return the key of each text, drawn from its hash and the seed."""
-    return hash_keys(text_hashes(texts), seed).tolist()
+    keys: list[int] = hash_keys(text_hashes(texts), seed).tolist()
+    return keys
 
 
 def hash_keys(hashes: NDArray[np.uint8], seed: int) -> NDArray[np.uint64]:

@@ -268,7 +268,8 @@ class TokenStream:
 
     def lengths(self, epoch: int, documents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many tokens documents of an epoch have, given by their places in its shuffled order."""
-        return self._look_up(epoch, documents)[0][2]
+        found: NDArray[np.int64] = self._look_up(epoch, documents)[0][2]
+        return found
 
     def _look_up(self, epoch: int, documents: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return window, place and tokens of each document (``[3, documents]``), and the table that they lie in."""

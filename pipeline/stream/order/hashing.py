@@ -41,4 +41,5 @@ def permutation(n: int, key: int) -> NDArray[np.int64]:
     >>> sorted(permutation(5, derive_key("example"))) == [0, 1, 2, 3, 4]
     True
     """
-    return permute(n, np.uint64(key))
+    found: NDArray[np.int64] = permute(n, np.uint64(key))
+    return found

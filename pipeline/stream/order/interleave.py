@@ -106,7 +106,8 @@ class Step:
 
     def offsets(self) -> NDArray[np.int64]:
         """Return the sequence indices less ``begin``, in the order of the rank's rows."""
-        return self.offsets_ahead(0, 1)[0]
+        only: NDArray[np.int64] = self.offsets_ahead(0, 1)[0]
+        return only
 
     def offsets_ahead(self, distance: int, count: int) -> NDArray[np.int64]:
         """Return the offsets of this step and of later ones, ``distance`` apart, less ``begin`` of each: ``[count, rows]``.
