@@ -62,16 +62,16 @@ def cold(directory: Path, report: Report, peers: dict[str, Loader]) -> None:
     ]
     table = [(name, f"{taken / 1e6:,.0f}") for name, taken in rows]
     report.table("Memory (PSS) of ranks together, beyond imports", ("", "MB"), table)
-    rows = []
+    beside = []
     for name, loader in peers.items():
         try:
             rate, per_byte = peer(path, name, loader)
         except ImportError:
             report.note(f"{name} is not installed: left out")
             continue
-        rows.append((name, f"{found['steady'] / rate:,.1f}", f"{rate / 1e6:,.1f}", f"{per_byte:,.1f}"))
+        beside.append((name, f"{found['steady'] / rate:,.1f}", f"{rate / 1e6:,.1f}", f"{per_byte:,.1f}"))
     heads = ("", "times as fast is shardwright", "its Mtokens/s", "bytes read per byte used")
-    report.table(f"Other loaders, cold, their first {PEER_SECONDS:.0f} seconds", heads, rows)
+    report.table(f"Other loaders, cold, their first {PEER_SECONDS:.0f} seconds", heads, beside)
     grouped = dataset_on_disk(directory, shards=GROUPED_SHARDS, tokens_per_sample=TOKENS_PER_SAMPLE)
     drop_from_cache(sorted(grouped.glob("*.tar")))
     print_stream(report, "Cold: documents grouped in members", stream(grouped), limit)

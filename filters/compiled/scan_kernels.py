@@ -49,9 +49,7 @@ _LETTERS = 1 << _LETTER | 1 << _IDEOGRAPH | 1 << _SYLLABIC | 1 << _LEADING
 _TERMINAL = np.uint8(TERMINAL_BIT)
 _KIND = np.uint8(0x7F)
 _CODES = numba.types.Array(numba.uint32, 1, "C", readonly=True)  # a view of bytes
-_PIECE = numba.types.UniTuple(numba.int64, 3)(  # type: ignore[no-untyped-call]
-    _CODES, numba.uint8[::1], numba.int64
-)
+_PIECE = numba.types.UniTuple(numba.int64, 3)(_CODES, numba.uint8[::1], numba.int64)
 _NEWLINE, _HASH, _FULL_STOP, _ELLIPSIS, _BULLET, _HYPHEN = (ord(c) for c in "\n#.…•-")
 
 
