@@ -564,7 +564,6 @@ def missing_inputs(tree: Path) -> Iterator[tuple[str, str]]:
     yield "unkn*", r"only unknown.xyz; readable are"
     yield "dangling.jsonl", "a link to nowhere, which is not there"
     yield "fifo.jsonl", "a FIFO"
-    yield "s3://bucket/x.jsonl", "local files only"
 
 
 def test_what_cannot_be_read_is_refused_with_its_name(tree: Path, monkeypatch: Any) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..shards.manifest import Manifest
+from ..shards.remote.transport import Access
 from .engine.registry import engine_session, open_engine
 from .engine.signals import reraise_swallowed_signals
 from .limits import DEFAULT_LIMITS, Limits
@@ -43,12 +44,14 @@ def build(
     overwrite: bool = False,
     progress: Progress | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    storage_options: Mapping[str, Any] | None = None,
     after_stage: Callable[[str], object] = lambda stage: None,
     **settings: Any,
 ) -> Manifest:
     """Build verified shards from raw text and return their manifest.
 
-    ``inputs`` are files, directories, globs or braces; ``name=`` before one names the source. ``settings`` are the fields
+    ``inputs`` are files, directories, globs, braces or urls (``hf://datasets/...``, ``s3://``, ``https://``, ...; fsspec
+    gets ``storage_options``); ``name=`` before one names the source. ``settings`` are the fields
     of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...), which override those of ``recipe``. The same call
     again continues an interrupted build, or returns the manifest of a complete one; ``overwrite=True`` starts over. The
     bytes of the result do not depend on ``workers``, ``engine`` (``"local"`` or ``"ray"``), ``start_method`` of the
@@ -72,7 +75,8 @@ def build(
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
     workspace = Workspace(local_directory(output))
     references = resolve(recipe)
-    plan = make_plan(specs, recipe, references.definitions, workspace.output, limits)
+    access = Access(options=storage_options or {})
+    plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, access)
     plan = replace(plan, editing_stages=tuple(stage.name for stage in STAGES if stage.edits and stage.wanted(recipe)))
     progress = progress or Progress()
     with workspace.held(limits.lock_seconds):

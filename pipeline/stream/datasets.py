@@ -214,7 +214,8 @@ class TextDataset(Texts):
     """Raw text, filtered and tokenized while it streams, so that training starts seconds after the call.
 
     ``files`` are what the builder takes: jsonl, csv, txt (each also .gz or .zst), parquet, and webdataset tars of ``.txt``
-    or ``.json`` members, by path, directory, braces or glob. ``tokenizer`` is a name, a path or a loaded tokenizer (see
+    or ``.json`` members, by path, directory, braces, glob or url (``hf://datasets/...``, ``s3://``, ``https://``, reached
+    with ``storage_options``). ``tokenizer`` is a name, a path or a loaded tokenizer (see
     ``from_texts``); ids are those of Hugging Face's definition, from the fastest encoder that gives the same ids.
     ``text_key`` and ``id_key`` name the fields of a record. ``eos`` ends each document with the end-of-text id.
     ``epochs`` bounds the stream (None: endless), on one rank only. ``on_error="skip"`` skips records that cannot be used
@@ -245,7 +246,9 @@ class TextDataset(Texts):
         epochs: int | None = None,
         on_error: str = "stop",
         eos: bool = True,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
+        from ..shards.remote.transport import Access
         from ..text.discovery import find_inputs
         from ..text.tokenizer.tokenizer import load_tokenizer
 
@@ -256,7 +259,7 @@ class TextDataset(Texts):
         if on_error not in ("stop", "skip"):
             raise ConfigError(f"on_error must be 'stop' or 'skip', got {on_error!r}")
         loaded = load_tokenizer(tokenizer)
-        found = find_inputs(files)
+        found = find_inputs(files, access=Access(options=storage_options or {}))
         if not found:
             raise InputError(
                 "no files were given: TextDataset needs at least one path, directory, glob or brace pattern"

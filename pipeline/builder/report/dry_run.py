@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
+from ...shards.remote.transport import Access
 from ...text.readers.reader import Document, Reader
 from ..plan import make_plan
 from ..recipe import Recipe
@@ -18,14 +19,16 @@ from .stats import Histograms, PartitionCounts
 SAMPLE_DOCUMENTS = 1_000
 
 
-def preview(specs: Sequence[str], recipe: Recipe, output: str | Path | None = None) -> None:
+def preview(
+    specs: Sequence[str], recipe: Recipe, output: str | Path | None = None, access: Access | None = None
+) -> None:
     """Print what a build would read, and what it would do with the first documents of each input.
 
     Raises for what cannot work as the build itself does: everything that the recipe names is loaded.
     """
     output = None if output is None else local_directory(output)
     references = resolve(recipe)
-    plan = make_plan(specs, recipe, references.definitions, output)
+    plan = make_plan(specs, recipe, references.definitions, output, access=access)
     size = sum(item.size for item in plan.inputs)
     print(f"{len(plan.inputs)} input files, {size / 1e6:,.1f} MB, {len(plan.units)} units of work")
     loaded = DocumentFilter(plan, references)
@@ -33,7 +36,7 @@ def preview(specs: Sequence[str], recipe: Recipe, output: str | Path | None = No
     reasons: Counter[str] = Counter()
     each = -(-SAMPLE_DOCUMENTS // len(plan.inputs))
     for item in plan.inputs:
-        reader = Reader(item.path, text_key=recipe.text_key, id_key=recipe.id_key, file=item.name)
+        reader = Reader(item.file(plan.credentials), text_key=recipe.text_key, id_key=recipe.id_key)
         for record in islice(reader, each):
             if isinstance(record, Document):
                 reasons[loaded.judge([record], [0], counts)[0].outcome or "kept"] += 1

@@ -8,6 +8,10 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Protocol
 
+from ..formats import COMPRESSIONS
+from ..storage.input_file import InputFile, as_input
+from ..storage.remote_file import RemoteFile
+
 BLOCK = 1 << 20
 _PIECE = 32 << 10  # of compressed data at a time: bounds what one step can unpack
 _GZIP = b"\x1f\x8b"
@@ -34,28 +38,34 @@ class Source:
         start: int = 0,
         stop: int | None = None,
         *,
+        block: int = BLOCK,
         on_stream: Callable[[], object] = lambda: None,
     ) -> None:
-        self._file = file
+        self.file = file
         self.start = start
         self.stop = stop
+        self.is_local = not isinstance(file, RemoteFile)
         self.bytes_read = 0
+        self.is_hashed = False
         self.text_start = start
+        self._block = block
         self._on_stream = on_stream
         self._digest = hashlib.sha256()
 
     @property
     def path(self) -> str:
-        return self._file.name
+        return self.file.name
 
     @property
     def sha256(self) -> str:
         return self._digest.hexdigest()
 
-    def raw(self, size: int = BLOCK) -> Iterator[bytes]:
-        """Yield the bytes of the range as they are in the file."""
-        self._file.seek(self.start)
-        while block := self._file.read(size if self.stop is None else min(size, self.stop - self._file.tell())):
+    def raw(self, size: int = 0) -> Iterator[bytes]:
+        """Yield the bytes of the range as they are in the file, ``size`` at a time or as the source was made for."""
+        size = size or self._block
+        self.is_hashed = True
+        self.file.seek(self.start)
+        while block := self.file.read(size if self.stop is None else min(size, self.stop - self.file.tell())):
             self.bytes_read += len(block)
             self._digest.update(block)
             yield block
@@ -66,15 +76,20 @@ class Source:
         Raises ``Damage`` for a stream that is cut, corrupt or followed by other bytes; what was
         unpacked before is yielded first.
         """
-        opener = None if self.stop is not None else _opener(self._file)
+        opener = None if self.stop is not None else _opener(self.file)
         return self.raw() if opener is None else self._unpack(*opener)
 
     def check_packing(self) -> None:
-        """Raise ``Damage`` if the file is named as compressed, but holds neither that nor plain text."""
-        if not self.path.lower().endswith((".gz", ".zst")) or _opener(self._file):
+        """Raise ``Damage`` if the file is named as compressed, but holds neither that nor plain text.
+
+        And if it was cut as plain text, as a remote file is by its name alone, but is compressed.
+        """
+        if self.stop is not None and self.start == 0 and not self.is_local and _opener(self.file):
+            raise Damage("compressed data under a name without .gz or .zst; give it the name of what it holds")
+        if not self.path.lower().endswith(COMPRESSIONS) or _opener(self.file):
             return
-        self._file.seek(0)
-        head = self._file.read(BLOCK)
+        self.file.seek(0)
+        head = self.file.read(BLOCK)
         if not head:
             raise Damage("0 bytes, which is no compressed stream")
         text = codecs.getincrementaldecoder("utf-8")("ignore").decode(head[:4096])
@@ -83,7 +98,7 @@ class Source:
 
     def starts_with(self, mark: bytes) -> bool:
         """Tell whether the first thing in the text, spaces aside, is ``mark``. For a source not yet read."""
-        peek = Source(self._file, self.start, self.stop)
+        peek = Source(self.file, self.start, self.stop, block=self._block)
         for block in peek.text():
             if start := block.lstrip():
                 return start.startswith(mark)
@@ -96,8 +111,8 @@ class Source:
         """
         if not self.start:
             return self._past_mark(self.blocks())
-        self._file.seek(self.start - 1)
-        return self.raw() if self._file.read(1) == b"\n" else self._past_first_line(self.raw())
+        self.file.seek(self.start - 1)
+        return self.raw() if self.file.read(1) == b"\n" else self._past_first_line(self.raw())
 
     def lines(self) -> Iterator[list[bytes]]:
         """Yield every line that starts in the range, in batches, without line feeds.
@@ -126,7 +141,8 @@ class Source:
     def _rest_of_line(self) -> bytes:
         """Return what follows the range up to the next line feed."""
         rest = []
-        while self.stop is not None and (block := self._file.read(64 << 10)):
+        step = 64 << 10 if self.is_local else 2 << 10  # no more than was fetched with the range, where it ends there
+        while self.stop is not None and (block := self.file.read(step)):
             rest.append(block.partition(b"\n")[0])
             if len(rest[-1]) < len(block):
                 break
@@ -225,7 +241,9 @@ def _opener(file: BinaryIO) -> tuple[str, type[_Unpacker]] | None:
     return None
 
 
-def is_compressed(path: str | os.PathLike[str]) -> bool:
-    """Tell by its first bytes whether a file is gzip or zstd."""
+def is_compressed(path: str | os.PathLike[str] | InputFile) -> bool:
+    """Tell by its first bytes whether a file is gzip or zstd; of a remote one by its name, so that none is fetched."""
+    if as_input(path).stored is not None:
+        return os.fspath(path).lower().endswith(COMPRESSIONS)
     with open(path, "rb") as file:
         return _opener(file) is not None

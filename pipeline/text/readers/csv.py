@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import did_you_mean
 from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, Document, Fields, Record, Tally, surrogate_in
+from ..storage.input_file import InputFile
 from .base import FormatReader
 from .byte_stream import BLOCK, Damage, Source
 
@@ -57,13 +58,16 @@ def csv_header(path: str | os.PathLike[str]) -> list[str]:
         return next(csv.reader(_Feed(Source(file)), strict=True), [])
 
 
-def csv_cuts(path: str | os.PathLike[str], unit_bytes: int) -> list[int]:
+def csv_cuts(path: InputFile, unit_bytes: int) -> list[int]:
     """Return offsets at which rows begin, at least ``unit_bytes`` apart: the places where the file may be cut.
 
     A line feed ends a row unless it lies inside quotes, which only the number of quotes before it tells. That holds
     while every quote opens or closes a field, or is doubled inside one, and no carriage return stands alone; one pass
-    over the bytes (about 1 GB/s) checks each. From the first that breaks this (``5" pipe``) on there are no cuts.
+    over the bytes (about 1 GB/s) checks each. From the first that breaks this (``5" pipe``) on there are no cuts. A remote
+    file has none, for that pass would fetch all of it.
     """
+    if path.stored is not None:
+        return []
     cuts: list[int] = []
     wanted = unit_bytes
     inside = False

@@ -7,7 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..document import INVALID_UTF8, TEXT_KEY, Document, Fields, Record, Tally, kind_of, scalar_name
-from .base import FormatReader, StrPath
+from ..storage.input_file import InputFile
+from ..storage.opening import open_input
+from ..storage.parquet_ranges import expect_columns, read_footer
+from ..storage.remote_file import RemoteFile
+from .base import FormatReader
 from .byte_stream import Damage, Source
 from .csv import no_column
 
@@ -30,13 +34,12 @@ def read_parquet(source: Source, fields: Fields, tally: Tally) -> Iterator[Recor
         raise Damage(f"not a whole parquet file ({str(error).splitlines()[0]})") from None
 
 
-def group_cuts(path: StrPath, unit_bytes: int) -> list[int]:
+def group_cuts(file: InputFile, unit_bytes: int) -> list[int]:
     """Return the row groups at which units of at least ``unit_bytes`` of unpacked data begin, but for the first."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        metadata = pq.read_metadata(path)
+        metadata = _metadata(file)
     except (pa.ArrowException, OSError):
         return []  # reading it raises the error
     cuts, held = [], 0
@@ -48,11 +51,19 @@ def group_cuts(path: StrPath, unit_bytes: int) -> list[int]:
     return cuts
 
 
-def group_bytes(path: StrPath, spans: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
-    """Return the bytes that spans of row groups stand for."""
+def _metadata(file: InputFile) -> Any:
     import pyarrow.parquet as pq
 
-    starts = _shares(os.path.getsize(path), pq.read_metadata(path).num_row_groups)
+    if file.stored is None:
+        return pq.read_metadata(file.path)
+    with open_input(file, in_order=False) as opened:
+        assert isinstance(opened, RemoteFile)
+        return read_footer(opened)
+
+
+def group_bytes(file: InputFile, spans: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
+    """Return the bytes that spans of row groups stand for."""
+    starts = _shares(file.size, _metadata(file).num_row_groups)
     return [(starts[start], None if stop is None else starts[stop]) for start, stop in spans]
 
 
@@ -61,29 +72,53 @@ def _shares(size: int, groups: int) -> list[int]:
 
 
 def _read_groups(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
-    import pyarrow.parquet as pq
-
-    table = pq.ParquetFile(source.path, page_checksum_verification=True)
+    table = _open(source)
     text_path, id_path = _paths(table.schema_arrow, fields)
     columns = [".".join(path) for path in (text_path, id_path) if path]
     groups = table.num_row_groups
     start, stop = source.start, groups if source.stop is None else source.stop
+    if isinstance(source.file, RemoteFile):
+        expect_columns(source.file, table.metadata, columns, start, stop)
+        yield from _rows(table, range(start, stop), columns, text_path, id_path, fields, tally)
+        return
     share = _shares(os.path.getsize(source.path), groups)
     source.start, source.stop = share[start], share[max(stop, 1)]
     raw = source.raw()
     for group in range(start, stop):
-        for batch in table.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False):
-            texts = _values(_column(batch, text_path))
-            ids = _values(_column(batch, id_path)) if id_path else [None] * len(texts)
-            for text, id in zip(texts, ids, strict=True):
-                tally.lines += 1
-                record = _record(text, id, tally.lines, fields)
-                tally.documents += isinstance(record, Document)
-                yield record
+        yield from _rows(table, [group], columns, text_path, id_path, fields, tally)
         while source.bytes_read < share[group + 1] - source.start and next(raw, b""):
             pass
     for _ in raw:  # a file without row groups has bytes too
         pass
+
+
+def _rows(
+    table: Any,
+    groups: Sequence[int],
+    columns: list[str],
+    text_path: list[str],
+    id_path: list[str],
+    fields: Fields,
+    tally: Tally,
+) -> Iterator[Record]:
+    for batch in table.iter_batches(_ROWS, row_groups=groups, columns=columns, use_threads=False):
+        texts = _values(_column(batch, text_path))
+        ids = _values(_column(batch, id_path)) if id_path else [None] * len(texts)
+        for text, id in zip(texts, ids, strict=True):
+            tally.lines += 1
+            record = _record(text, id, tally.lines, fields)
+            tally.documents += isinstance(record, Document)
+            yield record
+
+
+def _open(source: Source) -> Any:
+    import pyarrow.parquet as pq
+
+    if not isinstance(source.file, RemoteFile):
+        return pq.ParquetFile(source.path, page_checksum_verification=True)
+    return pq.ParquetFile(
+        source.file, metadata=read_footer(source.file), page_checksum_verification=True, pre_buffer=False
+    )
 
 
 def _record(text: Any, id: Any, line: int, fields: Fields) -> Record:
@@ -155,4 +190,4 @@ def _decoded(value: Any) -> Any:
         return value
 
 
-READER = FormatReader(read_parquet, cuts=group_cuts, byte_ranges=group_bytes)
+READER = FormatReader(read_parquet, cuts=group_cuts, byte_ranges=group_bytes, in_order=False)
