@@ -195,7 +195,7 @@ def test_compressed_bytes_under_a_plain_name_are_refused_where_they_were_cut_by_
     file = only(server.url("a.jsonl"))
     spans = split_file(file, 8_000)
     assert len(spans) > 1
-    with pytest.raises(InputError, match=r"compressed data under a name without \.gz or \.zst"):
+    with pytest.raises(InputError, match=r"compressed data under a name without \.gz, \.zst"):
         texts_of(file, spans[0])
 
 

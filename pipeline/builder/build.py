@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from .recipe import Recipe
 from .references import resolve
 from .report.console import Progress
 from .report.waterfall import waterfall
+from .spool import spool_holders
 from .stages.registry import STAGES, losses
 from .stages.stage import Run
 from .workspace.output_directory import clear, finished, local_directory, start
@@ -33,7 +34,7 @@ from .workspace.workspace import Workspace
 
 
 def build(
-    inputs: str | Path | Sequence[str | Path],
+    inputs: Any,
     output: str | Path,
     recipe: Recipe | None = None,
     *,
@@ -51,7 +52,8 @@ def build(
     """Build verified shards from raw text and return their manifest.
 
     ``inputs`` are files, directories, globs, braces or urls (``hf://datasets/...``, ``s3://``, ``https://``, ...; fsspec
-    gets ``storage_options``); ``name=`` before one names the source. ``settings`` are the fields
+    gets ``storage_options``), or hold the records: a DataFrame, an Arrow table, a dataset, an iterable of dicts; a list of
+    these, or a dict by the names of sources, which ``name=`` before a path gives, too. ``settings`` are the fields
     of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...), which override those of ``recipe``. The same call
     again continues an interrupted build, or returns the manifest of a complete one; ``overwrite=True`` starts over. The
     bytes of the result do not depend on ``workers``, ``engine`` (``"local"`` or ``"ray"``), ``start_method`` of the
@@ -71,14 +73,14 @@ def build(
     1
     """
     started = time.perf_counter()
-    specs = [str(inputs)] if isinstance(inputs, str | Path) else [str(each) for each in inputs]
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
     workspace = Workspace(local_directory(output))
+    progress = progress or Progress()
+    specs, overwrite = spool_holders(inputs, workspace, progress, limits, overwrite)
     references = resolve(recipe)
     access = Access(options=storage_options or {})
     plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, access)
     plan = replace(plan, editing_stages=tuple(stage.name for stage in STAGES if stage.edits and stage.wanted(recipe)))
-    progress = progress or Progress()
     with workspace.held(limits.lock_seconds):
         if overwrite:
             clear(workspace)

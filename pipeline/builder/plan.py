@@ -137,7 +137,7 @@ def _load_plan(work: Path, mtime_ns: int) -> Plan:
 
 
 def make_plan(
-    specs: Sequence[str],
+    specs: Sequence[str | InputFile],
     recipe: Recipe,
     definitions: Mapping[str, Any] | None = None,
     output: str | Path | None = None,
@@ -170,12 +170,14 @@ def list_inputs(specs: Sequence[str], output: str | Path | None = None) -> tuple
 
 
 def find_and_describe(
-    specs: Sequence[str], output: str | Path | None, access: Access | None
+    specs: Sequence[str | InputFile], output: str | Path | None, access: Access | None
 ) -> tuple[tuple[Input, ...], Credentials]:
     """Return what `list_inputs` does, and what opens the remote ones among them."""
     from ..text.readers.reader import find_inputs
 
-    found = find_inputs(specs, output=output, access=access)
+    found = []
+    for spec in specs:
+        found += [spec] if isinstance(spec, InputFile) else find_inputs(spec, output=output, access=access)
     if not found:
         raise InputError("no inputs were given; name at least one file, directory, pattern or url")
     seen: dict[str, str] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -213,10 +212,12 @@ class Texts(Stream):
 class TextDataset(Texts):
     """Raw text, filtered and tokenized while it streams, so that training starts seconds after the call.
 
-    ``files`` are what the builder takes: jsonl, csv, txt (each also .gz or .zst), parquet, and webdataset tars of ``.txt``
-    or ``.json`` members, by path, directory, braces, glob or url (``hf://datasets/...``, ``s3://``, ``https://``, reached
-    with ``storage_options``). ``tokenizer`` is a name, a path or a loaded tokenizer (see
-    ``from_texts``); ids are those of Hugging Face's definition, from the fastest encoder that gives the same ids.
+    ``files`` are what the builder takes: jsonl, csv, tsv, txt (each also compressed), parquet, arrow, and webdataset tars of
+    ``.txt`` or ``.json`` members, by path, directory, braces, glob or url (``hf://datasets/...``, ``s3://``, ``https://``,
+    reached with ``storage_options``). Or they hold the records: a DataFrame, an Arrow table, a dataset, an iterable of dicts,
+    which are written to a temporary file (a stream of a generator is resumed only with one that gives the same).
+    ``tokenizer`` is a name, a path or a loaded tokenizer (see ``from_texts``); ids are those of Hugging Face's definition,
+    from the fastest encoder that gives the same ids.
     ``text_key`` and ``id_key`` name the fields of a record. ``eos`` ends each document with the end-of-text id.
     ``epochs`` bounds the stream (None: endless), on one rank only. ``on_error="skip"`` skips records that cannot be used
     and the rest of files that cannot be read on, and counts them in ``stats()``.
@@ -238,7 +239,7 @@ class TextDataset(Texts):
 
     def __init__(
         self,
-        files: str | PathLike[str] | Sequence[str | PathLike[str]],
+        files: Any,
         tokenizer: Any,
         *,
         text_key: str = "text",
@@ -249,7 +250,8 @@ class TextDataset(Texts):
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         from ..shards.remote.transport import Access
-        from ..text.discovery import find_inputs
+        from ..text.discovery import InputFile, find_inputs
+        from ..text.storage.holders import is_holder, keep_while_running, split_holders
         from ..text.tokenizer.tokenizer import load_tokenizer
 
         check_epochs(epochs)
@@ -259,7 +261,13 @@ class TextDataset(Texts):
         if on_error not in ("stop", "skip"):
             raise ConfigError(f"on_error must be 'stop' or 'skip', got {on_error!r}")
         loaded = load_tokenizer(tokenizer)
-        found = find_inputs(files, access=Access(options=storage_options or {}))
+        found = []
+        for source, each in split_holders(files):
+            if is_holder(each):
+                path = keep_while_running(each)
+                found.append(InputFile(path, path.name, source))
+            else:
+                found += find_inputs(each, access=Access(options=storage_options or {}))
         if not found:
             raise InputError(
                 "no files were given: TextDataset needs at least one path, directory, glob or brace pattern"

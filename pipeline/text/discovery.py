@@ -17,6 +17,7 @@ from ..shards.manifest import is_dataset
 from ..shards.remote.transport import Access, is_remote, local_name
 from ..special_files import special_kind
 from .formats import ENDINGS, find_format, format_of
+from .storage.holders import saved_dataset
 from .storage.input_file import Credentials, InputFile, as_input
 from .storage.listing import list_urls
 from .storage.urls import natural, without_secrets
@@ -128,6 +129,9 @@ class _Finder:
                 files += self._matches(one, source)
             elif os.path.isdir(one):
                 self._refuse(one)
+                if (saved := saved_dataset(one)) is not None:
+                    files += [InputFile(path, path.name, source) for path in saved]
+                    continue
                 files += self._known_only(one, Path(one), list(self._walk(Path(one))), source)
             else:
                 path = Path(one)

@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from ..errors import InputError
 
-COMPRESSIONS = (".gz", ".zst")
+COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Format:
     """One format of input files.
 
     ``module``, a file of ``readers/``, defines its ``READER`` (`FormatReader`). ``suffixes`` are those of file names;
-    a ``compressible`` format is also read with ``.gz`` or ``.zst`` behind its suffix. ``packed`` says that the format
+    a ``compressible`` format is also read with one of ``COMPRESSIONS`` behind its suffix. ``packed`` says that the format
     compresses its text itself, ``span_unit`` what the numbers of a span of such a file count.
     """
 
@@ -31,9 +31,10 @@ class Format:
 FORMATS = (
     Format("jsonl", (".jsonl", ".ndjson")),
     Format("json_array", (".json",)),
-    Format("csv", (".csv",)),
+    Format("csv", (".csv", ".tsv")),
     Format("plain", (".txt",)),
     Format("parquet", (".parquet",), compressible=False, packed=True, span_unit="row group"),
+    Format("arrow", (".arrow",), compressible=False),
     Format("tar", (".tar",), compressible=False),
 )
 _BY_ENDING = {suffix: each for each in FORMATS for suffix in each.suffixes} | {

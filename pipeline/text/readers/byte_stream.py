@@ -15,6 +15,8 @@ from ..storage.remote_file import RemoteFile
 BLOCK = 1 << 20
 _PIECE = 32 << 10  # of compressed data at a time: bounds what one step can unpack
 _GZIP = b"\x1f\x8b"
+_XZ = b"\xfd7zXZ\0"
+_BZIP2, _BZIP2_BLOCKS = b"BZh", (b"1AY&SY", b"\x17rE8P\x90")  # its first block, or the end of an empty stream
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)  # zstd frames that hold no data
 _LONGEST_LINE = 1 << 29
@@ -71,7 +73,7 @@ class Source:
             yield block
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the data of the range: decompressed if the file is gzip or zstd, whatever its name says.
+        """Yield the data of the range: decompressed if the file is gzip, zstd, bzip2 or xz, whatever its name says.
 
         Raises ``Damage`` for a stream that is cut, corrupt or followed by other bytes; what was
         unpacked before is yielded first.
@@ -85,7 +87,9 @@ class Source:
         And if it was cut as plain text, as a remote file is by its name alone, but is compressed.
         """
         if self.stop is not None and self.start == 0 and not self.is_local and _opener(self.file):
-            raise Damage("compressed data under a name without .gz or .zst; give it the name of what it holds")
+            raise Damage(
+                "compressed data under a name without .gz, .zst, .bz2 or .xz; give it the name of what it holds"
+            )
         if not self.path.lower().endswith(COMPRESSIONS) or _opener(self.file):
             return
         self.file.seek(0)
@@ -94,7 +98,7 @@ class Source:
             raise Damage("0 bytes, which is no compressed stream")
         text = codecs.getincrementaldecoder("utf-8")("ignore").decode(head[:4096])
         if b"\0" in head[:4096] or 10 * len(text.encode()) < 9 * min(len(head), 4096):
-            raise Damage("neither gzip nor zstd data, nor plain text under a wrong name")
+            raise Damage("neither gzip nor zstd, bzip2 or xz data, nor plain text under a wrong name")
 
     def starts_with(self, mark: bytes) -> bool:
         """Tell whether the first thing in the text, spaces aside, is ``mark``. For a source not yet read."""
@@ -178,7 +182,7 @@ class Source:
             data = b""
             while piece or (stream is not None and len(data) == BLOCK):  # a full block: more may wait inside
                 if stream is None:
-                    if kind == "gzip" and members and not piece.strip(b"\0"):
+                    if kind in ("gzip", "xz") and members and not piece.strip(b"\0"):
                         break  # zeros after the last member are padding, as tapes and some tools leave it
                     self._on_stream()
                     stream, members = new(), members + 1
@@ -231,9 +235,37 @@ class _Zstd:
         return data, self._stream.unused_data if self.finished else b""
 
 
+class _Lzma:
+    """xz streams; `_Bzip2` differs by its library alone."""
+
+    def __init__(self) -> None:
+        import lzma
+
+        self._stream: Any = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+        self.finished = False
+
+    def feed(self, piece: bytes) -> tuple[bytes, bytes]:
+        data = self._stream.decompress(piece, BLOCK)
+        self.finished = self._stream.eof
+        return data, self._stream.unused_data if self.finished else b""
+
+
+class _Bzip2(_Lzma):
+    def __init__(self) -> None:
+        import bz2
+
+        self._stream = bz2.BZ2Decompressor()
+        self.finished = False
+
+
 def _opener(file: BinaryIO) -> tuple[str, type[_Unpacker]] | None:
     file.seek(0)
-    head = file.read(4)
+    start = file.read(10)
+    if start.startswith(_XZ):
+        return "xz", _Lzma
+    if start.startswith(_BZIP2) and start[4:] in _BZIP2_BLOCKS:
+        return "bzip2", _Bzip2
+    head = start[:4]
     if head.startswith(_GZIP):
         return "gzip", _Gzip
     if head == _ZSTD or (len(head) == 4 and int.from_bytes(head, "little") in _SKIPPABLE):
@@ -242,7 +274,7 @@ def _opener(file: BinaryIO) -> tuple[str, type[_Unpacker]] | None:
 
 
 def is_compressed(path: str | os.PathLike[str] | InputFile) -> bool:
-    """Tell by its first bytes whether a file is gzip or zstd; of a remote one by its name, so that none is fetched."""
+    """Tell by its first bytes whether a file is compressed; of a remote one by its name, so that none is fetched."""
     if as_input(path).stored is not None:
         return os.fspath(path).lower().endswith(COMPRESSIONS)
     with open(path, "rb") as file:

@@ -1,4 +1,4 @@
-"""CSV as RFC 4180 defines it: commas, double quotes, line feeds inside quotes; and where such a file may be cut."""
+"""CSV as RFC 4180 defines it: commas (tabs in ``.tsv``), double quotes, line feeds inside quotes; and where to cut it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from .byte_stream import BLOCK, Damage, Source
 
 LONGEST_FIELD = 1 << 28  # characters; without a bound, one stray quote would take in the rest of a large file
 _QUOTE, _FEED, _RETURN = b'"\n\r'
-_BEFORE_OPENING = np.frombuffer(b',\n"', np.uint8)  # the quote: an escaped one ends here and another begins
-_AFTER_CLOSING = np.frombuffer(b',\r\n"', np.uint8)
+_BEFORE_OPENING = np.frombuffer(b',\t\n"', np.uint8)  # the quote: an escaped one ends here and another begins
+_AFTER_CLOSING = np.frombuffer(b',\t\r\n"', np.uint8)
 
 
 def read_csv(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
     """Yield a record for each row; the columns of a span that does not begin the file are those of the file."""
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
     feed = _Feed(source)
-    rows = csv.reader(feed, strict=True)  # strict: an open quote at the end is an error, not a very long field
+    rows = csv.reader(
+        feed, strict=True, delimiter=delimiter_of(source.path)
+    )  # strict: an open quote at the end is an error, not a very long field
     columns = _Columns(csv_header(source.path), fields) if source.start else None
     row: list[str] | None = []
     while row is not None:
@@ -55,7 +57,16 @@ def read_csv(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
 def csv_header(path: str | os.PathLike[str]) -> list[str]:
     """Return the column names of an uncompressed CSV file."""
     with open(path, "rb") as file:
-        return next(csv.reader(_Feed(Source(file)), strict=True), [])
+        return next(csv.reader(_Feed(Source(file)), strict=True, delimiter=delimiter_of(os.fspath(path))), [])
+
+
+def delimiter_of(name: str) -> str:
+    """Return what separates the fields of a file, by its name.
+
+    >>> delimiter_of("a.TSV.gz"), delimiter_of("a.csv")
+    ('\\t', ',')
+    """
+    return "\t" if ".tsv" in os.path.basename(name).lower()[-9:] else ","
 
 
 def csv_cuts(path: InputFile, unit_bytes: int) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..document import INVALID_UTF8, TEXT_KEY, Document, Fields, Record, Tally, kind_of, scalar_name
@@ -73,35 +73,32 @@ def _shares(size: int, groups: int) -> list[int]:
 
 def _read_groups(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
     table = _open(source)
-    text_path, id_path = _paths(table.schema_arrow, fields)
+    text_path, id_path = text_and_id_paths(table.schema_arrow, fields)
     columns = [".".join(path) for path in (text_path, id_path) if path]
     groups = table.num_row_groups
     start, stop = source.start, groups if source.stop is None else source.stop
     if isinstance(source.file, RemoteFile):
-        expect_columns(source.file, table.metadata, columns, start, stop)
-        yield from _rows(table, range(start, stop), columns, text_path, id_path, fields, tally)
+        expect_columns(source.file, table.metadata, columns, range(start, stop))
+        batches = table.iter_batches(_ROWS, row_groups=range(start, stop), columns=columns, use_threads=False)
+        yield from rows_of(batches, text_path, id_path, fields, tally)
         return
     share = _shares(os.path.getsize(source.path), groups)
     source.start, source.stop = share[start], share[max(stop, 1)]
     raw = source.raw()
     for group in range(start, stop):
-        yield from _rows(table, [group], columns, text_path, id_path, fields, tally)
+        batches = table.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False)
+        yield from rows_of(batches, text_path, id_path, fields, tally)
         while source.bytes_read < share[group + 1] - source.start and next(raw, b""):
             pass
     for _ in raw:  # a file without row groups has bytes too
         pass
 
 
-def _rows(
-    table: Any,
-    groups: Sequence[int],
-    columns: list[str],
-    text_path: list[str],
-    id_path: list[str],
-    fields: Fields,
-    tally: Tally,
+def rows_of(
+    batches: Iterable[Any], text_path: list[str], id_path: list[str], fields: Fields, tally: Tally
 ) -> Iterator[Record]:
-    for batch in table.iter_batches(_ROWS, row_groups=groups, columns=columns, use_threads=False):
+    """Yield a record for each row of some record batches, of which these paths lead to texts and ids."""
+    for batch in batches:
         texts = _values(_column(batch, text_path))
         ids = _values(_column(batch, id_path)) if id_path else [None] * len(texts)
         for text, id in zip(texts, ids, strict=True):
@@ -129,7 +126,7 @@ def _record(text: Any, id: Any, line: int, fields: Fields) -> Record:
     return fields.document(text, "" if id is None else scalar_name(id), line)
 
 
-def _paths(schema: Any, fields: Fields) -> tuple[list[str], list[str]]:
+def text_and_id_paths(schema: Any, fields: Fields) -> tuple[list[str], list[str]]:
     """Return the columns of text and id as paths (the id's is empty where there is none), or raise ``Damage``."""
     import pyarrow.types as types
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 from .input_file import StoredObject
@@ -58,8 +59,8 @@ def read_footer(file: RemoteFile) -> Any:
     return metadata
 
 
-def expect_columns(file: RemoteFile, metadata: Any, columns: list[str], start: int, stop: int) -> None:
-    """Say which ranges reading ``columns`` of the row groups ``start`` to ``stop`` takes.
+def expect_columns(file: RemoteFile, metadata: Any, columns: list[str], groups: Sequence[int]) -> None:
+    """Say which ranges reading ``columns`` of some row groups takes.
 
     Neighbouring row groups are fetched together until they are worth a request.
     """
@@ -67,10 +68,10 @@ def expect_columns(file: RemoteFile, metadata: Any, columns: list[str], start: i
     leaves = [n for n in range(len(schema)) if _is_wanted(schema.column(n).path, columns)]
     bundles: list[list[ByteRange]] = []
     held: list[ByteRange] = []
-    for number in range(start, stop):
+    for number in groups:
         group = metadata.row_group(number)
         held += [_chunk(group.column(leaf)) for leaf in leaves]
-        if sum(end - begin for begin, end in held) >= RANGE_BYTES or number + 1 == stop:
+        if sum(end - begin for begin, end in held) >= RANGE_BYTES or number == groups[-1]:
             bundles.append([piece for whole in joined(held) for piece in cut_evenly(*whole)])
             held = []
     file.expect(bundles)
