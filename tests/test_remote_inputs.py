@@ -424,7 +424,7 @@ def test_each_file_is_resolved_once_until_its_address_expires(hub: InputServer) 
     assert hub.count("/cdn/") > 4
     hub.asked.clear()
     hub.files = {"data/train-00000-of-00001.b.parquet": columns_file(6000, 400)}
-    hub.uses = 2
+    hub.uses = 8
     file = only("hf://datasets/org/name")
     assert len(texts_of(file)) == 6000
     assert hub.count("/datasets/org/name/resolve/") > 1
