@@ -13,7 +13,7 @@ import pytest
 
 import pipeline
 from pipeline.builder.report.console import Progress
-from pipeline.errors import InputError, PlanChangedError
+from pipeline.errors import ConfigError, InputError, PlanChangedError
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.readers.reader import Reader
@@ -192,3 +192,21 @@ def test_other_endings_give_the_same_documents(tmp_path: Path, ending: str) -> N
         (tmp_path / f"cut.{ending}").write_bytes(data[:-20])
         with pytest.raises(InputError, match="is cut off at byte"):
             list(Reader(tmp_path / f"cut.{ending}"))
+
+
+def test_files_of_any_ending_are_plain_text_if_they_are_said_to_be(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a.py", "b", "c.txt.gz"):
+        (tmp_path / "in" / name).write_text(f"text of {name}")
+    with pytest.raises(InputError, match=r"a\.py: unknown ending.*--format text reads plain text of any ending"):
+        find_inputs(str(tmp_path / "in" / "a.py"))
+    manifest = build(str(tmp_path / "in"), tmp_path / "out", format="text")
+    assert manifest.counts["kept"] == 3
+    stream = pipeline.TextDataset(tmp_path / "in", "bytes", format="text", epochs=1, eos=False)
+    texts = [bytes(b - 3 for b in item["input_ids"].tolist()).decode() for item in stream.documents()]
+    assert texts == ["text of a.py", "text of b", "text of c.txt.gz"]
+    (tmp_path / "big.data").write_bytes(b"".join(b'{"text": "%0600d"}\n' % n for n in range(3_000)))
+    manifest = build(str(tmp_path / "big.data"), tmp_path / "cut", format="jsonl", dedup=False)
+    assert manifest.counts["kept"] == 3_000
+    with pytest.raises(ConfigError, match=r"format must be one of .*text"):
+        build(str(tmp_path / "in"), tmp_path / "no", format="txt")

@@ -55,12 +55,12 @@ class Input:
     def is_remote(self) -> bool:
         return is_remote(self.path)
 
-    def file(self, credentials: Credentials) -> InputFile:
-        """Return the file that is read; ``credentials`` open it where it is remote."""
+    def file(self, credentials: Credentials = NO_CREDENTIALS, format: str = "") -> InputFile:
+        """Return the file that is read, as being of a format; ``credentials`` open it where it is remote."""
         if not self.is_remote:
-            return InputFile(Path(self.path), self.name, self.source)
+            return InputFile(Path(self.path), self.name, self.source, forced_format=format)
         stored = StoredObject(self.path, self.size, self.version, self.sha256)
-        return InputFile(self.path, self.name, self.source, stored, credentials)
+        return InputFile(self.path, self.name, self.source, stored, credentials, format)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +148,12 @@ def make_plan(
 
     ``output`` is the directory that will be built: nothing in it is read. ``access`` says how remote inputs are reached.
     """
-    inputs, credentials = find_and_describe(specs, output, access)
+    inputs, credentials = find_and_describe(specs, output, access, recipe.format)
     sources = {item.source for item in inputs}
     for name in recipe.quotas:
         if name and name not in sources:
             raise ConfigError(f"max_tokens: no source {name!r}{did_you_mean(name, sources)}")
-    units = cut_units(inputs, limits, credentials)
+    units = cut_units(inputs, limits, credentials, recipe.format)
     absolute = tuple(path if is_remote(path) else os.path.abspath(local_name(path)) for path in recipe.against)
     settings = recipe.described()
     recipe = replace(recipe, against=absolute)
@@ -166,18 +166,20 @@ def list_inputs(specs: Sequence[str], output: str | Path | None = None) -> tuple
     A spec is a file, directory, glob or brace pattern, or ``NAME=`` and one of these, which names the source. A file
     that two specs reach is an error: its documents would be read twice.
     """
-    return find_and_describe(specs, output, None)[0]
+    return find_and_describe(specs, output)[0]
 
 
 def find_and_describe(
-    specs: Sequence[str | InputFile], output: str | Path | None, access: Access | None
+    specs: Sequence[str | InputFile], output: str | Path | None, access: Access | None = None, format: str = ""
 ) -> tuple[tuple[Input, ...], Credentials]:
     """Return what `list_inputs` does, and what opens the remote ones among them."""
     from ..text.readers.reader import find_inputs
 
     found = []
     for spec in specs:
-        found += [spec] if isinstance(spec, InputFile) else find_inputs(spec, output=output, access=access)
+        found += (
+            [spec] if isinstance(spec, InputFile) else find_inputs(spec, output=output, access=access, format=format)
+        )
     if not found:
         raise InputError("no inputs were given; name at least one file, directory, pattern or url")
     seen: dict[str, str] = {}
@@ -260,7 +262,10 @@ def _moment(ns: int) -> str:
 
 
 def cut_units(
-    inputs: Sequence[Input], limits: Limits = DEFAULT_LIMITS, credentials: Credentials = NO_CREDENTIALS
+    inputs: Sequence[Input],
+    limits: Limits = DEFAULT_LIMITS,
+    credentials: Credentials = NO_CREDENTIALS,
+    format: str = "",
 ) -> tuple[tuple[Span, ...], ...]:
     """Cut inputs into units of bounded size: large files into spans or lanes, neighbouring small ones joined.
 
@@ -273,7 +278,7 @@ def cut_units(
     units: list[tuple[Span, ...]] = []
     held: list[Span] = []
     weight = 0
-    split = functools.partial(_split, split_file, target, credentials)
+    split = functools.partial(_split, split_file, target, credentials, format)
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix="shardwright-plan") as threads:
         cut = list((threads.map if any(item.is_remote for item in inputs) else map)(split, inputs))
     for number, (item, pieces) in enumerate(zip(inputs, cut, strict=True)):
@@ -295,9 +300,9 @@ def cut_units(
 
 
 def _split(
-    split_file: Callable[..., list[FileSpan]], target: int, credentials: Credentials, item: Input
+    split_file: Callable[..., list[FileSpan]], target: int, credentials: Credentials, format: str, item: Input
 ) -> list[FileSpan]:
-    return split_file(item.file(credentials), target)
+    return split_file(item.file(credentials, format), target)
 
 
 def _lanes(item: Input, inputs: int, limits: Limits) -> int:

@@ -217,7 +217,8 @@ class TextDataset(Texts):
     reached with ``storage_options``). Or they hold the records: a DataFrame, an Arrow table, a dataset, an iterable of dicts,
     which are written to a temporary file (a stream of a generator is resumed only with one that gives the same).
     ``tokenizer`` is a name, a path or a loaded tokenizer (see ``from_texts``); ids are those of Hugging Face's definition,
-    from the fastest encoder that gives the same ids.
+    from the fastest encoder that gives the same ids. ``format`` is what files of any ending are taken as (``"text"``: each is
+    one document).
     ``text_key`` and ``id_key`` name the fields of a record. ``eos`` ends each document with the end-of-text id.
     ``epochs`` bounds the stream (None: endless), on one rank only. ``on_error="skip"`` skips records that cannot be used
     and the rest of files that cannot be read on, and counts them in ``stats()``.
@@ -247,6 +248,7 @@ class TextDataset(Texts):
         epochs: int | None = None,
         on_error: str = "stop",
         eos: bool = True,
+        format: str = "",
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         from ..shards.remote.transport import Access
@@ -267,7 +269,7 @@ class TextDataset(Texts):
                 path = keep_while_running(each)
                 found.append(InputFile(path, path.name, source))
             else:
-                found += find_inputs(each, access=Access(options=storage_options or {}))
+                found += find_inputs(each, access=Access(options=storage_options or {}), format=format)
         if not found:
             raise InputError(
                 "no files were given: TextDataset needs at least one path, directory, glob or brace pattern"

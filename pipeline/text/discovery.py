@@ -10,13 +10,14 @@ import re
 import stat
 import warnings
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from ..errors import InputError, did_you_mean
+from ..errors import ConfigError, InputError, did_you_mean
 from ..shards.manifest import is_dataset
 from ..shards.remote.transport import Access, is_remote, local_name
 from ..special_files import special_kind
-from .formats import ENDINGS, find_format, format_of
+from .formats import ENDINGS, FORMAT_NAMES, find_format, format_of
 from .storage.holders import saved_dataset
 from .storage.input_file import Credentials, InputFile, as_input
 from .storage.listing import list_urls
@@ -34,6 +35,7 @@ def find_inputs(
     *,
     output: str | os.PathLike[str] | None = None,
     access: Access | None = None,
+    format: str = "",
 ) -> list[InputFile]:
     """Return the input files that ``specs`` name, in the order of the specs, sorted naturally within each.
 
@@ -48,8 +50,11 @@ def find_inputs(
     """
     if isinstance(specs, str | os.PathLike):
         specs = [specs]
-    finder = _Finder(output, Credentials(access=access or Access()))
-    return [file for spec in specs for file in finder.expand(os.fspath(spec))]
+    if format and format not in FORMAT_NAMES:
+        raise ConfigError(f"format must be one of {', '.join(FORMAT_NAMES)}, got {format!r}")
+    finder = _Finder(output, Credentials(access=access or Access()), format)
+    found = [file for spec in specs for file in finder.expand(os.fspath(spec))]
+    return [replace(file, forced_format=format) for file in found] if format else found
 
 
 def fingerprint(given: str | os.PathLike[str] | InputFile) -> str:
@@ -110,7 +115,8 @@ def _glob(pattern: str) -> list[str]:
 class _Finder:
     """Finds files, and leaves out datasets of shards and the directory that is built."""
 
-    def __init__(self, output: str | os.PathLike[str] | None, credentials: Credentials) -> None:
+    def __init__(self, output: str | os.PathLike[str] | None, credentials: Credentials, format: str) -> None:
+        self._any_ending = bool(format)
         self._credentials = credentials
         self._output = None if output is None else os.path.realpath(output)
         self._is_dataset = functools.cache(is_dataset)
@@ -137,7 +143,8 @@ class _Finder:
                 path = Path(one)
                 _check_readable(path, spec)
                 self._refuse(one)
-                format_of(path)
+                if not self._any_ending:
+                    format_of(path)
                 files.append(InputFile(path, path.name, source))
         if self._left_out:
             warnings.warn(f"{pattern}: {self._said()}", stacklevel=4)
@@ -148,9 +155,10 @@ class _Finder:
         files = list_urls(pattern, source, self._credentials)
         shown = without_secrets(pattern)
         if len(files) == 1 and files[0].path == shown:
-            format_of(files[0])
+            if not self._any_ending:
+                format_of(files[0])
             return files
-        return _with_known_endings(shown, files)
+        return _with_known_endings(shown, files, any_ending=self._any_ending)
 
     def _refuse(self, path: str) -> None:
         """Raise ``InputError`` for a path that holds no text: a dataset, a shard of one, the output of this build."""
@@ -232,16 +240,16 @@ class _Finder:
 
     def _known_only(self, given: str, root: Path, paths: list[Path], source: str) -> list[InputFile]:
         found = [InputFile(path, path.relative_to(root).as_posix(), source) for path in paths]
-        files = _with_known_endings(given, found, self._said() if self._left_out else "")
+        files = _with_known_endings(given, found, self._said() if self._left_out else "", any_ending=self._any_ending)
         for file in files:
             _check_readable(Path(file))
         return files
 
 
-def _with_known_endings(given: str, found: list[InputFile], left_out: str = "") -> list[InputFile]:
+def _with_known_endings(given: str, found: list[InputFile], left_out: str = "", *, any_ending: bool) -> list[InputFile]:
     """Return the files that can be read, by their names; warn of others, and raise ``InputError`` where none is left."""
-    files = [file for file in found if _is_known(file)]
-    unknown = [file.name for file in found if not _is_known(file)]
+    files = [file for file in found if _is_known(file, any_ending)]
+    unknown = [file.name for file in found if not _is_known(file, any_ending)]
     shown = ", ".join(unknown[:10])
     shown += f" and {len(unknown) - 10} more" if len(unknown) > 10 else ""
     if not files:
@@ -256,9 +264,9 @@ def _with_known_endings(given: str, found: list[InputFile], left_out: str = "") 
     return files
 
 
-def _is_known(file: InputFile) -> bool:
+def _is_known(file: InputFile, any_ending: bool) -> bool:
     name = file.name.rpartition("/")[2]
-    return not name.startswith(".") and find_format(name) is not None
+    return not name.startswith(".") and (any_ending or find_format(name) is not None)
 
 
 def _not_whole(pattern: str, source: str) -> str:

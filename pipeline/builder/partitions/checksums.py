@@ -44,7 +44,7 @@ def hash_input(workspace: Workspace, number: int) -> None:
     whole, pieces = hashlib.sha256(), []
     try:
         with open(item.path, "rb") as file:
-            for start, stop in byte_ranges(item.path, spans):
+            for start, stop in byte_ranges(item.file(format=plan.recipe.format), spans):
                 piece, at = hashlib.sha256(), start
                 while block := file.read(_BLOCK if stop is None else min(_BLOCK, stop - at)):
                     whole.update(block)

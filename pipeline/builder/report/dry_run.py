@@ -36,7 +36,7 @@ def preview(
     reasons: Counter[str] = Counter()
     each = -(-SAMPLE_DOCUMENTS // len(plan.inputs))
     for item in plan.inputs:
-        reader = Reader(item.file(plan.credentials), text_key=recipe.text_key, id_key=recipe.id_key)
+        reader = Reader(item.file(plan.credentials, recipe.format), text_key=recipe.text_key, id_key=recipe.id_key)
         for record in islice(reader, each):
             if isinstance(record, Document):
                 reasons[loaded.judge([record], [0], counts)[0].outcome or "kept"] += 1

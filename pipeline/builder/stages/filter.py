@@ -230,7 +230,7 @@ def _records(plan: Plan, unit: tuple[Span, ...], spans: list[dict[str, Any]]) ->
         item = plan.inputs[span.input]
         bounds = (span.start, span.stop)
         keys = {"text_key": recipe.text_key, "id_key": recipe.id_key}
-        reader = Reader(item.file(plan.credentials), bounds, **keys)
+        reader = Reader(item.file(plan.credentials, recipe.format), bounds, **keys)
         digest, damage = None, None
         try:
             for record in reader:

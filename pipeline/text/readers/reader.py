@@ -182,6 +182,6 @@ def split_file(path: StrPath | InputFile, unit_bytes: int) -> list[FileSpan]:
     return [FileSpan(start, stop) for start, stop in zip([0, *cuts], [*cuts, None], strict=True)]
 
 
-def byte_ranges(path: StrPath, spans: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
+def byte_ranges(path: StrPath | InputFile, spans: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
     """Return the bytes that ``Reader`` hashes for each of the spans that ``split_file`` cut a file into."""
     return load_reader(format_of(path)).byte_ranges(as_input(path), spans)

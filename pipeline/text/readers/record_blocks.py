@@ -66,7 +66,7 @@ class BlockScan:
 
     def _cut(self, first: int) -> Generator[tuple[int, Block], None, None]:
         path = os.fspath(self._file)
-        read_lines = load_reader(format_of(path)).read_lines
+        read_lines = load_reader(format_of(self._file)).read_lines
         if read_lines is None:
             yield from self._of_records()
             return

@@ -47,7 +47,8 @@ NO_CREDENTIALS = Credentials()
 class InputFile:
     """One input file: ``name`` is relative to the argument that gave it, ``source`` the name put before it or ''.
 
-    ``path`` is where it lies on this machine, or the url of a remote one, which ``stored`` describes.
+    ``path`` is where it lies on this machine, or the url of a remote one, which ``stored`` describes. ``forced_format``
+    is what it is read as, whatever its name; '' where that tells.
     """
 
     path: Path | str
@@ -55,6 +56,7 @@ class InputFile:
     source: str = ""
     stored: StoredObject | None = None
     credentials: Credentials = field(default=NO_CREDENTIALS, repr=False, compare=False)
+    forced_format: str = ""
 
     def __fspath__(self) -> str:
         return str(self.path)
