@@ -13,6 +13,7 @@ from .remote_file import RANGE_BYTES, ByteRange, RemoteFile, cut_evenly, joined
 _MAGIC = b"PAR1"
 _TAIL_SHARE, _TAIL_BYTES = 256, 1 << 20  # of a file, asked for at first: footers of large files are large
 _KEPT = 8
+_FIRST_BYTES = 1 << 20
 
 
 class _Footers:
@@ -71,8 +72,11 @@ def expect_columns(file: RemoteFile, metadata: Any, columns: list[str], groups: 
     for number in groups:
         group = metadata.row_group(number)
         held += [_chunk(group.column(leaf)) for leaf in leaves]
-        if sum(end - begin for begin, end in held) >= RANGE_BYTES or number == groups[-1]:
-            bundles.append([piece for whole in joined(held) for piece in cut_evenly(*whole)])
+        ranges = joined(held)
+        # Chunks that are no neighbours make a request each: few at first, so that the first rows are there soon.
+        worth = RANGE_BYTES if len(ranges) == 1 else min(RANGE_BYTES, _FIRST_BYTES << len(bundles))
+        if sum(end - begin for begin, end in held) >= worth or number == groups[-1]:
+            bundles.append([piece for whole in ranges for piece in cut_evenly(*whole)])
             held = []
     file.expect(bundles)
 
