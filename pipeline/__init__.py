@@ -50,6 +50,9 @@ _HOME = {
     "Stream": "pipeline.stream.stream",
     "Manifest": "pipeline.shards.manifest",
     "build": "pipeline.builder.build",
+    "Document": "pipeline.text.document",
+    "Drop": "pipeline.builder.transforms.transform",
+    "transform": "pipeline.builder.transforms.user_functions",
 }
 
 _ROOMS = ("builder", "shards", "stream", "text")
@@ -59,6 +62,8 @@ __all__ = [
     "ConfigError",
     "CorruptShardError",
     "DamagedInputError",
+    "Document",
+    "Drop",
     "InputError",
     "Manifest",
     "ManifestError",
@@ -77,6 +82,7 @@ __all__ = [
     "errors",
     "merge_states",
     "mix",
+    "transform",
 ]
 __version__ = "0.1.0"
 

@@ -57,7 +57,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
-    parts = {**PARTS, "cold": cold, "text": lambda directory, report: measure(directory, options.texts, report)}
+    peers = {WEBDATASET: webdataset_packed, **MEMMAPS}
+    parts = {
+        **PARTS,
+        "cold": partial(cold, peers=peers),
+        "text": lambda directory, report: measure(directory, options.texts, report),
+    }
     if unknown := [part for part in options.parts if part not in parts]:
         parser.error(f"no part {unknown[0]!r}; there are {', '.join(parts)}")
     if options.against and options.parts:
@@ -133,6 +138,12 @@ def webdataset_packed(path: Path) -> Iterator[Pair]:
             batch = torch.from_numpy(joined[:need].astype(np.int64))
             yield batch[:-1].view(BATCH, SEQ_LEN), batch[1:].view(BATCH, SEQ_LEN)
             parts, held = [joined[need - 1 :]], len(joined) - need + 1
+
+
+MEMMAPS = {
+    "memmap, hand-tuned": lambda path: memmap_windows_tuned(flat_tokens(path)),
+    "memmap, as nanoGPT writes it": lambda path: memmap_windows(flat_tokens(path)),
+}
 
 
 # Parts

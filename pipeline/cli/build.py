@@ -63,6 +63,12 @@ def make_parser(prog: str | None = None) -> Parser:
         default=None,
         help="keep texts byte for byte, as for code",
     )
+    add("--where", help="read only the records of which this holds, as in 'int_score >= 3 and lang in [\"en\"]'")
+    add(
+        "--scores",
+        help="Parquet file of keys of texts (see shardwright texts) and numbers, for rules such as column:quality",
+    )
+    add("--keep-fields", help="fields to keep in the tables of shards, as in url:str,score:float")
     add("--limit", type=_count, help="read only the first N records")
     add(
         "--on-error",
@@ -71,6 +77,12 @@ def make_parser(prog: str | None = None) -> Parser:
         "kept, and what no checksum confirms is counted in the report",
     )
     add("--max-errors", type=_count, help="give up when more records than this are bad (default: 1000)")
+
+    add(
+        "--transforms",
+        help="functions of your own that edit, drop or multiply documents, as in my_module:drop_blocked, joined by commas; with "
+        "names of built-in ones (normalize, clean, language, rules, decontaminate) the whole order",
+    )
 
     judging = parser.add_argument_group("filters")
     add = judging.add_argument

@@ -14,8 +14,9 @@ from filters.language.language import LanguageIdentifier, parse_languages, wante
 from filters.rules.loader import user_module
 from filters.rules.ruleset import Rule, RuleSet, load_rules
 from pipeline.errors import ConfigError
+from pipeline.text.fields import Field, parse_fields
 from pipeline.text.normalize import normalize
-from pipeline.text.readers.reader import BadRecord, Document, InputFile, find_inputs, read_documents
+from pipeline.text.readers.reader import BadRecord, Document, InputFile, Reader, find_inputs
 
 from .command import Command, Parser
 
@@ -117,7 +118,7 @@ def _measure(rules: RuleSet, options: argparse.Namespace, bad: list[BadRecord]) 
     wanted = parse_languages(options.language)
     identifier.check_known(wanted)
     files = find_inputs(options.inputs)
-    documents = chain.from_iterable(_spread(files, options, bad))
+    documents = chain.from_iterable(_spread(files, parse_fields(rules.fields), options, bad))
     while batch := list(islice(documents, BATCH)):
         texts = [
             rules.cut(each.text if options.no_normalize else normalize(each.text), each.where)[0] for each in batch
@@ -128,26 +129,30 @@ def _measure(rules: RuleSet, options: argparse.Namespace, bad: list[BadRecord]) 
             for k, each in enumerate(found)
             if not wanted or each.score >= (wanted_threshold(wanted, each) or math.inf)
         ]
-        known = [found[k].context() for k in rows]
+        known = [{**found[k].context(), "metadata": batch[k].metadata} for k in rows]
         measured = rules.measure_all([texts[k] for k in rows], known, [batch[k].where for k in rows])
         values = rules.named(measured)
         yield from (Sample(batch[k], found[k].code, texts[k], held) for k, held in zip(rows, values, strict=True))
 
 
-def _spread(files: Sequence[InputFile], options: argparse.Namespace, bad: list[BadRecord]) -> Iterator[list[Document]]:
+def _spread(
+    files: Sequence[InputFile], fields: Sequence[Field], options: argparse.Namespace, bad: list[BadRecord]
+) -> Iterator[list[Document]]:
     """Yield the documents of each file, equally many while they last."""
     taken = 0
     for number, file in enumerate(files):
         share = math.ceil((options.limit - taken) / (len(files) - number))
-        yield (found := list(islice(_documents(file, options, bad), share)))
+        yield (found := list(islice(_documents(file, fields, options, bad), share)))
         taken += len(found)
 
 
-def _documents(file: InputFile, options: argparse.Namespace, bad: list[BadRecord]) -> Iterator[Document]:
-    for record in read_documents(file, text_key=options.text_key, id_key=options.id_key):
+def _documents(
+    file: InputFile, fields: Sequence[Field], options: argparse.Namespace, bad: list[BadRecord]
+) -> Iterator[Document]:
+    for record in Reader(file, text_key=options.text_key, id_key=options.id_key, keep=fields):
         if isinstance(record, Document):
             yield record
-        else:
+        elif isinstance(record, BadRecord):
             bad.append(record)
 
 

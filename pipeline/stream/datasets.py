@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, InputError
 from ..shards.ranges.open_files import MOST
 from .arguments import check_epochs, check_integer, eos_given
-from .config import Plan
-from .data.holdout import HalfData, share_given, split_data
+from .config import StreamConfig
+from .data.base import CountedData
+from .data.holdout import share_given, split_data
 from .data.mixture import MixedData
-from .data.shards import Data, KeyedData, MemoryData, ShardFiles, Source
+from .data.shards import KeyedData, MemoryData, ShardFiles, Source
 from .data.text import TextData
 from .order.mixture import Schedule, exact_weights, temperature_weights
 from .stream import Stream
@@ -24,8 +25,8 @@ from .stream import Stream
 class Documents(Stream):
     """A dataset of documents with keys, by which it can be split."""
 
-    def __init__(self, data: KeyedData | HalfData, *, epochs: int | None, max_open_shards: int = MOST) -> None:
-        super().__init__(Plan(data=data, epochs=epochs, max_open_shards=max_open_shards))
+    def __init__(self, data: KeyedData, *, epochs: int | None, max_open_shards: int = MOST) -> None:
+        super().__init__(StreamConfig(data=data, epochs=epochs, max_open_shards=max_open_shards))
         self._data = data
 
     def split(self, *, val: float) -> tuple[Documents, Documents]:
@@ -186,7 +187,7 @@ class Texts(Stream):
     """A dataset of raw text, which can be split."""
 
     def __init__(self, data: TextData, *, epochs: int | None) -> None:
-        super().__init__(Plan(data=data, epochs=epochs))
+        super().__init__(StreamConfig(data=data, epochs=epochs))
         self._data = data
 
     def split(self, *, val: float) -> tuple[Texts, Texts]:
@@ -310,10 +311,10 @@ def mix(
     else:
         schedule = _schedule(weights, list(data))
     limit = min(source._plan.max_open_shards for source in sources.values())
-    return Stream(Plan(data=mixed, weights=schedule, max_open_shards=limit))
+    return Stream(StreamConfig(data=mixed, weights=schedule, max_open_shards=limit))
 
 
-def _bare(name: Any, source: Any) -> Data:
+def _bare(name: Any, source: Any) -> CountedData:
     """Return the data of a source that no method was called on yet."""
     if not isinstance(name, str):
         raise ConfigError(f"sources of a mix have names of type str, got {name!r}")
@@ -321,14 +322,10 @@ def _bare(name: Any, source: Any) -> Data:
         given = f"got {source!r} of type {type(source).__name__}"
         raise ConfigError(f"source {name!r} must be a dataset, {given}; write pipeline.ShardDataset(...)")
     plan = source._plan
-    if isinstance(plan.data, TextData):
-        raise ConfigError(
-            f"source {name!r} is text, whose tokens are not counted in advance; build shards of it and mix those"
-        )
-    bare = Plan(data=plan.data, max_open_shards=plan.max_open_shards)
-    if isinstance(plan.data, MixedData) or plan != bare:
+    data = plan.data.source_of_mix(name)
+    if plan != StreamConfig(data=data, max_open_shards=plan.max_open_shards):
         raise ConfigError(f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix")
-    return plan.data
+    return data
 
 
 def _schedule(weights: Any, names: list[str]) -> Schedule:

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from ...shards.remote.transport import Access
-from ...text.readers.reader import Document, Reader
+from ...text.readers.reader import Document, Reader, Unselected
 from ..plan import make_plan
 from ..recipe import Recipe
 from ..references import resolve
-from ..stages.document_filter import DocumentFilter
+from ..transforms.chain import Chain
 from ..workspace.output_directory import local_directory
 from .stats import Histograms, PartitionCounts
 
@@ -31,15 +32,19 @@ def preview(
     plan = make_plan(specs, recipe, references.definitions, output, access=access)
     size = sum(item.size for item in plan.inputs)
     print(f"{len(plan.inputs)} input files, {size / 1e6:,.1f} MB, {len(plan.units)} units of work")
-    loaded = DocumentFilter(plan, references)
-    counts = PartitionCounts(Histograms(loaded.rules.rules))
+    chain = Chain(recipe, references)
+    counts = PartitionCounts(Histograms(references.rules.rules))
     reasons: Counter[str] = Counter()
     each = -(-SAMPLE_DOCUMENTS // len(plan.inputs))
     for item in plan.inputs:
-        reader = Reader(item.file(plan.credentials, recipe.format), text_key=recipe.text_key, id_key=recipe.id_key)
+        wanted: dict[str, Any] = {"keep": references.fields(recipe), "where": recipe.condition}
+        wanted |= {"text_key": recipe.text_key, "id_key": recipe.id_key}
+        reader = Reader(item.file(plan.credentials, recipe.format), **wanted)
         for record in islice(reader, each):
             if isinstance(record, Document):
-                reasons[loaded.judge([record], [0], counts)[0].outcome or "kept"] += 1
+                reasons.update(judged.outcome or "kept" for judged in chain.judge([record], counts))
+            elif isinstance(record, Unselected):
+                reasons["where"] += record.count
             else:
                 reasons[f"unreadable: {record.reason}"] += 1
     total = reasons.total()

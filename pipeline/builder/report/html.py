@@ -80,7 +80,7 @@ def _cards(stats: BuildStats) -> list[tuple[str, str]]:
 
 
 def _cut(stats: BuildStats) -> list[tuple[str, int]]:
-    """Return what was cut from documents: lines by rule, and what occurs earlier in the corpus."""
+    """Return what was cut from documents: lines by rule, edits by transforms, and what occurs earlier in the corpus."""
     repeats = stats.repeats
     named = [(f"{name} that occur earlier", repeats[name]) for name in ("lines", "paragraphs") if name in repeats]
     if named:
@@ -88,7 +88,8 @@ def _cut(stats: BuildStats) -> list[tuple[str, int]]:
             ("characters of these", repeats["characters"]),
             ("documents they were cut from", repeats["documents"]),
         ]
-    return descending(stats.cut) + named
+    edited = [(f"documents edited by {name}", number) for name, number in descending(stats.edited)]
+    return descending(stats.cut) + edited + named
 
 
 def _bar(row: Row) -> dict[str, Any]:
@@ -99,7 +100,7 @@ def _bar(row: Row) -> dict[str, Any]:
         "share": row.share,
         "tokens": f"{'' if row.is_exact else '≈ '}{row.tokens:,}",
         "left": round(100 * row.left_share, 2),
-        "took": round(100 * row.share, 2) if row.is_loss else 0.0,
+        "took": round(100 * max(0.0, row.share), 2) if row.is_loss else 0.0,
     }
 
 

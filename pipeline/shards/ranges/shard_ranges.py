@@ -32,10 +32,12 @@ class Source(Protocol):
     """Documents by runs of extents, each a pair of rows of a table, of one shard.
 
     ``waits``: what is asked for may take time, so threads ask for it ahead. ``copies``: bytes take memory of their own.
+    ``rows_first``: where blocks are not in memory yet, rows may be read before them.
     """
 
     waits: bool
     copies: bool
+    rows_first: bool
 
     def index(self, first: int, last: int) -> tuple[bytes, bytes]:
         """Return where the documents of extents ``first`` to before ``last`` start (bytes, <i8), and their tokens (<u4)."""
@@ -73,7 +75,7 @@ class InMemory:
 class MemoryRanges:
     """Documents of an array, one behind the other."""
 
-    waits = copies = False
+    waits = copies = rows_first = False
 
     def __init__(self, table: ExtentTable, tokens: NDArray[Any], lengths: NDArray[np.int64]) -> None:
         self._table = table
@@ -137,6 +139,7 @@ class ShardRanges:
         self._scan = scan
         self._limit = max(1, limit)
         self.copies = not mapped
+        self.rows_first = self.copies and not verify  # a block is verified before its first row is read
         self._files = Handles() if handles is None else handles
         self._lock = threading.Lock()
         self._leases: OrderedDict[int, Lease] = OrderedDict()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -16,8 +17,6 @@ from ..data.contents import Contents
 from ..order import Shuffle
 from .gather import BLOCK_COLUMNS
 from .shuffle_window import ShuffleWindow
-
-LONG_DOCUMENT = 1 << 20  # bytes; where bytes are copied, a longer document is read row by row
 
 
 class BlockPool:
@@ -47,8 +46,11 @@ class BlockPool:
         for first, last in self._rows(epoch, number):
             self.source.ask(first, last)
 
-    def load(self, epoch: int, number: int, *, asked: bool = False) -> ShuffleWindow:
-        """Bring a window to memory: its index, and where its blocks are or will be, which were ``asked`` for or not."""
+    def load(self, epoch: int, number: int, *, asked: bool = False, whole: bool = True) -> ShuffleWindow:
+        """Bring a window to memory: its index, and its blocks, which were ``asked`` for or not.
+
+        Not ``whole``, blocks that take memory of their own are left to `complete`; until then rows are read one by one.
+        """
         rows = self._rows(epoch, number)
         if not asked and not self._contents.sparse:
             for first, last in rows:
@@ -66,17 +68,26 @@ class BlockPool:
         blocks[:, 1] = sizes // self.item
         memory: list[Any] = []
         for k, (first, last) in enumerate(rows):
-            if sizes[k] > LONG_BYTES and self.source.copies:
-                memory.append((int(table.shard_numbers[first]), int(offsets[k])))  # read row by row
+            if (sizes[k] > LONG_BYTES or not whole) and self.source.copies:
+                memory.append(None)
                 continue
             held = self._memory(first, last)
             memory.append(held)
             blocks[k, 0] = held.address
-        return ShuffleWindow.of(starts, lengths, documents, offsets, sizes, order, blocks, memory, self.item)
+        origins = list(zip(table.shard_numbers[firsts].tolist(), offsets.tolist(), strict=True))
+        return ShuffleWindow.of(starts, lengths, documents, offsets, sizes, order, blocks, memory, self.item, origins)
+
+    def complete(self, epoch: int, number: int, window: Future[ShuffleWindow]) -> None:
+        """Bring the blocks to memory that `load` left out; rows are read from each as soon as it is there."""
+        found, sums = window.result(), self._contents.table.size_sums
+        for k, (first, last) in enumerate(self._rows(epoch, number)):
+            if found.memory[k] is None and sums[last] - sums[first] <= LONG_BYTES:
+                found.memory[k] = self._memory(first, last)
+                found.blocks[k, 0] = found.memory[k].address  # last: compiled loops of other threads look at it
 
     def read(self, window: ShuffleWindow, block: int, begin: int, target: NDArray[Any]) -> None:
         """Fill ``target`` from a token of a block that is not in memory."""
-        shard, offset = window.memory[block]
+        shard, offset = window.origins[block]
         self.source.read(shard, offset + begin * self.item, target.view(np.uint8).data)
 
     def close(self) -> None:

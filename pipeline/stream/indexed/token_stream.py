@@ -85,6 +85,8 @@ class TokenStream:
         self._pending: dict[Key, Future[ShuffleWindow]] = {}
         self._asked: dict[Key, Future[None]] = {}
         self._behind: list[Key] = []  # windows whose blocks are asked for once rows that are read first have been read
+        self._partial: dict[Key, Future[ShuffleWindow]] = {}  # windows without their blocks, which are then brought
+        self._completing: dict[Key, Future[None]] = {}
         self._served = 0  # rows that were prepared so far
         self._threads: ThreadPoolExecutor | None = None
         self._stop_threads: Callable[[], Any] | None = None
@@ -126,13 +128,19 @@ class TokenStream:
             return
         for key in wanted:
             if key in self._needed and key not in self._windows and key not in self._pending:
-                self._pending[key] = self._submit(partial(self._pool.load, asked=key in self._asked), *key)
+                whole = key not in needed or not self._pool.source.rows_first
+                load = partial(self._pool.load, asked=key in self._asked, whole=whole)
+                self._pending[key] = self._submit(load, *key)
+                if not whole:
+                    self._partial[key] = self._pending[key]
         self._behind = [key for key in wanted if key not in self._asked]
 
     def _ask_behind(self) -> None:
         for key in self._behind:
             self._asked[key] = self._submit(self._pool.ask, *key)
-        self._behind = []
+        for key, window in self._partial.items():
+            self._completing[key] = self._submit(self._pool.complete, *key, window)
+        self._behind, self._partial = [], {}
 
     def _ahead(self, epoch: int, places: NDArray[np.int64], lanes: NDArray[np.int64]) -> dict[Key, bool]:
         """Return the windows that lanes come to behind these places, and whether they are only to be asked for yet."""
@@ -217,7 +225,9 @@ class TokenStream:
                 return
             token = int(tokens[done])
             key = epoch, int(np.searchsorted(table.order.starts, token, side="right")) - 1
-            if key in self._windows:  # the row reaches beyond it, or into a document that is not in memory
+            if (coming := self._completing.pop(key, None)) is not None:
+                coming.result()
+            elif key in self._windows:  # the row reaches beyond it, or into a document that is not in memory
                 self._fill_row(buffer, int(rows[done]), epoch * self.tokens_per_epoch + token)
                 done += 1
             else:
@@ -325,7 +335,8 @@ class TokenStream:
         ahead = self._pending.pop(key, None)
         if whole and ahead is None:
             self._pool.ask(*key)
-        window = self._pool.load(*key) if ahead is None or ahead.cancel() else ahead.result()
+        completed = key in self._partial or key in self._completing  # by a thread, from what this one loads
+        window = self._pool.load(*key) if ahead is None or (not completed and ahead.cancel()) else ahead.result()
         aside = [other for other in self._windows if other not in self._needed]
         for other in aside[: max(0, len(aside) + 1 - self._aside)]:
             self._give_back(other)
@@ -335,11 +346,12 @@ class TokenStream:
 
     def _give_back(self, key: Key) -> None:
         del self._windows[key]
+        self._completing.pop(key, None)
         self._epochs[key[0]].windows[key[1]] = 0
         if not any(epoch == key[0] for epoch, _ in self._windows):
             del self._epochs[key[0]]
 
-    def _submit(self, work: Callable[..., Any], *arguments: int) -> Future[Any]:
+    def _submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="shardwright-windows")
             # Also when nobody closes the stream, and before the interpreter takes itself apart.

@@ -18,7 +18,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,9 +27,11 @@ from ...shards.ranges.open_files import OPEN_FILES, OpenFiles
 from ...text.document import BadRecord, Document, made_id
 from ...text.readers.record_blocks import Block, BlockScan
 from ..data.holdout import held_out
-from ..data.text import TextData
 from ..order import derive_key, permutation
 from .cursor import Chunk, Place
+
+if TYPE_CHECKING:
+    from ..data.text import TextData
 
 Predicate = Callable[[Any], Any]
 

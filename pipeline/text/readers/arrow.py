@@ -8,7 +8,7 @@ from typing import Any
 from ..document import Fields, Record, Tally
 from .base import FormatReader
 from .byte_stream import Damage, Source
-from .parquet import rows_of, text_and_id_paths
+from .parquet import paths_of, rows_of
 
 _MAGIC = b"ARROW1"
 
@@ -19,7 +19,7 @@ def read_arrow(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]
 
     try:
         batches, schema = _open(source)
-        yield from rows_of(batches, *text_and_id_paths(schema, fields), fields, tally)
+        yield from rows_of(batches, paths_of(schema, fields), fields, tally)
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's fault, not the file's

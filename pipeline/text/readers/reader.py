@@ -13,10 +13,12 @@ from dataclasses import replace
 
 from ...errors import DamagedInputError, InputError
 from ..discovery import InputFile, find_inputs, fingerprint
-from ..document import BadRecord, Document, Fields, Record, Tally, made_id
+from ..document import BadRecord, Document, Fields, Record, Tally, Unselected, made_id, selected
+from ..fields import Field, merge_fields
 from ..formats import ENDINGS, format_of
 from ..storage.input_file import StrPath, as_input
 from ..storage.opening import open_input
+from ..where import Where
 from .base import WHOLE, FileSpan, FormatReader, load_reader
 from .byte_stream import Damage, Source, is_compressed
 
@@ -28,6 +30,7 @@ __all__ = [
     "InputFile",
     "Reader",
     "Record",
+    "Unselected",
     "byte_ranges",
     "find_inputs",
     "fingerprint",
@@ -43,6 +46,9 @@ class Reader:
     ``path`` is a path or an ``InputFile``, whose name and source the documents then bear; ``file`` and ``source``
     override them. ``text_key`` and ``id_key`` name fields or columns; dots lead into nested ones. An id may be any
     JSON scalar and becomes a string; a document without one is called ``<file>:<line>``.
+
+    Documents keep the fields ``keep`` of their records; a value that does not fit its type makes a bad record. With
+    ``where``, records that it does not select are ``Unselected``, and parts of Parquet files that hold no other are not read.
 
     While it is read, ``lines`` counts lines (rows, elements) begun, blank and bad ones included, ``documents`` what was
     yielded as such, and ``bytes_read`` the raw bytes of the span, in steps of up to a MiB; at the end they are exact
@@ -61,6 +67,8 @@ class Reader:
         id_key: str = "id",
         file: str | None = None,
         source: str | None = None,
+        keep: Sequence[Field] = (),
+        where: Where | None = None,
     ) -> None:
         self._file = given = as_input(path)
         self.path = os.fspath(path)
@@ -71,7 +79,10 @@ class Reader:
             id_key,
             given.name if file is None else file,
             given.source if source is None else source,
+            start=self.span.start,
             made_ids=self.span.start == 0,
+            kept=merge_fields([keep, where.fields if where else ()]),
+            where=where,
         )
         self._tally = Tally()
         self._confirmed: Tally | None = None  # what lies before the current compressed stream
@@ -128,7 +139,8 @@ class Reader:
     def _records(self, source: Source, reader: FormatReader) -> Iterator[Record]:
         if self.format.compressible:
             source.check_packing()
-        return reader.read(source, self._fields, self._tally)
+        records = reader.read(source, self._fields, self._tally)
+        return records if self._fields.where is None else selected(records, self._fields.where)
 
 
 def check_sha256(file: InputFile, source: Source) -> None:
