@@ -75,7 +75,8 @@ class References:
     def fields(self, recipe: Recipe) -> tuple[Field, ...]:
         """Return the fields of records that documents keep: those that rules, transforms and the recipe name.
 
-        What a transform adds itself, and what the file of scores holds, is not read. Raises ``ConfigError`` for a field that two name with different types.
+        What a transform adds itself, and what the file of scores holds, is not read. Raises ``ConfigError`` for a field that
+        two name with different types.
         """
         own = [each.load() for each in self.user_functions.values()]
         scored = set(self.scores.names if self.scores else ())
