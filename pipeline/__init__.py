@@ -22,7 +22,7 @@ name of the package, as ``pipeline.ConfigError``.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import errors
 from .errors import (
@@ -41,6 +41,15 @@ from .errors import (
     TruncatedShardError,
 )
 
+if TYPE_CHECKING:
+    from .builder.build import build
+    from .shards.manifest import Manifest
+    from .stream.batch.types import DocumentBatch, PackedBatch
+    from .stream.datasets import ShardDataset, TextDataset, mix
+    from .stream.loader.state import merge_states
+    from .stream.stream import Stream
+    from .stream.testing import assert_resumes
+
 _HOME = {
     "ShardDataset": "pipeline.stream.datasets",
     "TextDataset": "pipeline.stream.datasets",
@@ -48,6 +57,8 @@ _HOME = {
     "merge_states": "pipeline.stream.loader.state",
     "assert_resumes": "pipeline.stream.testing",
     "Stream": "pipeline.stream.stream",
+    "PackedBatch": "pipeline.stream.batch.types",
+    "DocumentBatch": "pipeline.stream.batch.types",
     "Manifest": "pipeline.shards.manifest",
     "build": "pipeline.builder.build",
     "Document": "pipeline.text.document",
@@ -63,11 +74,13 @@ __all__ = [
     "CorruptShardError",
     "DamagedInputError",
     "Document",
+    "DocumentBatch",
     "Drop",
     "InputError",
     "Manifest",
     "ManifestError",
     "MissingObjectError",
+    "PackedBatch",
     "PlanChangedError",
     "ShardDataset",
     "ShardError",

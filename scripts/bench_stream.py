@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     peers = {WEBDATASET: webdataset_packed, **MEMMAPS}
-    parts = {
+    parts: dict[str, Callable[[Path, Report], None]] = {
         **PARTS,
         "cold": partial(cold, peers=peers),
         "text": lambda directory, report: measure(directory, options.texts, report),
@@ -216,7 +216,7 @@ def start(directory: Path, report: Report) -> None:
         both = timed(partial(from_construction, path))
         source = pipeline.ShardDataset(path).shuffle(seed=0).pack(SEQ_LEN)
         first = timed(partial(first_batch, source))
-        length = Sequences(sum(source._plan.data.tokens), SEQ_LEN, 1).first(1)
+        length = len(pipeline.ShardDataset(path, epochs=1).pack(SEQ_LEN))
         places = (length // 3, length * 9 // 10, length * 1000 + length // 2)
         resumed = [timed(partial(first_batch, source, place), times=3) for place in places]
         name = f"{shards * copies:,} shards, {documents * copies:,} documents"
@@ -273,7 +273,8 @@ def near_pairs(
         listed = np.concatenate([np.arange(order.blocks.documents[block]) + firsts[block] for block in blocks])
         inside = order.document_order(epoch, window, len(listed))
         assert inside is not None  # a seed was given
-        return listed[inside].tolist()
+        found: list[int] = listed[inside].tolist()
+        return found
 
     def corpus_place(document: int) -> int:
         epoch, inside = divmod(document, documents)

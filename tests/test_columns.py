@@ -285,3 +285,15 @@ def test_a_limit_counts_the_records_that_are_selected(tmp_path: Path) -> None:
     for limit, read_ in ((10, 10), (None, 30)):
         manifest = make(tmp_path / "a.jsonl", tmp_path / "out", where="n == 1", limit=limit, overwrite=True)
         assert manifest.counts["kept"] == read_
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
+def test_the_filters_of_a_stream_of_text_see_the_fields_that_are_asked_for(tmp_path: Path, name: str) -> None:
+    write_all(tmp_path / "in")
+    data = pipeline.TextDataset(tmp_path / "in" / name, tokenizer="bytes", epochs=1, fields="int_score:int,lang")
+    kept = data.filter(lambda record: record.metadata["lang"] == "en" and (record.metadata["int_score"] or 0) > 2)
+    found = [bytes((ids - 3).astype("u1")) for row in kept.documents().numpy() for ids in [row["input_ids"][:-1]]]
+    assert len(found) == 2
+    other = pipeline.TextDataset(tmp_path / "in" / name, tokenizer="bytes", epochs=1)
+    with pytest.raises(KeyError, match="lang"):
+        list(other.filter(lambda record: record.metadata["lang"] == "en").documents())

@@ -24,7 +24,10 @@ ERRORS = (
     "BuildError ConfigError CorruptShardError DamagedInputError InputError ManifestError MissingObjectError PlanChangedError"
     " ShardError ShardwrightError StateError StorageError TruncatedShardError"
 )
-NAMES = "Document Drop Manifest ShardDataset Stream TextDataset assert_resumes build merge_states mix transform"
+NAMES = (
+    "Document DocumentBatch Drop Manifest PackedBatch ShardDataset Stream TextDataset assert_resumes build merge_states mix"
+    " transform"
+)
 STREAM_METHODS = (
     "apply batch documents filter load_state_dict loader map numpy pack prefetch sample set_epoch set_weights shard shuffle"
     " state_dict stats take to"

@@ -329,3 +329,56 @@ def test_texts_that_a_transform_empties_are_dropped_as_empty(tmp_path: Path) -> 
     for order in ([emptied], ["language", emptied]):
         counts = make(source, tmp_path / "out", transforms=order, overwrite=True).counts
         assert (counts["dropped"], counts["edited"]) == ({"empty text": 2}, {"emptied": 2})
+
+
+DYING = """\
+import os
+import signal
+from pathlib import Path
+
+
+def die_once(document):
+    flag = Path(__file__).with_name("died")
+    if document.metadata["n"] == 70 and not flag.exists():
+        flag.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return document
+
+
+die_once.fields = ("n:int",)
+"""
+
+
+def test_a_build_that_was_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    from tests.test_scores import key, write_scores
+
+    # A long text in each file makes it a unit of its own.
+    texts = [english(k, 9) + "x" * (1_100_000 * (k % 40 == 0)) for k in range(80)]
+    (tmp_path / "in").mkdir()
+    for first in (0, 40):
+        rows = [json.dumps({"text": texts[k], "n": k}) + "\n" for k in range(first, first + 40)]
+        (tmp_path / f"in/{first}.jsonl").write_text("".join(rows))
+    home = write_module(tmp_path / "home")
+    (home / "own_dying.py").write_text(DYING)
+    columns = {"key": [key(text) for text in texts], "quality": [k % 10 / 10 for k in range(80)]}
+    names = [f"{home}/own_dying:die_once", f"{home}/own_transforms:halves"]
+    flags = {
+        "transforms": ",".join(names), "scores": write_scores(tmp_path / "s.parquet", columns), "where": "n != 7",
+        "keep-fields": "n:int,quality:float", "rules": "none", "tokenizer": "bytes", "workers": "1",
+    }  # fmt: skip
+    given = [part for name, value in flags.items() for part in (f"--{name}", value)]
+    command = [
+        sys.executable,
+        str(ROOT / "scripts/build_shards.py"),
+        str(tmp_path / "in"),
+        *given,
+        "--quiet",
+        "--output",
+    ]
+    first = subprocess.run([*command, str(tmp_path / "out")], capture_output=True, text=True, check=False)
+    assert first.returncode == -9, first.stderr
+    assert list((tmp_path / "out/.build/filter").glob("*/done.json"))
+    for output in ("out", "whole"):
+        done = subprocess.run([*command, str(tmp_path / output)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert digests(tmp_path / "out") == digests(tmp_path / "whole")

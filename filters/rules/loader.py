@@ -94,11 +94,14 @@ class Rule:
         return Verdict(self.rule_set, self.name, value, self.min if kind == "min" else self.max, kind, said)
 
     @property
+    def origin(self) -> str:
+        """What named the rule, for errors: a rule set, or a flag of a command."""
+        return self.rule_set if self.rule_set.startswith("--") else f"rule set {self.rule_set!r}"
+
+    @property
     def function(self) -> Callable[..., float]:
         """The measure, its parameters not yet bound."""
-        return find_function(
-            self.measure, filters.measure_functions(), self.module, f"measure of rule set {self.rule_set!r}"
-        )
+        return find_function(self.measure, filters.measure_functions(), self.module, f"measure of {self.origin}")
 
     def bound(self) -> Callable[..., float]:
         """Return the measure as a function of a page alone."""

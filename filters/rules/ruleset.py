@@ -192,7 +192,7 @@ class RuleSet:
         rule = self.rules[place]
         alias = "" if rule.name == rule.measure else f" (rule {rule.name!r})"
         return BuildError(
-            f"{where() + ': ' if where else ''}measure {rule.measure!r}{alias} of rule set {rule.rule_set!r} {said}; it "
+            f"{where() + ': ' if where else ''}measure {rule.measure!r}{alias} of {rule.origin} {said}; it "
             "must return a number for every text"
         )
 

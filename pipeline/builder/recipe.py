@@ -22,6 +22,7 @@ from .transforms.user_functions import beside
 ON_ERROR = ("stop", "records", "skip")
 KEEP = ("first", "longest")
 VERIFY = ("signatures", "exact")
+RUNNING = ("inputs", "output", "workers", "engine", "ray_address")  # settings of a build beside its recipe
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +49,7 @@ class Recipe:
     where: str | None = None  # which records are read, as in "int_score >= 3"
     limit: int | None = None  # documents read, in input order
     on_error: str = "records"
-    max_errors: int = 1000
+    max_errors: int | float = 1000  # a share of all records, if it is below 1
     transforms: tuple[str, ...] = ()  # "module:function"; with names of built-in ones, the whole order
     # measuring and judging
     rules: tuple[str, ...] = ("gopher",)
@@ -97,7 +98,11 @@ class Recipe:
         optional = ("dedup_num_perm", "limit", "tokens_per_shard")
         for name in ("dedup_bands", "dedup_rows", "dedup_ngram", "shortest_passage", *optional):
             _whole(name, getattr(self, name), 1)
-        for name in ("max_errors", "tokens_per_sample", "words_left"):
+        if isinstance(self.max_errors, float) and 0 < self.max_errors < 1:
+            pass  # a share
+        else:
+            _whole("max_errors", self.max_errors, 0, " or a share between 0 and 1")
+        for name in ("tokens_per_sample", "words_left"):
             _whole(name, getattr(self, name), 0)
         _whole("seed", self.seed, None)
         _one_of("format", self.format, ("", *FORMAT_NAMES))
@@ -177,7 +182,7 @@ class Recipe:
         settings = {str(name).replace("-", "_"): item for name, item in value.items()}
         for name in settings:
             if name not in known:
-                raise ConfigError(f"no setting {name!r}{did_you_mean(name, known)}")
+                raise ConfigError(f"no setting {name!r}{did_you_mean(name, {*known, *RUNNING})}")
         try:
             return cls(**settings)
         except TypeError as error:
@@ -218,13 +223,13 @@ def _between(name: str, value: Any, low: float, high: float, *, open_end: bool =
         raise ConfigError(f"{name} must be {low} <= value {'<' if open_end else '<='} {high}, got {value!r}")
 
 
-def _whole(name: str, value: Any, low: int | None) -> None:
+def _whole(name: str, value: Any, low: int | None, other: str = "") -> None:
     """Check a whole number of at least ``low``; None passes, as an optional setting that was not given."""
     if value is None:
         return
     if not isinstance(value, int) or isinstance(value, bool) or (low is not None and value < low):
         floor = "" if low is None else f" of at least {low}"
-        raise ConfigError(f"{name} must be a whole number{floor}, got {value!r}")
+        raise ConfigError(f"{name} must be a whole number{floor}{other}, got {value!r}")
 
 
 def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:

@@ -19,6 +19,7 @@ from pipeline.text.normalize import normalize
 from pipeline.text.readers.reader import BadRecord, Document, InputFile, Reader, find_inputs
 
 from .command import Command, Parser
+from .rule_list import ListRules, measure_names
 
 DESCRIPTION = """\
 Try rules on a sample of documents: show what each would drop, with examples, and the histogram of a measure.
@@ -48,9 +49,10 @@ class Sample:
 
 
 def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="INPUT...", description=DESCRIPTION, epilog=EPILOG)
+    parser = Parser(prog, brief="INPUT...", description=DESCRIPTION, epilog=f"{measure_names()}\n\n{EPILOG}")
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files, directories, globs or brace patterns")
     parser.add_argument("--rules", default="gopher", help="rule sets and files, joined by commas (default: gopher)")
+    parser.add_argument("--list-rules", action=ListRules, help="show the rule sets and all measures, and exit")
     parser.add_argument("--limit", type=int, default=2000, help="documents in the sample (default: 2000)")
     parser.add_argument("--examples", type=int, default=1, help="documents shown for each rule (default: 1)")
     parser.add_argument("--measure", metavar="NAME", help="show the histogram of this measure, even if no rule uses it")
@@ -77,7 +79,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     measured = rules
     if options.measure and options.measure not in rules.measures:
         module = user_module(options.measure, "", "measure of --measure")
-        tried_rule = Rule(options.measure, options.measure, "tried", module=module)
+        tried_rule = Rule(options.measure, options.measure, "--measure", module=module)
         measured = RuleSet([*rules.rules, tried_rule], rules.cutters)
     bad: list[BadRecord] = []
     samples = list(_measure(measured, options, bad))

@@ -220,9 +220,11 @@ class TextDataset(Texts):
     ``tokenizer`` is a name, a path or a loaded tokenizer (see ``from_texts``); ids are those of Hugging Face's definition,
     from the fastest encoder that gives the same ids. ``format`` is what files of any ending are taken as (``"text"``: each is
     one document).
-    ``text_key`` and ``id_key`` name the fields of a record. ``eos`` ends each document with the end-of-text id.
-    ``epochs`` bounds the stream (None: endless), on one rank only. ``on_error="skip"`` skips records that cannot be used
-    and the rest of files that cannot be read on, and counts them in ``stats()``.
+    ``text_key`` and ``id_key`` name the fields of a record. ``fields`` are others that ``.filter`` finds in
+    ``record.metadata``, as in ``("url:str", "int_score:int")``; a value of another type makes a bad record. ``eos`` ends
+    each document with the end-of-text id. ``epochs`` bounds the stream (None: endless), on one rank only.
+    ``on_error="skip"`` skips records that cannot be used and the rest of files that cannot be read on, and counts them in
+    ``stats()``.
 
     The stream is sequential: its lanes (48, fewer for small input; one, in the order of the files, without ``.shuffle()``)
     keep a cursor each. Ranks and workers share the lanes, so ranks times workers must divide their number. ``.batch``
@@ -249,11 +251,13 @@ class TextDataset(Texts):
         epochs: int | None = None,
         on_error: str = "stop",
         eos: bool = True,
+        fields: str | Sequence[str] = (),
         format: str = "",
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         from ..shards.remote.transport import Access
         from ..text.discovery import InputFile, find_inputs
+        from ..text.fields import merge_fields, parse_fields
         from ..text.storage.holders import is_holder, keep_while_running, split_holders
         from ..text.tokenizer.tokenizer import load_tokenizer
 
@@ -275,7 +279,8 @@ class TextDataset(Texts):
             raise InputError(
                 "no files were given: TextDataset needs at least one path, directory, glob or brace pattern"
             )
-        data = TextData(found, loaded, text_key=text_key, id_key=id_key, skip=on_error == "skip", eos=eos)
+        kept = merge_fields([parse_fields(fields.split(",") if isinstance(fields, str) else fields)])
+        data = TextData(found, loaded, text_key=text_key, id_key=id_key, skip=on_error == "skip", eos=eos, fields=kept)
         super().__init__(data, epochs=epochs)
 
 

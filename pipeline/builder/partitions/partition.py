@@ -92,7 +92,8 @@ class Partition:
 
     @property
     def counts(self) -> dict[str, Any]:
-        return read_json(self.folder / "counts.json")
+        counts: dict[str, Any] = read_json(self.folder / "counts.json")
+        return counts
 
     def batches(self, *names: str) -> Iterator[Any]:
         """Yield the record batches of its documents, with only the columns named, in that order."""
@@ -202,7 +203,8 @@ def partition_table(workspace: Workspace) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=2)
 def _read_table(path: Path, mtime_ns: int) -> dict[str, Any]:
-    return read_json(path)
+    table: dict[str, Any] = read_json(path)
+    return table
 
 
 def partitions(workspace: Workspace) -> list[Partition]:

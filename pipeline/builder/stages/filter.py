@@ -41,7 +41,7 @@ from ..report.stats import PASSED, BuildStats, Histograms, Loss, PartitionCounts
 from ..transforms.chain import Chain, Judged
 from ..workspace.atomic_directory import discard, result_directory
 from ..workspace.workspace import Workspace
-from .stage import Run, Stage
+from .stage import Run, Stage, with_progress
 
 UNREADABLE = "file that cannot be read on"
 WHERE = "where"  # the outcome of records that the condition does not select
@@ -151,6 +151,12 @@ def _raise_if_all_are_bad(workspace: Workspace, plan: Plan) -> None:
     units = [unit_folder(workspace, number) for number in range(len(plan.units))]
     done = [read_json(unit / DONE) for unit in units]
     records, bad = sum(each["records"] for each in done), sum(each["bad"] for each in done)
+    share = plan.recipe.max_errors
+    if 0 < share < 1 and bad > share * records:
+        raise BuildError(
+            f"{bad:,} of {records:,} records are bad, a share of {bad / records:.2%}, but --max-errors allows "
+            f"{share:.2%}; mend the input, or start over with a larger share and --overwrite"
+        )
     if bad < records or not records or plan.recipe.on_error == "skip":
         return
     unit, number = next((unit, each["partitions"][0]) for unit, each in zip(units, done, strict=True) if each["bad"])
@@ -263,7 +269,7 @@ def _records(
         reader = Reader(item.file(credentials, recipe.format), bounds, **keys)
         digest, damage = None, None
         try:
-            for record in reader:
+            for record in with_progress(reader, span.lanes):
                 yield place, record
             digest = reader.sha256
         except DamagedInputError as error:
@@ -390,7 +396,7 @@ def _reject_bad(
 
 def check_errors(bad: int, recipe: Recipe, last: str = "") -> None:
     """Raise ``BuildError`` when more records were bad than the recipe allows."""
-    if bad > recipe.max_errors:
+    if (recipe.max_errors >= 1 and bad > recipe.max_errors) or (bad and recipe.max_errors == 0):
         raise BuildError(
             f"more than {recipe.max_errors} bad records{last and ', the last: '}{last}; mend the input or raise "
             "--max-errors"

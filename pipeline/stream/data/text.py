@@ -19,6 +19,7 @@ from .base import Share
 
 if TYPE_CHECKING:
     from ...text.discovery import InputFile
+    from ...text.fields import Field
     from ...text.tokenizer.tokenizer import Tokenizer
     from ..config import StreamConfig
     from ..loader.position import Position
@@ -42,12 +43,21 @@ class TextData:
     split = "text"
 
     def __init__(
-        self, files: list[InputFile], tokenizer: Tokenizer, *, text_key: str, id_key: str, skip: bool, eos: bool
+        self,
+        files: list[InputFile],
+        tokenizer: Tokenizer,
+        *,
+        text_key: str,
+        id_key: str,
+        skip: bool,
+        eos: bool,
+        fields: tuple[Field, ...] = (),
     ) -> None:
         self.files = files
         self.encoder = tokenizer
         self.text_key = text_key
         self.id_key = id_key
+        self.fields = fields  # of records, for filters
         self.skip = skip
         self.eos = eos
         self.dtype = tokenizer.dtype
@@ -152,6 +162,8 @@ class TextData:
             files = list(threads.map(fingerprint, self.files))
         splits = [[str(share), held] for share, held in self.splits]
         told = [files, self.tokenizer, self.text_key, self.id_key, self.skip, self.eos, splits]
+        if self.fields:
+            told.append([str(field) for field in self.fields])  # one that does not fit makes a bad record
         return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode()).hexdigest()
 
 

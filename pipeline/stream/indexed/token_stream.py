@@ -148,7 +148,7 @@ class TokenStream:
         order, lane_count = self._sequences, self._sequences.lanes
         starts, bounds = self._starts(epoch), self._bounds(epoch)
         at = np.full(lane_count, -1)
-        np.maximum.at(at, lanes, places)
+        at[lanes] = places  # they ascend in each lane, and the last one stays
         lanes = np.flatnonzero(at >= 0)
         own = (lanes - order.first(epoch)) % lane_count  # the lane of the epoch that these sequence indices are of
         at, end = at[lanes], np.minimum(bounds[own + 1], starts[-1])
@@ -162,7 +162,8 @@ class TokenStream:
             first, last = (
                 np.searchsorted(starts, x, side="right") - 1 for x in (at, np.minimum(at + distance, end - 1))
             )
-            for low, high in {*zip(first.tolist(), last.tolist(), strict=True)}:
+            going = np.flatnonzero(last > first)
+            for low, high in {*zip(first[going].tolist(), last[going].tolist(), strict=True)}:
                 for number in range(low + 1, high + 1):
                     found.setdefault((epoch, number), far)
         over = at + window >= end
@@ -267,7 +268,8 @@ class TokenStream:
 
     def lengths(self, epoch: int, documents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many tokens documents of an epoch have, given by their places in its shuffled order."""
-        return self._look_up(epoch, documents)[0][2]
+        found: NDArray[np.int64] = self._look_up(epoch, documents)[0][2]
+        return found
 
     def _look_up(self, epoch: int, documents: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return window, place and tokens of each document (``[3, documents]``), and the table that they lie in."""

@@ -32,7 +32,7 @@ from .user_stages import counts_items
 from .worker_context import Topology, WorkerContext, resolve_context, topology_to_carry
 
 
-class PositionedStream(IterableDataset):
+class PositionedStream(IterableDataset[Any]):
     """A plan, and the position at which every ``iter()`` begins."""
 
     def __init__(self, plan: StreamConfig) -> None:
@@ -265,7 +265,7 @@ class PositionedStream(IterableDataset):
     def __bool__(self) -> bool:
         return True
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Any]:
         context, position = self._context(), self._position.get()
         refuse_second_split(context.world_size)
         refuse_read_ahead()

@@ -105,7 +105,8 @@ def from_state(state: Any, plan: StreamConfig, context: WorkerContext) -> Positi
 
 def shape_of(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a state says that the order depends on."""
-    return _from_leaf("shape", state.get("shape"), dict)
+    shape: dict[str, Any] = _from_leaf("shape", state.get("shape"), dict)
+    return shape
 
 
 def part_of(state: Mapping[str, Any], rank: int) -> tuple[int, Mapping[str, Any]]:

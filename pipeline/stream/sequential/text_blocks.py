@@ -213,7 +213,7 @@ class TextWindows:
             if not data.skip or os.path.exists(each):  # what is gone is passed over like what is damaged
                 data.check(each)
             wanted = self._wanted(epoch, position)
-            blocks = BlockScan(data.files[file], self._records, number, wanted, data.text_key, data.id_key)
+            blocks = BlockScan(data.files[file], self._records, number, wanted, data.text_key, data.id_key, data.fields)
             scan = _Scan((epoch, position), blocks)
         self._scans.append(scan)
         return scan

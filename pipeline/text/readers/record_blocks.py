@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 from ...errors import InputError
 from ..discovery import InputFile
 from ..document import BadRecord, Document, Fields, Record, Tally
+from ..fields import Field
 from ..formats import format_of
 from ..storage.opening import open_input
 from ..storage.remote_file import RANGE_BYTES, RemoteFile
@@ -42,13 +43,20 @@ class BlockScan:
     """
 
     def __init__(
-        self, file: InputFile, records: int, first: int, wanted: Wanted, text_key: str = "text", id_key: str = "id"
+        self,
+        file: InputFile,
+        records: int,
+        first: int,
+        wanted: Wanted,
+        text_key: str = "text",
+        id_key: str = "id",
+        keep: Sequence[Field] = (),
     ) -> None:
         self.number = 0
         self.bytes_read = 0
         self._file = file
         self._records = records
-        self._fields = Fields(text_key, id_key, file.name, file.source)
+        self._fields = Fields(text_key, id_key, file.name, file.source, kept=tuple(keep))
         self._wanted = wanted
         self._expected = 0  # the first block that a remote file was not told of
         self._blocks = self._cut(first)
@@ -147,7 +155,7 @@ class BlockScan:
 
     def _of_records(self) -> Iterator[tuple[int, Block]]:
         fields = self._fields
-        reader = Reader(self._file, text_key=fields.text_key, id_key=fields.id_key)
+        reader = Reader(self._file, text_key=fields.text_key, id_key=fields.id_key, keep=fields.kept)
         records, block = iter(reader), list[Record]()
         fault: InputError | None = None
         while fault is None:
