@@ -3,6 +3,7 @@
 build.py             runs the stages in order: start here
 recipe.py            what is asked for: every setting that decides a byte of the result
 limits.py            sizes of units and buffers, which change no byte
+spool.py             inputs that hold their records -> files of the work directory
 plan.py              inputs and recipe -> units of work
 references.py        what a recipe names (rules, models, tokenizers), resolved once and kept in the work directory
 build_tokenizer.py   the tokenizer of a build, named or trained

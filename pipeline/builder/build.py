@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..shards.manifest import Manifest
+from ..shards.remote.transport import Access
 from .engine.local import default_start_method
 from .engine.registry import engine_session, open_engine
 from .engine.signals import reraise_swallowed_signals
@@ -27,6 +28,7 @@ from .recipe import Recipe
 from .references import resolve
 from .report.console import Progress
 from .report.waterfall import waterfall
+from .spool import spool_holders
 from .stages.registry import STAGES, losses
 from .stages.stage import Run
 from .transforms.user_functions import only_here, spec_of
@@ -35,7 +37,7 @@ from .workspace.workspace import Workspace
 
 
 def build(
-    inputs: str | Path | Sequence[str | Path],
+    inputs: Any,
     output: str | Path,
     recipe: Recipe | None = None,
     *,
@@ -46,13 +48,16 @@ def build(
     overwrite: bool = False,
     progress: Progress | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    storage_options: Mapping[str, Any] | None = None,
     after_stage: Callable[[str], object] = lambda stage: None,
     transforms: str | Sequence[str | Callable[..., Any]] | None = None,
     **settings: Any,
 ) -> Manifest:
     """Build verified shards from raw text and return their manifest.
 
-    ``inputs`` are files, directories, globs or braces; ``name=`` before one names the source. ``settings`` are the fields
+    ``inputs`` are files, directories, globs, braces or urls (``hf://datasets/...``, ``s3://``, ``https://``, ...; fsspec
+    gets ``storage_options``), or hold the records: a DataFrame, an Arrow table, a dataset, an iterable of dicts; a list of
+    these, or a dict by the names of sources, which ``name=`` before a path gives, too. ``settings`` are the fields
     of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...), which override those of ``recipe``. The same call
     again continues an interrupted build, or returns the manifest of a complete one; ``overwrite=True`` starts over. The
     bytes of the result do not depend on ``workers``, ``engine`` (``"local"`` or ``"ray"``), ``start_method`` of the
@@ -75,16 +80,17 @@ def build(
     1
     """
     started = time.perf_counter()
-    specs = [str(inputs)] if isinstance(inputs, str | Path) else [str(each) for each in inputs]
     if transforms is not None:
         settings["transforms"] = transforms if isinstance(transforms, str) else [spec_of(each) for each in transforms]
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
     _check_transforms(recipe, engine, workers, start_method)
     workspace = Workspace(local_directory(output))
-    references = resolve(recipe)
-    plan = make_plan(specs, recipe, references.definitions, workspace.output, limits)
-    plan = replace(plan, editing_stages=tuple(stage.name for stage in STAGES if stage.edits and stage.wanted(recipe)))
     progress = progress or Progress()
+    specs, overwrite = spool_holders(inputs, workspace, progress, limits, overwrite)
+    references = resolve(recipe)
+    access = Access(options=storage_options or {})
+    plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, access)
+    plan = replace(plan, editing_stages=tuple(stage.name for stage in STAGES if stage.edits and stage.wanted(recipe)))
     with workspace.held(limits.lock_seconds):
         if overwrite:
             clear(workspace)

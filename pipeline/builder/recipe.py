@@ -13,6 +13,7 @@ from filters.language.language import parse_languages
 from ..errors import ConfigError, did_you_mean
 from ..special_files import special_kind
 from ..text.fields import parse_fields
+from ..text.formats import FORMAT_NAMES
 from ..text.where import Where
 from .dedup.minhash import signature_values
 from .dedup.segments import KINDS, LINES, PARAGRAPHS
@@ -39,6 +40,7 @@ class Recipe:
     """
 
     # reading
+    format: str = ""  # what files of any ending are taken as; '': what their endings say
     text_key: str = "text"
     id_key: str = "id"
     normalize: bool = True
@@ -103,6 +105,7 @@ class Recipe:
         for name in ("tokens_per_sample", "words_left"):
             _whole(name, getattr(self, name), 0)
         _whole("seed", self.seed, None)
+        _one_of("format", self.format, ("", *FORMAT_NAMES))
         _one_of("on_error", self.on_error, ON_ERROR)
         _one_of("dedup_keep", self.dedup_keep, KEEP)
         _one_of("dedup_verify", self.dedup_verify, VERIFY)

@@ -12,6 +12,7 @@ from pipeline.builder.engine.registry import ENGINES
 from pipeline.builder.recipe import KEEP, ON_ERROR, RUNNING, VERIFY, Recipe, read_config
 from pipeline.builder.report.html import REPORT_NAME
 from pipeline.shards.manifest import Manifest
+from pipeline.text.formats import FORMAT_NAMES
 
 from .command import Command, Parser
 from .rule_list import ListRules, measure_names
@@ -57,7 +58,8 @@ def make_parser(prog: str | None = None) -> Parser:
         "inputs",
         nargs="*",
         metavar="INPUT",
-        help="files, directories, globs or braces; name=INPUT, where that is no path, names the source, for --max-tokens and "
+        help="files, directories, globs, braces or urls (s3://, gs://, az://, https://, hf://datasets/ID:CONFIG); "
+        "name=INPUT, where that is no path, names the source, for --max-tokens and "
         "pipeline.mix",
     )
     add("--output", help="directory of the dataset")
@@ -65,6 +67,7 @@ def make_parser(prog: str | None = None) -> Parser:
 
     reading = parser.add_argument_group("reading")
     add = reading.add_argument
+    add("--format", choices=FORMAT_NAMES, help="take files of any ending as this; text: each is one document")
     add("--text-key", help="field or column of the text; dots lead into nested fields (default: text)")
     add("--id-key", help="field or column of the document's id (default: id)")
     add(

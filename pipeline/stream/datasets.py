@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -214,9 +213,13 @@ class Texts(Stream):
 class TextDataset(Texts):
     """Raw text, filtered and tokenized while it streams, so that training starts seconds after the call.
 
-    ``files`` are what the builder takes: jsonl, csv, txt (each also .gz or .zst), parquet, and webdataset tars of ``.txt``
-    or ``.json`` members, by path, directory, braces or glob. ``tokenizer`` is a name, a path or a loaded tokenizer (see
-    ``from_texts``); ids are those of Hugging Face's definition, from the fastest encoder that gives the same ids.
+    ``files`` are what the builder takes: jsonl, csv, tsv, txt (each also compressed), parquet, arrow, and webdataset tars of
+    ``.txt`` or ``.json`` members, by path, directory, braces, glob or url (``hf://datasets/...``, ``s3://``, ``https://``,
+    reached with ``storage_options``). Or they hold the records: a DataFrame, an Arrow table, a dataset, an iterable of dicts,
+    which are written to a temporary file (a stream of a generator is resumed only with one that gives the same).
+    ``tokenizer`` is a name, a path or a loaded tokenizer (see ``from_texts``); ids are those of Hugging Face's definition,
+    from the fastest encoder that gives the same ids. ``format`` is what files of any ending are taken as (``"text"``: each is
+    one document).
     ``text_key`` and ``id_key`` name the fields of a record. ``fields`` are others that ``.filter`` finds in
     ``record.metadata``, as in ``("url:str", "int_score:int")``; a value of another type makes a bad record. ``eos`` ends
     each document with the end-of-text id. ``epochs`` bounds the stream (None: endless), on one rank only.
@@ -240,7 +243,7 @@ class TextDataset(Texts):
 
     def __init__(
         self,
-        files: str | PathLike[str] | Sequence[str | PathLike[str]],
+        files: Any,
         tokenizer: Any,
         *,
         text_key: str = "text",
@@ -249,9 +252,13 @@ class TextDataset(Texts):
         on_error: str = "stop",
         eos: bool = True,
         fields: str | Sequence[str] = (),
+        format: str = "",
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        from ..text.discovery import find_inputs
+        from ..shards.remote.transport import Access
+        from ..text.discovery import InputFile, find_inputs
         from ..text.fields import merge_fields, parse_fields
+        from ..text.storage.holders import is_holder, keep_while_running, split_holders
         from ..text.tokenizer.tokenizer import load_tokenizer
 
         check_epochs(epochs)
@@ -261,7 +268,13 @@ class TextDataset(Texts):
         if on_error not in ("stop", "skip"):
             raise ConfigError(f"on_error must be 'stop' or 'skip', got {on_error!r}")
         loaded = load_tokenizer(tokenizer)
-        found = find_inputs(files)
+        found = []
+        for source, each in split_holders(files):
+            if is_holder(each):
+                path = keep_while_running(each)
+                found.append(InputFile(path, path.name, source))
+            else:
+                found += find_inputs(each, access=Access(options=storage_options or {}), format=format)
         if not found:
             raise InputError(
                 "no files were given: TextDataset needs at least one path, directory, glob or brace pattern"

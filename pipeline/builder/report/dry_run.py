@@ -13,9 +13,10 @@ from typing import Any
 
 from ...errors import InputError
 from ...text.readers.reader import Document, Reader, Record, Unselected
+from ...text.storage.input_file import InputFile
 from ...text.tokenizer.tokenizer import Tokenizer
 from ..build_tokenizer import load_spec
-from ..plan import Input, Plan, make_plan
+from ..plan import Plan, make_plan
 from ..recipe import Recipe
 from ..references import References, resolve
 from ..transforms.chain import Chain
@@ -62,7 +63,15 @@ def preview(
     sample = _Sample()
     each = -(-SAMPLE_DOCUMENTS // len(plan.inputs))
     for place, item in enumerate(plan.inputs):
-        _read(item, recipe, references, chain, each, sample, measured=place < MEASURED_FILES)
+        _read(
+            item.file(plan.credentials, recipe.format),
+            recipe,
+            references,
+            chain,
+            each,
+            sample,
+            measured=place < MEASURED_FILES,
+        )
     total = sample.reasons.total()
     print(f"of a sample of {total:,} records:")
     for reason, number in sample.reasons.most_common():
@@ -77,11 +86,11 @@ def _no_counts(references: References) -> PartitionCounts:
 
 
 def _read(
-    item: Input, recipe: Recipe, references: References, chain: Chain, most: int, sample: _Sample, *, measured: bool
+    file: InputFile, recipe: Recipe, references: References, chain: Chain, most: int, sample: _Sample, *, measured: bool
 ) -> None:
     """Judge the first records of an input; where it is ``measured``, count the characters of those after them too."""
     wanted: dict[str, Any] = {"keep": references.fields(recipe), "where": recipe.condition}
-    reader = Reader(item.path, text_key=recipe.text_key, id_key=recipe.id_key, file=item.name, **wanted)
+    reader = Reader(file, text_key=recipe.text_key, id_key=recipe.id_key, **wanted)
     counts, records = _no_counts(references), iter(reader)
     documents = []
     for record in islice(records, most):

@@ -18,6 +18,7 @@ from ...atomic import write_json
 from ...errors import BuildError, DamagedInputError, InputError
 from ...text.document import place_of
 from ...text.readers.reader import BadRecord, Document, Reader, Record, Unselected
+from ...text.storage.input_file import NO_CREDENTIALS, Credentials
 from ..dedup.segments import passage_finder
 from ..limits import Limits
 from ..partitions.checksums import cut_inputs, hash_input, hash_path
@@ -71,7 +72,10 @@ class FilterStage(Stage):
                 bad += read_json(done)["bad"]
             else:
                 todo.append(("filter", unit, limits[unit]))
-        function, prepare = functools.partial(_do_task, workspace), functools.partial(prepare_filter, workspace)
+        function, prepare = (
+            functools.partial(_do_task, workspace, plan.credentials),
+            functools.partial(prepare_filter, workspace),
+        )
         for _, found in run.each(self.name, function, todo, prepare, functools.partial(_task_bytes, plan)):
             bad += found
             check_errors(bad, plan.recipe)
@@ -89,11 +93,11 @@ class FilterStage(Stage):
         ]
 
 
-def _do_task(workspace: Workspace, task: _Task) -> int:
+def _do_task(workspace: Workspace, credentials: Credentials, task: _Task) -> int:
     """Do one unit of the stage; return how many bad records it found."""
     kind, number, limit = task
     if kind == "filter":
-        return filter_unit(workspace, number, limit)[1]
+        return filter_unit(workspace, number, limit, credentials)[1]
     hash_input(workspace, number)
     return 0
 
@@ -126,7 +130,8 @@ def _record_limits(run: Run) -> list[int | None]:
     with run.open_workers() as engine, run.progress.bar("count", left) as bar:
         while left and at < len(first):
             some = first[at : at + width]
-            counts = dict(engine.map(functools.partial(count_unit, run.workspace, left), some))
+            count = functools.partial(count_unit, run.workspace, left, credentials=run.plan.credentials)
+            counts = dict(engine.map(count, some))
             for number, unit in enumerate(some):
                 limits += [left] * units[unit][0].lanes
                 read = min(left, counts[number])
@@ -199,10 +204,13 @@ def prepare_filter(workspace: Workspace) -> None:
     loaded.hasher.warm_up()
 
 
-def filter_unit(workspace: Workspace, number: int, limit: int | None = None) -> tuple[int, int]:
+def filter_unit(
+    workspace: Workspace, number: int, limit: int | None = None, credentials: Credentials = NO_CREDENTIALS
+) -> tuple[int, int]:
     """Filter one unit into its folder; return the records it judged and how many of them were bad.
 
-    ``limit`` bounds the records. Partitions that a killed run finished, and those of other lanes, are only read over.
+    ``limit`` bounds the records; ``credentials`` open remote inputs. Partitions that a killed run finished, and those of
+    other lanes, are only read over.
     """
     loaded = _load(workspace)
     folder, unit = unit_folder(workspace, number), loaded.plan.units[number]
@@ -211,7 +219,7 @@ def filter_unit(workspace: Workspace, number: int, limit: int | None = None) -> 
     records = bad = 0
     spans: list[dict[str, Any]] = []
     limits = loaded.plan.limits
-    stream = _batches(_limited(_records(loaded, unit, spans), limit), limits)
+    stream = _batches(_limited(_records(loaded, unit, spans, credentials), limit), limits)
     for number_in_unit, batches in enumerate(_partitions(stream, limits.partition_characters)):
         path = folder / partition_name(number_in_unit)
         if number_in_unit % unit[0].lanes == unit[0].lane:
@@ -229,11 +237,11 @@ def filter_unit(workspace: Workspace, number: int, limit: int | None = None) -> 
     return records, bad
 
 
-def count_unit(workspace: Workspace, most: int, number: int) -> int:
+def count_unit(workspace: Workspace, most: int, number: int, credentials: Credentials = NO_CREDENTIALS) -> int:
     """Return how many records a unit holds, at most ``most``; with an error, those before it, which the filter meets."""
     loaded, count = _load(workspace), 0
     with suppress(InputError):
-        for _, record in _limited(_records(loaded, loaded.plan.units[number], []), most):
+        for _, record in _limited(_records(loaded, loaded.plan.units[number], [], credentials), most):
             count += not isinstance(record, Unselected)
     return count
 
@@ -248,7 +256,9 @@ def _limited(records: Iterator[tuple[int, Record]], most: int | None) -> Iterato
             return
 
 
-def _records(loaded: _Loaded, unit: tuple[Span, ...], spans: list[dict[str, Any]]) -> Iterator[tuple[int, Record]]:
+def _records(
+    loaded: _Loaded, unit: tuple[Span, ...], spans: list[dict[str, Any]], credentials: Credentials
+) -> Iterator[tuple[int, Record]]:
     """Yield the records of a unit, each with the place of its span; note in ``spans`` what reading each found."""
     plan, recipe = loaded.plan, loaded.plan.recipe
     for place, span in enumerate(unit):
@@ -256,20 +266,20 @@ def _records(loaded: _Loaded, unit: tuple[Span, ...], spans: list[dict[str, Any]
         bounds = (span.start, span.stop)
         keys: dict[str, Any] = {"text_key": recipe.text_key, "id_key": recipe.id_key}
         keys |= {"keep": loaded.fields, "where": recipe.condition}
-        reader = Reader(item.path, bounds, file=item.name, source=item.source, **keys)
+        reader = Reader(item.file(credentials, recipe.format), bounds, **keys)
         digest, damage = None, None
         try:
             for record in with_progress(reader, span.lanes):
                 yield place, record
             digest = reader.sha256
         except DamagedInputError as error:
-            check_same(item)  # or it may have been read while it was written
+            check_same(item, credentials)  # or it may have been read while it was written
             if recipe.on_error != "skip":
                 cure = "mend it, or keep what can be read of it and count the fault with --on-error skip"
                 raise DamagedInputError(f"{error}; {cure}") from error
             damage = {"line": reader.lines + 1, "fault": reader.fault, "unconfirmed": reader.unconfirmed}
             yield place, BadRecord(item.name, reader.lines + 1, None, UNREADABLE, reader.fault, item.source)
-        check_same(item)
+        check_same(item, credentials)
         spans.append({"lines": reader.lines, "sha256": digest, "damage": damage})
 
 

@@ -47,7 +47,15 @@ def finished(output: Path, plan: Plan) -> Manifest | None:
     try:
         held = Plan(
             inputs=tuple(
-                Input(item["name"], "", item["source"], item["bytes"], times.get(item["name"], 0), item["ends"])
+                Input(
+                    item["name"],
+                    item.get("url", ""),
+                    item["source"],
+                    item["bytes"],
+                    times.get(item["name"], 0),
+                    item["ends"],
+                    item.get("version", ""),
+                )
                 for item in manifest.inputs
             ),
             units=plan.units,

@@ -142,7 +142,7 @@ def list_remote(pattern: str, access: Access | None = None) -> list[str]:
     """Return the urls of the objects that a remote pattern with wildcards matches."""
     if _is_http(pattern):
         raise ConfigError(f"{pattern!r}: http servers cannot list; write a range, such as name-{{000000..000127}}.tar")
-    files = _filesystem(pattern, access or Access())
+    files = filesystem(pattern, access or Access())
 
     def list_all() -> list[str]:
         return [files.unstrip_protocol(name) for name in files.glob(pattern)]
@@ -302,7 +302,7 @@ def _http_read(url: str, start: int, stop: int, access: Access) -> Iterator[byte
 # fsspec
 
 
-def _filesystem(url: str, access: Access) -> Any:
+def filesystem(url: str, access: Access) -> Any:
     scheme = url.split("://", 1)[0].lower()
     try:
         import fsspec
@@ -314,7 +314,7 @@ def _filesystem(url: str, access: Access) -> Any:
 
 
 def _fsspec_info(url: str, access: Access) -> ObjectInfo:
-    files = _filesystem(url, access)
+    files = filesystem(url, access)
     files.invalidate_cache()  # an object replaced since the last listing must not pass for the old one
     info = files.info(url)
     if info.get("type") == "directory" or info.get("size") is None:
@@ -324,7 +324,7 @@ def _fsspec_info(url: str, access: Access) -> ObjectInfo:
 
 
 def _fsspec_read(url: str, start: int, stop: int, access: Access) -> Iterator[bytes]:
-    files = _filesystem(url, access)
+    files = filesystem(url, access)
     while start < stop:
         end = min(stop, start + BLOCK_BYTES)
         piece = files.cat_file(url, start=start, end=end)

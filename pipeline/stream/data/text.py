@@ -131,7 +131,12 @@ class TextData:
         return rest, held
 
     def check(self, file: InputFile) -> None:
-        """Raise ``InputError`` for a file that is gone or changed since the stream was made."""
+        """Raise ``InputError`` for a file of this machine that is gone or changed since the stream was made.
+
+        Every range of a remote file is held to the version that was listed, when it is read.
+        """
+        if file.stored is not None:
+            return
         try:
             stamp = _stamp(file)
         except OSError as error:
@@ -163,5 +168,7 @@ class TextData:
 
 
 def _stamp(file: InputFile) -> tuple[int, int]:
+    if file.stored is not None:
+        return file.stored.size, 0
     found = os.stat(file)
     return found.st_size, found.st_mtime_ns

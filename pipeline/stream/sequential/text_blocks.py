@@ -209,8 +209,9 @@ class TextWindows:
             while self._scans and (len(self._scans) >= _OPEN_SCANS or self._budget.held >= self._budget.limit):
                 self._drop(self._scans[0])
             data = self._data
-            if not data.skip or os.path.exists(data.files[file]):  # what is gone is passed over like what is damaged
-                data.check(data.files[file])
+            each = data.files[file]
+            if not data.skip or os.path.exists(each):  # what is gone is passed over like what is damaged
+                data.check(each)
             wanted = self._wanted(epoch, position)
             blocks = BlockScan(data.files[file], self._records, number, wanted, data.text_key, data.id_key, data.fields)
             scan = _Scan((epoch, position), blocks)

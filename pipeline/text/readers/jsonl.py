@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -11,7 +10,8 @@ from typing import Any
 import orjson
 
 from ..document import INVALID_JSON, INVALID_UTF8, Document, Fields, Record, Tally
-from .base import FormatReader, Lines, StrPath
+from ..storage.input_file import InputFile
+from .base import FormatReader, Lines
 
 
 def read_jsonl(source: Lines, fields: Fields, tally: Tally) -> Iterator[Record]:
@@ -60,9 +60,9 @@ def read_jsonl(source: Lines, fields: Fields, tally: Tally) -> Iterator[Record]:
         tally.documents += len(lines) - lost
 
 
-def line_cuts(path: StrPath, unit_bytes: int) -> list[int]:
+def line_cuts(file: InputFile, unit_bytes: int) -> list[int]:
     """Return even cuts of a file of lines: a span holds the lines that start in it, so any byte will do."""
-    size = os.path.getsize(path)
+    size = file.size
     units = -(-size // unit_bytes)
     return [size * unit // units for unit in range(1, units)]
 

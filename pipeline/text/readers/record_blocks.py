@@ -10,16 +10,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from ...errors import InputError
 from ..discovery import InputFile
 from ..document import BadRecord, Document, Fields, Record, Tally
 from ..fields import Field
 from ..formats import format_of
+from ..storage.opening import open_input
+from ..storage.remote_file import RANGE_BYTES, RemoteFile
 from .base import ReadLines, load_reader
 from .byte_stream import Damage, Source, is_compressed
-from .reader import Reader
+from .reader import Reader, check_sha256
 
 _CUT_BY_BYTES = 64 << 20  # plain JSON Lines from this size on
 _BLOCK_BYTES = 128 << 10
@@ -56,6 +58,7 @@ class BlockScan:
         self._records = records
         self._fields = Fields(text_key, id_key, file.name, file.source, kept=tuple(keep))
         self._wanted = wanted
+        self._expected = 0  # the first block that a remote file was not told of
         self._blocks = self._cut(first)
 
     def __iter__(self) -> Iterator[tuple[int, Block]]:
@@ -71,12 +74,12 @@ class BlockScan:
 
     def _cut(self, first: int) -> Generator[tuple[int, Block], None, None]:
         path = os.fspath(self._file)
-        read_lines = load_reader(format_of(path)).read_lines
+        read_lines = load_reader(format_of(self._file)).read_lines
         if read_lines is None:
             yield from self._of_records()
             return
         try:
-            if os.path.getsize(path) >= _CUT_BY_BYTES and not is_compressed(path):
+            if self._file.size >= _CUT_BY_BYTES and not is_compressed(self._file):
                 yield from self._of_bytes(path, first, read_lines)
             else:
                 yield from self._of_lines(path, read_lines)
@@ -86,12 +89,13 @@ class BlockScan:
             raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
 
     def _of_bytes(self, path: str, first: int, read: ReadLines) -> Iterator[tuple[int, Block]]:
-        size = os.path.getsize(path)
+        size = self._file.size
         count = -(-size // _BLOCK_BYTES)
         self._fields.made_ids = False  # which line a record stands on is not known here
-        with open(path, "rb") as file:
+        with open_input(self._file, in_order=False) as file:
             for self.number in range(first, count):
                 if self._wanted(self.number):
+                    self._expect(file, count)
                     start = self.number * _BLOCK_BYTES
                     source = Source(file, start, min(start + _BLOCK_BYTES, size))
                     lines = [line for batch in source.lines() for line in batch]
@@ -102,7 +106,7 @@ class BlockScan:
     def _of_lines(self, path: str, read: ReadLines) -> Iterator[tuple[int, Block]]:
         held: list[bytes] = []
         fault: Damage | None = None
-        with open(path, "rb") as file:
+        with open_input(self._file) as file:
             source = Source(file)
             source.check_packing()
             batches = source.lines()
@@ -122,12 +126,22 @@ class BlockScan:
                         yield self.number, self._lines(read, lines, self.number * self._records, None)
                     self.number += 1
                 del held[:whole]
+        if fault is None:
+            check_sha256(self._file, source)
         if held:  # before a fault too
             if self._wanted(self.number):
                 yield self.number, self._lines(read, held, self.number * self._records, None)
             self.number += 1
         if fault is not None:
             raise fault
+
+    def _expect(self, file: BinaryIO, count: int) -> None:
+        """Have a remote file fetch the wanted blocks from this one on together, as far as they are neighbours."""
+        if not isinstance(file, RemoteFile) or self.number < self._expected:
+            return
+        last = min(count, self.number + 4 * RANGE_BYTES // _BLOCK_BYTES)
+        self._expected = next((n for n in range(self.number + 1, last) if not self._wanted(n)), last)
+        file.expect_span(self.number * _BLOCK_BYTES, self._expected * _BLOCK_BYTES)
 
     def _lines(self, read: ReadLines, lines: list[bytes], before: int, byte: int | None) -> Block:
         def parse() -> list[Record]:
