@@ -27,12 +27,12 @@ from .transport import (
     Access,
     ObjectInfo,
     Transient,
+    attempting,
     describe,
     download,
     is_remote,
     local_name,
     read_range,
-    retrying,
     shown,
 )
 
@@ -166,8 +166,8 @@ class Store:
         """Complete ``part``, from where an interrupted try left it, and check it."""
         wrong: list[str] = []
 
-        def attempt() -> None:
-            download(url, part, info.size, self.access)
+        def attempt(number: int) -> None:
+            download(url, part, info.size, self.access, number)
             problem = self._wrong(url, part, info, expected)
             if problem:
                 part.unlink()
@@ -176,7 +176,7 @@ class Store:
                     raise CorruptShardError(f"{shown(url)}: {problem}; it is damaged or was replaced at the source")
                 raise Transient(problem)
 
-        retrying(attempt, url, "download it", self.access)
+        attempting(attempt, url, "download it", self.access)
 
     def _wrong(self, url: str, part: Path, info: ObjectInfo, expected: ShardInfo | None) -> str:
         """Say what is wrong with a complete download, or nothing."""
