@@ -132,11 +132,11 @@ def _fetch(path: str, info: FileInfo, directory: str, store: Store) -> bytes:
         if not is_remote(path):
             return Path(path).read_bytes()
         place = _place(store, info.sha256)
-        held = _read(place)
+        held = _read(place) if store.keeps else None
         if held is not None and hashlib.sha256(held).hexdigest() == info.sha256:
             return held
         raw = read_range(path, 0, info.bytes, store.access)
-        if hashlib.sha256(raw).hexdigest() == info.sha256:
+        if store.keeps and hashlib.sha256(raw).hexdigest() == info.sha256:
             _write(place, raw)
         return raw
     except (FileNotFoundError, MissingObjectError) as error:
@@ -144,7 +144,7 @@ def _fetch(path: str, info: FileInfo, directory: str, store: Store) -> bytes:
             f"{shown(path)}: not there, but the manifest names it; copy it again, or write it again: {COMMAND} {shown(directory)}"
         ) from error
     except OSError as error:
-        raise ManifestError(f"{path}: cannot be read: {error}") from error
+        raise ManifestError(f"{shown(path)}: cannot be read: {error}") from error
 
 
 def _table_of_tars(urls: list[str], store: Store, limits: Limits) -> ExtentTable:
@@ -175,7 +175,7 @@ def _is_worth_keeping(urls: list[str], size: int, limits: Limits) -> bool:
 
 def _kept(key: str | None, shards: Resolved, store: Store, limits: Limits) -> ExtentTable:
     """Return the table that the cache holds under ``key``, or compute it and keep it; one process computes at a time."""
-    if key is None:
+    if key is None or not store.keeps:
         return _compute(shards, store, limits)
     place = _place(store, key)
     table = _load(place, shards)

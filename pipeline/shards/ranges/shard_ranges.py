@@ -32,10 +32,12 @@ class Source(Protocol):
     """Documents by runs of extents, each a pair of rows of a table, of one shard.
 
     ``waits``: what is asked for may take time, so threads ask for it ahead. ``copies``: bytes take memory of their own.
+    ``behind``: bytes come behind their index (see `RemoteRanges`, which offers more).
     """
 
     waits: bool
     copies: bool
+    behind: bool
 
     def index(self, first: int, last: int) -> tuple[bytes, bytes]:
         """Return where the documents of extents ``first`` to before ``last`` start (bytes, <i8), and their tokens (<u4)."""
@@ -48,6 +50,9 @@ class Source(Protocol):
 
     def read(self, shard: int, offset: int, target: memoryview) -> None:
         """Fill ``target`` from a byte of a shard on."""
+
+    def read_all(self, wanted: list[tuple[int, int, memoryview]]) -> None:
+        """Fill targets, each from a byte of a shard on."""
 
     def ask(self, first: int, last: int) -> None:
         """Have the index and the bytes of these extents at hand soon."""
@@ -70,7 +75,7 @@ class InMemory:
 class MemoryRanges:
     """Documents of an array, one behind the other."""
 
-    waits = copies = False
+    waits = copies = behind = False
 
     def __init__(self, table: ExtentTable, tokens: NDArray[Any], lengths: NDArray[np.int64]) -> None:
         self._table = table
@@ -91,6 +96,10 @@ class MemoryRanges:
     def read(self, shard: int, offset: int, target: memoryview) -> None:
         target[:] = self._tokens.view(np.uint8).data[offset : offset + len(target)]
 
+    def read_all(self, wanted: list[tuple[int, int, memoryview]]) -> None:
+        for each in wanted:
+            self.read(*each)
+
     def ask(self, first: int, last: int) -> None:
         return
 
@@ -110,6 +119,7 @@ class ShardRanges:
     """
 
     waits = True
+    behind = False
 
     def __init__(
         self,
@@ -181,6 +191,10 @@ class ShardRanges:
     def read(self, shard: int, offset: int, target: memoryview) -> None:
         with self._files.opened(self._path(shard)) as handle:
             read_range(handle, offset, target, self._checked_name(shard, handle))
+
+    def read_all(self, wanted: list[tuple[int, int, memoryview]]) -> None:
+        for each in wanted:
+            self.read(*each)
 
     def ask(self, first: int, last: int) -> None:
         if self.copies or self._limit < self.table.shards:  # what is asked for would be gone when it is needed

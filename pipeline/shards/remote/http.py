@@ -216,13 +216,14 @@ class Answer:
         if self.status != 200:
             kind = MissingObjectError if self.status in (404, 410) else StorageError
             raise kind(f"{shown(self._url)}: {self.status} {self._response.reason}; {_cure(self.status)}")
-        self._server.ranges = False
+        if stop is not None:  # some answer so where all bytes are asked for
+            self._server.ranges = False
         if length is None and stop is None:
             raise StorageError(f"{shown(self._url)}: the server does not tell its size; serve it as a plain file")
-        size = None if length is None else int(length)
-        if size is not None and stop is not None and size < stop:
-            raise too_short(self._url, size, stop)
-        return 0, size if stop is None else stop, size  # type: ignore[return-value]
+        whole = None if length is None else int(length)
+        if whole is not None and stop is not None and whole < stop:
+            raise too_short(self._url, whole, stop)
+        return 0, stop if stop is not None else int(length or 0), whole
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the bytes from ``begin`` to ``end``; `Transient` where they end early or come too slowly."""

@@ -122,6 +122,15 @@ def read_object(url: str, most: int, access: Access | None = None) -> bytes:
     return attempting(read, url, "read it", access)
 
 
+def knows_ranges(url: str, access: Access | None = None) -> bool:
+    """Whether the server of an object answers requests for ranges; it is asked where that is not known yet."""
+    if not is_http(url):
+        return True
+    if server_of(url).ranges is None:
+        describe(url, access)
+    return bool(server_of(url).ranges)
+
+
 def list_remote(pattern: str, access: Access | None = None) -> list[str]:
     """Return the urls of the objects that a remote pattern with wildcards matches."""
     if is_http(pattern):

@@ -14,10 +14,11 @@ from ...shards.ranges.mapped import BufferedBytes
 from ...shards.ranges.shard_ranges import LONG_BYTES, Source
 from ..data.contents import Contents
 from ..order import Shuffle
+from .coming_blocks import ComingBlocks
 from .gather import BLOCK_COLUMNS
 from .shuffle_window import ShuffleWindow
 
-LONG_DOCUMENT = 1 << 20  # bytes; where bytes are copied, a longer document is read row by row
+Read = tuple[ShuffleWindow, int, int, NDArray[Any]]  # of a window's block, from a token on, where to
 
 
 class BlockPool:
@@ -34,6 +35,7 @@ class BlockPool:
         self._bounds = order.blocks.bounds
         self._lock = threading.Lock()
         self._shared: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()
+        self.coming = ComingBlocks(source, order) if source.behind else None
 
     @property
     def waits(self) -> bool:
@@ -44,13 +46,19 @@ class BlockPool:
         """Have what a window is made of at hand soon."""
         if self._contents.sparse:
             return
-        for first, last in self._rows(epoch, number):
+        rows = self._rows(epoch, number)
+        if self.coming is not None:
+            self.coming.ask(rows, epoch, number)
+            return
+        for first, last in rows:
             self.source.ask(first, last)
 
     def load(self, epoch: int, number: int) -> ShuffleWindow:
         """Bring a window to memory."""
         rows = self._rows(epoch, number)
-        if not self._contents.sparse:
+        if self.coming is not None:
+            self.coming.ask_index(rows, epoch, number)
+        elif not self._contents.sparse:
             for first, last in rows:
                 self.source.ask(first, last)
         starts, lengths, documents = self._index(rows)
@@ -66,18 +74,29 @@ class BlockPool:
         blocks[:, 1] = sizes // self.item
         memory: list[Any] = []
         for k, (first, last) in enumerate(rows):
-            if sizes[k] > LONG_BYTES and self.source.copies:
+            if sizes[k] > LONG_BYTES and (self.source.copies or self.coming is not None):
                 memory.append((int(table.shard_numbers[first]), int(offsets[k])))  # read row by row
                 continue
             held = self._memory(first, last)
             memory.append(held)
             blocks[k, 0] = held.address
+        if self.coming is not None:
+            self.coming.follow(memory, rows, blocks, epoch, number)
         return ShuffleWindow.of(starts, lengths, documents, offsets, sizes, order, blocks, memory, self.item)
 
-    def read(self, window: ShuffleWindow, block: int, begin: int, target: NDArray[Any]) -> None:
-        """Fill ``target`` from a token of a block that is not in memory."""
-        shard, offset = window.memory[block]
-        self.source.read(shard, offset + begin * self.item, target.view(np.uint8).data)
+    def read_all(self, wanted: list[Read]) -> None:
+        """Fill targets from tokens of blocks that are not in memory."""
+        if self.coming is not None:
+            self.coming.read_all(wanted, self.item)
+            return
+        for window, block, begin, target in wanted:
+            shard, offset = window.memory[block]
+            self.source.read(shard, offset + begin * self.item, target.view(np.uint8).data)
+
+    def release(self, epoch: int, number: int) -> None:
+        """Note that a window is not needed any more in its epoch."""
+        if self.coming is not None and not self._contents.sparse:
+            self.coming.release(self._rows(epoch, number), epoch, number)
 
     def close(self) -> None:
         """Give back files."""
@@ -155,8 +174,12 @@ class BlockPool:
         ends = np.cumsum(sizes)
         buffer = BufferedBytes(int(ends[-1]) if len(ends) else 0)
         target = memoryview(buffer.memory)
-        for (shard, start, size), end in zip(wanted, ends.tolist(), strict=True):
-            self.source.read(shard, start, target[end - size : end])
+        self.source.read_all(
+            [
+                (shard, start, target[end - size : end])
+                for (shard, start, size), end in zip(wanted, ends.tolist(), strict=True)
+            ]
+        )
         blocks = np.array([[buffer.address, int(sizes.sum()) // self.item]])
         count = np.array([len(sizes)])
         return ShuffleWindow.of(

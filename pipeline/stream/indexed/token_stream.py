@@ -19,13 +19,15 @@ from numpy.typing import NDArray
 from ..batch.rows import RowBuffer
 from ..order import Epoch, Sequences, Shuffle
 from . import gather as kernels
-from .block_pool import BlockPool
+from .block_pool import BlockPool, Read
 from .shuffle_window import ShuffleWindow
 
 Tokens = NDArray[Any]
+_LateRow = tuple[int, Tokens, list[NDArray[np.int64]]]
 Key = tuple[int, int]  # epoch, window
 
 _THREADS = 4
+_THREADS_BEHIND = 16  # where they wait for indexes from far away
 _ASIDE = 8  # windows that stay in memory although nothing that was prepared needs them
 _COPIES_AHEAD = 8  # where bytes take memory, windows are loaded this part of a window ahead
 
@@ -175,10 +177,16 @@ class TokenStream:
         ``ends``, if given, is extended by arrays of where documents end in it, ascending, from 1 to its length.
         """
         self.bytes_read += out.nbytes
+        absent: list[Read] = []
+        self._read(start, out, ends, absent)
+        self._pool.read_all(absent)
+
+    def _read(self, start: int, out: Tokens, ends: list[NDArray[np.int64]] | None, absent: list[Read]) -> None:
+        """Do what `read` does, but for blocks that are not in memory, which are added to ``absent``."""
         filled = 0
         while filled < len(out):
             epoch, token = divmod(start + filled, self.tokens_per_epoch)
-            filled += self._copy(epoch, token, out, filled, ends)
+            filled += self._copy(epoch, token, out, filled, ends, absent)
 
     def fill(
         self,
@@ -195,28 +203,31 @@ class TokenStream:
         """
         done, count, item = 0, len(rows), self.dtype.itemsize
         self.bytes_read += count * buffer.width * item
-        while True:
+        absent: list[Read] = []
+        late: list[_LateRow] = []
+        while done < count:
             table = self._table(epoch)
             done = kernels.gather(
                 done, tokens, lanes, hints, table.order.starts, table.windows, item, rows,
                 buffer.width, buffer.bytes, buffer.lag, buffer.late_bytes, buffer.places, buffer.spans, buffer.notes,
             )  # fmt: skip
             if done == count:
-                return
+                break
             token = int(tokens[done])
             key = epoch, int(np.searchsorted(table.order.starts, token, side="right")) - 1
             if key in self._windows:  # the row reaches beyond it, or into a document that is not in memory
-                self._fill_row(buffer, int(rows[done]), epoch * self.tokens_per_epoch + token)
+                out = np.empty(buffer.width, self.dtype)
+                ends: list[NDArray[np.int64]] | None = [] if len(buffer.places) else None
+                self._read(epoch * self.tokens_per_epoch + token, out, ends, absent)
+                late.append((int(rows[done]), out, ends or []))
                 done += 1
             else:
                 self._window(key)
-
-    def _fill_row(self, buffer: RowBuffer, row: int, start: int) -> None:
-        out = np.empty(buffer.width, self.dtype)
-        ends: list[NDArray[np.int64]] | None = [] if len(buffer.places) else None
-        self.bytes_read -= out.nbytes  # counted by who fills all rows
-        self.read(start, out, ends)
-        buffer.put(row, out, np.concatenate([buffer.places[:0], *(ends or [])]))
+        self._pool.read_all(absent)
+        for row, out, found in late:
+            buffer.put(row, out, np.concatenate([buffer.places[:0], *found]))
+        if self._pool.coming is not None:
+            self._pool.coming.start()
 
     def joined(
         self, epoch: int, documents: NDArray[np.int64], most: int | None = None
@@ -231,14 +242,18 @@ class TokenStream:
         out = np.empty(int(ends[-1]) if len(ends) else 0, self.dtype)
         self.bytes_read += out.nbytes
         done = 0
+        absent: list[Read] = []
         while (done := kernels.join(done, found, windows, self.dtype.itemsize, out.view(np.uint8), ends)) < len(
             documents
         ):
             window = self._window((epoch, int(found[0, done])))
             place, end = int(found[1, done]), int(ends[done])
             block, begin = place >> kernels.PLACE_BITS, place & ((1 << kernels.PLACE_BITS) - 1)
-            self._pool.read(window, block, begin, out[end - int(lengths[done]) : end])
+            absent.append((window, block, begin, out[end - int(lengths[done]) : end]))
             done += 1
+        self._pool.read_all(absent)
+        if self._pool.coming is not None:
+            self._pool.coming.start()
         out.flags.writeable = False
         return out, lengths
 
@@ -263,7 +278,9 @@ class TokenStream:
         finally:
             self._needed = held
 
-    def _copy(self, epoch: int, token: int, out: Tokens, at: int, found: list[NDArray[np.int64]] | None) -> int:
+    def _copy(
+        self, epoch: int, token: int, out: Tokens, at: int, found: list[NDArray[np.int64]] | None, absent: list[Read]
+    ) -> int:
         """Copy as many tokens into ``out[at:]`` as the window at this place can give; return how many."""
         order = self._table(epoch).order
         number = int(np.searchsorted(order.starts, token, side="right")) - 1
@@ -279,7 +296,7 @@ class TokenStream:
             if window.blocks[block, 0]:
                 kernels.copy_tokens(int(window.blocks[block, 0]) + skipped * out.itemsize, target.view(np.uint8))
             else:
-                self._pool.read(window, block, skipped, target)
+                absent.append((window, block, skipped, target))
         count = stop - inside
         if found is not None:
             stops = np.unique(window.ends[first + 1 : last + 1]) - inside  # documents of no tokens end where others do
@@ -320,13 +337,16 @@ class TokenStream:
 
     def _give_back(self, key: Key) -> None:
         del self._windows[key]
+        self._pool.release(*key)
         self._epochs[key[0]].windows[key[1]] = 0
         if not any(epoch == key[0] for epoch, _ in self._windows):
             del self._epochs[key[0]]
 
     def _submit(self, work: Callable[..., Any], *arguments: int) -> Future[Any]:
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="shardwright-windows")
+            self._threads = ThreadPoolExecutor(
+                _THREADS_BEHIND if self._pool.coming is not None else _THREADS, thread_name_prefix="shardwright-windows"
+            )
             # Also when nobody closes the stream, and before the interpreter takes itself apart.
             self._stop_threads = finalize(self, self._threads.shutdown, wait=False, cancel_futures=True)
         return self._threads.submit(work, *arguments)
