@@ -23,6 +23,7 @@ from ..foreign import tar_mark
 from ..format import BLOCK, TAIL, padding
 from ..index import Index, parse_footer
 from ..manifest import FileInfo, Manifest, ShardInfo
+from ..remote.cache import make_private
 from ..remote.store import Store
 from ..remote.transport import describe, is_remote, local_name, read_range, shown
 from ..resolve import Resolved
@@ -256,7 +257,7 @@ def _read(place: Path) -> bytes | None:
 
 def _write(place: Path, raw: bytes) -> None:
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_private(place.parent)
         with atomic_file(place) as file:
             file.write(raw)
     except OSError as error:  # a read-only or full disk costs the next run this one's time, and nothing else
@@ -267,7 +268,7 @@ def _write(place: Path, raw: bytes) -> None:
 def _alone(place: Path) -> Iterator[None]:
     """Keep other processes that compute the same table waiting, where the file system can lock."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_private(place.parent)
         file = open(place.with_suffix(".lock"), "ab")  # noqa: SIM115 - closed below
     except OSError:
         yield

@@ -43,6 +43,7 @@ class BlockCache:
         self.directory = directory / "blocks"
         self.limit = limit
         self._failed = False
+        self._held = 0  # bytes that the last search found
 
     def find(self, shard: str, name: str) -> int | None:
         """Return a descriptor of a file that is held, which the caller closes; else None."""
@@ -137,6 +138,8 @@ class BlockCache:
 
     def _reserve(self, size: int, now: float) -> None:
         """Make room for ``size`` bytes; `OSError` where there is none."""
+        if self.limit is not None and size > self.limit:
+            raise OSError(errno.ENOSPC, f"{size:,} bytes are more than the whole cache_limit of {self.limit:,}")
         if self.limit is None:
             disk = shutil.disk_usage(self.directory)
             spare = disk.free - int(FREE_SHARE * disk.total)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import email.utils
+import logging
 import os
 import re
 import ssl
@@ -67,6 +68,18 @@ class Server:
         self._first += 0.2 * (first - self._first) if self._first else first
         if size >= PIECE and seconds > 0:
             self._rate += 0.2 * (size / seconds - self._rate) if self._rate else size / seconds
+
+
+class _WithoutQueries(logging.Filter):
+    """Takes signatures out of what urllib3 logs of each request."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(arg.split("?")[0] if isinstance(arg, str) else arg for arg in record.args)
+        return True
+
+
+logging.getLogger("urllib3.connectionpool").addFilter(_WithoutQueries())
 
 
 class _Process:
@@ -233,7 +246,7 @@ class Answer:
             if (seconds := time.monotonic() - self._began) > self._allowed:
                 raise Transient(f"too slow: {self._held - self.left} bytes of {self._held} in {seconds:.1f} s")
             try:
-                piece: bytes = self._response.read(min(PIECE, self.left))
+                piece: bytes = self._response.read1(min(PIECE, self.left))
             except (urllib3.exceptions.HTTPError, OSError) as error:
                 raise Transient(without_secrets(_reason(error, self._allowed), self._url)) from None
             if not piece:
