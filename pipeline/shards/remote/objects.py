@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 
-from ...errors import CorruptShardError, ManifestError, StorageError
+from ...errors import CorruptShardError, ManifestError, MissingObjectError, StorageError
 from .access import Access, ObjectInfo, Transient, is_http, shown
-from .http import Answer
-from .transport import describe, read_from
+from .http import Answer, server_of
+from .transport import describe, read_from, signed
+
+_SIGNED_SECONDS = 3600
+_SIGN_AGAIN_SECONDS = 900.0
 
 
 class RemoteObjects:
     """Objects by number, of ``sizes`` bytes where that is known.
 
-    One that changes while it is read raises ``CorruptShardError``, one of another size ``ManifestError``, a server that
+    Where a file system signs urls, as that of S3 does, objects are read by http, else by the file system itself.
+
+    An object that changes while it is read raises ``CorruptShardError``, one of another size ``ManifestError``, a server that
     answers no ranges ``StorageError``.
     """
 
@@ -24,6 +30,22 @@ class RemoteObjects:
         self._access = access
         self._versions: dict[int, str] = {}
         self._lock = threading.Lock()
+        self._signed: dict[int, tuple[float, str]] = {}
+        self._signs = True
+
+    def target(self, number: int) -> str:
+        """Return the url by which an object is read: its own, or a signed one."""
+        url = self._urls[number]
+        if is_http(url) or not self._signs:
+            return url
+        when, found = self._signed.get(number, (0.0, ""))
+        if not found or time.monotonic() - when > _SIGN_AGAIN_SECONDS:
+            found = signed(url, self._access, _SIGNED_SECONDS) or ""
+            if not found:
+                self._signs = False
+                return url
+            self._signed[number] = time.monotonic(), found
+        return found
 
     def info(self, number: int) -> ObjectInfo:
         """Return size and version of an object, which is pinned to them."""
@@ -49,13 +71,21 @@ class RemoteObjects:
             raise Transient(f"{done} bytes came of {len(target)} from byte {start}")
 
     def _pieces(self, number: int, start: int, stop: int, attempt: int) -> Iterator[bytes]:
-        url = self._urls[number]
         if start == stop:
             return
-        if not is_http(url):
-            yield from read_from(url, start, stop, self._access, attempt)
+        url, own = self.target(number), self._urls[number]
+        try:
+            answer = Answer(url, start, stop, self._access, attempt) if is_http(url) else None
+        except MissingObjectError:
+            raise
+        except StorageError:
+            if url == own or server_of(url).ranges:
+                raise
+            self._signs, answer = False, None  # a server that takes no signed urls
+        if answer is None:
+            yield from read_from(own, start, stop, self._access, attempt)
             return
-        with Answer(url, start, stop, self._access, attempt) as answer:
+        with answer:
             if answer.status != 206:
                 raise StorageError(
                     f"{shown(url)}: the server knows no ranges, though another of this dataset does; give whole_shards=True"

@@ -32,6 +32,16 @@ SCHEMES: dict[str, str] = {
     "hf": "huggingface_hub",
     "memory": "",
 }
+# What file systems would do themselves for longer than a server that is not there may take.
+_QUICK = {
+    "config_kwargs": {
+        "connect_timeout": 4,
+        "read_timeout": 20,
+        "retries": {"max_attempts": 1},
+        "signature_version": "s3v4",
+    }
+}
+_OPTIONS: dict[str, dict[str, Any]] = {"s3": _QUICK, "s3a": _QUICK}
 BLOCK_BYTES = 16 << 20  # of one request through fsspec, which has no streams that can be resumed
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 _COLLAPSED = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):/(?!/)")
@@ -185,13 +195,15 @@ def attempting(action: Callable[[int], T], url: str, doing: str, access: Access 
     began = time.monotonic()
     for attempt in range(1, access.tries + 1):
         try:
-            return action(attempt)
+            result = action(attempt)
+            server_of(url).answered = True
+            return result
         except ShardwrightError:
             raise
         except Exception as error:
             passing = as_transient(error, url)
         seconds = time.monotonic() - began
-        dead = is_http(url) and not server_of(url).answered and seconds >= access.dead_after / 2
+        dead = not server_of(url).answered and seconds >= access.dead_after / 2
         if attempt == access.tries or dead:
             raise StorageError(
                 f"{shown(url)}: could not {doing}: gave up after {attempt} tries in {seconds:.1f} s; the last: {passing}. "
@@ -231,10 +243,21 @@ def _filesystem(url: str, access: Access) -> Any:
     try:
         import fsspec
 
-        return fsspec.filesystem(scheme, **access.options)
+        return fsspec.filesystem(scheme, **{**_OPTIONS.get(scheme, {}), **access.options})
     except ImportError as error:
         package = SCHEMES[scheme] or "fsspec"
         raise ConfigError(f"{url}: {scheme}:// needs {package}, which is not here: pip install {package}") from error
+
+
+def signed(url: str, access: Access, seconds: int) -> str | None:
+    """Return an http url that reads an object without further credentials for so long; None where none can be made."""
+    try:
+        found = _filesystem(url, access).sign(url, expiration=seconds)
+    except ConfigError:
+        raise
+    except Exception:  # most file systems sign nothing, and some only with some kinds of credentials
+        return None
+    return found if isinstance(found, str) and is_http(found) else None
 
 
 def _fsspec_info(url: str, access: Access) -> ObjectInfo:
