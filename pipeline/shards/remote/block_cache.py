@@ -52,6 +52,10 @@ class BlockCache:
         except OSError:
             return None
 
+    def holds(self, shard: str, name: str) -> bool:
+        """Whether a file is held now."""
+        return (self.directory / shard / name).exists()
+
     def bring(self, shard: str, name: str, due: float, fetch: Fetch) -> int | bytes | memoryview:
         """Return a descriptor of a file, which the caller closes; where it is not held it is made of what ``fetch`` returns.
 

@@ -33,6 +33,10 @@ class RemoteObjects:
         self._signed: dict[int, tuple[float, str]] = {}
         self._signs = True
 
+    def name(self, number: int) -> str:
+        """Return what errors call an object."""
+        return shown(self._urls[number])
+
     def target(self, number: int) -> str:
         """Return the url by which an object is read: its own, or a signed one."""
         url = self._urls[number]
@@ -95,7 +99,7 @@ class RemoteObjects:
 
     def _pin(self, number: int, size: int | None, version: str) -> None:
         known = self._sizes[number]
-        name = shown(self._urls[number])
+        name = self.name(number)
         if known is not None and size is not None and size != known:
             raise ManifestError(f"{name}: {size} bytes, but the manifest says {known}; copy it again or rebuild it")
         with self._lock:

@@ -53,11 +53,16 @@ class BlockPool:
         for first, last in rows:
             self.source.ask(first, last)
 
+    def announce(self, windows: list[tuple[int, int]]) -> None:
+        """Say which windows, by epoch and number, are loaded next, so that what is small can be asked for together."""
+        if self.coming is not None:
+            self.coming.ask_indexes([(self._rows(*key), *key) for key in windows])
+
     def load(self, epoch: int, number: int) -> ShuffleWindow:
         """Bring a window to memory."""
         rows = self._rows(epoch, number)
         if self.coming is not None:
-            self.coming.ask_index(rows, epoch, number)
+            self.coming.ask_indexes([(rows, epoch, number)])
         elif not self._contents.sparse:
             for first, last in rows:
                 self.source.ask(first, last)

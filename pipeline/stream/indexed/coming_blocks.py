@@ -33,11 +33,11 @@ class ComingBlocks:
         self._waiting: list[Callable[[], None]] = []
         self._progress = lru_cache(maxsize=2)(self._make_progress)
 
-    def ask_index(self, rows: Rows, epoch: int, number: int) -> None:
-        """Have the indexes of a window's blocks at hand soon."""
-        due = self._due(epoch, number)
-        for first, last in rows:
-            self._source.ask_index(first, last, due)
+    def ask_indexes(self, windows: list[tuple[Rows, int, int]]) -> None:
+        """Have the indexes of the blocks of windows (their rows, epoch and number) at hand soon."""
+        self._source.ask_indexes(
+            [(*each, self._due(epoch, number)) for rows, epoch, number in windows for each in rows]
+        )
 
     def ask(self, rows: Rows, epoch: int, number: int) -> None:
         """Have a window's blocks in the cache soon."""

@@ -117,9 +117,9 @@ class TokenStream:
             self._asked.pop(key).cancel()
         if not self._pool.waits:
             return
-        for key in [*needed, *asked]:
-            if key in self._windows or key in self._pending:
-                continue
+        new = [key for key in [*needed, *asked] if key not in self._windows and key not in self._pending]
+        self._pool.announce([key for key in new if key in self._needed])
+        for key in dict.fromkeys(new):
             if key in self._needed:
                 self._pending[key] = self._submit(self._pool.load, *key)
             elif key not in self._asked:
