@@ -58,9 +58,10 @@ def webdataset(request: dict[str, Any]) -> Iterator[Any]:
 LOADERS = {"ours": ours, "webdataset": webdataset}
 
 
-def counts(url: str) -> dict[str, int]:
-    """Return what the server counted since it was asked last."""
-    with urllib.request.urlopen(f"{url.rsplit('/', 1)[0]}/__counts__") as answer:
+def counts(url: str, until: float | None = None) -> dict[str, int]:
+    """Return what the server counted since it was asked last, up to a time of `time.monotonic`."""
+    limit = "" if until is None else f"?until={until}"
+    with urllib.request.urlopen(f"{url.rsplit('/', 1)[0]}/__counts__{limit}") as answer:
         found: dict[str, int] = json.load(answer)
     return found
 
@@ -82,10 +83,12 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     alone = "rank" not in request  # others would take this one's counts
     if alone:
         counts(url)
-    began = time.perf_counter()
+    began, cpu = time.perf_counter(), time.process_time()
     batches = iter(LOADERS[request["loader"]](request))
     next(batches)
-    found: dict[str, Any] = {"first": time.perf_counter() - began, "before_first": counts(url) if alone else {}}
+    now = time.monotonic()
+    found: dict[str, Any] = {"first": time.perf_counter() - began, "cpu": time.process_time() - cpu}
+    found |= {"before_first": counts(url, now) if alone else {}}
     for _ in timed(batches, request.get("warm", 0.0)):
         pass
     if alone:

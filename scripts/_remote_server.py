@@ -2,7 +2,8 @@
 
     python scripts/_remote_server.py DIRECTORY --latency 0.03 --rate 100e6
 
-Prints its port. ``GET /__counts__`` returns requests and bytes since the last such request, as JSON.
+Prints its port. ``GET /__counts__?until=T`` returns, as JSON, the requests and bytes since the last such request and before T,
+by the clock that all processes of a machine share (``time.monotonic``), and forgets those after it too.
 """
 
 from __future__ import annotations
@@ -48,15 +49,14 @@ class Server(ThreadingHTTPServer):
         self.latency = latency
         self.link = Link(rate)
         self.lock = threading.Lock()
-        self.counts = {"requests": 0, "bytes": 0}
+        self.events: list[tuple[float, int, int]] = []
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Clients may go away at any time."""
 
     def count(self, requests: int, size: int) -> None:
         with self.lock:
-            self.counts["requests"] += requests
-            self.counts["bytes"] += size
+            self.events.append((time.monotonic(), requests, size))
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -73,10 +73,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         server = self.server
-        if self.path == "/__counts__":
+        if self.path.startswith("/__counts__"):
+            until = float(self.path.partition("=")[2] or "inf")
             with server.lock:
-                body = json.dumps(server.counts).encode()
-                server.counts = {"requests": 0, "bytes": 0}
+                events, server.events = server.events, []
+            counted = [(requests, size) for when, requests, size in events if when <= until]
+            body = json.dumps({"requests": sum(r for r, _ in counted), "bytes": sum(b for _, b in counted)}).encode()
             self._head(200, len(body))
             self.wfile.write(body)
             return
