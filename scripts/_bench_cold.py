@@ -6,6 +6,8 @@ say what the same disk gives in the same run.
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import random
 import statistics
@@ -87,21 +89,17 @@ def drop_from_cache(files: list[Path]) -> None:
         sys.exit(f"{share:.1%} of {files[0].parent} stay in the page cache; a cold reading cannot be measured here")
 
 
-def resident(files: list[Path], probes: int = 200) -> float:
-    """Return the share of some hundred random pages that are in the page cache, without bringing any there."""
-    generator, page, hits = random.Random(0), bytearray(1), 0
-    for _ in range(probes):
-        file = generator.choice(files)
-        handle = os.open(file, os.O_RDONLY)
-        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)  # else a probe makes the kernel read what lies behind it
-        try:
-            os.preadv(handle, [page], generator.randrange(file.stat().st_size), os.RWF_NOWAIT)
-            hits += 1
-        except BlockingIOError:
-            pass
-        finally:
-            os.close(handle)
-    return hits / probes
+def resident(files: list[Path]) -> float:
+    """Return the share of all pages that are in the page cache; a probe by reading would bring pages there."""
+    libc, held, total = ctypes.CDLL(None, use_errno=True), 0, 0
+    for file in files:
+        data = np.memmap(file, np.uint8, "r")
+        pages = np.zeros(-(-len(data) // mmap.PAGESIZE), np.uint8)
+        address, length = ctypes.c_void_p(data.ctypes.data), ctypes.c_size_t(len(data))
+        if libc.mincore(address, length, ctypes.c_void_p(pages.ctypes.data)) != 0:
+            raise OSError(ctypes.get_errno(), f"mincore of {file}")
+        held, total = held + int(np.count_nonzero(pages & 1)), total + len(pages)
+    return held / total
 
 
 def random_blocks(files: list[Path]) -> float:

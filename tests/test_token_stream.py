@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from pipeline.errors import CorruptShardError
 from pipeline.shards.extents.table import ExtentTable
@@ -18,8 +20,10 @@ from pipeline.stream.batch.rows import RowBuffer
 from pipeline.stream.data.contents import Contents
 from pipeline.stream.indexed.block_pool import BlockPool
 from pipeline.stream.indexed.lookahead import Lookahead
+from pipeline.stream.indexed.mixed import MixedSequences
 from pipeline.stream.indexed.token_stream import Piece, TokenStream
 from pipeline.stream.order import Sequences, Shuffle, Step
+from pipeline.stream.order.mixture import Mixture
 from tests.oracle import Oracle
 
 SIZES = st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=9).filter(
@@ -66,6 +70,9 @@ class Shelf:
 
     def ask(self, first: int, last: int) -> None:
         self.asked.add(first)
+
+    def ask_index(self, first: int, last: int) -> None:
+        return
 
     def ask_bytes(self, shard: int, offset: int, size: int) -> None:
         return
@@ -146,14 +153,17 @@ def test_rows_filled_at_once_are_those_read_one_by_one(
     hints = np.array([0, 10**9])  # whatever a hint says, it is only where to look first
     for places in batches * 2:
         tokens = np.array(places) % stream.tokens_per_epoch
-        buffer.clear(len(tokens))
+        found = buffer.rows(len(tokens))
         backwards = np.arange(len(tokens))[::-1].copy()
-        stream.fill(buffer, backwards, epoch, tokens, np.arange(len(tokens)) % 2, hints)
+        stream.fill(buffer, [Piece(epoch, backwards, tokens, np.arange(len(tokens)) % 2)], hints)
+        assert found.tokens is not None
+        assert found.document_ends is not None
+        places, spans = found.document_ends
         for row, token in zip(backwards.tolist(), tokens.tolist(), strict=True):
             expected, expected_ends = np.zeros(width, "<u2"), []
             plain.read(epoch * plain.tokens_per_epoch + token, expected, expected_ends)
-            assert buffer._tokens[row].tolist() == expected.tolist()
-            assert buffer.places[slice(*buffer.spans[row])].tolist() == np.concatenate(expected_ends).tolist()
+            assert found.tokens[row].tolist() == expected.tolist()
+            assert places[slice(*spans[row])].tolist() == np.concatenate(expected_ends).tolist()
     stream.close()
     plain.close()
 
@@ -189,11 +199,12 @@ def walk(stream: TokenStream, sequences: Sequences, steps: int, rows: int) -> li
     hints, held = np.zeros(sequences.lanes, np.int64), []
     for number in range(steps):
         step = Step(number * rows, rows, 0, 1, sequences.lanes)
-        buffer.clear(rows)
-        for epoch, own, tokens, lanes in ahead.pieces(step):
-            stream.fill(buffer, own, epoch, tokens, lanes, hints)
+        found, pieces = buffer.rows(rows), ahead.pieces(step)
+        stream.fill(buffer, pieces, hints)
+        assert found.tokens is not None
+        for epoch, own, tokens, _ in pieces:
             for row, token in zip(own.tolist(), tokens.tolist(), strict=True):
-                assert buffer._tokens[row].tolist() == expected_tokens(stream, epoch, token)
+                assert found.tokens[row].tolist() == expected_tokens(stream, epoch, token)
         held.append(len(stream._windows))
     return held
 
@@ -224,14 +235,67 @@ def test_windows_ahead_of_every_lane_are_asked_for_before_they_are_read() -> Non
     shards = numbered([[40] * 20] * 70)
     stream, shelf = stream_over(shards, 2, 1, lanes=4, stride=20, width=21)
     sequences = Sequences(stream.tokens_per_epoch, 20, 4)
-    places, lanes = sequences.places(0, np.arange(8))
-    stream.prepare([Piece(0, np.arange(8), places, lanes)])
+    for begin in range(0, 160, 8):
+        places, lanes = sequences.places(0, np.arange(begin, begin + 8))
+        stream.prepare([Piece(0, np.arange(8), places, lanes)])
+        read_rows(stream, places, lanes)
+    await_asked(shelf, {int(b) for place in places for b in blocks_from(stream, int(place))})
+    stream.close()
+
+
+def test_a_stream_reads_its_first_rows_before_it_asks_for_whole_blocks() -> None:
+    shards = numbered([[40] * 20] * 70)
+    stream, shelf = stream_over(shards, 2, 1, lanes=4, stride=20, width=21)
+    places, lanes = Sequences(stream.tokens_per_epoch, 20, 4).places(0, np.arange(4))
+    stream.prepare([Piece(0, np.arange(4), places, lanes)])
+    for loading in stream._pending.values():
+        loading.result()
+    assert not shelf.asked
+    read_rows(stream, places, lanes)
+    # Then for those of these rows, and not yet for those behind them.
+    first = {int(b) for place in places for b in blocks_from(stream, int(place))[:2]}
+    await_asked(shelf, first)
+    assert shelf.asked == first
+    stream.close()
+
+
+def read_rows(stream: TokenStream, places: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
+    """Read rows of epoch 0."""
+    buffer = RowBuffer(stream._width, np.dtype("<u2"), with_ends=False)
+    buffer.rows(len(places), None)
+    stream.fill(buffer, [Piece(0, np.arange(len(places)), places, lanes)], np.zeros(4, np.int64))
+
+
+def await_asked(shelf: Shelf, wanted: set[int]) -> None:
     deadline = time.monotonic() + 10
-    wanted = {int(b) for place in places for b in blocks_from(stream, int(place))}
     while not wanted <= shelf.asked and time.monotonic() < deadline:
         time.sleep(0.01)
     assert wanted <= shelf.asked
-    stream.close()
+
+
+def test_a_first_step_looks_for_no_other_and_later_ones_for_ever_more() -> None:
+    found: list[int] = []
+    sequences = Sequences(100_000, 20, 4)
+    ahead = Lookahead(sequences, lambda pieces: found.append(sum(len(piece.places) for piece in pieces)), 25_000)
+    for begin in range(0, 1208, 8):
+        ahead.pieces(Step(begin, 8, 0, 1, 4))
+    assert found == [8, 64, 512, 624]  # at the most an eighth of a window of each lane
+
+
+def test_a_mix_of_tiny_sources_makes_its_first_batch_without_the_windows_of_many_epochs() -> None:
+    streams, shelves = {}, []
+    for name in ("a", "b", "c"):
+        stream, shelf = stream_over(numbered([[10] * 3]), 1, 0, lanes=4, stride=10, width=11, waits=False)
+        streams[name] = stream, Sequences(30, 10, 4)
+        shelves.append(shelf)
+    mixture = Mixture(list(streams), 0, 4, [(0, dict.fromkeys(streams, Fraction(1, 3)))])
+    mixed = MixedSequences(streams, mixture, width=11, boundaries=False)
+    mixed.read(Step(0, 8, 0, 1, 4))
+    made = [len(stream._epochs) for stream, _ in streams.values()]
+    assert max(made) <= 8
+    assert sum(len(shelf.brought) for shelf in shelves) <= 2 * 8
+    assert [stream.order._epochs.cache_info().misses <= 10 for stream, _ in streams.values()] == [True] * 3
+    mixed.close()
 
 
 def blocks_from(stream: TokenStream, token: int) -> list[int]:

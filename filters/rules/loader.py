@@ -19,6 +19,7 @@ from pipeline.errors import ConfigError, did_you_mean
 
 NO_RULES = "none"
 _FINEWEB2_MINIMUM_STOP_WORDS = 2
+_COUNT_WORDS = ("newline_ratio", "mean_word_length", "alphabetic_ratio")  # among the measures of FineWeb2's profiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +259,7 @@ def _fineweb2_rules(path: Path) -> dict[str, dict[str, Any]]:
         "max_avg_word_length": ("mean_word_length", "max"),
         "max_non_alpha_words_ratio": ("alphabetic_ratio", "min"),
     }
+    pieces = {"by": "pieces"}  # nearest to the tokenizers by which the profiles were made
     ngrams = {"top_n_grams": "top_{}_gram_ratio", "dup_n_grams": "duplicate_{}_gram_ratio"}
     if not isinstance(profile, dict):
         raise ConfigError(f"profile {path} holds no keys; FineWeb2's hold {', '.join(limits)} and more")
@@ -265,12 +267,16 @@ def _fineweb2_rules(path: Path) -> dict[str, dict[str, Any]]:
     for key, value in profile.items():
         if key in limits:
             measure, kind = limits[key]
-            rules.setdefault(measure, {})[kind] = value
+            rules.setdefault(measure, dict(pieces) if measure in _COUNT_WORDS else {})[kind] = value
         elif key in ngrams:
-            rules |= {ngrams[key].format(n): {"max": limit} for n, limit in value}
+            rules |= {ngrams[key].format(n): {"max": limit, **pieces} for n, limit in value}
         elif key == "stopwords":
             # YAML reads some words as other things (`no` is false): they are words here.
-            rules["stop_words"] = {"min": _FINEWEB2_MINIMUM_STOP_WORDS, "words": [_yaml_word(word) for word in value]}
+            rules["stop_words"] = {
+                "min": _FINEWEB2_MINIMUM_STOP_WORDS,
+                "words": [_yaml_word(word) for word in value],
+                **pieces,
+            }
         else:
             hint = did_you_mean(str(key), [*limits, *ngrams, "stopwords"])
             raise ConfigError(f"profile {path}: unknown key {key!r}{hint}")

@@ -47,7 +47,7 @@ from filters.rules.loader import NO_RULES, Cutter, Rule, Verdict, read_rules
 from filters.rules.named_files import NamedFile
 from filters.rules.resolve import bind, describe_parameters, full_name
 from filters.rules.user_modules import UserModule
-from filters.text_view import DEFINITION, Page
+from filters.text_view import DEFINITION, By, Page
 from pipeline.errors import BuildError, ConfigError, did_you_mean
 
 __all__ = ["Cutter", "Measured", "Rule", "RuleSet", "Verdict", "load_rules"]
@@ -313,7 +313,7 @@ class _Plan:
 
     def __init__(self, rules: Sequence[Rule], spoken: _Spoken | None) -> None:
         self.rules = [place for place, rule in enumerate(rules) if spoken is None or _holds(rule, spoken)]
-        self.scanned: dict[int, int] = {}
+        self.scanned: dict[By, dict[int, str]] = {}
         self.screened: dict[int, Rule] = {}
         self.functions: dict[int, Callable[[Page], float]] = {}
         stop_words: tuple[str, ...] | None = None
@@ -323,8 +323,9 @@ class _Plan:
                 stop_words = tuple(parameters.pop("words"))
             if rule.measure == "short_line_ratio" and parameters.get("longest") == SHORT_LINE:
                 del parameters["longest"]
-            if rule.measure in SCANNED and not parameters:
-                self.scanned[place] = SCANNED.index(rule.measure)
+            by: By = parameters.pop("by", "spaces")
+            if rule.measure in SCANNED and not parameters and by != "tokens":
+                self.scanned.setdefault(by, {})[place] = rule.measure
             elif rule.measure in SCREENED:
                 self.screened[place] = rule
             else:
@@ -333,10 +334,11 @@ class _Plan:
 
     def compiled(self, texts: Sequence[str]) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
         """Yield what compiled code measures: the places of rules, and their values, float64 ``[texts, places]``."""
-        if self.scanned:
+        for by, measures in self.scanned.items():
             from filters.compiled.scan import scan  # numba: only where documents are measured
 
-            yield list(self.scanned), scan(texts, self.stop_words)[:, list(self.scanned.values())]
+            found = scan(texts, self.stop_words, by, set(measures.values()))
+            yield list(measures), found[:, [SCANNED.index(measure) for measure in measures.values()]]
         for place, rule in self.screened.items():
             from filters.compiled import screens  # numba too
 

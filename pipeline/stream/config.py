@@ -266,8 +266,8 @@ class Plan:
         """The unsigned dtype that ``batch(dtype="stored")`` keeps ids in, None for int64."""
         return self.data.dtype if self.stored and self.data.dtype.kind == "u" else None
 
-    def collator(self) -> PackCollator | DrawnShifts | DocumentCollator:
-        """Make the collator; for a device, packs stay in their stored width until they are there."""
+    def collator(self, size: int) -> PackCollator | DrawnShifts | DocumentCollator:
+        """Make the collator of batches of ``size`` rows; for a device, packs stay in their stored width until they are there."""
         eos_id = self.data.eos_id
         # Samples that users' functions change are int64, with -100 in place; `stack` narrows what they make of them.
         narrow = not self.steps and (self.stored or (self.device not in (None, "cpu") and not self.batch_steps))
@@ -276,6 +276,7 @@ class Plan:
 
             def of_shift(shift: int) -> PackCollator:
                 return PackCollator(
+                    size=size,
                     seq_len=layout.seq_len,
                     shift=shift,
                     eos_id=eos_id,
@@ -291,6 +292,7 @@ class Plan:
             )
         documents = self.layout or DocumentLayout()
         return DocumentCollator(
+            size=size,
             max_length=documents.max_length,
             pad_to_multiple_of=documents.pad_to_multiple_of,
             eos_id=eos_id,

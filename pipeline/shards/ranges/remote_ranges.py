@@ -61,6 +61,9 @@ class RemoteRanges:
         """Have the indexes of runs of extents at hand soon; each comes with when the order needs it, in epochs."""
         self._indexes.ask(wanted)
 
+    def ask_index(self, first: int, last: int) -> None:
+        self._indexes.ask([(first, last, 0.0)])
+
     def index(self, first: int, last: int) -> tuple[bytes, bytes]:
         return self._indexes.get(first, last)
 

@@ -43,7 +43,7 @@ class BlockPool:
         return self.source.waits
 
     def ask(self, epoch: int, number: int) -> None:
-        """Have what a window is made of at hand soon."""
+        """Have the blocks of a window at hand soon, and its index."""
         if self._contents.sparse:
             return
         rows = self._rows(epoch, number)
@@ -58,14 +58,14 @@ class BlockPool:
         if self.coming is not None:
             self.coming.ask_indexes([(self._rows(*key), *key) for key in windows])
 
-    def load(self, epoch: int, number: int) -> ShuffleWindow:
-        """Bring a window to memory."""
+    def load(self, epoch: int, number: int, *, asked: bool = False) -> ShuffleWindow:
+        """Bring a window to memory: its index, and where its blocks are or will be, which were ``asked`` for or not."""
         rows = self._rows(epoch, number)
         if self.coming is not None:
             self.coming.ask_indexes([(rows, epoch, number)])
-        elif not self._contents.sparse:
+        elif not asked and not self._contents.sparse:
             for first, last in rows:
-                self.source.ask(first, last)
+                self.source.ask_index(first, last)
         starts, lengths, documents = self._index(rows)
         order = self._order.document_order(epoch, number, len(starts))
         numbers = self._order.epoch(epoch).window_blocks(number)
@@ -133,9 +133,10 @@ class BlockPool:
 
     def _check(self, blocks: NDArray[np.int64], lengths: NDArray[np.uint32], documents: NDArray[np.int64]) -> None:
         """Raise unless the index holds as many tokens and documents of each block as the order was made of."""
-        ends = np.cumsum(documents)
-        sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-        tokens = sums[ends] - sums[ends - documents]
+        tokens = np.zeros(len(documents), np.int64)
+        some = np.flatnonzero(documents)
+        if len(some):
+            tokens[some] = np.add.reduceat(lengths, (np.cumsum(documents) - documents)[some], dtype=np.int64)
         known = self._order.blocks
         wrong = (tokens != known.tokens[blocks]) | (documents != known.documents[blocks])
         if wrong.any():

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 from weakref import finalize
 
@@ -29,6 +30,7 @@ Key = tuple[int, int]  # epoch, window
 _THREADS = 4
 _THREADS_BEHIND = 16  # where they wait for indexes from far away
 _ASIDE = 8  # windows that stay in memory although nothing that was prepared needs them
+_START_AHEAD = 8  # a stream begins to ask for blocks this part of a window ahead of its lanes
 _COPIES_AHEAD = 8  # where bytes take memory, windows are loaded this part of a window ahead
 
 
@@ -84,6 +86,8 @@ class TokenStream:
         self._epochs: dict[int, _EpochTable] = {}
         self._pending: dict[Key, Future[ShuffleWindow]] = {}
         self._asked: dict[Key, Future[None]] = {}
+        self._behind: list[Key] = []  # windows whose blocks are asked for once rows that are read first have been read
+        self._served = 0  # rows that were prepared so far
         self._threads: ThreadPoolExecutor | None = None
         self._stop_threads: Callable[[], Any] | None = None
 
@@ -95,7 +99,10 @@ class TokenStream:
     # What comes next
 
     def prepare(self, pieces: Iterable[Piece]) -> None:
-        """Have the windows of these rows, which are read next, loaded soon, those behind them asked for; give back others."""
+        """Have the windows of these rows, which are read next, loaded soon; give back others.
+
+        Their blocks, and those of the windows behind them, are asked for once some rows have been read: these come first.
+        """
         needed: dict[Key, None] = {}
         asked: dict[Key, int] = {}
         for piece in pieces:
@@ -105,6 +112,7 @@ class TokenStream:
             last = np.minimum(piece.places + self._width, starts[-1]) - 1
             windows = np.searchsorted(starts, np.concatenate([piece.places, last]), side="right") - 1
             needed |= dict.fromkeys((piece.epoch, window) for window in dict.fromkeys(windows.tolist()))
+            self._served += len(piece.places)
             if self._sequences is not None and self._pool.waits:
                 asked |= self._ahead(piece.epoch, piece.places, piece.lanes)
         near = {key for key, far in asked.items() if not far}
@@ -113,17 +121,25 @@ class TokenStream:
             self._give_back(key)
         for key in [key for key in self._pending if key not in self._needed]:
             self._pending.pop(key).cancel()
-        for key in [key for key in self._asked if key not in asked]:
+        wanted = needed | dict.fromkeys(asked)
+        for key in [key for key in self._asked if key not in wanted]:
             self._asked.pop(key).cancel()
         if not self._pool.waits:
             return
-        new = [key for key in [*needed, *asked] if key not in self._windows and key not in self._pending]
-        self._pool.announce([key for key in new if key in self._needed])
-        for key in dict.fromkeys(new):
-            if key in self._needed:
-                self._pending[key] = self._submit(self._pool.load, *key)
-            elif key not in self._asked:
-                self._asked[key] = self._submit(self._pool.ask, *key)
+        new = [key for key in wanted if key in self._needed and key not in self._windows and key not in self._pending]
+        self._pool.announce(new)
+        for key in new:
+            self._pending[key] = self._submit(partial(self._pool.load, asked=key in self._asked), *key)
+        # Where blocks come behind their windows, those of the windows that are loaded come by themselves.
+        loaded = self._needed if self._pool.coming is not None else ()
+        self._behind = [key for key in wanted if key not in self._asked and key not in loaded]
+
+    def _ask_behind(self) -> None:
+        if self._pool.coming is not None:
+            self._pool.coming.start()
+        for key in self._behind:
+            self._asked[key] = self._submit(self._pool.ask, *key)
+        self._behind = []
 
     def _ahead(self, epoch: int, places: NDArray[np.int64], lanes: NDArray[np.int64]) -> dict[Key, bool]:
         """Return the windows that lanes come to behind these places, and whether they are only to be asked for yet."""
@@ -137,8 +153,11 @@ class TokenStream:
         at, end = at[lanes], np.minimum(bounds[own + 1], starts[-1])
         window = int(starts[-1]) // max(1, len(starts) - 1 if len(starts) > 2 else 8 * lane_count)
         loaded = max(1, window // _COPIES_AHEAD)
+        # At the start of a stream all lanes need blocks at once, so windows behind the first are asked for as lanes come on.
+        come = self._served // len(lanes) * order.stride
+        asked = min(window, window // _START_AHEAD + 2 * come)
         found: dict[Key, bool] = {}
-        for distance, far in ((loaded, False), (window, True)):
+        for distance, far in ((loaded, False), (max(loaded, asked), True)):
             first, last = (
                 np.searchsorted(starts, x, side="right") - 1 for x in (at, np.minimum(at + distance, end - 1))
             )
@@ -188,19 +207,16 @@ class TokenStream:
             epoch, token = divmod(start + filled, self.tokens_per_epoch)
             filled += self._copy(epoch, token, out, filled, ends, absent)
 
-    def fill(
-        self,
-        buffer: RowBuffer,
-        rows: NDArray[np.int64],
-        epoch: int,
-        tokens: NDArray[np.int64],
-        lanes: NDArray[np.int64],
-        hints: NDArray[np.int64],
-    ) -> None:
-        """Fill ``rows`` of a buffer, each from its token of ``epoch`` on.
+    def fill(self, buffer: RowBuffer, pieces: Iterable[Piece], hints: NDArray[np.int64]) -> None:
+        """Fill the rows of pieces in a buffer, each from its token on.
 
         ``hints[lanes]`` is where to look first for their documents; what was found is left there.
         """
+        for piece in pieces:
+            self._fill_piece(buffer, piece, hints)
+
+    def _fill_piece(self, buffer: RowBuffer, piece: Piece, hints: NDArray[np.int64]) -> None:
+        epoch, rows, tokens, lanes = piece
         done, count, item = 0, len(rows), self.dtype.itemsize
         self.bytes_read += count * buffer.width * item
         absent: list[Read] = []
@@ -226,8 +242,7 @@ class TokenStream:
         self._pool.read_all(absent)
         for row, out, found in late:
             buffer.put(row, out, np.concatenate([buffer.places[:0], *found]))
-        if self._pool.coming is not None:
-            self._pool.coming.start()
+        self._ask_behind()
 
     def joined(
         self, epoch: int, documents: NDArray[np.int64], most: int | None = None
@@ -237,6 +252,7 @@ class TokenStream:
         They are given by their places in its shuffled order.
         """
         found, windows = self._look_up(epoch, documents)
+        self._ask_behind()
         lengths = found[2] if most is None else np.minimum(found[2], most)
         ends = np.cumsum(lengths)
         out = np.empty(int(ends[-1]) if len(ends) else 0, self.dtype)
@@ -252,8 +268,6 @@ class TokenStream:
             absent.append((window, block, begin, out[end - int(lengths[done]) : end]))
             done += 1
         self._pool.read_all(absent)
-        if self._pool.coming is not None:
-            self._pool.coming.start()
         out.flags.writeable = False
         return out, lengths
 
@@ -274,7 +288,7 @@ class TokenStream:
                 if self._needed is held:  # no window of theirs goes while others load, not one loaded long before
                     numbers = np.searchsorted(table.order.document_starts, documents, side="right") - 1
                     self._needed = held | {(epoch, number) for number in np.unique(numbers).tolist()}
-                self._window((epoch, int(numbers[done])))
+                self._window((epoch, int(numbers[done])), whole=True)
         finally:
             self._needed = held
 
@@ -320,13 +334,15 @@ class TokenStream:
             found = self._epochs[epoch] = _EpochTable(self.order.epoch(epoch), windows)
         return found
 
-    def _window(self, key: Key) -> ShuffleWindow:
-        """Return a window from memory, from a thread, or loaded now."""
+    def _window(self, key: Key, *, whole: bool = False) -> ShuffleWindow:
+        """Return a window from memory, from a thread, or loaded now: its blocks are asked for if it is read ``whole``."""
         window = self._windows.get(key)
         if window is not None:
             self._windows.move_to_end(key)
             return window
         ahead = self._pending.pop(key, None)
+        if whole and ahead is None:
+            self._pool.ask(*key)
         window = self._pool.load(*key) if ahead is None or ahead.cancel() else ahead.result()
         aside = [other for other in self._windows if other not in self._needed]
         for other in aside[: max(0, len(aside) + 1 - self._aside)]:

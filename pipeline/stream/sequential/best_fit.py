@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..batch.rows import Ends, Rows
 from ..order import permutation
 from .best_fit_kernels import WIDTHS, fill, fit
-from .cursor import Chunk, Cursor, Drawn, Place, Reader
+from .cursor import Chunk, Cursor, Place, Reader
 
 
 def best_fit_decreasing(sizes: NDArray[np.int64], capacity: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -62,11 +62,11 @@ class BestFitLane:
         going = self._rows is None or self._next < len(self._rows)
         return [*self._place, self._next, 0] if going else self._reader.cursor
 
-    def draw(self, count: int) -> Drawn:
+    def draw(self, count: int) -> Rows | None:
         while self._rows is None or self._next >= len(self._rows):
             first = self._next if self._rows is None else 0
             if (found := self._reader.take(None)) is None:
-                return Drawn()
+                return None
             (self._place, chunk), self._next = found, first
             self._rows = self._pack(chunk)
         bins = self._rows[self._next : self._next + count]
@@ -78,7 +78,7 @@ class BestFitLane:
         available, ends = np.empty(len(bins), np.int64), np.empty(len(pieces), np.int64)
         spans = np.empty((len(bins), 2), np.int64)
         fill(self._ids, pieces, cuts, self._seq_len, tokens, available, ends, spans)
-        return Drawn(len(bins), [Rows(slice(0, len(bins)), tokens, Ends(ends, spans), available.tolist())])
+        return Rows(len(bins), tokens, Ends(ends, spans), available)
 
     def _pack(self, chunk: Chunk) -> NDArray[np.int64]:
         """Cut long documents and put all into bins; return these in their order."""

@@ -13,16 +13,18 @@ cursors, and to resume is to make each lane's window again; nothing that was mad
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, StateError
-from ..batch.rows import Ends, Rows
+from ..batch.rows import DocumentRows, Ends, Out, Rows
+from ..order import Step
 
+D = TypeVar("D", Rows, DocumentRows)
+D_co = TypeVar("D_co", covariant=True)
 Place = tuple[int, int, int]  # epoch, file, block
 Cursor = list[int]  # epoch, file, block, document, offset
 
@@ -121,40 +123,41 @@ class Reader:
         )
 
 
-class Lane(Protocol):
+class Lane(Protocol[D_co]):
     """One lane's sequences; ``cursor`` is where the next one begins."""
 
     @property
     def cursor(self) -> Cursor: ...
 
-    def draw(self, count: int) -> Drawn:
-        """Return up to ``count`` sequences, none only at the end of a bounded stream."""
+    def draw(self, count: int) -> D_co | None:
+        """Return up to ``count`` sequences, None only at the end of a bounded stream."""
 
 
-@dataclass(slots=True)
-class Drawn:
-    """Sequences that were drawn, for a collator to ask for: packed ``parts`` or whole documents."""
+def join_rows(parts: list[Rows]) -> Rows:
+    """Return packed rows that were drawn one after another as one, in arrays of their own."""
+    if len(parts) == 1:
+        return parts[0]
+    tokens = [part.tokens for part in parts if part.tokens is not None]
+    ends = [part.document_ends for part in parts if part.document_ends is not None]
+    if not parts:
+        return Rows(0, None, None)
+    before = np.cumsum([0, *(len(each.places) for each in ends)]).tolist()
+    spans = [each.spans + start for each, start in zip(ends, before, strict=False)]
+    width = tokens[0].shape[1]
+    valid = [np.full(part.filled, width) if part.valid is None else part.valid for part in parts]
+    cut = any(part.valid is not None for part in parts)
+    return Rows(
+        sum(part.filled for part in parts),
+        np.concatenate(tokens),
+        Ends(np.concatenate([each.places for each in ends]), np.concatenate(spans)),
+        np.concatenate(valid) if cut else None,
+    )
 
-    buffer: ClassVar[None] = None
-    count: int = 0
-    parts: list[Rows] = field(default_factory=list)
-    whole: list[NDArray[Any]] = field(default_factory=list)
 
-    def add(self, other: Drawn) -> None:
-        """Append what another draw gave."""
-        for rows in other.parts:
-            at = slice(rows.at.start + self.count, rows.at.stop + self.count)
-            self.parts.append(rows._replace(at=at))
-        self.whole += other.whole
-        self.count += other.count
-
-    def rows(self, numbers: range) -> Iterator[Rows]:
-        """Yield the packed rows."""
-        return iter(self.parts)
-
-    def documents(self, numbers: range) -> list[NDArray[Any]]:
-        """Return the documents."""
-        return self.whole
+def join_documents(parts: list[DocumentRows]) -> DocumentRows:
+    """Return documents that were drawn one after another."""
+    documents = [document for part in parts for document in part.documents]
+    return DocumentRows(len(documents), documents)
 
 
 class PackedLane:
@@ -179,18 +182,18 @@ class PackedLane:
         document = int(self._begins.searchsorted(self._at, side="right")) - 1
         return [*self._places[document], self._at - int(self._begins[document])]
 
-    def draw(self, count: int) -> Drawn:
+    def draw(self, count: int) -> Rows | None:
         self._fill((count - 1) * self._stride + self._width)
         left = len(self._tokens) - self._at
         count = min(count, -(-left // self._stride))
         if count <= 0:
-            return Drawn()
+            return None
         begins = self._at + np.arange(count) * self._stride
         whole = (count - 1) * self._stride + self._width
-        available = None
+        valid = None
         tokens = self._tokens[self._at :]
         if left < whole:  # the stream ends here
-            available = np.minimum(left - np.arange(count) * self._stride, self._width).tolist()
+            valid = np.minimum(left - np.arange(count) * self._stride, self._width)
             tokens = np.concatenate([tokens, np.zeros(whole - left, tokens.dtype)])
         rows = np.lib.stride_tricks.sliding_window_view(tokens[:whole], self._width)[:: self._stride]
         ends = np.unique(self._stops)
@@ -198,7 +201,7 @@ class PackedLane:
         inside = [ends[first:last] - begin for begin, first, last in zip(begins.tolist(), *cuts, strict=True)]
         # Past the end the cursor is the reader's, so that the last sequence leaves nothing behind.
         self._at = min(self._at + count * self._stride, len(self._tokens))
-        return Drawn(count, [Rows(slice(0, count), rows, Ends.of(inside), available)])
+        return Rows(count, rows, Ends.of(inside), valid)
 
     @property
     def _stops(self) -> NDArray[np.int64]:
@@ -235,72 +238,93 @@ class DocumentLane:
     def cursor(self) -> Cursor:
         return list(self._ready[0][0]) if self._ready else self._reader.cursor
 
-    def draw(self, count: int) -> Drawn:
+    def draw(self, count: int) -> DocumentRows | None:
         while len(self._ready) < count and (found := self._reader.take(_LEAST)) is not None:
             place, chunk = found
             documents = np.split(chunk.ids, np.cumsum(chunk.lengths)[:-1])
             self._ready += [([*place, n, 0], ids) for n, ids in zip(chunk.numbers, documents, strict=True)]
         drawn = [self._ready.popleft()[1] for _ in range(min(count, len(self._ready)))]
-        return Drawn(len(drawn), whole=drawn)
+        return DocumentRows(len(drawn), drawn) if drawn else None
 
 
-class Lanes:
-    """The core of a cursor stream: ``own`` of ``count`` lanes, each made when it is first drawn from.
+class Lanes(Generic[D]):
+    """The reader of a sequential stream: ``own`` of ``count`` lanes, each made when it is first drawn from.
 
-    ``make_lane`` makes a lane from its number and cursor. In a ``bounded`` stream a turn of a lane that ended, or ends,
-    goes on with the lanes after it.
+    ``make_lane`` makes a lane from its number and cursor, ``join`` one of the rows that lanes gave. Batch ``k`` of all ranks
+    is ``batch_size`` sequences of lane ``k % count``. In a ``bounded`` stream a turn of a lane that ended, or ends, goes on
+    with the lanes after it.
     """
 
     def __init__(
         self,
         windows: Windows,
-        make_lane: Callable[[int, Cursor], Lane],
+        make_lane: Callable[[int, Cursor], Lane[D]],
+        join: Callable[[list[D]], D],
         *,
         count: int,
         own: range,
         cursors: Mapping[str, Cursor],
+        batch_size: int,
+        ranks: int,
         bounded: bool,
     ) -> None:
         if missing := [lane for lane in own if str(lane) not in cursors]:
             raise missing_lanes(missing, count)
-        self.counts = windows.counts
+        self.lanes = ranks  # each rank takes whole batches
+        self.alignment = batch_size * ranks
         self._windows = windows
-        self._make_lane = make_lane
+        self._make_lane: Callable[[int, Cursor], Lane[D]] = make_lane
+        self._join: Callable[[list[D]], D] = join
         self._count = count
+        self._batch_size = batch_size
         self._bounded = bounded
         self._cursors = {str(lane): cursors[str(lane)] for lane in own}
-        self._lanes: dict[int, Lane] = {}
-
-    @property
-    def bytes_read(self) -> int:
-        return self._windows.bytes_read
+        self._lanes: dict[int, Lane[D]] = {}
 
     @property
     def cursors(self) -> dict[str, Cursor]:
-        """The cursors of our lanes after what was drawn, by their number, for the state."""
+        """The cursors of our lanes after what was read, by their number, for the state."""
         return dict(self._cursors)
 
-    def draw(self, turn: int, count: int) -> Drawn:
-        """Return the next ``count`` sequences of the lane whose turn it is; fewer only at the end of the stream."""
-        drawn = Drawn()
+    def stats(self, sequence_index: int) -> dict[str, Any]:
+        """Return what was read, and the epoch of the lane that has come least far."""
+        return lane_stats(self._windows.counts, self._windows.bytes_read, self._cursors)
+
+    def read(self, step: Step, out: Out | None = None) -> D:
+        """Return the next sequences of the lane whose turn it is; fewer only at the end of the stream."""
+        size, batch = self._batch_size, step.begin // self._batch_size
+        ahead = (step.rank - batch) % step.ranks
+        asked = len(range(min(size, max(0, step.size - ahead * size)))[step.first : step.last])
+        rows = self._join(self._draw(batch + ahead, asked))
+        return rows if rows.filled == asked else rows._replace(missing=asked - rows.filled)
+
+    def _draw(self, turn: int, count: int) -> list[D]:
+        drawn: list[D] = []
         for number in range(turn, turn + (self._count if self._bounded else 1)):
             lane = number % self._count
-            while drawn.count < count:
+            while count > 0:
                 if lane not in self._lanes:
                     self._lanes[lane] = self._make_lane(lane, self._cursors[str(lane)])
-                part = self._lanes[lane].draw(count - drawn.count)
-                if not part.count:
+                if (part := self._lanes[lane].draw(count)) is None:
                     break
-                drawn.add(part)
+                drawn.append(part)
+                count -= part.filled
             if lane in self._lanes:
                 self._cursors[str(lane)] = self._lanes[lane].cursor
-            if drawn.count == count:
+            if count == 0:
                 break
         return drawn
 
     def close(self) -> None:
         """Close the files."""
         self._windows.close()
+
+
+def lane_stats(counts: Counter[str], bytes_read: int, cursors: Mapping[str, Cursor]) -> dict[str, Any]:
+    """Return what lanes count, and the epoch of the one that has come least far."""
+    told: dict[str, Any] = {name: counts[name] for name in ("documents", "rejected", "bad_records", "damaged_files")}
+    epoch = min((cursor[0] for cursor in cursors.values()), default=0)
+    return {**told, "bytes_read": bytes_read, "epoch": epoch}
 
 
 def beginning(epoch: int, lanes: int) -> dict[str, Cursor]:

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from ...errors import ConfigError
 from ..config import PackLayout, Plan
 from ..data.text import TextData
 from ..loader.position import Position
 from ..loader.worker_context import WorkerContext
 from ..order import derive_key
-from .cursor import Cursor, DocumentLane, Lane, Lanes, PackedLane, Reader, Windows, beginning
+from .cursor import (
+    Cursor,
+    DocumentLane,
+    Lane,
+    Lanes,
+    PackedLane,
+    Reader,
+    Windows,
+    beginning,
+    join_documents,
+    join_rows,
+)
 from .shard_blocks import ShardWindows
 
 _BLOCK_DOCUMENTS = 64  # of shards, that a filter sees at a time
 _BEST_FIT_SEQUENCES = 256  # that documents of shards are fitted into at a time
 
 
-def lanes_core(plan: Plan, position: Position, context: WorkerContext, skip: int, every: int) -> Lanes:
+def lanes_core(plan: Plan, position: Position, context: WorkerContext, skip: int, every: int) -> Lanes[Any]:
     """Make the lanes of every ``every``-th batch of a rank from ``position`` on, ``skip`` batches passed over.
 
     Raises ``ConfigError`` where ranks and workers cannot share the lanes out,
@@ -31,7 +45,8 @@ def lanes_core(plan: Plan, position: Position, context: WorkerContext, skip: int
             "stream with .take(n)"
         )
     _check_shares(lanes, world_size, every, unshuffled=plan.seed is None)
-    begin = position.sequence_index // (plan.batch_size or 1)
+    batch_size = plan.batch_size or 1
+    begin = position.sequence_index // batch_size
     turn = begin + (rank - begin) % world_size + skip * world_size  # the first of ours
     own = range(turn % (world_size * every), lanes, world_size * every)
     cursors = beginning(0, lanes) if position.lanes is None else position.lanes
@@ -39,7 +54,7 @@ def lanes_core(plan: Plan, position: Position, context: WorkerContext, skip: int
         plan, {lane: cursors[str(lane)] for lane in own if str(lane) in cursors}, position.start_epoch or 0
     )
 
-    def make_lane(lane: int, cursor: Cursor) -> Lane:
+    def make_lane(lane: int, cursor: Cursor) -> Lane[Any]:
         # Best fit counts its sequences, not the documents of a window, so it takes every window whole.
         start = [*cursor[:3], 0, 0] if plan.best_fit else cursor
         reader = Reader(windows, lane, start, f"lane {lane} of {lanes}", endless=plan.epochs is None)
@@ -55,7 +70,18 @@ def lanes_core(plan: Plan, position: Position, context: WorkerContext, skip: int
         key = None if seed is None else lambda place: derive_key("best fit", seed, lane, *place)
         return BestFitLane(reader, cursor, seq_len=layout.seq_len, extra=layout.extra, key=key)
 
-    return Lanes(windows, make_lane, count=lanes, own=own, cursors=cursors, bounded=plan.epochs is not None)
+    join: Callable[[list[Any]], Any] = join_rows if isinstance(layout, PackLayout) else join_documents
+    return Lanes(
+        windows,
+        make_lane,
+        join,
+        count=lanes,
+        own=own,
+        cursors=cursors,
+        batch_size=batch_size,
+        ranks=world_size,
+        bounded=plan.epochs is not None,
+    )
 
 
 def _windows(plan: Plan, cursors: dict[int, Cursor], start_epoch: int) -> Windows:
