@@ -41,6 +41,7 @@ __all__ = [
     "cleaner_functions",
     "measure_functions",
     "share",
+    "summary",
 ]
 
 Measure = Callable[..., float]
@@ -76,6 +77,16 @@ def measure_functions() -> dict[str, Measure]:
 def cleaner_functions() -> dict[str, Callable[..., tuple[str, dict[str, int]]]]:
     """Return every cleaner by name: functions from a `text` to the text that is left and counts of what was cut."""
     return _functions("cleaners.cleaners", "text")
+
+
+def summary(function: Callable[..., Any]) -> str:
+    """Return what a measure or cleaner does: the first sentence of its docstring, without markup.
+
+    >>> summary(measure_functions()["bullet_line_ratio"])
+    'the share of lines that begin with a bullet point or a hyphen'
+    """
+    first = (inspect.getdoc(function) or "").partition("\n\n")[0]
+    return " ".join(first.split()).removeprefix("Return ").rstrip(".").replace("`", "")
 
 
 def bundled_rule_sets() -> dict[str, Path]:

@@ -100,7 +100,8 @@ def _split_run(run: str) -> tuple[str, ...]:
 
 def _merge_specials(tokens: list[str]) -> tuple[str, ...]:
     """Join neighbours that together are a special case, such as ``)`` and ``:``."""
-    special, merged, at = _specials(), [], 0
+    special, at = _specials(), 0
+    merged: list[str] = []
     while at < len(tokens):
         for end in range(min(len(tokens), at + 4), at + 1, -1):
             parts = special.get("".join(tokens[at:end]))
@@ -140,7 +141,7 @@ def _split_infixes(run: str) -> Iterator[str]:
 @functools.cache
 def _specials() -> dict[str, tuple[str, ...]]:
     """Return runs that are split in a way of their own."""
-    found = {word: (word,) for word in _WHOLE}
+    found: dict[str, tuple[str, ...]] = {word: (word,) for word in _WHOLE}
     found |= {f"{letter}.": (f"{letter}.",) for letter in "abcdefghijklmnopqrstuvwxyzäöü"}
     found |= {f"{hour}{half}": (str(hour), half) for hour in range(1, 13) for half in ("am", "pm", "a.m.", "p.m.")}
     pairs = [(verb, ending) for verb in _CAN_NOT.split() for ending in ("n't", "nt")]

@@ -59,9 +59,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
-    parts = {
+    peers = {WEBDATASET: webdataset_packed, **MEMMAPS}
+    parts: dict[str, Callable[[Path, Report], None]] = {
         **PARTS,
-        "cold": cold,
+        "cold": partial(cold, peers=peers),
         "remote": remote,
         "text": lambda directory, report: measure(directory, options.texts, report),
     }
@@ -142,6 +143,12 @@ def webdataset_packed(path: Path) -> Iterator[Pair]:
             parts, held = [joined[need - 1 :]], len(joined) - need + 1
 
 
+MEMMAPS = {
+    "memmap, hand-tuned": lambda path: memmap_windows_tuned(flat_tokens(path)),
+    "memmap, as nanoGPT writes it": lambda path: memmap_windows(flat_tokens(path)),
+}
+
+
 # Parts
 
 
@@ -212,7 +219,7 @@ def start(directory: Path, report: Report) -> None:
         both = timed(partial(from_construction, path))
         source = pipeline.ShardDataset(path).shuffle(seed=0).pack(SEQ_LEN)
         first = timed(partial(first_batch, source))
-        length = Sequences(sum(source._plan.data.tokens), SEQ_LEN, 1).first(1)
+        length = len(pipeline.ShardDataset(path, epochs=1).pack(SEQ_LEN))
         places = (length // 3, length * 9 // 10, length * 1000 + length // 2)
         resumed = [timed(partial(first_batch, source, place), times=3) for place in places]
         name = f"{shards * copies:,} shards, {documents * copies:,} documents"
@@ -269,7 +276,8 @@ def near_pairs(
         listed = np.concatenate([np.arange(order.blocks.documents[block]) + firsts[block] for block in blocks])
         inside = order.document_order(epoch, window, len(listed))
         assert inside is not None  # a seed was given
-        return listed[inside].tolist()
+        found: list[int] = listed[inside].tolist()
+        return found
 
     def corpus_place(document: int) -> int:
         epoch, inside = divmod(document, documents)

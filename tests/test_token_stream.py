@@ -34,7 +34,7 @@ SIZES = st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=
 class Shelf:
     """Shards in memory, each so small that it is one block, which count how often their blocks are brought."""
 
-    copies = False
+    copies = rows_first = False
 
     def __init__(self, shards: list[list[list[int]]], *, waits: bool = True) -> None:
         self.waits = waits
@@ -259,11 +259,33 @@ def test_a_stream_reads_its_first_rows_before_it_asks_for_whole_blocks() -> None
     stream.close()
 
 
-def read_rows(stream: TokenStream, places: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
-    """Read rows of epoch 0."""
+def test_where_bytes_are_copied_first_rows_are_read_before_their_blocks() -> None:
+    shards = numbered([[40] * 20] * 70)
+    stream, shelf = stream_over(shards, 2, 1, lanes=4, stride=20, width=21)
+    shelf.copies = shelf.rows_first = True
+    plain, _ = stream_over(shards, 2, 1, lanes=4)
+    PLAIN[id(stream)] = plain, shelf
+    places, lanes = Sequences(stream.tokens_per_epoch, 20, 4).places(0, np.arange(4))
+    stream.prepare([Piece(0, np.arange(4), places, lanes)])
+    expected = [expected_tokens(stream, 0, token) for token in places.tolist()]
+    assert read_rows(stream, places, lanes) == expected
+    windows = [stream._windows[key] for key in stream._completing]
+    assert len(windows) == len(stream._windows) > 0
+    for coming in list(stream._completing.values()):
+        coming.result(10)
+    assert all((window.blocks[:, 0] > 0).all() for window in windows)
+    assert len(shelf.brought) == sum(len(window.blocks) for window in windows)
+    assert read_rows(stream, places, lanes) == expected
+    stream.close()
+
+
+def read_rows(stream: TokenStream, places: NDArray[np.int64], lanes: NDArray[np.int64]) -> list[list[int]]:
+    """Return rows of epoch 0."""
     buffer = RowBuffer(stream._width, np.dtype("<u2"), with_ends=False)
-    buffer.rows(len(places), None)
+    found = buffer.rows(len(places), None)
     stream.fill(buffer, [Piece(0, np.arange(len(places)), places, lanes)], np.zeros(4, np.int64))
+    rows: list[list[int]] = found.tokens.tolist()
+    return rows
 
 
 def await_asked(shelf: Shelf, wanted: set[int]) -> None:

@@ -25,5 +25,5 @@ LINE_MEASURES = frozenset(
 )
 NGRAM_MEASURES = frozenset(name for name in SCANNED if "_gram_" in name)
 
-SCREENED = ("sentences", "code_line_ratio", "code_symbol_ratio", "profanity_ratio")
+SCREENED = ("sentences", "code_line_ratio", "code_symbol_ratio", "profanity_ratio", "fasttext_score")
 """The measures that `filters.compiled.screens` takes of many documents at once, by functions of the same names."""

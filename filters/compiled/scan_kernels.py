@@ -49,6 +49,9 @@ _LETTERS = 1 << _LETTER | 1 << _IDEOGRAPH | 1 << _SYLLABIC | 1 << _LEADING
 _TERMINAL = np.uint8(TERMINAL_BIT)
 _KIND = np.uint8(0x7F)
 _CODES = numba.types.Array(numba.uint32, 1, "C", readonly=True)  # a view of bytes
+_PIECE = numba.types.UniTuple(numba.int64, 3)(  # type: ignore[no-untyped-call]
+    _CODES, numba.uint8[::1], numba.int64
+)
 _NEWLINE, _HASH, _FULL_STOP, _ELLIPSIS, _BULLET, _HYPHEN = (ord(c) for c in "\n#.…•-")
 
 
@@ -103,17 +106,17 @@ def _word_end(kinds, start):  # type: ignore[no-untyped-def]
     return start
 
 
-@compiled(numba.types.UniTuple(numba.int64, 2)(numba.uint8[::1], numba.int64))
+@compiled("UniTuple(int64, 2)(uint8[::1], int64)")
 def _run_end(kinds, start):  # type: ignore[no-untyped-def]
     """Return where the run of visible characters from `start` on ends, and the set of their kinds."""
     held, end = 0, start
     while end < len(kinds) and kinds[end] != _SPACE:
-        held |= 1 << np.int64(kinds[end])
+        held |= 1 << int(kinds[end])
         end += 1
     return end, held
 
 
-@compiled(numba.types.UniTuple(numba.int64, 3)(_CODES, numba.uint8[::1], numba.int64))
+@compiled(_PIECE)
 def _piece_end(codes, kinds, start):  # type: ignore[no-untyped-def]
     """Return where the piece from `start` on ends, the set of its kinds, and whether it is a word (1) or a mark (0)."""
     end, held = _word_end(kinds, start), 0
@@ -123,7 +126,7 @@ def _piece_end(codes, kinds, start):  # type: ignore[no-untyped-def]
         while end < len(codes) and codes[end] == codes[start]:
             end += 1
     for at in range(start, end):
-        held |= 1 << np.int64(kinds[at])
+        held |= 1 << int(kinds[at])
     return end, held, np.int64(is_word)
 
 

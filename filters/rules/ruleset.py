@@ -9,6 +9,8 @@ limits it. A document stays while ``min <= value <= max`` holds for every rule; 
     stop_words = { min = 2, words = ["der", "die"] }       # other keys are parameters of the measure
     rude = { measure = "profanity_ratio", max = 0.001, word_list = "rude.txt" }
     "my_measures:exclamation_ratio" = { max = 0.05 }
+    "column:int_score" = { min = 3 }                       # a field of the record, missing is never a pass
+    "column:language" = { in = ["en", "de"] }
 
     [cut]                                                  # cut before measuring, in this order
     duplicate_lines = {}
@@ -43,6 +45,7 @@ from filters.compiled import SCANNED, SCREENED
 from filters.language.language import sample_of
 from filters.language.scripts import is_written_in, script_of_label, script_of_text
 from filters.measures.lines import SHORT_LINE
+from filters.rules.columns import column_kind
 from filters.rules.loader import NO_RULES, Cutter, Rule, Verdict, read_rules
 from filters.rules.named_files import NamedFile
 from filters.rules.resolve import bind, describe_parameters, full_name
@@ -95,6 +98,18 @@ class RuleSet:
     def measures(self) -> tuple[str, ...]:
         """Names of the values that `measure` returns, in the order they are judged."""
         return tuple(rule.name for rule in self.rules)
+
+    @property
+    def reads_language(self) -> bool:
+        """Whether a rule holds for one language only, or limits the score of the identification."""
+        return bool(self._special) or any(rule.measure == "language_score" for rule in self.rules)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of records that rules read, as ``name:type``; measures find them in `context["metadata"]`."""
+        return tuple(
+            f"{rule.parameters['column']}:{column_kind(rule)}" for rule in self.rules if "column" in rule.parameters
+        )
 
     def prepare(self) -> None:
         """Load compiled code now: call it once in the parent before worker processes are forked.
@@ -177,7 +192,7 @@ class RuleSet:
         rule = self.rules[place]
         alias = "" if rule.name == rule.measure else f" (rule {rule.name!r})"
         return BuildError(
-            f"{where() + ': ' if where else ''}measure {rule.measure!r}{alias} of rule set {rule.rule_set!r} {said}; it "
+            f"{where() + ': ' if where else ''}measure {rule.measure!r}{alias} of {rule.origin} {said}; it "
             "must return a number for every text"
         )
 

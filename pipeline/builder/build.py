@@ -15,7 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..errors import ConfigError
 from ..shards.manifest import Manifest
+from .engine.local import default_start_method
 from .engine.registry import engine_session, open_engine
 from .engine.signals import reraise_swallowed_signals
 from .limits import DEFAULT_LIMITS, Limits
@@ -27,6 +29,7 @@ from .report.console import Progress
 from .report.waterfall import waterfall
 from .stages.registry import STAGES, losses
 from .stages.stage import Run
+from .transforms.user_functions import only_here, spec_of
 from .workspace.output_directory import clear, finished, local_directory, start
 from .workspace.workspace import Workspace
 
@@ -44,6 +47,7 @@ def build(
     progress: Progress | None = None,
     limits: Limits = DEFAULT_LIMITS,
     after_stage: Callable[[str], object] = lambda stage: None,
+    transforms: str | Sequence[str | Callable[..., Any]] | None = None,
     **settings: Any,
 ) -> Manifest:
     """Build verified shards from raw text and return their manifest.
@@ -53,6 +57,9 @@ def build(
     again continues an interrupted build, or returns the manifest of a complete one; ``overwrite=True`` starts over. The
     bytes of the result do not depend on ``workers``, ``engine`` (``"local"`` or ``"ray"``), ``start_method`` of the
     workers, ``ray_address`` or ``limits``.
+
+    ``transforms`` are functions of documents, or their names as ``module:function``, which run after normalising; a list
+    that names built-in ones too ("normalize", "clean", "language", "rules", "decontaminate") is the whole order.
 
     ``after_stage`` is called with the name of each step that is complete: "plan", then the stages in their order. If it
     raises, the build ends there, and the same call without it continues.
@@ -69,7 +76,10 @@ def build(
     """
     started = time.perf_counter()
     specs = [str(inputs)] if isinstance(inputs, str | Path) else [str(each) for each in inputs]
+    if transforms is not None:
+        settings["transforms"] = transforms if isinstance(transforms, str) else [spec_of(each) for each in transforms]
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
+    _check_transforms(recipe, engine, workers, start_method)
     workspace = Workspace(local_directory(output))
     references = resolve(recipe)
     plan = make_plan(specs, recipe, references.definitions, workspace.output, limits)
@@ -94,6 +104,18 @@ def build(
                 manifest = _run_stages(run, after_stage, {"workers": workers, "engine": engine, "resumed": resumed})
         shutil.rmtree(workspace.root, ignore_errors=True)
     return manifest
+
+
+def _check_transforms(recipe: Recipe, engine: str, workers: int, start_method: str | None) -> None:
+    """Raise ``ConfigError`` for functions of this process alone where other processes would have to find them."""
+    local = only_here(recipe.transforms)
+    forked = workers == 1 or (start_method or default_start_method()) == "fork"
+    if local and (engine != "local" or not forked):
+        where = f"engine {engine!r}" if engine != "local" else "worker processes that are not forked"
+        raise ConfigError(
+            f"transform {local[0].partition('@')[0]!r} is known to this process only, and {where} cannot load it: put it into a "
+            "module, or build with workers=1"
+        )
 
 
 def _run_stages(run: Run, after_stage: Callable[[str], object], facts: dict[str, Any]) -> Manifest:

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, InputError
 from ..shards.ranges.open_files import MOST
 from .arguments import check_epochs, check_integer, eos_given
-from .config import Plan
-from .data.holdout import HalfData, share_given, split_data
+from .config import StreamConfig
+from .data.base import CountedData
+from .data.holdout import share_given, split_data
 from .data.mixture import MixedData
-from .data.shards import DEFAULT_CACHE, Data, KeyedData, MemoryData, ShardFiles, Source
+from .data.shards import DEFAULT_CACHE, KeyedData, MemoryData, ShardFiles, Source
 from .data.text import TextData
 from .order.mixture import Schedule, exact_weights, temperature_weights
 from .stream import Stream
@@ -25,8 +26,8 @@ from .stream import Stream
 class Documents(Stream):
     """A dataset of documents with keys, by which it can be split."""
 
-    def __init__(self, data: KeyedData | HalfData, *, epochs: int | None, max_open_shards: int = MOST) -> None:
-        super().__init__(Plan(data=data, epochs=epochs, max_open_shards=max_open_shards))
+    def __init__(self, data: KeyedData, *, epochs: int | None, max_open_shards: int = MOST) -> None:
+        super().__init__(StreamConfig(data=data, epochs=epochs, max_open_shards=max_open_shards))
         self._data = data
 
     def split(self, *, val: float) -> tuple[Documents, Documents]:
@@ -191,7 +192,7 @@ class Texts(Stream):
     """A dataset of raw text, which can be split."""
 
     def __init__(self, data: TextData, *, epochs: int | None) -> None:
-        super().__init__(Plan(data=data, epochs=epochs))
+        super().__init__(StreamConfig(data=data, epochs=epochs))
         self._data = data
 
     def split(self, *, val: float) -> tuple[Texts, Texts]:
@@ -220,9 +221,11 @@ class TextDataset(Texts):
     ``files`` are what the builder takes: jsonl, csv, txt (each also .gz or .zst), parquet, and webdataset tars of ``.txt``
     or ``.json`` members, by path, directory, braces or glob. ``tokenizer`` is a name, a path or a loaded tokenizer (see
     ``from_texts``); ids are those of Hugging Face's definition, from the fastest encoder that gives the same ids.
-    ``text_key`` and ``id_key`` name the fields of a record. ``eos`` ends each document with the end-of-text id.
-    ``epochs`` bounds the stream (None: endless), on one rank only. ``on_error="skip"`` skips records that cannot be used
-    and the rest of files that cannot be read on, and counts them in ``stats()``.
+    ``text_key`` and ``id_key`` name the fields of a record. ``fields`` are others that ``.filter`` finds in
+    ``record.metadata``, as in ``("url:str", "int_score:int")``; a value of another type makes a bad record. ``eos`` ends
+    each document with the end-of-text id. ``epochs`` bounds the stream (None: endless), on one rank only.
+    ``on_error="skip"`` skips records that cannot be used and the rest of files that cannot be read on, and counts them in
+    ``stats()``.
 
     The stream is sequential: its lanes (48, fewer for small input; one, in the order of the files, without ``.shuffle()``)
     keep a cursor each. Ranks and workers share the lanes, so ranks times workers must divide their number. ``.batch``
@@ -249,8 +252,10 @@ class TextDataset(Texts):
         epochs: int | None = None,
         on_error: str = "stop",
         eos: bool = True,
+        fields: str | Sequence[str] = (),
     ) -> None:
         from ..text.discovery import find_inputs
+        from ..text.fields import merge_fields, parse_fields
         from ..text.tokenizer.tokenizer import load_tokenizer
 
         check_epochs(epochs)
@@ -265,7 +270,8 @@ class TextDataset(Texts):
             raise InputError(
                 "no files were given: TextDataset needs at least one path, directory, glob or brace pattern"
             )
-        data = TextData(found, loaded, text_key=text_key, id_key=id_key, skip=on_error == "skip", eos=eos)
+        kept = merge_fields([parse_fields(fields.split(",") if isinstance(fields, str) else fields)])
+        data = TextData(found, loaded, text_key=text_key, id_key=id_key, skip=on_error == "skip", eos=eos, fields=kept)
         super().__init__(data, epochs=epochs)
 
 
@@ -301,10 +307,10 @@ def mix(
     else:
         schedule = _schedule(weights, list(data))
     limit = min(source._plan.max_open_shards for source in sources.values())
-    return Stream(Plan(data=mixed, weights=schedule, max_open_shards=limit))
+    return Stream(StreamConfig(data=mixed, weights=schedule, max_open_shards=limit))
 
 
-def _bare(name: Any, source: Any) -> Data:
+def _bare(name: Any, source: Any) -> CountedData:
     """Return the data of a source that no method was called on yet."""
     if not isinstance(name, str):
         raise ConfigError(f"sources of a mix have names of type str, got {name!r}")
@@ -312,14 +318,10 @@ def _bare(name: Any, source: Any) -> Data:
         given = f"got {source!r} of type {type(source).__name__}"
         raise ConfigError(f"source {name!r} must be a dataset, {given}; write pipeline.ShardDataset(...)")
     plan = source._plan
-    if isinstance(plan.data, TextData):
-        raise ConfigError(
-            f"source {name!r} is text, whose tokens are not counted in advance; build shards of it and mix those"
-        )
-    bare = Plan(data=plan.data, max_open_shards=plan.max_open_shards)
-    if isinstance(plan.data, MixedData) or plan != bare:
+    data = plan.data.source_of_mix(name)
+    if plan != StreamConfig(data=data, max_open_shards=plan.max_open_shards):
         raise ConfigError(f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix")
-    return plan.data
+    return data
 
 
 def _schedule(weights: Any, names: list[str]) -> Schedule:

@@ -53,7 +53,7 @@ def finished(output: Path, plan: Plan) -> Manifest | None:
             units=plan.units,
             recipe=Recipe.from_json(manifest.recipe["settings"]),
             definitions=manifest.recipe["definitions"],
-            settings={**Recipe().to_json(), **manifest.recipe["settings"]},
+            settings={**Recipe().described(), **manifest.recipe["settings"]},
         )
     except (KeyError, TypeError) as error:
         raise BuildError(

@@ -36,6 +36,7 @@ class RemoteRanges:
 
     waits = True
     behind = True
+    rows_first = False  # as `behind` says, they are
 
     def __init__(
         self,

@@ -33,11 +33,13 @@ class Source(Protocol):
 
     ``waits``: what is asked for may take time, so threads ask for it ahead. ``copies``: bytes take memory of their own.
     ``behind``: bytes come behind their index (see `RemoteRanges`, which offers more).
+    ``rows_first``: where blocks are not in memory yet, rows may be read before them.
     """
 
     waits: bool
     copies: bool
     behind: bool
+    rows_first: bool
 
     def index(self, first: int, last: int) -> tuple[bytes, bytes]:
         """Return where the documents of extents ``first`` to before ``last`` start (bytes, <i8), and their tokens (<u4)."""
@@ -78,7 +80,7 @@ class InMemory:
 class MemoryRanges:
     """Documents of an array, one behind the other."""
 
-    waits = copies = behind = False
+    waits = copies = behind = rows_first = False
 
     def __init__(self, table: ExtentTable, tokens: NDArray[Any], lengths: NDArray[np.int64]) -> None:
         self._table = table
@@ -147,6 +149,7 @@ class ShardRanges:
         self._scan = scan
         self._limit = max(1, limit)
         self.copies = not mapped
+        self.rows_first = self.copies and not verify  # a block is verified before its first row is read
         self._files = Handles() if handles is None else handles
         self._lock = threading.Lock()
         self._leases: OrderedDict[int, Lease] = OrderedDict()

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ...errors import ConfigError
 from ...shards.extents.loading import load_extent_table
 from ...shards.extents.table import ExtentTable
-from ...shards.index import Footer, Index
+from ...shards.index import Footer
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
 from ...shards.ranges.handles import Handles
 from ...shards.ranges.mapped import can_map
@@ -33,7 +33,8 @@ from ...shards.remote.store import Store
 from ...shards.remote.transport import Access, is_remote, knows_ranges, local_name, shown
 from ...shards.resolve import Resolved, resolve
 from ..arguments import eos_given
-from .contents import Contents
+from .base import CountedData
+from .contents import Contents, Selection
 
 DEFAULT_CACHE = "auto"
 INDEX_THREADS = 16  # reading an index over the network is waiting
@@ -52,43 +53,33 @@ class Indexed(Protocol):
     def footer(self) -> Footer: ...
 
 
-class Data(Protocol):
-    """One source of documents: what it holds, known without opening a shard, and a way to its bytes.
-
-    ``documents`` and ``tokens`` are those of every shard.
-    """
-
-    name: str
-    split: str
-    dtype: np.dtype[Any]
-    eos_id: int
-    documents: list[int]
-    tokens: list[int]
-    fingerprint: str
-    tokenizer: str | None
-
-    @property
-    def contents(self) -> Contents:
-        """The extents, and what is streamed of them."""
-
-    def ranges(self, max_open: int) -> Ranges:
-        """Return what reads extents, in the process that iterates; at most ``max_open`` shards are open."""
-
-
-class KeyedData(Data, Protocol):
+class KeyedData(CountedData):
     """A source whose documents have keys, by which it can be split.
 
     ``index_threads`` read indexes fastest; ``kept`` is a folder for what was learnt of them, if the fingerprint covers it.
+    ``splits`` says how many splits made this.
     """
 
-    index_threads: int
-    kept: Path | None
+    index_threads = 1
+    kept: Path | None = None
+    splits = 0
+
+    @property
+    def root(self) -> KeyedData:
+        """The source before any split."""
+        return self
+
+    def selected(self) -> Selection:
+        """Return which documents of the source before any split these are."""
+        return Selection.whole(self.contents.table)
 
     def index(self, number: int) -> Indexed:
         """Return the index of a shard without opening it, and without a download where it has one of its own."""
+        raise NotImplementedError
 
     def keys(self, number: int, index: Indexed) -> Keys:
         """Return the key of each document of a shard, given its index or the open shard."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +106,7 @@ class _Table:
         return {**self.__dict__, "_table": None}
 
 
-class ShardFiles:
+class ShardFiles(KeyedData):
     """Shards in order, on disk or remote, with what the manifest says of each, or the index of tars that have none.
 
     Remote shards come block by block (or whole: ``whole_shards``), through a cache in ``cache_dir`` of at most ``cache_limit``
@@ -157,7 +148,7 @@ class ShardFiles:
             self.eos_id = manifest.tokenizer["eos_id"] if eos_id is None else eos_given(eos_id, self.dtype, vocabulary)
             self.documents = [info.documents for info in infos]
             self.tokens = [info.tokens for info in infos]
-            self.tokenizer: str | None = manifest.tokenizer.get("sha256")
+            self.tokenizer = manifest.tokenizer.get("sha256")
             self.fingerprint = _digest([manifest.dtype, self.tokenizer, [info.sha256 for info in infos]])
         else:
             if verify:
@@ -178,7 +169,7 @@ class ShardFiles:
         self._remote = any("://" in url and is_remote(url) for url in self._urls)
         largest = max((info.bytes for info in self._infos if info is not None), default=0)
         # The fingerprint of other tools' tars does not cover their keys.
-        self.kept: Path | None = None if manifest is None or cache_dir is None else self._store.directory / "index"
+        self.kept = None if manifest is None or cache_dir is None else self._store.directory / "index"
         self.index_threads = INDEX_THREADS if self._remote else 1
         self._largest = largest
 
@@ -215,9 +206,10 @@ class ShardFiles:
             return RemoteRanges(table, self._urls, self._infos, self._store.access, self._store.blocks())
         directory = self._store.directory if self._remote else os.path.dirname(local_name(self._urls[0]))
         at_once = self._store.shards_at_once(self._largest) if self._remote and self._largest else sys.maxsize
+        plain = not any("://" in url for url in self._urls)
         return ShardRanges(
             table,
-            [shown(url) if is_remote(url) else local_name(url) for url in self._urls],
+            self._urls if plain else [shown(url) if is_remote(url) else local_name(url) for url in self._urls],
             self._infos,
             self._lease,
             self._store.scan,
@@ -248,18 +240,15 @@ class ShardFiles:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "contents"}
 
-    def index(self, number: int) -> Index:
+    def index(self, number: int) -> Indexed:
         return self._store.index(self._urls[number], self._infos[number])
 
     def keys(self, number: int, index: Indexed) -> Keys:
         return self._store.keys(self._urls[number], index.footer, self._infos[number])
 
 
-class MemoryData:
+class MemoryData(KeyedData):
     """Tokens in memory, as one shard; ``ConfigError`` where ``lengths`` or ``eos_id`` do not fit them."""
-
-    index_threads = 1
-    kept: Path | None = None
 
     def __init__(
         self, tokens: NDArray[Any], lengths: NDArray[np.int64], eos_id: int | None, tokenizer: str | None, label: str

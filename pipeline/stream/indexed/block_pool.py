@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -58,8 +59,11 @@ class BlockPool:
         if self.coming is not None:
             self.coming.ask_indexes([(self._rows(*key), *key) for key in windows])
 
-    def load(self, epoch: int, number: int, *, asked: bool = False) -> ShuffleWindow:
-        """Bring a window to memory: its index, and where its blocks are or will be, which were ``asked`` for or not."""
+    def load(self, epoch: int, number: int, *, asked: bool = False, whole: bool = True) -> ShuffleWindow:
+        """Bring a window to memory: its index, and its blocks, which were ``asked`` for or not.
+
+        Not ``whole``, blocks that take memory of their own are left to `complete`; until then rows are read one by one.
+        """
         rows = self._rows(epoch, number)
         if self.coming is not None:
             self.coming.ask_indexes([(rows, epoch, number)])
@@ -79,15 +83,25 @@ class BlockPool:
         blocks[:, 1] = sizes // self.item
         memory: list[Any] = []
         for k, (first, last) in enumerate(rows):
-            if sizes[k] > LONG_BYTES and (self.source.copies or self.coming is not None):
-                memory.append((int(table.shard_numbers[first]), int(offsets[k])))  # read row by row
+            long = sizes[k] > LONG_BYTES and (self.source.copies or self.coming is not None)
+            if long or (not whole and self.source.copies):
+                memory.append(None)
                 continue
             held = self._memory(first, last)
             memory.append(held)
             blocks[k, 0] = held.address
         if self.coming is not None:
             self.coming.follow(memory, rows, blocks, epoch, number)
-        return ShuffleWindow.of(starts, lengths, documents, offsets, sizes, order, blocks, memory, self.item)
+        origins = list(zip(table.shard_numbers[firsts].tolist(), offsets.tolist(), strict=True))
+        return ShuffleWindow.of(starts, lengths, documents, offsets, sizes, order, blocks, memory, self.item, origins)
+
+    def complete(self, epoch: int, number: int, window: Future[ShuffleWindow]) -> None:
+        """Bring the blocks to memory that `load` left out; rows are read from each as soon as it is there."""
+        found, sums = window.result(), self._contents.table.size_sums
+        for k, (first, last) in enumerate(self._rows(epoch, number)):
+            if found.memory[k] is None and sums[last] - sums[first] <= LONG_BYTES:
+                found.memory[k] = self._memory(first, last)
+                found.blocks[k, 0] = found.memory[k].address  # last: compiled loops of other threads look at it
 
     def read_all(self, wanted: list[Read]) -> None:
         """Fill targets from tokens of blocks that are not in memory."""
@@ -95,7 +109,7 @@ class BlockPool:
             self.coming.read_all(wanted, self.item)
             return
         for window, block, begin, target in wanted:
-            shard, offset = window.memory[block]
+            shard, offset = window.origins[block]
             self.source.read(shard, offset + begin * self.item, target.view(np.uint8).data)
 
     def release(self, epoch: int, number: int) -> None:

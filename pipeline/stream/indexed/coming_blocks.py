@@ -87,14 +87,11 @@ class ComingBlocks:
         alone, behind = [], []
         for window, block, begin, target in wanted:
             held = window.memory[block]
-            if isinstance(held, ComingBytes):
-                if self._started or held.address:
-                    behind.append((held, begin, target))
-                    continue
-                place = held.shard, held.offset
-            else:
-                place, held = held, None
-            alone.append((held, place[0], place[1] + begin * item, target.view(np.uint8).data))
+            if isinstance(held, ComingBytes) and (self._started or held.address):
+                behind.append((held, begin, target))
+                continue
+            shard, offset = window.origins[block]
+            alone.append((held, shard, offset + begin * item, target.view(np.uint8).data))
         for held, _, _ in behind:
             self._source.bring(held, *held.rows, held.due, now=True)
         self._source.read_all([(shard, offset, target) for _, shard, offset, target in alone])

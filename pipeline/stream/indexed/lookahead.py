@@ -9,7 +9,7 @@ import numpy as np
 from ..order import Sequences, Step
 from .token_stream import Piece
 
-ROWS_AHEAD = 2048  # of one rank, whose places are found in one array operation
+ROWS_AHEAD = 4096  # of one rank, whose places are found in one array operation
 _GROWTH = 8  # times as many steps as the time before
 _PART = 8  # of a window, that a lane comes on by in that time: windows stay until all of these sequences are read
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,24 @@ from .lookahead import StepsAhead, only_rows, sequences_ahead
 from .token_stream import Piece, TokenStream
 
 _Parts = list[tuple[int, Piece]]  # the number of a source, and the rows that it serves
+
+
+def source_shares(mixture: Mixture, orders: Sequence[Sequences], i: int) -> dict[str, dict[str, Any]]:
+    """Return, of the first ``i`` sequences, each source's ``sequences``, ``asked`` and ``served`` shares, and ``epoch``."""
+    lanes = mixture.lanes
+    counts = np.zeros(len(orders), np.int64)
+    for lane in range(min(i, lanes)):
+        counts += mixture.counts(-(-(i - lane) // lanes), lane)
+    asked = mixture.asked(max(0, i - 1) // lanes)
+    return {
+        name: {
+            "sequences": int(count),
+            "asked": int(quota) / PERIOD,
+            "served": int(count) / max(1, i),
+            "epoch": order.epoch(int(count)),
+        }
+        for name, count, quota, order in zip(mixture.names, counts, asked, orders, strict=True)
+    }
 
 
 class MixedSequences:
@@ -48,26 +66,9 @@ class MixedSequences:
 
     def stats(self, sequence_index: int) -> dict[str, Any]:
         """Return the bytes read, the epoch of the source that has come least far, and what each source served."""
-        shares = self.shares(sequence_index)
+        shares = source_shares(self.mixture, self._orders, sequence_index)
         read = sum(stream.bytes_read for stream in self._streams)
         return {"bytes_read": read, "epoch": min(each["epoch"] for each in shares.values()), "sources": shares}
-
-    def shares(self, i: int) -> dict[str, dict[str, Any]]:
-        """Return, of the first ``i`` sequences, each source's ``sequences``, ``served`` share and ``epoch``."""
-        lanes = self.mixture.lanes
-        counts = np.zeros(len(self._streams), np.int64)
-        for lane in range(min(i, lanes)):
-            counts += self.mixture.counts(-(-(i - lane) // lanes), lane)
-        asked = self.mixture.asked(max(0, i - 1) // lanes)
-        return {
-            name: {
-                "sequences": int(count),
-                "asked": int(quota) / PERIOD,
-                "served": int(count) / max(1, i),
-                "epoch": order.epoch(int(count)),
-            }
-            for name, count, quota, order in zip(self.mixture.names, counts, asked, self._orders, strict=True)
-        }
 
     def read(self, step: Step, out: Out | None = None) -> Rows:
         """Return the tokens of a rank's rows of a step."""

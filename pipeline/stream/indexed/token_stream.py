@@ -87,6 +87,8 @@ class TokenStream:
         self._pending: dict[Key, Future[ShuffleWindow]] = {}
         self._asked: dict[Key, Future[None]] = {}
         self._behind: list[Key] = []  # windows whose blocks are asked for once rows that are read first have been read
+        self._partial: dict[Key, Future[ShuffleWindow]] = {}  # windows without their blocks, which are then brought
+        self._completing: dict[Key, Future[None]] = {}
         self._served = 0  # rows that were prepared so far
         self._threads: ThreadPoolExecutor | None = None
         self._stop_threads: Callable[[], Any] | None = None
@@ -129,7 +131,11 @@ class TokenStream:
         new = [key for key in wanted if key in self._needed and key not in self._windows and key not in self._pending]
         self._pool.announce(new)
         for key in new:
-            self._pending[key] = self._submit(partial(self._pool.load, asked=key in self._asked), *key)
+            whole = key not in needed or not self._pool.source.rows_first
+            load = partial(self._pool.load, asked=key in self._asked, whole=whole)
+            self._pending[key] = self._submit(load, *key)
+            if not whole:
+                self._partial[key] = self._pending[key]
         # Where blocks come behind their windows, those of the windows that are loaded come by themselves.
         loaded = self._needed if self._pool.coming is not None else ()
         self._behind = [key for key in wanted if key not in self._asked and key not in loaded]
@@ -139,7 +145,9 @@ class TokenStream:
             self._pool.coming.start()
         for key in self._behind:
             self._asked[key] = self._submit(self._pool.ask, *key)
-        self._behind = []
+        for key, window in self._partial.items():
+            self._completing[key] = self._submit(self._pool.complete, *key, window)
+        self._behind, self._partial = [], {}
 
     def _ahead(self, epoch: int, places: NDArray[np.int64], lanes: NDArray[np.int64]) -> dict[Key, bool]:
         """Return the windows that lanes come to behind these places, and whether they are only to be asked for yet."""
@@ -147,7 +155,7 @@ class TokenStream:
         order, lane_count = self._sequences, self._sequences.lanes
         starts, bounds = self._starts(epoch), self._bounds(epoch)
         at = np.full(lane_count, -1)
-        np.maximum.at(at, lanes, places)
+        at[lanes] = places  # they ascend in each lane, and the last one stays
         lanes = np.flatnonzero(at >= 0)
         own = (lanes - order.first(epoch)) % lane_count  # the lane of the epoch that these sequence indices are of
         at, end = at[lanes], np.minimum(bounds[own + 1], starts[-1])
@@ -161,7 +169,8 @@ class TokenStream:
             first, last = (
                 np.searchsorted(starts, x, side="right") - 1 for x in (at, np.minimum(at + distance, end - 1))
             )
-            for low, high in {*zip(first.tolist(), last.tolist(), strict=True)}:
+            going = np.flatnonzero(last > first)
+            for low, high in {*zip(first[going].tolist(), last[going].tolist(), strict=True)}:
                 for number in range(low + 1, high + 1):
                     found.setdefault((epoch, number), far)
         over = at + window >= end
@@ -231,7 +240,9 @@ class TokenStream:
                 break
             token = int(tokens[done])
             key = epoch, int(np.searchsorted(table.order.starts, token, side="right")) - 1
-            if key in self._windows:  # the row reaches beyond it, or into a document that is not in memory
+            if (coming := self._completing.pop(key, None)) is not None:
+                coming.result()
+            elif key in self._windows:  # the row reaches beyond it, or into a document that is not in memory
                 out = np.empty(buffer.width, self.dtype)
                 ends: list[NDArray[np.int64]] | None = [] if len(buffer.places) else None
                 self._read(epoch * self.tokens_per_epoch + token, out, ends, absent)
@@ -273,7 +284,8 @@ class TokenStream:
 
     def lengths(self, epoch: int, documents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many tokens documents of an epoch have, given by their places in its shuffled order."""
-        return self._look_up(epoch, documents)[0][2]
+        found: NDArray[np.int64] = self._look_up(epoch, documents)[0][2]
+        return found
 
     def _look_up(self, epoch: int, documents: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return window, place and tokens of each document (``[3, documents]``), and the table that they lie in."""
@@ -343,7 +355,8 @@ class TokenStream:
         ahead = self._pending.pop(key, None)
         if whole and ahead is None:
             self._pool.ask(*key)
-        window = self._pool.load(*key) if ahead is None or ahead.cancel() else ahead.result()
+        completed = key in self._partial or key in self._completing  # by a thread, from what this one loads
+        window = self._pool.load(*key) if ahead is None or (not completed and ahead.cancel()) else ahead.result()
         aside = [other for other in self._windows if other not in self._needed]
         for other in aside[: max(0, len(aside) + 1 - self._aside)]:
             self._give_back(other)
@@ -354,11 +367,12 @@ class TokenStream:
     def _give_back(self, key: Key) -> None:
         del self._windows[key]
         self._pool.release(*key)
+        self._completing.pop(key, None)
         self._epochs[key[0]].windows[key[1]] = 0
         if not any(epoch == key[0] for epoch, _ in self._windows):
             del self._epochs[key[0]]
 
-    def _submit(self, work: Callable[..., Any], *arguments: int) -> Future[Any]:
+    def _submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(
                 _THREADS_BEHIND if self._pool.coming is not None else _THREADS, thread_name_prefix="shardwright-windows"

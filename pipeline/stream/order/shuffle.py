@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -116,7 +117,7 @@ class Shuffle:
         return self._epochs(epoch)
 
     @cached_property
-    def _epochs(self):  # type: ignore[no-untyped-def]
+    def _epochs(self) -> Callable[[int], Epoch]:
         return lru_cache(maxsize=max(_EPOCHS_KEPT, _BLOCKS_KEPT // max(1, len(self.blocks))))(self._make_epoch)
 
     def _make_epoch(self, epoch: int) -> Epoch:

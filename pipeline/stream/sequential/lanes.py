@@ -1,15 +1,12 @@
-"""The core of a cursor stream: what a plan says, made into lanes with cursors for one rank and worker."""
+"""The reader of a sequential stream: what a config says, made into lanes with cursors for one rank and worker."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
-from ..config import PackLayout, Plan
-from ..data.text import TextData
-from ..loader.position import Position
-from ..loader.worker_context import WorkerContext
+from ..layout import PackLayout
 from ..order import derive_key
 from .cursor import (
     Cursor,
@@ -23,13 +20,24 @@ from .cursor import (
     join_documents,
     join_rows,
 )
-from .shard_blocks import ShardWindows
 
-_BLOCK_DOCUMENTS = 64  # of shards, that a filter sees at a time
-_BEST_FIT_SEQUENCES = 256  # that documents of shards are fitted into at a time
+if TYPE_CHECKING:
+    from ..config import StreamConfig
+    from ..loader.position import Position
+    from ..loader.worker_context import WorkerContext
+
+# Makes the windows of lanes, given the config, the cursors of the lanes and the epoch behind the last (None: endless).
+MakeWindows = Callable[["StreamConfig", dict[int, Cursor], int | None], Windows]
 
 
-def lanes_core(plan: Plan, position: Position, context: WorkerContext, skip: int, every: int) -> Lanes[Any]:
+def lanes_reader(
+    plan: StreamConfig,
+    make_windows: MakeWindows,
+    position: Position,
+    context: WorkerContext,
+    skip: int,
+    every: int,
+) -> Lanes[Any]:
     """Make the lanes of every ``every``-th batch of a rank from ``position`` on, ``skip`` batches passed over.
 
     Raises ``ConfigError`` where ranks and workers cannot share the lanes out,
@@ -50,27 +58,25 @@ def lanes_core(plan: Plan, position: Position, context: WorkerContext, skip: int
     turn = begin + (rank - begin) % world_size + skip * world_size  # the first of ours
     own = range(turn % (world_size * every), lanes, world_size * every)
     cursors = beginning(0, lanes) if position.lanes is None else position.lanes
-    windows = _windows(
-        plan, {lane: cursors[str(lane)] for lane in own if str(lane) in cursors}, position.start_epoch or 0
-    )
+    epochs = None if plan.epochs is None else (position.start_epoch or 0) + plan.epochs
+    windows = make_windows(plan, {lane: cursors[str(lane)] for lane in own if str(lane) in cursors}, epochs)
+    packed = layout if isinstance(layout, PackLayout) else None
 
     def make_lane(lane: int, cursor: Cursor) -> Lane[Any]:
         # Best fit counts its sequences, not the documents of a window, so it takes every window whole.
         start = [*cursor[:3], 0, 0] if plan.best_fit else cursor
         reader = Reader(windows, lane, start, f"lane {lane} of {lanes}", endless=plan.epochs is None)
-        if not isinstance(layout, PackLayout):
+        if packed is None:
             return DocumentLane(reader)
-        if not layout.best_fit:
-            assert layout.stride is not None  # random places are refused
-            width = layout.seq_len + layout.extra
-            return PackedLane(reader, cursor, plan.data.dtype, stride=layout.stride, width=width)
+        if not packed.best_fit:
+            return PackedLane(reader, cursor, plan.data.dtype, stride=packed.stride, width=packed.width)
         from .best_fit import BestFitLane  # compiled loops that others need not load
 
         seed = plan.seed
         key = None if seed is None else lambda place: derive_key("best fit", seed, lane, *place)
-        return BestFitLane(reader, cursor, seq_len=layout.seq_len, extra=layout.extra, key=key)
+        return BestFitLane(reader, cursor, seq_len=packed.seq_len, extra=packed.extra, key=key)
 
-    join: Callable[[list[Any]], Any] = join_rows if isinstance(layout, PackLayout) else join_documents
+    join: Callable[[list[Any]], Any] = join_documents if packed is None else join_rows
     return Lanes(
         windows,
         make_lane,
@@ -82,32 +88,6 @@ def lanes_core(plan: Plan, position: Position, context: WorkerContext, skip: int
         ranks=world_size,
         bounded=plan.epochs is not None,
     )
-
-
-def _windows(plan: Plan, cursors: dict[int, Cursor], start_epoch: int) -> Windows:
-    window, lanes = plan.order_shape()
-    filters = tuple(each.function for each in plan.filters)
-    epochs = None if plan.epochs is None else start_epoch + plan.epochs
-    if isinstance(plan.data, TextData):
-        from .text_blocks import TextWindows  # loaded for text alone
-
-        return TextWindows(
-            plan.data,
-            lanes=lanes,
-            places={lane: (cursor[0], cursor[1], cursor[2]) for lane, cursor in cursors.items()},
-            seed=plan.seed,
-            window=window,
-            filters=filters,
-            epochs=epochs,
-        )
-    stream, documents = plan.document_stream(), _BLOCK_DOCUMENTS
-    if isinstance(plan.layout, PackLayout) and plan.layout.best_fit:
-        tokens = _BEST_FIT_SEQUENCES * plan.layout.seq_len
-        documents = tokens * stream.documents_per_epoch // stream.tokens_per_epoch
-        documents = min(max(documents, 256), 65_536)
-    # Of few documents every lane has some, and lanes have about equally many.
-    documents = min(documents, max(1, stream.documents_per_epoch // lanes))
-    return ShardWindows(stream, lanes=lanes, documents=documents, filters=filters, epochs=epochs)
 
 
 def _check_shares(lanes: int, world_size: int, workers: int, unshuffled: bool) -> None:

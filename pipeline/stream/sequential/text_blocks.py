@@ -18,7 +18,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,9 +27,11 @@ from ...shards.ranges.open_files import OPEN_FILES, OpenFiles
 from ...text.document import BadRecord, Document, made_id
 from ...text.readers.record_blocks import Block, BlockScan
 from ..data.holdout import held_out
-from ..data.text import TextData
 from ..order import derive_key, permutation
 from .cursor import Chunk, Place
+
+if TYPE_CHECKING:
+    from ..data.text import TextData
 
 Predicate = Callable[[Any], Any]
 
@@ -210,7 +212,7 @@ class TextWindows:
             if not data.skip or os.path.exists(data.files[file]):  # what is gone is passed over like what is damaged
                 data.check(data.files[file])
             wanted = self._wanted(epoch, position)
-            blocks = BlockScan(data.files[file], self._records, number, wanted, data.text_key, data.id_key)
+            blocks = BlockScan(data.files[file], self._records, number, wanted, data.text_key, data.id_key, data.fields)
             scan = _Scan((epoch, position), blocks)
         self._scans.append(scan)
         return scan

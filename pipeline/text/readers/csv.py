@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import did_you_mean
-from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, Document, Fields, Record, Tally, surrogate_in
+from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, BadRecord, Document, Fields, Record, Tally, surrogate_in
+from ..fields import MISFIT
 from .base import FormatReader
 from .byte_stream import BLOCK, Damage, Source
 
@@ -46,7 +47,7 @@ def read_csv(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
             record = columns.record(row, line)
             if isinstance(record, Document):
                 tally.documents += 1
-            else:
+            elif isinstance(record, BadRecord):
                 record.byte = feed.byte(batch, line)
             yield record
 
@@ -150,6 +151,10 @@ class _Columns:
         self._fields = fields
         self._text = names.index(fields.text_key)
         self._id = names.index(fields.id_key) if fields.id_key in names else None
+        for field in fields.kept:
+            if field.name not in names:
+                raise Damage(no_column(field.name, names, "for a field that is asked for"))
+        self._kept = [(field, names.index(field.name)) for field in fields.kept]
 
     def record(self, row: list[str], line: int) -> Record:
         if len(row) != self._width:
@@ -158,14 +163,21 @@ class _Columns:
         text, id = row[self._text], "" if self._id is None else row[self._id]
         if surrogate_in(text) is not None or surrogate_in(id) is not None:
             return self._fields.bad(line, None, INVALID_UTF8)
-        return self._fields.document(text, id, line)
+        metadata = {}
+        for field, place in self._kept:
+            metadata[field.name] = value = field.parse(row[place])
+            if value is MISFIT:
+                return self._fields.bad(line, None, field.misfit(row[place]), f"it is {row[place][:60]!r}")
+            if surrogate_in(row[place]) is not None:
+                return self._fields.bad(line, None, INVALID_UTF8)
+        return self._fields.document(text, id, line, metadata)
 
 
-def no_column(wanted: str, names: Sequence[str]) -> str:
-    """Return what to say when a table lacks its text column."""
+def no_column(wanted: str, names: Sequence[str], cure: str = f"{TEXT_KEY} names the one to read") -> str:
+    """Return what to say when a table lacks a column."""
     there = ", ".join(map(repr, names)) or "none"
     hint = did_you_mean(wanted, names, else_known=False)
-    return f"no column {wanted!r}{hint}; there are {there}; {TEXT_KEY} names the one to read"
+    return f"no column {wanted!r}{hint}; there are {there}; {cure}"
 
 
 READER = FormatReader(read_csv, cuts=csv_cuts)

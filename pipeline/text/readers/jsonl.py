@@ -20,6 +20,7 @@ def read_jsonl(source: Lines, fields: Fields, tally: Tally) -> Iterator[Record]:
     Lines are counted on from ``tally.lines``.
     """
     loads, text_key, id_key, file, name = orjson.loads, fields.text_key, fields.id_key, fields.file, fields.source
+    start, keeps = fields.start, bool(fields.kept)
     flat = "." not in id_key  # else a missing id may be found inside another field
     number = tally.lines
     byte = 0  # of ``lines[counted]``, from the first line on; brought up only where it is asked for
@@ -38,8 +39,13 @@ def read_jsonl(source: Lines, fields: Fields, tally: Tally) -> Iterator[Record]:
                         elif id is None and flat:
                             id = fields.missing_id(number)
                         if type(id) is str and (id or not fields.made_ids):
-                            yield Document(text, id, file, number, name)
-                            continue
+                            if not keeps:
+                                yield Document(text, id, file, number, name, start)
+                                continue
+                            metadata = fields.metadata(value)
+                            if metadata is not None:
+                                yield Document(text, id, file, number, name, start, metadata)
+                                continue
             except ValueError:
                 pass
             index = number - first - 1

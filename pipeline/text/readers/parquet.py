@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..document import INVALID_UTF8, TEXT_KEY, Document, Fields, Record, Tally, kind_of, scalar_name
+from ..document import INVALID_UTF8, TEXT_KEY, Document, Fields, Record, Tally, Unselected, kind_of, scalar_name
+from ..fields import MISFIT, Field
+from ..where import Range
 from .base import FormatReader, StrPath
 from .byte_stream import Damage, Source
 from .csv import no_column
@@ -64,20 +66,29 @@ def _read_groups(source: Source, fields: Fields, tally: Tally) -> Iterator[Recor
     import pyarrow.parquet as pq
 
     table = pq.ParquetFile(source.path, page_checksum_verification=True)
-    text_path, id_path = _paths(table.schema_arrow, fields)
-    columns = [".".join(path) for path in (text_path, id_path) if path]
+    schema = table.schema_arrow
+    text_path, id_path = _paths(schema, fields)
+    kept = [(field, _kept_path(schema, field.name)) for field in fields.kept]
+    columns = [".".join(path) for path in (text_path, id_path, *(path for _, path in kept)) if path]
     groups = table.num_row_groups
     start, stop = source.start, groups if source.stop is None else source.stop
     share = _shares(os.path.getsize(source.path), groups)
     source.start, source.stop = share[start], share[max(stop, 1)]
     raw = source.raw()
     for group in range(start, stop):
-        for batch in table.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False):
+        if rows := _rows_to_skip(table, group, fields, kept):
+            yield Unselected(fields.file, tally.lines + 1, rows, fields.source)
+            tally.lines += rows
+        wanted = [] if rows else [group]
+        for batch in table.iter_batches(_ROWS, row_groups=wanted, columns=columns, use_threads=False) if wanted else ():
             texts = _values(_column(batch, text_path))
             ids = _values(_column(batch, id_path)) if id_path else [None] * len(texts)
-            for text, id in zip(texts, ids, strict=True):
+            more = [_values(_column(batch, path)) for _, path in kept]
+            for row, (text, id) in enumerate(zip(texts, ids, strict=True)):
                 tally.lines += 1
                 record = _record(text, id, tally.lines, fields)
+                if kept and isinstance(record, Document):
+                    record = _with_fields(record, [column[row] for column in more], fields)
                 tally.documents += isinstance(record, Document)
                 yield record
         while source.bytes_read < share[group + 1] - source.start and next(raw, b""):
@@ -92,6 +103,48 @@ def _record(text: Any, id: Any, line: int, fields: Fields) -> Record:
     if text is None:
         return fields.bad(line, None, f"{fields.text_key!r} is {kind_of(text)}, not text")
     return fields.document(text, "" if id is None else scalar_name(id), line)
+
+
+def _with_fields(document: Document, values: list[Any], fields: Fields) -> Record:
+    """Return a document with its other fields, or the bad record that it is where one does not fit its type."""
+    for field, value in zip(fields.kept, values, strict=True):
+        if isinstance(value, bytes):
+            return fields.bad(document.line, None, INVALID_UTF8, f"column {field.name!r}")
+        if (found := field.fit(_plain(value))) is MISFIT:
+            return fields.bad(document.line, None, field.misfit(value), f"it is {str(value)[:60]!r}")
+        document.metadata[field.name] = found
+    return document
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: times and decimals as text."""
+    return value if value is None or isinstance(value, bool | int | float | str | list | dict) else str(value)
+
+
+def _rows_to_skip(table: Any, group: int, fields: Fields, kept: list[tuple[Field, list[str]]]) -> int:
+    """Return the rows of a row group of which its statistics say that none is selected; 0 where one may be."""
+    if fields.where is None:
+        return 0
+    metadata = table.metadata.row_group(group)
+    places = {metadata.column(number).path_in_schema: number for number in range(metadata.num_columns)}
+    read = {field.name for field in fields.where.fields}
+    ranges = {}
+    for field, path in kept:
+        place = places.get(".".join(path))
+        found = metadata.column(place).statistics if field.name in read and place is not None else None
+        if found is None or not found.has_min_max or not found.has_null_count:
+            continue
+        low, high = found.min, found.max
+        if Field("", field.kind).fit(low) is not MISFIT and Field("", field.kind).fit(high) is not MISFIT:
+            ranges[field.name] = Range(low, high, nulls=found.null_count > 0, nan=isinstance(low, float))
+    return 0 if fields.where.condition.may_hold(ranges) else metadata.num_rows
+
+
+def _kept_path(schema: Any, name: str) -> list[str]:
+    found = _find(schema, name)
+    if found is None:
+        raise Damage(no_column(name, schema.names, "for a field that is asked for"))
+    return found[0]
 
 
 def _paths(schema: Any, fields: Fields) -> tuple[list[str], list[str]]:

@@ -14,8 +14,10 @@ from pathlib import Path
 
 from ...errors import DamagedInputError, InputError
 from ..discovery import InputFile, find_inputs, fingerprint
-from ..document import BadRecord, Document, Fields, Record, Tally, made_id
+from ..document import BadRecord, Document, Fields, Record, Tally, Unselected, made_id, selected
+from ..fields import Field, merge_fields
 from ..formats import ENDINGS, format_of
+from ..where import Where
 from .base import WHOLE, FileSpan, StrPath, load_reader
 from .byte_stream import Damage, Source, is_compressed
 
@@ -27,6 +29,7 @@ __all__ = [
     "InputFile",
     "Reader",
     "Record",
+    "Unselected",
     "byte_ranges",
     "find_inputs",
     "fingerprint",
@@ -42,6 +45,9 @@ class Reader:
     ``path`` is a path or an ``InputFile``, whose name and source the documents then bear; ``file`` and ``source``
     override them. ``text_key`` and ``id_key`` name fields or columns; dots lead into nested ones. An id may be any
     JSON scalar and becomes a string; a document without one is called ``<file>:<line>``.
+
+    Documents keep the fields ``keep`` of their records; a value that does not fit its type makes a bad record. With
+    ``where``, records that it does not select are ``Unselected``, and parts of Parquet files that hold no other are not read.
 
     While it is read, ``lines`` counts lines (rows, elements) begun, blank and bad ones included, ``documents`` what was
     yielded as such, and ``bytes_read`` the raw bytes of the span, in steps of up to a MiB; at the end they are exact
@@ -60,6 +66,8 @@ class Reader:
         id_key: str = "id",
         file: str | None = None,
         source: str | None = None,
+        keep: Sequence[Field] = (),
+        where: Where | None = None,
     ) -> None:
         given = path if isinstance(path, InputFile) else InputFile(Path(path), os.fspath(path))
         self.path = os.fspath(path)
@@ -70,7 +78,10 @@ class Reader:
             id_key,
             given.name if file is None else file,
             given.source if source is None else source,
+            start=self.span.start,
             made_ids=self.span.start == 0,
+            kept=merge_fields([keep, where.fields if where else ()]),
+            where=where,
         )
         self._tally = Tally()
         self._confirmed: Tally | None = None  # what lies before the current compressed stream
@@ -125,7 +136,8 @@ class Reader:
         fields, tally = self._fields, self._tally
         if self.format.compressible:
             source.check_packing()
-        return load_reader(self.format).read(source, fields, tally)
+        records = load_reader(self.format).read(source, fields, tally)
+        return records if fields.where is None else selected(records, fields.where)
 
 
 def read_documents(

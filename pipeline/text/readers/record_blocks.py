@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple
 
 from ...errors import InputError
 from ..discovery import InputFile
 from ..document import BadRecord, Document, Fields, Record, Tally
+from ..fields import Field
 from ..formats import format_of
 from .base import ReadLines, load_reader
 from .byte_stream import Damage, Source, is_compressed
@@ -40,13 +41,20 @@ class BlockScan:
     """
 
     def __init__(
-        self, file: InputFile, records: int, first: int, wanted: Wanted, text_key: str = "text", id_key: str = "id"
+        self,
+        file: InputFile,
+        records: int,
+        first: int,
+        wanted: Wanted,
+        text_key: str = "text",
+        id_key: str = "id",
+        keep: Sequence[Field] = (),
     ) -> None:
         self.number = 0
         self.bytes_read = 0
         self._file = file
         self._records = records
-        self._fields = Fields(text_key, id_key, file.name, file.source)
+        self._fields = Fields(text_key, id_key, file.name, file.source, kept=tuple(keep))
         self._wanted = wanted
         self._blocks = self._cut(first)
 
@@ -133,7 +141,7 @@ class BlockScan:
 
     def _of_records(self) -> Iterator[tuple[int, Block]]:
         fields = self._fields
-        reader = Reader(self._file, text_key=fields.text_key, id_key=fields.id_key)
+        reader = Reader(self._file, text_key=fields.text_key, id_key=fields.id_key, keep=fields.kept)
         records, block = iter(reader), list[Record]()
         fault: InputError | None = None
         while fault is None:
