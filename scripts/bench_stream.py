@@ -3,6 +3,7 @@
     python scripts/bench_stream.py                 about three minutes; writes 1 GB below --directory
     python scripts/bench_stream.py speed shuffle   these parts only
     python scripts/bench_stream.py cold            from a disk, with 5.5 GB below --directory that no cache holds
+    python scripts/bench_stream.py remote          from a server 30 ms away, with 3 GB below --directory
     python scripts/bench_stream.py --against REV   the streams of the commit REV and of this tree, in turn
 
 Ratios are what holds on a shared machine: the loaders take turns, round by round, in one process with one thread, and
@@ -36,6 +37,7 @@ from pipeline.stream.indexed.lookahead import ROWS_AHEAD  # noqa: E402
 from pipeline.stream.order import LANES, Blocks, Sequences, Shuffle, default_window  # noqa: E402
 from scripts._bench_cold import cold  # noqa: E402
 from scripts._bench_data import dataset, dataset_of_single_samples, flat_tokens  # noqa: E402
+from scripts._bench_remote import remote  # noqa: E402
 from scripts._bench_text import measure  # noqa: E402
 from scripts._report import Report  # noqa: E402
 from scripts._stream_against import compare_streams, print_comparisons  # noqa: E402
@@ -49,7 +51,7 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join((*PARTS, 'text'))} (default), cold")
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join((*PARTS, 'text'))} (default), cold, remote")
     parser.add_argument("--texts", help="glob of .jsonl.zst files for text (default: made of Python's own sources)")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()) / "shardwright-bench")
     parser.add_argument("--against", metavar="REV", help="compare the streams with those of another commit")
@@ -61,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parts: dict[str, Callable[[Path, Report], None]] = {
         **PARTS,
         "cold": partial(cold, peers=peers),
+        "remote": remote,
         "text": lambda directory, report: measure(directory, options.texts, report),
     }
     if unknown := [part for part in options.parts if part not in parts]:

@@ -38,6 +38,7 @@ class Shelf:
 
     def __init__(self, shards: list[list[list[int]]], *, waits: bool = True) -> None:
         self.waits = waits
+        self.behind = False
         self.brought: list[int] = []
         self.asked: set[int] = set()
         self.alive = 0
@@ -62,6 +63,10 @@ class Shelf:
 
     def read(self, shard: int, offset: int, target: memoryview) -> None:
         self._shards[shard].read(0, offset, target)
+
+    def read_all(self, wanted: list[tuple[int, int, memoryview]]) -> None:
+        for each in wanted:
+            self.read(*each)
 
     def ask(self, first: int, last: int) -> None:
         self.asked.add(first)

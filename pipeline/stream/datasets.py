@@ -16,7 +16,7 @@ from .config import StreamConfig
 from .data.base import CountedData
 from .data.holdout import share_given, split_data
 from .data.mixture import MixedData
-from .data.shards import KeyedData, MemoryData, ShardFiles, Source
+from .data.shards import DEFAULT_CACHE, KeyedData, MemoryData, ShardFiles, Source
 from .data.text import TextData
 from .order.mixture import Schedule, exact_weights, temperature_weights
 from .stream import Stream
@@ -64,10 +64,12 @@ class ShardDataset(Documents):
     files that the process may open. Tars without an index are scanned once; the index is kept beside them or in
     ``cache_dir``.
 
-    Remote shards (``s3://``, ``gs://``, ``https://``, ...) are downloaded whole, somewhat before they are needed, hashed,
-    and kept in ``cache_dir`` (default: ``$SHARDWRIGHT_CACHE``, else the user's cache directory), which all processes of a
-    machine share. They take at most ``cache_limit`` bytes (default: all but a tenth of the disk). ``storage_options`` are
-    passed to fsspec.
+    Remote shards (``s3://``, ``gs://``, ``https://``, ...) are read block by block, by ranged requests: first the rows of the
+    first batch, then blocks, ahead of need in the order of the stream. Blocks are kept in ``cache_dir`` (default: "auto",
+    ``$SHARDWRIGHT_CACHE``, else the user's cache directory), which all processes of a machine share; they take at most
+    ``cache_limit`` bytes (default: all but a tenth of the disk). ``cache_dir=None`` reads through memory alone. Tars without an
+    index, and servers that know no ranges, need ``whole_shards``: downloads of whole shards into ``cache_dir``, which are
+    chosen there with a warning. ``storage_options`` are passed to fsspec.
 
     Raises ``ManifestError`` for an incomplete dataset or an unknown split, ``ShardError`` for a shard that contradicts its
     manifest, when it is opened, and ``StorageError`` for a remote object that cannot be fetched.
@@ -89,11 +91,12 @@ class ShardDataset(Documents):
         epochs: int | None = None,
         verify: bool = False,
         max_open_shards: int | None = None,
-        cache_dir: str | None = None,
+        cache_dir: str | PathLike[str] | None = DEFAULT_CACHE,
         cache_limit: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
         eos_id: int | None = None,
         memory_map: bool | None = None,
+        whole_shards: bool = False,
     ) -> None:
         check_epochs(epochs)  # before files are asked for
         if max_open_shards is None:
@@ -108,6 +111,7 @@ class ShardDataset(Documents):
             storage_options=storage_options,
             eos_id=eos_id,
             memory_map=memory_map,
+            whole_shards=whole_shards,
         )
         super().__init__(data, epochs=epochs, max_open_shards=max_open_shards)
 

@@ -32,11 +32,13 @@ class Source(Protocol):
     """Documents by runs of extents, each a pair of rows of a table, of one shard.
 
     ``waits``: what is asked for may take time, so threads ask for it ahead. ``copies``: bytes take memory of their own.
+    ``behind``: bytes come behind their index (see `RemoteRanges`, which offers more).
     ``rows_first``: where blocks are not in memory yet, rows may be read before them.
     """
 
     waits: bool
     copies: bool
+    behind: bool
     rows_first: bool
 
     def index(self, first: int, last: int) -> tuple[bytes, bytes]:
@@ -50,6 +52,9 @@ class Source(Protocol):
 
     def read(self, shard: int, offset: int, target: memoryview) -> None:
         """Fill ``target`` from a byte of a shard on."""
+
+    def read_all(self, wanted: list[tuple[int, int, memoryview]]) -> None:
+        """Fill targets, each from a byte of a shard on."""
 
     def ask(self, first: int, last: int) -> None:
         """Have the index and the bytes of these extents at hand soon."""
@@ -75,7 +80,7 @@ class InMemory:
 class MemoryRanges:
     """Documents of an array, one behind the other."""
 
-    waits = copies = rows_first = False
+    waits = copies = behind = rows_first = False
 
     def __init__(self, table: ExtentTable, tokens: NDArray[Any], lengths: NDArray[np.int64]) -> None:
         self._table = table
@@ -95,6 +100,10 @@ class MemoryRanges:
 
     def read(self, shard: int, offset: int, target: memoryview) -> None:
         target[:] = self._tokens.view(np.uint8).data[offset : offset + len(target)]
+
+    def read_all(self, wanted: list[tuple[int, int, memoryview]]) -> None:
+        for each in wanted:
+            self.read(*each)
 
     def ask(self, first: int, last: int) -> None:
         return
@@ -118,6 +127,7 @@ class ShardRanges:
     """
 
     waits = True
+    behind = False
 
     def __init__(
         self,
@@ -191,6 +201,10 @@ class ShardRanges:
     def read(self, shard: int, offset: int, target: memoryview) -> None:
         with self._files.opened(self._path(shard)) as handle:
             read_range(handle, offset, target, self._checked_name(shard, handle))
+
+    def read_all(self, wanted: list[tuple[int, int, memoryview]]) -> None:
+        for each in wanted:
+            self.read(*each)
 
     def ask(self, first: int, last: int) -> None:
         size = int(self.table.size_sums[last] - self.table.size_sums[first])

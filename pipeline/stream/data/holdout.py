@@ -23,6 +23,7 @@ from ...atomic import atomic_file
 from ...errors import ConfigError, CorruptShardError
 from ...shards.extents.table import running_sums
 from ...shards.ranges.shard_ranges import Source as Ranges
+from ...shards.remote.cache import make_private
 from ..order import derive_key, mix64
 from .contents import Contents, Selection
 from .shards import KeyedData, Keys
@@ -149,7 +150,7 @@ def _select(root: KeyedData, given: Selection, share: Fraction, level: int) -> S
 
 def _keep(place: Path, held: Selection) -> None:
     with suppress(OSError):  # a read-only folder or a full disk: it is found out each time
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_private(place.parent)
         with atomic_file(place) as file:
             np.savez(file, allow_pickle=False, bits=held.bits, tokens=held.tokens, documents=held.documents)
 

@@ -15,8 +15,11 @@ from ...shards.ranges.mapped import BufferedBytes
 from ...shards.ranges.shard_ranges import LONG_BYTES, Source
 from ..data.contents import Contents
 from ..order import Shuffle
+from .coming_blocks import ComingBlocks
 from .gather import BLOCK_COLUMNS
 from .shuffle_window import ShuffleWindow
+
+Read = tuple[ShuffleWindow, int, int, NDArray[Any]]  # of a window's block, from a token on, where to
 
 
 class BlockPool:
@@ -33,6 +36,7 @@ class BlockPool:
         self._bounds = order.blocks.bounds
         self._lock = threading.Lock()
         self._shared: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()
+        self.coming = ComingBlocks(source, order) if source.behind else None
 
     @property
     def waits(self) -> bool:
@@ -43,8 +47,17 @@ class BlockPool:
         """Have the blocks of a window at hand soon, and its index."""
         if self._contents.sparse:
             return
-        for first, last in self._rows(epoch, number):
+        rows = self._rows(epoch, number)
+        if self.coming is not None:
+            self.coming.ask(rows, epoch, number)
+            return
+        for first, last in rows:
             self.source.ask(first, last)
+
+    def announce(self, windows: list[tuple[int, int]]) -> None:
+        """Say which windows, by epoch and number, are loaded next, so that what is small can be asked for together."""
+        if self.coming is not None:
+            self.coming.ask_indexes([(self._rows(*key), *key) for key in windows])
 
     def load(self, epoch: int, number: int, *, asked: bool = False, whole: bool = True) -> ShuffleWindow:
         """Bring a window to memory: its index, and its blocks, which were ``asked`` for or not.
@@ -52,7 +65,9 @@ class BlockPool:
         Not ``whole``, blocks that take memory of their own are left to `complete`; until then rows are read one by one.
         """
         rows = self._rows(epoch, number)
-        if not asked and not self._contents.sparse:
+        if self.coming is not None:
+            self.coming.ask_indexes([(rows, epoch, number)])
+        elif not asked and not self._contents.sparse:
             for first, last in rows:
                 self.source.ask_index(first, last)
         starts, lengths, documents = self._index(rows)
@@ -68,12 +83,15 @@ class BlockPool:
         blocks[:, 1] = sizes // self.item
         memory: list[Any] = []
         for k, (first, last) in enumerate(rows):
-            if (sizes[k] > LONG_BYTES or not whole) and self.source.copies:
+            long = sizes[k] > LONG_BYTES and (self.source.copies or self.coming is not None)
+            if long or (not whole and self.source.copies):
                 memory.append(None)
                 continue
             held = self._memory(first, last)
             memory.append(held)
             blocks[k, 0] = held.address
+        if self.coming is not None:
+            self.coming.follow(memory, rows, blocks, epoch, number)
         origins = list(zip(table.shard_numbers[firsts].tolist(), offsets.tolist(), strict=True))
         return ShuffleWindow.of(starts, lengths, documents, offsets, sizes, order, blocks, memory, self.item, origins)
 
@@ -85,10 +103,19 @@ class BlockPool:
                 found.memory[k] = self._memory(first, last)
                 found.blocks[k, 0] = found.memory[k].address  # last: compiled loops of other threads look at it
 
-    def read(self, window: ShuffleWindow, block: int, begin: int, target: NDArray[Any]) -> None:
-        """Fill ``target`` from a token of a block that is not in memory."""
-        shard, offset = window.origins[block]
-        self.source.read(shard, offset + begin * self.item, target.view(np.uint8).data)
+    def read_all(self, wanted: list[Read]) -> None:
+        """Fill targets from tokens of blocks that are not in memory."""
+        if self.coming is not None:
+            self.coming.read_all(wanted, self.item)
+            return
+        for window, block, begin, target in wanted:
+            shard, offset = window.origins[block]
+            self.source.read(shard, offset + begin * self.item, target.view(np.uint8).data)
+
+    def release(self, epoch: int, number: int) -> None:
+        """Note that a window is not needed any more in its epoch."""
+        if self.coming is not None and not self._contents.sparse:
+            self.coming.release(self._rows(epoch, number), epoch, number)
 
     def close(self) -> None:
         """Give back files."""
@@ -167,8 +194,12 @@ class BlockPool:
         ends = np.cumsum(sizes)
         buffer = BufferedBytes(int(ends[-1]) if len(ends) else 0)
         target = memoryview(buffer.memory)
-        for (shard, start, size), end in zip(wanted, ends.tolist(), strict=True):
-            self.source.read(shard, start, target[end - size : end])
+        self.source.read_all(
+            [
+                (shard, start, target[end - size : end])
+                for (shard, start, size), end in zip(wanted, ends.tolist(), strict=True)
+            ]
+        )
         blocks = np.array([[buffer.address, int(sizes.sum()) // self.item]])
         count = np.array([len(sizes)])
         return ShuffleWindow.of(

@@ -20,13 +20,15 @@ from numpy.typing import NDArray
 from ..batch.rows import RowBuffer
 from ..order import Epoch, Sequences, Shuffle
 from . import gather as kernels
-from .block_pool import BlockPool
+from .block_pool import BlockPool, Read
 from .shuffle_window import ShuffleWindow
 
 Tokens = NDArray[Any]
+_LateRow = tuple[int, Tokens, list[NDArray[np.int64]]]
 Key = tuple[int, int]  # epoch, window
 
 _THREADS = 4
+_THREADS_BEHIND = 16  # where they wait for indexes from far away
 _ASIDE = 8  # windows that stay in memory although nothing that was prepared needs them
 _START_AHEAD = 8  # a stream begins to ask for blocks this part of a window ahead of its lanes
 _COPIES_AHEAD = 8  # where bytes take memory, windows are loaded this part of a window ahead
@@ -126,16 +128,21 @@ class TokenStream:
             self._asked.pop(key).cancel()
         if not self._pool.waits:
             return
-        for key in wanted:
-            if key in self._needed and key not in self._windows and key not in self._pending:
-                whole = key not in needed or not self._pool.source.rows_first
-                load = partial(self._pool.load, asked=key in self._asked, whole=whole)
-                self._pending[key] = self._submit(load, *key)
-                if not whole:
-                    self._partial[key] = self._pending[key]
-        self._behind = [key for key in wanted if key not in self._asked]
+        new = [key for key in wanted if key in self._needed and key not in self._windows and key not in self._pending]
+        self._pool.announce(new)
+        for key in new:
+            whole = key not in needed or not self._pool.source.rows_first
+            load = partial(self._pool.load, asked=key in self._asked, whole=whole)
+            self._pending[key] = self._submit(load, *key)
+            if not whole:
+                self._partial[key] = self._pending[key]
+        # Where blocks come behind their windows, those of the windows that are loaded come by themselves.
+        loaded = self._needed if self._pool.coming is not None else ()
+        self._behind = [key for key in wanted if key not in self._asked and key not in loaded]
 
     def _ask_behind(self) -> None:
+        if self._pool.coming is not None:
+            self._pool.coming.start()
         for key in self._behind:
             self._asked[key] = self._submit(self._pool.ask, *key)
         for key, window in self._partial.items():
@@ -198,10 +205,16 @@ class TokenStream:
         ``ends``, if given, is extended by arrays of where documents end in it, ascending, from 1 to its length.
         """
         self.bytes_read += out.nbytes
+        absent: list[Read] = []
+        self._read(start, out, ends, absent)
+        self._pool.read_all(absent)
+
+    def _read(self, start: int, out: Tokens, ends: list[NDArray[np.int64]] | None, absent: list[Read]) -> None:
+        """Do what `read` does, but for blocks that are not in memory, which are added to ``absent``."""
         filled = 0
         while filled < len(out):
             epoch, token = divmod(start + filled, self.tokens_per_epoch)
-            filled += self._copy(epoch, token, out, filled, ends)
+            filled += self._copy(epoch, token, out, filled, ends, absent)
 
     def fill(self, buffer: RowBuffer, pieces: Iterable[Piece], hints: NDArray[np.int64]) -> None:
         """Fill the rows of pieces in a buffer, each from its token on.
@@ -215,31 +228,32 @@ class TokenStream:
         epoch, rows, tokens, lanes = piece
         done, count, item = 0, len(rows), self.dtype.itemsize
         self.bytes_read += count * buffer.width * item
-        while True:
+        absent: list[Read] = []
+        late: list[_LateRow] = []
+        while done < count:
             table = self._table(epoch)
             done = kernels.gather(
                 done, tokens, lanes, hints, table.order.starts, table.windows, item, rows,
                 buffer.width, buffer.bytes, buffer.lag, buffer.late_bytes, buffer.places, buffer.spans, buffer.notes,
             )  # fmt: skip
             if done == count:
-                self._ask_behind()
-                return
+                break
             token = int(tokens[done])
             key = epoch, int(np.searchsorted(table.order.starts, token, side="right")) - 1
             if (coming := self._completing.pop(key, None)) is not None:
                 coming.result()
             elif key in self._windows:  # the row reaches beyond it, or into a document that is not in memory
-                self._fill_row(buffer, int(rows[done]), epoch * self.tokens_per_epoch + token)
+                out = np.empty(buffer.width, self.dtype)
+                ends: list[NDArray[np.int64]] | None = [] if len(buffer.places) else None
+                self._read(epoch * self.tokens_per_epoch + token, out, ends, absent)
+                late.append((int(rows[done]), out, ends or []))
                 done += 1
             else:
                 self._window(key)
-
-    def _fill_row(self, buffer: RowBuffer, row: int, start: int) -> None:
-        out = np.empty(buffer.width, self.dtype)
-        ends: list[NDArray[np.int64]] | None = [] if len(buffer.places) else None
-        self.bytes_read -= out.nbytes  # counted by who fills all rows
-        self.read(start, out, ends)
-        buffer.put(row, out, np.concatenate([buffer.places[:0], *(ends or [])]))
+        self._pool.read_all(absent)
+        for row, out, found in late:
+            buffer.put(row, out, np.concatenate([buffer.places[:0], *found]))
+        self._ask_behind()
 
     def joined(
         self, epoch: int, documents: NDArray[np.int64], most: int | None = None
@@ -255,14 +269,16 @@ class TokenStream:
         out = np.empty(int(ends[-1]) if len(ends) else 0, self.dtype)
         self.bytes_read += out.nbytes
         done = 0
+        absent: list[Read] = []
         while (done := kernels.join(done, found, windows, self.dtype.itemsize, out.view(np.uint8), ends)) < len(
             documents
         ):
             window = self._window((epoch, int(found[0, done])))
             place, end = int(found[1, done]), int(ends[done])
             block, begin = place >> kernels.PLACE_BITS, place & ((1 << kernels.PLACE_BITS) - 1)
-            self._pool.read(window, block, begin, out[end - int(lengths[done]) : end])
+            absent.append((window, block, begin, out[end - int(lengths[done]) : end]))
             done += 1
+        self._pool.read_all(absent)
         out.flags.writeable = False
         return out, lengths
 
@@ -288,7 +304,9 @@ class TokenStream:
         finally:
             self._needed = held
 
-    def _copy(self, epoch: int, token: int, out: Tokens, at: int, found: list[NDArray[np.int64]] | None) -> int:
+    def _copy(
+        self, epoch: int, token: int, out: Tokens, at: int, found: list[NDArray[np.int64]] | None, absent: list[Read]
+    ) -> int:
         """Copy as many tokens into ``out[at:]`` as the window at this place can give; return how many."""
         order = self._table(epoch).order
         number = int(np.searchsorted(order.starts, token, side="right")) - 1
@@ -304,7 +322,7 @@ class TokenStream:
             if window.blocks[block, 0]:
                 kernels.copy_tokens(int(window.blocks[block, 0]) + skipped * out.itemsize, target.view(np.uint8))
             else:
-                self._pool.read(window, block, skipped, target)
+                absent.append((window, block, skipped, target))
         count = stop - inside
         if found is not None:
             stops = np.unique(window.ends[first + 1 : last + 1]) - inside  # documents of no tokens end where others do
@@ -348,6 +366,7 @@ class TokenStream:
 
     def _give_back(self, key: Key) -> None:
         del self._windows[key]
+        self._pool.release(*key)
         self._completing.pop(key, None)
         self._epochs[key[0]].windows[key[1]] = 0
         if not any(epoch == key[0] for epoch, _ in self._windows):
@@ -355,7 +374,9 @@ class TokenStream:
 
     def _submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="shardwright-windows")
+            self._threads = ThreadPoolExecutor(
+                _THREADS_BEHIND if self._pool.coming is not None else _THREADS, thread_name_prefix="shardwright-windows"
+            )
             # Also when nobody closes the stream, and before the interpreter takes itself apart.
             self._stop_threads = finalize(self, self._threads.shutdown, wait=False, cancel_futures=True)
         return self._threads.submit(work, *arguments)
