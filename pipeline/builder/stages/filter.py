@@ -18,7 +18,7 @@ from ...atomic import write_json
 from ...errors import BuildError, DamagedInputError, InputError
 from ...text.document import place_of
 from ...text.readers.reader import BadRecord, Document, Reader, Record, Unselected
-from ...text.storage.input_file import NO_CREDENTIALS, Credentials
+from ...text.storage.input_file import Credentials
 from ..dedup.segments import passage_finder
 from ..limits import Limits
 from ..partitions.checksums import cut_inputs, hash_input, hash_path
@@ -130,8 +130,7 @@ def _record_limits(run: Run) -> list[int | None]:
     with run.open_workers() as engine, run.progress.bar("count", left) as bar:
         while left and at < len(first):
             some = first[at : at + width]
-            count = functools.partial(count_unit, run.workspace, left, credentials=run.plan.credentials)
-            counts = dict(engine.map(count, some))
+            counts = dict(engine.map(functools.partial(count_unit, run.workspace, run.plan.credentials, left), some))
             for number, unit in enumerate(some):
                 limits += [left] * units[unit][0].lanes
                 read = min(left, counts[number])
@@ -204,9 +203,7 @@ def prepare_filter(workspace: Workspace) -> None:
     loaded.hasher.warm_up()
 
 
-def filter_unit(
-    workspace: Workspace, number: int, limit: int | None = None, credentials: Credentials = NO_CREDENTIALS
-) -> tuple[int, int]:
+def filter_unit(workspace: Workspace, number: int, limit: int | None, credentials: Credentials) -> tuple[int, int]:
     """Filter one unit into its folder; return the records it judged and how many of them were bad.
 
     ``limit`` bounds the records; ``credentials`` open remote inputs. Partitions that a killed run finished, and those of
@@ -237,7 +234,7 @@ def filter_unit(
     return records, bad
 
 
-def count_unit(workspace: Workspace, most: int, number: int, credentials: Credentials = NO_CREDENTIALS) -> int:
+def count_unit(workspace: Workspace, credentials: Credentials, most: int, number: int) -> int:
     """Return how many records a unit holds, at most ``most``; with an error, those before it, which the filter meets."""
     loaded, count = _load(workspace), 0
     with suppress(InputError):
@@ -263,10 +260,9 @@ def _records(
     plan, recipe = loaded.plan, loaded.plan.recipe
     for place, span in enumerate(unit):
         item = plan.inputs[span.input]
-        bounds = (span.start, span.stop)
         keys: dict[str, Any] = {"text_key": recipe.text_key, "id_key": recipe.id_key}
         keys |= {"keep": loaded.fields, "where": recipe.condition}
-        reader = Reader(item.file(credentials, recipe.format), bounds, **keys)
+        reader = Reader(item.file(credentials, recipe.format), (span.start, span.stop), **keys)
         digest, damage = None, None
         try:
             for record in with_progress(reader, span.lanes):
