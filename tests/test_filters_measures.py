@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
 import filters
 from filters import Page
+from filters.language.language import bundled_model
 from filters.measures.code import code_line_ratio, code_symbol_ratio
 from filters.measures.length import characters, lines, longest_word, paragraphs, words
 from filters.measures.lines import (
@@ -19,12 +21,19 @@ from filters.measures.lines import (
 )
 from filters.measures.words import alphabetic_ratio, ellipsis_ratio, hash_ratio, mean_word_length, stop_words
 
+RECORD = {"metadata": {"stars": 3}}
+PARAMETERS: dict[str, dict[str, Any]] = {  # of measures that have no meaning without
+    "stop_words": {"words": ["the"]},
+    "column_value": {"column": "stars"},
+    "column_in": {"column": "stars", "values": [3, 4]},
+    "fasttext_score": {"model": bundled_model(), "label": "__label__en"},
+}
+
 
 @pytest.mark.parametrize("name", sorted(filters.measure_functions()))
 @pytest.mark.parametrize("text", ["", " ", "\n\n", "\x00", "...", "\ud800"])
 def test_no_measure_fails_on_a_text_without_words(name: str, text: str) -> None:
-    parameters = {"words": ["the"]} if name == "stop_words" else {}
-    value = filters.measure_functions()[name](Page(text), **parameters)
+    value = filters.measure_functions()[name](Page(text, RECORD), **PARAMETERS.get(name, {}))
     assert isinstance(value, (int, float))
 
 
@@ -35,9 +44,9 @@ def test_lengths() -> None:
 
 @pytest.mark.parametrize("name", sorted(filters.measure_functions()))
 def test_every_measure_is_a_number_from_what_a_build_knows(name: str) -> None:
-    parameters = {"words": ["the"]} if name == "stop_words" else {}
-    known = {"language": "en", "language_score": 0.9, "language_label": "en"}
-    assert math.isfinite(filters.measure_functions()[name](Page("One line.\nThe other.", known), **parameters))
+    known = {"language": "en", "language_score": 0.9, "language_label": "en", **RECORD}
+    page = Page("One line.\nThe other.", known)
+    assert math.isfinite(filters.measure_functions()[name](page, **PARAMETERS.get(name, {})))
 
 
 def test_mean_word_length_counts_marks_with_their_word_and_by_pieces_not_at_all() -> None:

