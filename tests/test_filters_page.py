@@ -60,7 +60,7 @@ def test_five_hundred_characters_without_a_space_are_not_one_word(text: str) -> 
 def test_words_are_what_white_space_separates() -> None:
     page = Page("No. 5, b2b &\u200b 10:30!")
     assert page.words == page.parts("spaces").pieces == ["No.", "5,", "b2b", "&", "10:30!"]
-    assert page.alphabetic_words == ["No.", "b2b"]
+    assert page.parts("spaces").alphabetic == ["No.", "b2b"]
 
 
 def test_words_of_scripts_without_spaces_are_pieces_beside_words_between_spaces() -> None:

@@ -241,7 +241,7 @@ def test_nothing_to_read_and_nothing_to_cut_are_no_trouble(tmp_path: Path) -> No
 def test_a_bucket_takes_a_hash_once_from_each_part_however_often_it_stands_there(tmp_path: Path) -> None:
     from pipeline.builder.dedup.segments import split
 
-    row = {"id": "", "span": 0, "line": 1, "language": "en", "score": 1.0, "characters": 1}
+    row = {"id": "", "span": 0, "line": 1, "part": "", "language": "en", "score": 1.0, "characters": 1}
     with PartitionWriter(tmp_path, None, lambda texts: split(texts, KINDS, 1)) as writer:
         for _ in range(2_000):
             writer.add(Row(text=MENU, **row))
@@ -298,7 +298,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
         (work / "partitions.json").write_text(json.dumps({"partitions": [[number, 0] for number in range(count)]}))
         (tmp_path / "in.jsonl").write_text(json.dumps({"text": "a"}))
         plan = make_plan([str(tmp_path / "in.jsonl")], Recipe(dedup_lines=True))
-        replace(plan, editing_stages=("line_dedup",)).write(work)
+        replace(plan, stages=("filter", "line_dedup"), editing_stages=("line_dedup",)).write(work)
         code = (
             "import resource, sys; from pathlib import Path; from pipeline.builder.workspace.workspace import Workspace\n"
             "from pipeline.builder.stages.line_dedup import count_buckets, sort_bucket\n"

@@ -1,4 +1,4 @@
-"""Rule files -> rules: what is read, before anything is measured. How they are written: `rules`."""
+"""Rule files -> rules: what is read, before anything is measured. How they are written: ruleset.py."""
 
 from __future__ import annotations
 

@@ -90,7 +90,9 @@ def build(
     references = resolve(recipe)
     access = Access(options=storage_options or {})
     plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, access)
-    plan = replace(plan, editing_stages=tuple(stage.name for stage in STAGES if stage.edits and stage.wanted(recipe)))
+    stages = [stage for stage in STAGES if stage.wanted(recipe)]
+    editing = tuple(stage.name for stage in stages if stage.edits)
+    plan = replace(plan, stages=tuple(stage.name for stage in stages), editing_stages=editing)
     with workspace.held(limits.lock_seconds):
         if overwrite:
             clear(workspace)

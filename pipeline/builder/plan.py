@@ -88,7 +88,8 @@ class Plan:
     definitions: Mapping[str, Any]  # what names in the recipe stood for: rules, models, earlier builds
     settings: Mapping[str, Any]  # the recipe as it is described, with names as seen where the build started
     limits: Limits = DEFAULT_LIMITS
-    editing_stages: tuple[str, ...] = ()  # those of this build that write partitions again, in order
+    stages: tuple[str, ...] = ()  # the names of those that the recipe asks for, in order
+    editing_stages: tuple[str, ...] = ()  # those of them that write partitions again
     credentials: Credentials = field(default=NO_CREDENTIALS, repr=False, compare=False)  # never written
 
     def to_json(self) -> dict[str, Any]:
@@ -100,6 +101,7 @@ class Plan:
             "definitions": dict(self.definitions),
             "settings": dict(self.settings),
             "limits": asdict(self.limits),
+            "stages": list(self.stages),
             "editing_stages": list(self.editing_stages),
         }
 
@@ -122,6 +124,7 @@ class Plan:
             definitions=value["definitions"],
             settings=value["settings"],
             limits=Limits(**value["limits"]),
+            stages=tuple(value["stages"]),
             editing_stages=tuple(value["editing_stages"]),
         )
 

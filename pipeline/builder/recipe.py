@@ -47,7 +47,7 @@ class Recipe:
     keep_fields: tuple[str, ...] = ()  # "url:str": fields of records that stand in the tables of shards
     scores: str | None = None  # Parquet file of keys of texts and numbers, which become fields
     where: str | None = None  # which records are read, as in "int_score >= 3"
-    limit: int | None = None  # documents read, in input order
+    limit: int | None = None  # records read, in input order, unreadable ones included
     on_error: str = "records"
     max_errors: int | float = 1000  # a share of all records, if it is below 1
     transforms: tuple[str, ...] = ()  # "module:function"; with names of built-in ones, the whole order

@@ -83,7 +83,7 @@ def make_parser(prog: str | None = None) -> Parser:
         help="Parquet file of keys of texts (see shardwright texts) and numbers, for rules such as column:quality",
     )
     add("--keep-fields", help="fields to keep in the tables of shards, as in url:str,score:float")
-    add("--limit", type=_count, help="read only the first N records")
+    add("--limit", type=_count, help="read only the first N records, unreadable ones included")
     add(
         "--on-error",
         choices=ON_ERROR,

@@ -19,9 +19,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from pipeline.errors import ShardwrightError, did_you_mean
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 INTERRUPTED = 128 + signal.SIGINT
 OUTPUT_CLOSED = 128 + signal.SIGPIPE
@@ -37,6 +40,10 @@ class Parser(argparse.ArgumentParser):
         formatter = argparse.RawDescriptionHelpFormatter
         super().__init__(prog, description=description, epilog=epilog, formatter_class=formatter, allow_abbrev=False)
         self.brief = brief
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        # argparse's own overlooks that its help cannot be written.
+        (file or sys.stdout).write(self.format_help())
 
     def error(self, message: str) -> NoReturn:
         if "unrecognized arguments: --" in message:

@@ -31,7 +31,7 @@ class Layout:
     """What layouts share. ``same_labels``: labels are the inputs, and the model shifts them.
 
     ``unit`` is what epochs count, ``sequence_stride`` how many of them lie between two sequences. ``interleaved``: the order
-    has lanes. ``drawn_shift``: the shift of labels is drawn for each step. ``best_fit``: documents are packed uncut.
+    has lanes. ``drawn_shift``: the shift of labels is drawn for each step. ``uncut``: documents are packed whole.
     """
 
     kind: ClassVar[str]

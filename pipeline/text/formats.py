@@ -38,11 +38,11 @@ FORMATS = (
     Format("tar", (".tar",), compressible=False),
 )
 _BY_ENDING = {suffix: each for each in FORMATS for suffix in each.suffixes} | {
-    f"{suffix}{packed}": each
+    f"{suffix}{ending}": each
     for each in FORMATS
     if each.compressible
     for suffix in each.suffixes
-    for packed in COMPRESSIONS
+    for ending in COMPRESSIONS
 }
 # What a user may call the format of files whose names do not tell it.
 FORMAT_NAMES = {("text" if each.module == "plain" else each.suffixes[0][1:]): each for each in FORMATS}

@@ -1,5 +1,5 @@
 """The compiled loops of dedup: shingles -> signatures -> keys, passages, union-find. The plain definitions stand in
-minhash.py, dedup.py and passages.py.
+minhash.py, union_find.py and segments.py.
 
 Importing this module compiles nothing where numba's cache can be written; import it before forking.
 """

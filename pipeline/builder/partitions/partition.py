@@ -70,13 +70,14 @@ class Partition:
 
     @property
     def folder(self) -> Path:
-        """Its files as dedup and all later stages read them."""
+        """Its files as the last stage that edits documents left them."""
         return self.before(None)
 
     def before(self, stage: str | None) -> Path:
-        """Return its files as a stage that edits documents finds them; with None, as the last such stage left them."""
-        editing = self.workspace.plan.editing_stages
-        earlier = editing if stage is None else editing[: editing.index(stage)]
+        """Return its files as a stage finds them: as the stages before it left them, or with None all stages."""
+        plan = self.workspace.plan
+        stages = plan.stages if stage is None else plan.stages[: plan.stages.index(stage)]
+        earlier = [name for name in stages if name in plan.editing_stages]
         if earlier:
             return self.rewritten(earlier[-1])
         unit, number = partition_table(self.workspace)["partitions"][self.number]

@@ -83,7 +83,7 @@ class Progress:
             table.add_row(f"{row.documents:,}", f"{row.share:.1%}", row.what)
         for name, split in manifest.splits.items():
             table.add_row(
-                "", "", f"{name}: {split.documents:,} documents, {split.tokens:,} tokens, {len(split.shards)} shards"
+                "", "", f"{name}: {split.documents:,} documents, {split.tokens:,} tokens, {_shards(len(split.shards))}"
             )
         if counts.kept == 0:
             table.add_row("", "", Text("warning: no document was kept; the dataset is complete and empty", "red"))
@@ -91,10 +91,14 @@ class Progress:
             table.add_row("", "", Text(f"warning: {damage_said(damaged)}; report.html names them", "red"))
         rate = counts.read / max(1e-9, seconds["total"])
         size = counts.characters / 1e6 / max(1e-9, seconds["total"])
-        spent = f"{seconds['total']:.1f} s, of them {seconds.get('start', 0):.1f} to start"
+        spent = f"{seconds['total']:.1f} s, {seconds.get('start', 0):.1f} s of it to start workers and compile"
         table.add_row("", "", spent)
         table.add_row("", "", f"{rate:,.0f} documents/s, {size:.1f} M characters/s")
         Console(stderr=True, highlight=False).print(table)
+
+
+def _shards(count: int) -> str:
+    return f"{count:,} shard{'s' * (count != 1)}"
 
 
 def damage_said(damaged: Sequence[Mapping[str, Any]]) -> str:

@@ -85,7 +85,9 @@ def with_progress(reader: Reader, lanes: int) -> Iterator[Record]:
 class Stage(ABC):
     """One step of a build. It has no state: its results are files in ``workspace.folder(name)``.
 
-    A new stage is a module with a subclass, and a line in `registry`.
+    A new stage is a module with a subclass, and a line in `registry`. It reads ``partition.before(self.name)``. What it counts
+    is a field of `report.stats.BuildStats`. A stage that is not always wanted has a setting in `Recipe` and a flag in
+    ``cli/build.py``.
     """
 
     name: ClassVar[str]

@@ -3,7 +3,7 @@
     plan.json          what is to be done, fixed before the first unit
     references/        what the recipe names, by content (references.py)
     lock, lease        the process that builds here (locking.py)
-    partitions.json    every partition in input order (stages/partition.py)
+    partitions.json    every partition in input order (partitions/partition.py)
     STAGE/             the results of one stage, which its module describes
 
 Results appear by rename. What is there is complete, so the same command continues where a killed one stopped.

@@ -13,7 +13,7 @@ from numba import int64, types, uint64
 from ...compiling import compiled
 
 
-# As in build/kernels.py, on purpose: of a function in another file numba's cache would not notice a change.
+# As in builder/dedup/kernels.py, on purpose: of a function in another file numba's cache would not notice a change.
 @compiled(uint64(uint64))
 def _mix64(x: Any) -> Any:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
