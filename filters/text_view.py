@@ -69,7 +69,8 @@ class Page:
 
     `context` is what the caller knows besides the text, for measures to use. A build gives three keys, all from the
     language identifier: ``language`` (a code such as "en"), ``language_score`` (the model's probability, 0 to 1) and
-    ``language_label`` (the model's label, such as "en" or "eng_Latn"). Where a rule reads fields of the record, ``metadata`` holds them.
+    ``language_label`` (the model's label, such as "en" or "eng_Latn"). Where a rule reads fields of the record,
+    ``metadata`` holds them.
 
     >>> page = Page("To be, or not...\\n\\nto be?", {"language": "en"})
     >>> page.words
