@@ -71,6 +71,16 @@ def test_buffers_give_what_maps_give(tmp_path: Path, verify: bool) -> None:
         assert rows(buffered) == rows(mapped)
 
 
+def test_the_small_side_of_a_split_is_read_from_buffers_too(tmp_path: Path) -> None:
+    write_dataset(tmp_path, [make_documents(150, seed=k) for k in range(6)])
+    index_extents(tmp_path, 1500)
+    small = []
+    for mapped in (True, False):
+        source = pipeline.ShardDataset(tmp_path, epochs=1, memory_map=mapped)
+        small.append(source.split(val=0.1)[1].shuffle(seed=0).pack(16).batch(4))
+    assert rows(small[1]) == rows(small[0])
+
+
 @pytest.fixture
 def fuse(tmp_path: Path) -> Iterator[Path]:
     """Give a directory whose files are those of tmp_path / "data", by a file system in user space."""

@@ -98,6 +98,8 @@ class BlockPool:
     def complete(self, epoch: int, number: int, window: Future[ShuffleWindow]) -> None:
         """Bring the blocks to memory that `load` left out; rows are read from each as soon as it is there."""
         found, sums = window.result(), self._contents.table.size_sums
+        if self._contents.sparse:  # the documents of a selection are read by `load`
+            return
         for k, (first, last) in enumerate(self._rows(epoch, number)):
             if found.memory[k] is None and sums[last] - sums[first] <= LONG_BYTES:
                 found.memory[k] = self._memory(first, last)
