@@ -119,6 +119,7 @@ class Answer:
         self._first = time.monotonic() - self._began
         self._server.answered = True
         self._read = 0
+        self._ended = False
         self.headers = self._response.headers
         self.status: int = self._response.status
         self.reason: str = self._response.reason or ""
@@ -151,6 +152,7 @@ class Answer:
         pieces = []
         while piece := self._piece(PIECE):
             pieces.append(piece)
+        self._ended = True
         return b"".join(pieces)
 
     def pieces(self, count: int) -> Iterator[bytes]:
@@ -170,7 +172,7 @@ class Answer:
         self._response.release_conn()
 
     def close(self) -> None:
-        if self._read == self.length:
+        if self._ended or self._read == self.length:
             self._response.release_conn()
         else:
             self._response.close()
