@@ -30,7 +30,7 @@ class InputServer(ThreadingHTTPServer):
     ``faults`` are used up by requests for bytes, in turn: a status with headers behind it ("429;RateLimit=...;...",
     "503"), "cut" (half of the body), "wrong" (other bytes of the same number) or "ok". Addresses that the hub redirects
     to are good for ``uses`` requests. ``gated`` refuses who does not send the token. ``delay`` (seconds) comes before each
-    answer, ``rate`` (bytes a second) bounds each.
+    answer, ``rate`` (bytes a second) bounds each. ``redirects`` send who asks for a file to another url.
     """
 
     daemon_threads = True
@@ -50,6 +50,12 @@ class InputServer(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.addresses: dict[str, int] = {}
         self.wrong_hashes = False
+        self.redirects: dict[str, str] = {}
+        self.connections = 0
+
+    def get_request(self) -> Any:
+        self.connections += 1
+        return super().get_request()
 
     @property
     def root(self) -> str:
@@ -72,6 +78,7 @@ class InputServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: InputServer
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # headers and body are sent apart, as few servers do
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -99,8 +106,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _file(self, name: str, query: str) -> None:
         if self.server.password and self.headers.get("Authorization") is None and self.server.password not in query:
             self._answer(401, b"", {})
-            return
-        self._bytes(name)
+        elif name in self.server.redirects:
+            self._answer(302, b"elsewhere", {"Location": self.server.redirects[name]})
+        else:
+            self._bytes(name)
 
     def _bytes(self, name: str, headers: dict[str, str] | None = None) -> None:
         server = self.server

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import fsspec
@@ -12,7 +14,18 @@ import pytest
 
 from pipeline.errors import ConfigError, StorageError
 from pipeline.shards.remote import transport as remote
-from pipeline.shards.remote.transport import Access, Transient, describe, list_remote, read_from, read_range, retrying
+from pipeline.shards.remote.access import shown
+from pipeline.shards.remote.pace import Server, wait_asked
+from pipeline.shards.remote.transport import (
+    Access,
+    Transient,
+    describe,
+    is_remote,
+    list_remote,
+    read_from,
+    read_range,
+    retrying,
+)
 from tests.faulty_server import FaultyServer, running_server
 
 pytestmark = pytest.mark.stacks
@@ -96,6 +109,38 @@ def test_retries_leave_the_global_random_state_alone(server: FaultyServer) -> No
     server.faults = ["503"]
     read_range(server.url("a.tar"), 0, 10, QUICK)
     assert random.random() == wanted
+
+
+def test_a_server_can_ask_for_minutes_and_for_ten_at_most() -> None:
+    assert wait_asked(429, {"Retry-After": "290"}) == 290
+    assert wait_asked(200, {"RateLimit": '"api";r=0;t=117'}) == 118
+    assert wait_asked(200, {"RateLimit": '"api";r=3;t=117', "Retry-After": "9"}) == 0
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=100))
+    assert 90 < wait_asked(503, {"Retry-After": later}) <= 100
+    server = Server()
+    for asked in (290.0, 1.0, 99_999.0):
+        server.postpone(asked)
+    assert 590 < server.left() <= 600
+
+
+@pytest.mark.parametrize(
+    ("url", "wanted"),
+    [
+        ("http://me:secret@host?b=c@d", "http://host"),
+        ("https://token@host/a.tar#x", "https://host/a.tar"),
+        ("s3://bucket/a@b.tar", "s3://bucket/a@b.tar"),
+        ("s3://key:secret@bucket/a.tar", "s3://bucket/a.tar"),
+        ("abfs://container@account/a.tar", "abfs://container@account/a.tar"),
+    ],
+)
+def test_a_url_is_shown_without_what_authorizes(url: str, wanted: str) -> None:
+    assert shown(url) == wanted
+
+
+def test_keys_in_the_url_of_a_store_are_refused_and_not_repeated() -> None:
+    with pytest.raises(ConfigError, match="keys in the url of an object store are not read") as caught:
+        is_remote("s3://key:secret@bucket/a.tar")
+    assert "secret" not in str(caught.value)
 
 
 def test_a_server_that_is_not_there_is_named() -> None:

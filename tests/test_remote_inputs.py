@@ -156,6 +156,39 @@ def test_bytes_are_right_through_every_kind_of_failure(tmp_path: Path, server: I
     assert texts_of(file) == TEXTS
 
 
+def test_a_range_that_broke_off_goes_on_where_it_stopped(server: InputServer) -> None:
+    data = server.files["a.bin"] = os.urandom(4_000_000)
+    file = InputFile(server.url("a.bin"), "a.bin", stored=only_bin(server))
+    server.faults = ["cut", "cut"]
+    with open_input(file) as opened:
+        assert opened.read() == data
+    assert server.sent <= len(data) + 100
+
+
+def test_connections_are_kept_from_one_request_to_the_next(server: InputServer) -> None:
+    for number in range(20):
+        server.files[f"part-{number:02}.jsonl"] = b'{"text": "x"}\n'
+    files = find_inputs(server.url("part-{00..19}.jsonl"), access=QUICK)
+    asked = server.connections
+    assert [texts_of(file) for file in files] == [["x"]] * 20
+    assert server.connections <= asked + 1
+    assert server.connections <= 17  # sixteen were asked for at once
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_a_redirect_takes_the_authorization_to_its_own_server_alone(server: InputServer, elsewhere: bool) -> None:
+    server.files["b.jsonl"] = b'{"text": "x"}\n'
+    with running_inputs() as other:
+        other.files, target = server.files, other if elsewhere else server
+        server.password = "PASSWORD"
+        server.redirects["a.jsonl"] = target.url("b.jsonl")
+        file = only(server.url("a.jsonl").replace("://", "://me:PASSWORD@"))
+        assert texts_of(file) == ["x"]
+        asked = [each for each in target.asked if each.path.endswith("b.jsonl")]
+        assert len(asked) > 1
+        assert all((each.authorization is None) == elsewhere for each in asked)
+
+
 def test_a_server_that_stays_broken_is_named_with_the_last_failure(server: InputServer) -> None:
     server.files["a.jsonl"] = b'{"text": "x"}\n'
     file = only(server.url("a.jsonl"))
@@ -428,6 +461,20 @@ def test_each_file_is_resolved_once_until_its_address_expires(hub: InputServer) 
     file = only("hf://datasets/org/name")
     assert len(texts_of(file)) == 6000
     assert hub.count("/datasets/org/name/resolve/") > 1
+
+
+def test_a_first_batch_asks_for_a_small_file_of_the_hub_twice_and_over_few_connections(
+    hub: InputServer, tmp_path: Path
+) -> None:
+    for number in range(12):
+        name = f"data/train-{number:05}-of-00012.parquet"
+        hub.files[name] = write_texts(tmp_path / "x.parquet", make_texts(100, number)).read_bytes()
+    data = pipeline.TextDataset("hf://datasets/org/name", "bytes")
+    next(iter(data.shuffle(seed=1).pack(64).batch(2)))
+    assert hub.count("/api/") == 2
+    assert 0 < hub.count("/cdn/") <= 12  # all of each by one request
+    assert hub.count("/datasets/") <= 12  # where it is, by another
+    assert hub.connections <= 6
 
 
 def test_ten_thousand_files_cost_at_most_twelve_calls_of_the_api(hub: InputServer) -> None:

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from ..errors import ConfigError, InputError, did_you_mean
 from ..shards.manifest import is_dataset
-from ..shards.remote.transport import Access, is_remote, local_name
+from ..shards.remote.transport import Access, is_remote, local_name, shown
 from ..special_files import special_kind
 from .formats import ENDINGS, FORMAT_NAMES, find_format, format_of
 from .storage.holders import saved_dataset
 from .storage.input_file import Credentials, InputFile, as_input
 from .storage.listing import list_urls
-from .storage.urls import natural, without_secrets
+from .storage.names import natural
 
 __all__ = ["InputFile", "find_inputs", "fingerprint"]
 
@@ -125,7 +125,7 @@ class _Finder:
 
     def expand(self, spec: str) -> list[InputFile]:
         source, pattern = _name_and_pattern(spec)
-        if is_remote(without_secrets(pattern)):
+        if is_remote(pattern):
             return self._of_url(pattern, source)
         pattern = local_name(pattern)
         self._left_out = {}
@@ -153,12 +153,11 @@ class _Finder:
     def _of_url(self, pattern: str, source: str) -> list[InputFile]:
         """Return the files of a url; of those that a glob or folder gives, the ones with a known ending."""
         files = list_urls(pattern, source, self._credentials)
-        shown = without_secrets(pattern)
-        if len(files) == 1 and files[0].path == shown:
+        if len(files) == 1 and files[0].path == shown(pattern):
             if not self._any_ending:
                 format_of(files[0])
             return files
-        return _with_known_endings(shown, files, any_ending=self._any_ending)
+        return _with_known_endings(shown(pattern), files, any_ending=self._any_ending)
 
     def _refuse(self, path: str) -> None:
         """Raise ``InputError`` for a path that holds no text: a dataset, a shard of one, the output of this build."""

@@ -2,7 +2,9 @@
 
 access.py       the settings, and how urls are shown
 transport.py    bytes with retries: http(s) over kept connections, all else through fsspec
-http.py         one answer of an http server: its range, pace and limits
+http.py         GET requests: kept connections, redirects, authorization
+http_range.py   ranges of objects on http servers, held to what was asked for
+pace.py         how fast a server answers, and how long it asks to wait
 objects.py      ranges of objects that are pinned to a version
 requests.py     the requests in flight, the most urgent first
 block_cache.py  a bounded directory of blocks, shared by processes

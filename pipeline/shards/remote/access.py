@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from ...errors import ConfigError
 
 CONNECTIONS = 16
+_USER = re.compile(r"\A([a-z0-9+.-]+://)[^/]*@", re.IGNORECASE)
+KEYS = re.compile(r"\A([a-z0-9+.-]+://)[^/@]*:[^/]*@", re.IGNORECASE)  # in the url of an object store
 
 
 class ObjectInfo(NamedTuple):
@@ -55,15 +57,14 @@ def is_http(url: str) -> bool:
 
 
 def shown(url: str) -> str:
-    """Return a url as messages show it: without user, password and query, which may hold a signature.
+    """Return a url as it is shown and written: without user, password, query and fragment, which may authorize.
 
     >>> shown("https://me:secret@host/a.tar?X-Amz-Signature=0f3a")
     'https://host/a.tar'
+    >>> shown("abfs://container@account/a.tar"), shown("hf://datasets/org/name@main/a.parquet")
+    ('abfs://container@account/a.tar', 'hf://datasets/org/name@main/a.parquet')
     """
-    scheme, separator, rest = url.partition("://")
-    place, slash, path = rest.partition("/")
-    bare = f"{scheme}{separator}{place.rpartition('@')[2]}{slash}{path}" if separator else url
-    return re.split(r"[?#]", bare, maxsplit=1)[0] if is_http(url) else bare
+    return _USER.sub(r"\1", re.split(r"[?#]", url, maxsplit=1)[0]) if is_http(url) else KEYS.sub(r"\1", url)
 
 
 def without_secrets(text: str, url: str) -> str:

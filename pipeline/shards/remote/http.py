@@ -1,73 +1,28 @@
-"""Ranges of objects on http servers, over connections that are kept.
+"""The http client of this project: GET requests over connections that are kept, paced by what servers answer.
 
-A server's answers set the pace: one that takes ten times as long as others is abandoned and asked again, and where the server
-says how long to wait, every thread waits.
+A server that takes ten times as long as usual is abandoned and asked again, and where a server says how long to wait, every
+thread waits. Redirects are followed; ``Authorization`` never goes to another server.
 """
 
 from __future__ import annotations
 
 import base64
-import email.utils
 import logging
 import os
-import re
 import ssl
 import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...errors import MissingObjectError, StorageError
-from .access import CONNECTIONS, Access, ObjectInfo, Transient, shown, without_secrets
+from ...errors import StorageError
+from .access import CONNECTIONS, Access, Transient, shown, without_secrets
+from .pace import PIECE, TRANSIENT, Server, wait_asked
 
-PIECE = 256 << 10
-MOST_REDIRECTS = 5
-_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+)\Z")
-_TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
-_LIMIT = re.compile(r";\s*([rt])=(\d+)")
+_MOST_REDIRECTS = 5
 _CONNECT_SECONDS = 5.0
-_FIRST_ANSWER_SECONDS = 4.0  # of a server that never answered; twice as long at each further try
-_LEAST_PATIENCE = 1.0
-_SLOW = 10  # times the usual time is too long
-_UNKNOWN_RATE, _LEAST_RATE = 256e3, 32e3  # bytes a second of one answer
-LONGEST_WAIT = 600.0  # seconds that a server can ask for: some count their quotas over five minutes
-
-
-class Server:
-    """What a process knows of one http server.
-
-    ``ranges``: whether it answered with a range (None: not known). ``answered``: whether it answered at all.
-    """
-
-    def __init__(self) -> None:
-        self.answered = False
-        self.ranges: bool | None = None
-        self._not_before = 0.0
-        self._first = self._rate = 0.0  # usual seconds to the first byte, usual bytes a second
-
-    def wait(self) -> None:
-        """Sleep as long as the server asked all to wait."""
-        while (left := self._not_before - time.monotonic()) > 0:
-            time.sleep(min(left, 1.0))
-
-    def postpone(self, seconds: float) -> None:
-        """Have every thread wait before it asks again."""
-        self._not_before = max(self._not_before, time.monotonic() + min(seconds, LONGEST_WAIT))
-
-    def patience(self, size: int, attempt: int, access: Access) -> tuple[float, float]:
-        """Return how many seconds to wait for an answer to begin, and for all its ``size`` bytes."""
-        first = max(_LEAST_PATIENCE, _SLOW * self._first) if self.answered else _FIRST_ANSWER_SECONDS
-        first = min(access.timeout, first * 2 ** (attempt - 1))
-        rate = max(_LEAST_RATE, self._rate / _SLOW) if self._rate else _UNKNOWN_RATE
-        return first, first + 2 ** (attempt - 1) * size / rate
-
-    def note(self, first: float, seconds: float, size: int) -> None:
-        """Learn from an answer: seconds to its first byte, and from there to the last of ``size``."""
-        self._first += 0.2 * (first - self._first) if self._first else first
-        if size >= PIECE and seconds > 0:
-            self._rate += 0.2 * (size / seconds - self._rate) if self._rate else size / seconds
 
 
 class _WithoutQueries(logging.Filter):
@@ -91,10 +46,8 @@ class _Process:
         self.pools: dict[str, Any] = {}  # by the url of the proxy, '' for none
 
     def server(self, url: str) -> Server:
-        parts = urllib.parse.urlsplit(url)
-        place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}".lower()
         with self.lock:
-            return self.servers.setdefault(place, Server())
+            return self.servers.setdefault(_place(url), Server())
 
     def pool(self, url: str) -> Any:
         import urllib3
@@ -127,180 +80,171 @@ def server_of(url: str) -> Server:
     return _process.server(url)
 
 
-class Answer:
-    """The answer to a request for bytes ``start`` to ``stop``: of these, or of the whole object (``begin`` is 0).
+def same_server(one: str, other: str) -> bool:
+    """Whether two urls are of one server, to which the same credentials may be sent."""
+    return _place(one) == _place(other)
 
-    ``size`` is that of the object, None where the server does not say; ``version`` its mark. A context manager, which
-    returns the connection where all bytes were read, and closes it otherwise.
+
+def byte_range(start: int, stop: int | None) -> dict[str, str]:
+    """Return the header that asks for bytes ``start`` to ``stop``, None for the end."""
+    return {"Range": f"bytes={start}-" if stop is None else f"bytes={start}-{stop - 1}"}
+
+
+class Answer:
+    """The answer to a GET of ``size`` bytes, whatever its status but a temporary failure, which raises `Transient`.
+
+    ``size`` is None where it is not known; then only the beginning of the answer has a time limit, and with ``patient`` one
+    of ``access.timeout``, for answers that are computed. Without ``follow``, a redirect is an answer. A context manager,
+    which returns the connection where all of the body was read, and closes it otherwise.
     """
 
-    def __init__(self, url: str, start: int, stop: int | None, access: Access, attempt: int) -> None:
-        self._url = url
+    def __init__(
+        self,
+        url: str,
+        access: Access,
+        attempt: int = 1,
+        headers: Mapping[str, str] | None = None,
+        *,
+        size: int | None = None,
+        follow: bool = True,
+        patient: bool = False,
+    ) -> None:
+        self.url = url
         self._server = server_of(url)
         self._server.wait()
-        # Of a whole object's size nothing is known, so only its beginning has a limit.
-        wanted = (1 << 40) if stop is None else stop - start
-        first, self._allowed = self._server.patience(wanted, attempt, access)
+        first, self._allowed = self._server.patience(size, attempt, access)
+        first = access.timeout if patient else first
         self._began = time.monotonic()
-        self._response = self._ask(start, stop, access, first)
+        self._response = self._ask(dict(headers or {}), min(_CONNECT_SECONDS, access.timeout), first, follow)
         self._first = time.monotonic() - self._began
         self._server.answered = True
-        self.left = 0
+        self._read = 0
+        self._ended = False
         self.headers = self._response.headers
         self.status: int = self._response.status
-        self.version = self.headers.get("ETag") or self.headers.get("Last-Modified") or ""
-        try:
-            self._obey_limits()
-            self.begin, self.end, self.size = self._parse(start, stop)
-        except BaseException:
-            self._response.close()
-            raise
-        self.left = self.end - self.begin
-        self._held = self.left
-
-    def _ask(self, start: int, stop: int | None, access: Access, first: float) -> Any:
-        url = self._url
-        headers = {"Accept-Encoding": "identity", "User-Agent": "shardwright", "Connection": "keep-alive"}
-        headers["Range"] = f"bytes={start}-" if stop is None else f"bytes={start}-{stop - 1}"
-        for _ in range(MOST_REDIRECTS + 1):
-            target, own = _split_user(url)
-            response = self._send(target, {**headers, **own}, min(_CONNECT_SECONDS, access.timeout), first)
-            place = response.headers.get("Location")
-            if response.status not in (301, 302, 303, 307, 308) or not place:
-                return response
-            response.drain_conn()
-            url = urllib.parse.urljoin(url, place)
-            if not url.lower().startswith(("http://", "https://")):
-                break
-        raise StorageError(f"{shown(self._url)}: the server redirects without end, or to no http server; check the url")
-
-    def _send(self, url: str, headers: dict[str, str], connect: float, first: float) -> Any:
-        import urllib3
-
-        timeout = urllib3.Timeout(connect=min(connect, first), read=first)
-        try:
-            return _process.pool(url).request(
-                "GET",
-                url,
-                headers=headers,
-                timeout=timeout,
-                preload_content=False,
-                redirect=False,
-                decode_content=False,
-            )
-        except urllib3.exceptions.HTTPError as error:
-            cause = error.args[-1] if error.args and isinstance(error.args[-1], Exception) else error
-            if isinstance(cause, ssl.SSLCertVerificationError):
-                raise StorageError(f"{shown(self._url)}: {cause}; check the url and the certificates") from None
-            # None: what urllib3 says may hold the url.
-            raise Transient(without_secrets(_reason(error, first), self._url)) from None
-        except (OSError, ValueError) as error:
-            raise Transient(without_secrets(f"{type(error).__name__}: {error}", self._url)) from None
-
-    def _obey_limits(self) -> None:
-        """Have all threads wait where the server says so, then raise for an answer that is no success."""
-        after = _retry_after(self.headers) if self.status in _TRANSIENT else 0.0
-        limit = dict(_LIMIT.findall(self.headers.get("RateLimit", "")))
-        if "t" in limit and (self.status == 429 or limit.get("r") == "0"):
-            after = max(after, int(limit["t"]) + 1.0)
-        if after:
+        self.reason: str = self._response.reason or ""
+        if after := wait_asked(self.status, self.headers):
             self._server.postpone(after)
-        if self.status in _TRANSIENT:
-            raise Transient(f"{self.status} {self._response.reason}", after)
+        if self.status in TRANSIENT:
+            self._response.close()
+            raise Transient(f"{self.status} {self.reason}", after)
 
-    def _parse(self, start: int, stop: int | None) -> tuple[int, int, int | None]:
-        """Return first byte, end, and the object's size; raises where the answer is none to the question."""
-        match = _CONTENT_RANGE.match(self.headers.get("Content-Range", ""))
+    @property
+    def version(self) -> str:
+        """What tells one version of the object from another, or ''."""
+        return self.headers.get("ETag") or self.headers.get("Last-Modified") or ""
+
+    @property
+    def length(self) -> int | None:
+        """The bytes of the body, None where the server does not say."""
         length = self.headers.get("Content-Length")
-        if self.status == 416 and match is not None and match[1] is None:
-            if start == 0 and match[3] == "0":
-                return 0, 0, 0
-            raise too_short(self._url, int(match[3]), start + 1 if stop is None else stop)
-        if self.status == 200 and match is not None and match[1] is not None:  # so some S3 servers answer with a range
-            self.status = 206
-        if self.status == 206:
-            if match is None or match[1] is None or int(match[1]) != start:
-                raise Transient(f"asked for byte {start}, the server sent {self.headers.get('Content-Range')!r}")
-            begin, end, size = int(match[1]), int(match[2]) + 1, int(match[3])
-            if stop is not None and size < stop:
-                raise too_short(self._url, size, stop)
-            if stop is not None and (end != stop or (length is not None and int(length) != end - begin)):
-                raise Transient(f"asked for bytes {start} to {stop}, the server sent {begin} to {end}, {length} bytes")
-            self._server.ranges = True
-            return begin, end, size
-        if self.status != 200:
-            kind = MissingObjectError if self.status in (404, 410) else StorageError
-            raise kind(f"{shown(self._url)}: {self.status} {self._response.reason}; {_cure(self.status)}")
-        if stop is not None:  # some answer so where all bytes are asked for
-            self._server.ranges = False
-        if length is None and stop is None:
-            raise StorageError(f"{shown(self._url)}: the server does not tell its size; serve it as a plain file")
-        whole = None if length is None else int(length)
-        if whole is not None and stop is not None and whole < stop:
-            raise too_short(self._url, whole, stop)
-        return 0, stop if stop is not None else int(length or 0), whole
+        return None if length is None else int(length)
 
-    def pieces(self) -> Iterator[bytes]:
-        """Yield the bytes from ``begin`` to ``end``; `Transient` where they end early or come too slowly."""
-        import urllib3
+    @property
+    def redirect(self) -> str | None:
+        """The url that this answer leads to; None where it is no redirect to an http server."""
+        return _redirect(self._response, self.url)
 
-        while self.left:
+    def body(self) -> bytes:
+        """Return all of the body; `Transient` where it ends early."""
+        if self.length is not None:
+            return b"".join(self.pieces(self.length))
+        pieces = []
+        while piece := self._piece(PIECE):
+            pieces.append(piece)
+        self._ended = True
+        return b"".join(pieces)
+
+    def pieces(self, count: int) -> Iterator[bytes]:
+        """Yield the first ``count`` bytes of the body; `Transient` where they end early or come too slowly."""
+        while self._read < count:
             if (seconds := time.monotonic() - self._began) > self._allowed:
-                raise Transient(f"too slow: {self._held - self.left} bytes of {self._held} in {seconds:.1f} s")
-            try:
-                piece: bytes = self._response.read1(min(PIECE, self.left))
-            except (urllib3.exceptions.HTTPError, OSError) as error:
-                raise Transient(without_secrets(_reason(error, self._allowed), self._url)) from None
+                raise Transient(f"too slow: {self._read} bytes of {count} in {seconds:.1f} s")
+            piece = self._piece(min(PIECE, count - self._read))
             if not piece:
-                raise Transient(f"the connection ended at byte {self.end - self.left} of {self.end}")
-            self.left -= len(piece)
+                raise Transient(f"the connection ended after {self._read} bytes of {count}")
             yield piece
-        self._server.note(self._first, time.monotonic() - self._began - self._first, self._held)
+        self._server.note(self._first, time.monotonic() - self._began - self._first, count)
+
+    def drain(self) -> None:
+        """Read over the rest of a short body, so that the connection is kept."""
+        self._response.drain_conn()
+        self._response.release_conn()
+
+    def close(self) -> None:
+        if self._ended or self._read == self.length:
+            self._response.release_conn()
+        else:
+            self._response.close()
 
     def __enter__(self) -> Answer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        whole = self.status == 206 or self.end == self.size
-        if self.left == 0 and whole and self.headers.get("Content-Length") is not None:
-            self._response.release_conn()
-        else:
-            self._response.close()
+        self.close()
+
+    def _piece(self, most: int) -> bytes:
+        import urllib3
+
+        try:
+            piece: bytes = self._response.read1(most)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise Transient(without_secrets(_reason(error, self._allowed), self.url)) from None
+        self._read += len(piece)
+        return piece
+
+    def _ask(self, headers: dict[str, str], connect: float, first: float, follow: bool) -> Any:
+        given = self.url
+        headers = {"Accept-Encoding": "identity", "User-Agent": "shardwright", "Connection": "keep-alive", **headers}
+        for _ in range(_MOST_REDIRECTS + 1):
+            target, own = _split_user(self.url)
+            headers.update(own)
+            response = self._send(target, headers, connect, first)
+            if not follow or (place := _redirect(response, target)) is None:
+                return response
+            response.drain_conn()
+            if not same_server(target, place):
+                headers.pop("Authorization", None)
+            self.url = place
+        raise StorageError(f"{shown(given)}: the server redirects without end; check the url")
+
+    def _send(self, url: str, headers: dict[str, str], connect: float, first: float) -> Any:
+        import urllib3
+
+        timeout = urllib3.Timeout(connect=min(connect, first), read=first)
+        options: dict[str, Any] = {"preload_content": False, "redirect": False, "decode_content": False}
+        try:
+            return _process.pool(url).request("GET", url, headers=headers, timeout=timeout, **options)
+        except urllib3.exceptions.HTTPError as error:
+            cause = error.args[-1] if error.args and isinstance(error.args[-1], Exception) else error
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                raise StorageError(f"{shown(url)}: {cause}; check the url and the certificates") from None
+            # None: what urllib3 says may hold the url.
+            raise Transient(without_secrets(_reason(error, first), self.url)) from None
+        except (OSError, ValueError) as error:
+            raise Transient(without_secrets(f"{type(error).__name__}: {error}", self.url)) from None
 
 
-def http_info(url: str, access: Access, attempt: int = 1) -> ObjectInfo:
-    """Return size and version of an object."""
-    # A ranged GET, not HEAD: presigned urls allow one method only.
-    with Answer(url, 0, 1, access, attempt) as answer:
-        if answer.status == 206:
-            for _ in answer.pieces():
-                pass
-        if answer.size is None:
-            raise StorageError(f"{shown(url)}: the server does not tell its size; serve it as a plain file")
-        return ObjectInfo(answer.size, answer.version)
+def _place(url: str) -> str:
+    """Return scheme, host and port of a url."""
+    parts = urllib.parse.urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}".lower()
 
 
-def http_read(url: str, start: int, stop: int, access: Access, attempt: int = 1) -> Iterator[bytes]:
-    """Yield bytes ``start`` to ``stop`` of an object in pieces; of a server without ranges, those before are skipped."""
-    with Answer(url, start, stop, access, attempt) as answer:
-        if answer.size is not None and answer.size < stop:
-            raise too_short(url, answer.size, stop)
-        position = answer.begin
-        for piece in answer.pieces():
-            position += len(piece)
-            if position > start:
-                yield piece[-(position - start) :] if position - start < len(piece) else piece
-
-
-def too_short(url: str, size: int, stop: int) -> StorageError:
-    """Return the error for an object that has fewer bytes than are expected."""
-    return StorageError(
-        f"{shown(url)}: {size} bytes, but {stop} are expected: it is shorter than expected, cut at the source; upload it again"
-    )
+def _redirect(response: Any, url: str) -> str | None:
+    place = response.headers.get("Location")
+    if response.status not in (301, 302, 303, 307, 308) or not place:
+        return None
+    target = urllib.parse.urljoin(url, place)
+    return target if target.lower().startswith(("http://", "https://")) else None
 
 
 def _split_user(url: str) -> tuple[str, dict[str, str]]:
-    """Return a url without user and password, and the header that states them."""
+    """Return a url without user and password, and the header that states them.
+
+    >>> _split_user("https://me:pw@host/a.jsonl")
+    ('https://host/a.jsonl', {'Authorization': 'Basic bWU6cHc='})
+    """
     parts = urllib.parse.urlsplit(url)
     user, at, place = parts.netloc.rpartition("@")
     if not at:
@@ -318,22 +262,3 @@ def _reason(error: Exception, seconds: float) -> str:
     if isinstance(error, urllib3.exceptions.ReadTimeoutError | TimeoutError):
         return f"no answer within {seconds:.1f} s"
     return f"{type(cause).__name__}: {cause}"
-
-
-def _retry_after(headers: Any) -> float:
-    """Return the seconds of a ``Retry-After`` header, in either of its forms."""
-    value = headers.get("Retry-After", "").strip()
-    if value.isdecimal():
-        return float(value)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (TypeError, ValueError):
-        return 0.0
-
-
-def _cure(code: int) -> str:
-    if code == 416:
-        return "it is shorter than expected: upload it again"
-    if code in (401, 403):
-        return "the server refuses: check credentials and permissions"
-    return "check the url" if code in (404, 410) else "the server does not give this object"

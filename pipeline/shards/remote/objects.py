@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Iterator, Sequence
 
 from ...errors import CorruptShardError, ManifestError, MissingObjectError, StorageError
 from .access import Access, ObjectInfo, Transient, is_http, shown
-from .http import Answer, server_of
+from .http import server_of
+from .http_range import ask_range
 from .transport import describe, read_from, signed
 
 _SIGNED_SECONDS = 3600
@@ -79,7 +81,8 @@ class RemoteObjects:
             return
         url, own = self.target(number), self._urls[number]
         try:
-            answer = Answer(url, start, stop, self._access, attempt) if is_http(url) else None
+            check = functools.partial(self._pin, number)
+            answer = ask_range(url, start, stop, self._access, attempt, check) if is_http(url) else None
         except MissingObjectError:
             raise
         except StorageError:
@@ -90,17 +93,16 @@ class RemoteObjects:
             yield from read_from(own, start, stop, self._access, attempt)
             return
         with answer:
-            if answer.status != 206:
+            if not answer.ranged:
                 raise StorageError(
                     f"{shown(url)}: the server knows no ranges, though another of this dataset does; give whole_shards=True"
                 )
-            self._pin(number, answer.size, answer.version)
             yield from answer.pieces()
 
-    def _pin(self, number: int, size: int | None, version: str) -> None:
+    def _pin(self, number: int, size: int, version: str) -> None:
         known = self._sizes[number]
         name = self.name(number)
-        if known is not None and size is not None and size != known:
+        if known is not None and size != known:
             raise ManifestError(f"{name}: {size} bytes, but the manifest says {known}; copy it again or rebuild it")
         with self._lock:
             pinned = self._versions.setdefault(number, version)

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...errors import ConfigError, MissingObjectError, ShardwrightError, StorageError, did_you_mean
-from .access import Access, ObjectInfo, Transient, is_http, shown, without_secrets
-from .http import LONGEST_WAIT, Answer, http_info, http_read, server_of, too_short
+from .access import KEYS, Access, ObjectInfo, Transient, is_http, shown, without_secrets
+from .http import server_of
+from .http_range import ask_range, http_info, http_read, too_short
+from .pace import LONGEST_WAIT
 
 __all__ = ["Access", "ObjectInfo", "Transient", "shown"]
 
@@ -67,8 +69,15 @@ def is_remote(spec: str) -> bool:
                 f"{spec!r}: a url that lost a slash, as in pathlib.Path; give it as text, {collapsed[1]}://..."
             )
         return False
-    if "::" in spec:
-        raise ConfigError(f"{spec!r}: chained urls are not opened; give the last url alone, shards are cached anyway")
+    if keys := KEYS.match(spec) if not is_http(spec) else None:
+        raise ConfigError(
+            f"{keys[1]}...@...: keys in the url of an object store are not read; set the variables of its client, or give "
+            "storage_options"
+        )
+    if "::" in shown(spec):
+        raise ConfigError(
+            f"{shown(spec)!r}: chained urls are not opened; give the last url alone, shards are cached anyway"
+        )
     match = _SCHEME.match(spec)
     if match is None or match[1].lower() == "file":
         return False
@@ -125,7 +134,7 @@ def read_object(url: str, most: int, access: Access | None = None) -> bytes:
         return read_range(url, 0, hold(describe(url, access).size), access)
 
     def read(attempt: int) -> bytes:
-        with Answer(url, 0, None, access or Access(), attempt) as answer:
+        with ask_range(url, 0, None, access or Access(), attempt) as answer:
             hold(answer.size)
             return b"".join(answer.pieces())
 

@@ -19,7 +19,7 @@ import orjson
 
 from ...atomic import temporary_path
 from ...errors import InputError
-from .urls import natural
+from .names import natural
 
 _ROWS = 4096  # of a row group
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE

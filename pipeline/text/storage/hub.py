@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import MissingObjectError, StorageError
-from ...shards.remote.transport import Access, Transient, retrying
-from .http import content_range, read_body, redirect_target, request
+from ...shards.remote.http import Answer, byte_range, same_server
+from ...shards.remote.http_range import RangeAnswer
+from ...shards.remote.transport import Access, Transient, attempting
 from .input_file import StoredObject
-from .ranges import check_version
-from .urls import same_server
+from .ranges import HttpRanges, check_version
 
 _NEXT = re.compile(r'<([^>]+)>\s*;\s*rel="?next"?')
 _EXPIRED = (401, 403, 404, 410)
@@ -99,13 +99,13 @@ def stored_object(repository: Repository, file: HubFile) -> StoredObject:
 def _api(url: str, shown: str, access: Access) -> tuple[Any, str]:
     """Return what an API call answers, and its ``Link`` header."""
 
-    def ask() -> tuple[Any, str]:
-        with request(url, _authorization(url), access.timeout) as answer:
+    def ask(attempt: int) -> tuple[Any, str]:
+        with Answer(url, access, attempt, _authorization(url), patient=True) as answer:
             if answer.status != 200:
                 raise refused(answer, shown)
-            return json.loads(answer.read()), answer.headers.get("Link", "")
+            return json.loads(answer.body()), answer.headers.get("Link", "")
 
-    return retrying(ask, shown, "list it", access)
+    return attempting(ask, shown, "list it", access)
 
 
 def _authorization(url: str) -> dict[str, str]:
@@ -114,7 +114,7 @@ def _authorization(url: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {held}"} if held else {}
 
 
-def refused(answer: Any, shown: str) -> StorageError:
+def refused(answer: Answer, shown: str) -> StorageError:
     """Return the error for what the hub refuses, with its own words and the cure."""
     code = answer.headers.get("X-Error-Code", "")
     words = answer.headers.get("X-Error-Message") or f"{answer.status} {answer.reason}"
@@ -135,55 +135,46 @@ def refused(answer: Any, shown: str) -> StorageError:
     return kind(f"{shown}: the hub says: {words}; {cure}")
 
 
-class HubObject:
+class HubObject(HttpRanges):
     """A file of the hub by ranges. It is resolved once; ranges go to where the hub sent the client, until that expires."""
 
     def __init__(self, stored: StoredObject, access: Access) -> None:
-        self.stored = stored
-        self._access = access
+        super().__init__(stored, access)
         rest = stored.url.removeprefix("hf://datasets/")
         id, _, rest = rest.partition("@")
         commit, _, path = rest.partition("/")
         self._commit = commit
         self._resolve = f"{endpoint()}/datasets/{id}/resolve/{commit}/{urllib.parse.quote(path)}"
 
-    def fetch(self, start: int, stop: int) -> bytes:
-        doing = f"read {stop - start:,} bytes from byte {start:,}"
-        return retrying(lambda: self._fetch_once(start, stop), self.stored.url, doing, self._access)
-
-    def close(self) -> None:
-        """Nothing stays open between ranges."""
-
-    def _fetch_once(self, start: int, stop: int) -> bytes:
-        headers = {"Range": f"bytes={start}-{stop - 1}"}
+    def ask(self, start: int, stop: int, attempt: int) -> RangeAnswer:
         targets = _targets(self._resolve)
         with targets.lock:  # of several threads, one resolves
             if not (target := targets.url):
-                url = self._resolve
-                answer = request(url, {**headers, **_authorization(url)}, self._access.timeout, follow=False)
+                answer = self._get(self._resolve, start, stop, attempt, follow=False)
                 self._check_commit(answer)
-                if (found := redirect_target(answer, url)) is None:
-                    return self._body(answer, start, stop)
-                with answer:
-                    target = targets.url = found
-        followed = request(target, {**headers, **_authorization(target)}, self._access.timeout)
-        if followed.status in _EXPIRED:
-            with followed, targets.lock:
+                if answer.redirect is None:
+                    return self._range(answer, start, stop)
+                target = targets.url = answer.redirect
+                answer.drain()
+        answer = self._get(target, start, stop, attempt)
+        if answer.status in _EXPIRED:
+            with answer, targets.lock:
                 if targets.url == target:
                     targets.url = ""
-            raise Transient(f"the address that the hub gave answers {followed.status}: it has expired")
-        return self._body(followed, start, stop)
+            raise Transient(f"the address that the hub gave answers {answer.status}: it has expired")
+        return self._range(answer, start, stop)
 
-    def _body(self, answer: Any, start: int, stop: int) -> bytes:
-        with answer:
-            if answer.status not in (200, 206):
+    def _get(self, url: str, start: int, stop: int, attempt: int, *, follow: bool = True) -> Answer:
+        headers = {**_authorization(url), **byte_range(start, stop)}
+        return Answer(url, self.access, attempt, headers, size=stop - start, follow=follow, patient=not follow)
+
+    def _range(self, answer: Answer, start: int, stop: int) -> RangeAnswer:
+        if answer.status not in (200, 206, 416):
+            with answer:
                 raise refused(answer, self.stored.url)
-            found = content_range(answer.headers)
-            size = found[1] if found else int(answer.headers.get("Content-Length", self.stored.size))
-            check_version(self.stored, size, "")
-            return read_body(answer, start, stop)
+        return RangeAnswer(answer, self.stored.url, start, stop, lambda size, _: check_version(self.stored, size, ""))
 
-    def _check_commit(self, answer: Any) -> None:
+    def _check_commit(self, answer: Answer) -> None:
         """Refuse another commit, and another file than was listed."""
         commit = answer.headers.get("X-Repo-Commit") or self._commit
         mark = (answer.headers.get("X-Linked-Etag") or "").removeprefix("W/").strip('"')

@@ -11,7 +11,7 @@ from ...errors import InputError, did_you_mean
 from ..formats import find_format
 from .hub import HubFile, Repository, list_files, pin, read_small, stored_object
 from .input_file import Credentials, InputFile
-from .urls import natural
+from .names import natural
 
 _SPEC = re.compile(
     r"hf://datasets/(?P<id>[\w.-]+/[\w.-]+|[\w.-]+(?=[@:]|$))"

@@ -9,10 +9,11 @@ from itertools import islice
 from typing import Any
 
 from ...errors import InputError, MissingObjectError
+from ...shards.remote.access import is_http, shown
 from ...shards.remote.transport import filesystem, retrying
 from .input_file import Credentials, InputFile, StoredObject
+from .names import natural
 from .ranges import describe_http, version_of
-from .urls import is_http, natural, without_secrets
 
 MOST_URLS = 1_000_000
 _AT_ONCE = 16
@@ -25,7 +26,7 @@ def list_urls(pattern: str, source: str, credentials: Credentials) -> list[Input
     Braces and single files work everywhere; a glob or a folder where the store can list. Raises ``InputError`` where
     nothing is there, and ``StorageError`` where the store cannot be asked.
     """
-    clean = without_secrets(pattern)
+    clean = shown(pattern)
     if clean.startswith("hf://"):
         from .hub_files import list_dataset
 
@@ -40,7 +41,7 @@ def _of_web_servers(urls: Sequence[str], source: str, credentials: Credentials) 
     """Ask for size and version of every url; a web server cannot list."""
     given: dict[str, str] = {}
     for url in urls:
-        clean = without_secrets(url)
+        clean = shown(url)
         if "*" in clean or clean.endswith("/"):
             raise InputError(
                 f"{clean}: web servers cannot list files; name each, or a range of them as in part-{{000..127}}.jsonl.zst"
@@ -101,9 +102,9 @@ def _braces(pattern: str) -> list[str]:
     try:
         found = list(islice(braceexpand(pattern), MOST_URLS + 1))
     except ValueError as error:
-        raise InputError(f"{without_secrets(pattern)}: {error}; write a range as {{000..127}}") from None
+        raise InputError(f"{shown(pattern)}: {error}; write a range as {{000..127}}") from None
     if len(found) > MOST_URLS:
-        raise InputError(f"{without_secrets(pattern)} names more than {MOST_URLS:,} files; is a range mistyped?")
+        raise InputError(f"{shown(pattern)} names more than {MOST_URLS:,} files; is a range mistyped?")
     return found
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, BinaryIO
 
+from ...shards.remote.access import is_http
 from .hub import HubObject
 from .input_file import Credentials, InputFile, StoredObject, StrPath, as_input
 from .ranges import HttpObject, StoreObject
 from .remote_file import RangeReader, RemoteFile
-from .urls import is_http
 
 
 def open_input(

@@ -5,15 +5,22 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .input_file import StoredObject
 from .remote_file import RANGE_BYTES, ByteRange, RemoteFile, cut_evenly, joined
 
 _MAGIC = b"PAR1"
-_TAIL_SHARE, _TAIL_BYTES = 256, 1 << 20  # of a file, asked for at first: footers of large files are large
+_TAIL_SHARE, _LEAST_TAIL, _MOST_TAIL = 256, 64 << 10, 1 << 20  # asked for at first: footers of large files are large
 _KEPT = 8
 _FIRST_BYTES = 1 << 20
+
+
+class _Footer(NamedTuple):
+    """``metadata``, and all bytes of the file where they came with it, else b''."""
+
+    metadata: Any
+    whole: bytes
 
 
 class _Footers:
@@ -21,17 +28,17 @@ class _Footers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: OrderedDict[StoredObject, Any] = OrderedDict()
+        self._held: OrderedDict[StoredObject, _Footer] = OrderedDict()
 
-    def get(self, stored: StoredObject) -> Any:
+    def get(self, stored: StoredObject) -> _Footer | None:
         with self._lock:
             if stored in self._held:
                 self._held.move_to_end(stored)
             return self._held.get(stored)
 
-    def keep(self, stored: StoredObject, metadata: Any) -> None:
+    def keep(self, stored: StoredObject, footer: _Footer) -> None:
         with self._lock:
-            self._held[stored] = metadata
+            self._held[stored] = footer
             while len(self._held) > _KEPT:
                 self._held.popitem(last=False)
 
@@ -40,24 +47,33 @@ _footers = _Footers()
 
 
 def read_footer(file: RemoteFile) -> Any:
-    """Return the metadata of a Parquet file, by one request or two; ``pyarrow.ArrowInvalid`` where it has none."""
+    """Return the metadata of a Parquet file, by one request or two; ``pyarrow.ArrowInvalid`` where it has none.
+
+    A small file comes whole by that request, and the file reads no more of it.
+    """
+    if (footer := _footers.get(file.stored)) is None:
+        footer = _ask_footer(file)
+        _footers.keep(file.stored, footer)
+    if footer.whole:
+        file.hold(footer.whole)
+    return footer.metadata
+
+
+def _ask_footer(file: RemoteFile) -> _Footer:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if (found := _footers.get(file.stored)) is not None:
-        return found
     size = file.size
-    tail = _read(file, max(0, size - max(8, min(_TAIL_BYTES, size // _TAIL_SHARE))), size)
+    tail = _read(file, max(0, size - max(_LEAST_TAIL, min(_MOST_TAIL, size // _TAIL_SHARE))), size)
     if size < 12 or tail[-4:] != _MAGIC:
         raise pa.ArrowInvalid("no footer at its end")
     length = int.from_bytes(tail[-8:-4], "little") + 8
     if length > size:
         raise pa.ArrowInvalid(f"a footer of {length:,} bytes in a file of {size:,}")
+    whole = tail if len(tail) == size else b""
     if length > len(tail):
         tail = _read(file, size - length, size - len(tail)) + tail
-    metadata = pq.read_metadata(pa.BufferReader(_MAGIC + tail[-length:]))
-    _footers.keep(file.stored, metadata)
-    return metadata
+    return _Footer(pq.read_metadata(pa.BufferReader(_MAGIC + tail[-length:])), whole)
 
 
 def expect_columns(file: RemoteFile, metadata: Any, columns: list[str], groups: Sequence[int]) -> None:

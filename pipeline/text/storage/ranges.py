@@ -6,10 +6,10 @@ import threading
 from typing import Any
 
 from ...errors import InputError
-from ...shards.remote.transport import Access, Transient, filesystem, retrying
-from .http import content_range, read_body, refusal, request
+from ...shards.remote.access import is_http
+from ...shards.remote.http_range import RangeAnswer, ask_range
+from ...shards.remote.transport import Access, Transient, attempting, describe, filesystem, retrying
 from .input_file import Credentials, StoredObject
-from .urls import is_http, with_authorization
 
 _MARKS = ("ETag", "etag", "generation", "md5Hash", "LastModified", "last_modified", "mtime", "created")
 
@@ -34,56 +34,57 @@ def check_version(stored: StoredObject, size: int, version: str) -> None:
         raise changed(stored, size, version)
 
 
-class HttpObject:
+class HttpRanges:
+    """Ranges of an object by http. A try goes on where the one before it stopped."""
+
+    def __init__(self, stored: StoredObject, access: Access) -> None:
+        self.stored = stored
+        self.access = access
+
+    def ask(self, start: int, stop: int, attempt: int) -> RangeAnswer:
+        """Ask for a range of the version that was listed, in one try."""
+        raise NotImplementedError
+
+    def fetch(self, start: int, stop: int) -> bytes:
+        pieces: list[bytes] = []
+        held = 0
+
+        def read(attempt: int) -> None:
+            nonlocal held
+            with self.ask(start + held, stop, attempt) as answer:
+                for piece in answer.pieces():
+                    pieces.append(piece)
+                    held += len(piece)
+
+        attempting(read, self.stored.url, f"read {stop - start:,} bytes from byte {start:,}", self.access)
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        """Connections belong to the process, not to one object."""
+
+    def check(self, size: int, version: str) -> None:
+        check_version(self.stored, size, _plain(version))
+
+
+class HttpObject(HttpRanges):
     """An object of a web server."""
 
     def __init__(self, stored: StoredObject, credentials: Credentials) -> None:
-        self.stored = stored
-        self._access = credentials.access
-        self._url, self._headers = with_authorization(credentials.url_of(stored))
+        super().__init__(stored, credentials.access)
+        self._url = credentials.url_of(stored)
 
-    def fetch(self, start: int, stop: int) -> bytes:
-        doing = f"read {stop - start:,} bytes from byte {start:,}"
-        return retrying(lambda: self._fetch_once(start, stop), self.stored.url, doing, self._access)
-
-    def close(self) -> None:
-        """Nothing stays open between ranges."""
-
-    def _fetch_once(self, start: int, stop: int) -> bytes:
-        headers = {**self._headers, "Range": f"bytes={start}-{stop - 1}"}
-        with request(self._url, headers, self._access.timeout) as answer:
-            found = content_range(answer.headers)
-            if answer.status not in (200, 206) and (answer.status != 416 or found is None):
-                raise refusal(self.stored.url, answer)
-            size = found[1] if found else int(answer.headers.get("Content-Length", self.stored.size))
-            check_version(self.stored, size, mark_of(answer.headers))
-            return read_body(answer, start, stop)
-
-
-def mark_of(headers: Any) -> str:
-    """Return what tells one version from another in the headers of an answer."""
-    return (headers.get("ETag") or headers.get("Last-Modified") or "").strip('"')
+    def ask(self, start: int, stop: int, attempt: int) -> RangeAnswer:
+        return ask_range(self._url, start, stop, self.access, attempt, self.check)
 
 
 def describe_http(url: str, credentials: Credentials) -> StoredObject:
     """Ask a web server for size and version of an object."""
-    access = credentials.access
-    given, headers = with_authorization(credentials.urls.get(url, url))
+    found = describe(credentials.urls.get(url, url), credentials.access)
+    return StoredObject(url, found.size, _plain(found.version))
 
-    def ask() -> StoredObject:
-        # A ranged GET, not HEAD: presigned urls allow one method only.
-        with request(given, {**headers, "Range": "bytes=0-0"}, access.timeout) as answer:
-            found = content_range(answer.headers)
-            if answer.status == 416 and found is not None and found[1] == 0:
-                return StoredObject(url, 0, "")
-            if answer.status not in (200, 206):
-                raise refusal(url, answer)
-            size = str(found[1]) if found else answer.headers.get("Content-Length")
-            if size is None:
-                raise InputError(f"{url}: the server does not tell its size; serve it as a plain file")
-            return StoredObject(url, int(size), mark_of(answer.headers))
 
-    return retrying(ask, url, "look it up", access)
+def _plain(version: str) -> str:
+    return version.strip('"')
 
 
 class StoreObject:

@@ -48,6 +48,11 @@ class RemoteFile(io.RawIOBase):
         self._at = 0
         self._groups: deque[_Group] = deque()
         self._threads = threading.Semaphore(_MOST_AT_ONCE)
+        self._whole = b""
+
+    def hold(self, whole: bytes) -> None:
+        """Read from all the bytes of the object, which came before, and fetch no more."""
+        self._whole = whole
 
     def expect(self, groups: Iterable[Sequence[ByteRange]]) -> None:
         """Say what will be read from now on; each group's ranges may be read in any order."""
@@ -101,6 +106,8 @@ class RemoteFile(io.RawIOBase):
 
     def _read_once(self, stop: int) -> bytes:
         """Return bytes from here on, at least one, from one range."""
+        if self._whole:
+            return self._whole[self._at : stop]
         place = self._find()
         if place is None:
             return self._source.fetch(self._at, min([stop, *(start for start in self._starts() if start > self._at)]))
