@@ -23,12 +23,12 @@ from .indexed.mixed import MixedSequences
 from .indexed.packed import PackedSequences
 from .indexed.sampled import SampledSequences
 from .indexed.token_stream import TokenStream
-from .order import LANES, LANES_OF_MIX, Sequences, Shuffle, default_window
+from .order import LANES, LANES_OF_MIX, Sequences, Shuffle, default_window, sequential_window
 from .order.mixture import Mixture, Schedule
+from .sequential.best_fit_sizes import most_lanes_a_row
+from .sequential.layout import WINDOW_BYTES, LaneLayout, lane_layout
 
 ORDER = 2  # version of the order of documents: another one is another stream
-_TEXT_WINDOW = 16_384  # documents
-_SEQUENTIAL_LANES = 48
 _SAMPLED_WINDOWS = 512  # of one block each, that stay in memory
 
 
@@ -131,12 +131,29 @@ class Plan:
         """What each filter is called in the state."""
         return [each.name for each in self.filters]
 
-    def order_shape(self) -> tuple[Any, int]:
-        """Return the window (in blocks, of each source of a mix by name; of texts in documents) and the lanes in force."""
+    def lane_layout(self, world_size: int) -> LaneLayout:
+        """Return the lanes of a sequential stream; text that was not counted before is read for it.
+
+        Raises ``ConfigError`` for lanes that the rows of a global batch cannot share.
+        """
+        rows = world_size * (self.batch_size or 1)
+        if self.seed is None:
+            return LaneLayout(rows, 1)
+        data, layout = self.data, self.layout
+        assert not isinstance(data, MixedData)
+        most = (
+            most_lanes_a_row(self, rows, layout.seq_len) if isinstance(layout, PackLayout) and layout.best_fit else None
+        )
+        records = data.records if isinstance(data, TextData) else lambda most: min(most, sum(data.documents))
+        return lane_layout(rows, self.lanes, records, most)
+
+    def order_shape(self, world_size: int = 1) -> tuple[Any, int]:
+        """Return the window (in blocks, of each source of a mix by name; of texts as stated) and the lanes in force."""
+        if self.by_cursors:
+            layout = self.lane_layout(world_size)
+            window = self.window if isinstance(self.data, TextData) else self._sequential_window(layout)
+            return window, layout.lanes
         lanes = self.lane_count
-        if isinstance(self.data, TextData):
-            unshuffled = _TEXT_WINDOW // 16 if self.best_fit else 1
-            return (unshuffled if self.seed is None else self.window or _TEXT_WINDOW), lanes
         if isinstance(self.data, MixedData):
             sources = self.data.sources.items()
             if self.seed is None:
@@ -148,20 +165,24 @@ class Plan:
             return windows, lanes
         if self.seed is None:
             return 1, lanes
-        return self.window or default_window(self.data.contents.blocks(), sequential=self.by_cursors), lanes
+        assert not isinstance(self.data, TextData)
+        return self.window or default_window(self.data.contents.blocks()), lanes
+
+    def _sequential_window(self, layout: LaneLayout) -> int:
+        """Return the blocks of shards that are shuffled together for a sequential reader."""
+        if self.seed is None:
+            return 1
+        assert not isinstance(self.data, MixedData | TextData)
+        return self.window or sequential_window(self.data.contents.blocks(), WINDOW_BYTES // layout.lanes)
 
     @property
     def lane_count(self) -> int:
-        """The lanes in force; no table of extents is read for it."""
+        """The lanes of an indexed stream; no table of extents is read for it."""
         if self.seed is None:
             return 1
         if self.lanes is not None:
             return self.lanes
-        if isinstance(self.data, TextData):
-            return self.data.lanes
-        if isinstance(self.data, MixedData):
-            return LANES_OF_MIX
-        return _SEQUENTIAL_LANES if self.by_cursors else LANES
+        return LANES_OF_MIX if isinstance(self.data, MixedData) else LANES
 
     def sequences(self) -> Sequences | None:
         """Return where the epochs' sequences begin; None where epochs are not counted ahead, or are the sources' own.
@@ -201,13 +222,13 @@ class Plan:
         mixture = Mixture(list(streams), self.seed or 0, lanes, segments)
         return MixedSequences(streams, mixture, width=width, boundaries=layout.boundaries)
 
-    def document_stream(self) -> TokenStream:
-        """Make the stream of documents that sequential readers take from."""
+    def document_stream(self, layout: LaneLayout, windows: int) -> TokenStream:
+        """Make the stream of documents that sequential readers take from; so many windows stay in memory."""
         assert not isinstance(self.data, MixedData | TextData)
-        order = Shuffle(self.data.contents.blocks(), 1, self.order_shape()[0], self.seed)
+        order = Shuffle(self.data.contents.blocks(), layout.lanes, self._sequential_window(layout), self.seed)
         packed = isinstance(self.layout, PackLayout)
         _refuse_empty(order.tokens if packed else order.documents, "tokens" if packed else "documents", self.data)
-        return self._stream(self.data, order, None)
+        return self._stream(self.data, order, None, aside=windows)
 
     def _stream(self, data: Data, order: Shuffle, sequences: Sequences | None, **options: Any) -> TokenStream:
         pool = BlockPool(data.ranges(self.max_open_shards), data.contents, order)
@@ -297,14 +318,17 @@ class Plan:
             same_labels=documents.same_labels,
         )
 
-    def shape(self) -> dict[str, Any]:
-        """Return what the order depends on: a state made under one shape is refused under another."""
+    def shape(self, world_size: int) -> dict[str, Any]:
+        """Return what the order depends on: a state made under one shape is refused under another.
+
+        Of a sequential stream that is the global batch too, so it takes the number of ranks.
+        """
         layout = self.layout if isinstance(self.layout, PackLayout) else None
         kind = "documents" if layout is None else "sample" if layout.stride is None else "pack"
         shape: dict[str, Any] = {"order": ORDER, "split": self.data.split, "kind": kind}
         shape |= {"seed": self.seed, "epochs": self.epochs}
         if kind != "sample":
-            shape["window"], shape["lanes"] = self.order_shape()
+            shape["window"], shape["lanes"] = self.order_shape(world_size)
         if layout is not None:
             shape["seq_len"] = layout.seq_len
         if kind == "pack" and layout is not None:
@@ -312,7 +336,7 @@ class Plan:
         if isinstance(self.layout, DocumentLayout) and self.layout.bucket is not None:
             shape["bucket"] = self.layout.bucket
         if self.by_cursors:
-            shape |= {"batch_size": self.batch_size or 1, "filters": self.filter_names}
+            shape |= {"global_batch": world_size * (self.batch_size or 1), "filters": self.filter_names}
             if layout is not None:
                 shape["best_fit"] = layout.best_fit
         if isinstance(self.data, MixedData):

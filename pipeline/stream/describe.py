@@ -84,7 +84,11 @@ def _step(step: Any) -> str:
 
 def _facts(plan: Plan, position: Position, context: WorkerContext) -> list[str]:
     found = [_sizes(plan.data)]
-    if plan.seed is not None and not (isinstance(plan.layout, PackLayout) and plan.layout.stride is None):
+    if (
+        plan.seed is not None
+        and not plan.by_cursors
+        and not (isinstance(plan.layout, PackLayout) and plan.layout.stride is None)
+    ):
         found.append(f"{plan.lane_count} lanes")
     if plan.epochs is not None:
         found.append(f"epochs={plan.epochs}")

@@ -27,13 +27,17 @@ _KINDS = (
 
 @dataclass(slots=True)
 class Document:
-    """One text of the input. ``line`` is where its record begins: 1-based line, element or row of ``file``."""
+    """One text of the input. ``line`` is where its record begins: 1-based line, element or row of ``file``.
+
+    Where lines are not counted, as in a file that is read from any byte, ``line`` is 0 and ``byte`` the record's offset.
+    """
 
     text: str
     id: str
     file: str
     line: int
     source: str = ""
+    byte: int | None = None
 
     def where(self, start: int = 0) -> str:
         """Name the document for an error, by file, line and id; ``start`` is that of the span that it was read from."""
@@ -128,6 +132,15 @@ def made_id(file: str, line: int) -> str:
     'wiki/part-0.jsonl:7'
     """
     return f"{file}:{line}"
+
+
+def made_id_at(file: str, byte: int) -> str:
+    """Return the id of a document that has none, and whose line is not known.
+
+    >>> made_id_at("wiki/part-0.jsonl", 4096)
+    'wiki/part-0.jsonl:byte 4096'
+    """
+    return f"{file}:byte {byte}"
 
 
 def scalar_name(value: str | float | bool) -> str:

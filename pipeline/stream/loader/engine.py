@@ -22,7 +22,7 @@ from ..batch.label_shift import DrawnShifts
 from ..config import Plan
 from ..indexed.core import Core
 from ..order import Step
-from ..sequential.cursor import Lanes
+from ..sequential.reader import SequentialReader
 from .epochs import item_count, pass_bounds
 from .even_steps import EvenSteps
 from .position import Position
@@ -49,12 +49,12 @@ def _can_divide(plan: Plan) -> bool:
     return counts_items(plan) and not (plan.by_cursors and plan.epochs is not None)
 
 
-def run(plan: Plan, core: Core | Lanes, position: Position, context: WorkerContext) -> Iterator[Positioned]:
+def run(plan: Plan, core: Core | SequentialReader, position: Position, context: WorkerContext) -> Iterator[Positioned]:
     """Yield the items of one worker from ``position`` on."""
     by_sample = plan.batch_size is None or bool(plan.steps)
     skip, every = share_of(plan, position, context)
-    if isinstance(core, Lanes):
-        items = _from_lanes(plan, core, position, context, skip, every, by_sample)
+    if isinstance(core, SequentialReader):
+        items = _from_reader(plan, core, position, context, skip, every, by_sample)
     else:
         items = _from_core(plan, core, position, context, skip, every, by_sample)
     if not plan.numpy:
@@ -119,41 +119,49 @@ def _from_core(
         core.close()
 
 
-def _from_lanes(
-    plan: Plan, lanes: Lanes, position: Position, context: WorkerContext, skip: int, every: int, by_sample: bool
+def _from_reader(
+    plan: Plan,
+    reader: SequentialReader,
+    position: Position,
+    context: WorkerContext,
+    skip: int,
+    every: int,
+    by_sample: bool,
 ) -> Iterator[Positioned]:
-    """Yield the batches of this rank's turns, or their samples, passing over ``skip`` and then taking every n-th."""
+    """Yield the batches of this rank's rows of each step, or their samples, passing over ``skip`` and then taking every n-th."""
     collator: Any = plan.collator()
-    rank, world_size = context.rank, context.world_size
     size = plan.batch_size or 1
-    # Inside a batch only where a stage of samples drops some of them.
-    begin, row = divmod(position.sequence_index, size)
-    first = begin + (rank - begin) % world_size
-    _, end = pass_bounds(plan, lambda epoch: 0, position, world_size)
-    batches = None if end is None else item_count(plan, begin * size, end, context, lanes=1)
+    rows = size * context.world_size
+    begin, row = position.sequence_index // rows, position.taken
+    _, end = pass_bounds(plan, lambda epoch: 0, position, context.world_size)
+    batches = None if end is None else item_count(plan, begin * rows, end, context, lanes=1)
     number = skip
     try:
         while batches is None or number < batches:
-            turn, place = first + number * world_size, (begin + number * world_size) * size
-            wanted = size if end is None else max(0, min(size, end - turn * size))
+            step = begin + number
+            first = step * rows + context.rank * size
+            wanted = size if end is None else max(0, min(size, end - first))
             drawn, expected = [], max(0, wanted - row)
             for counts in [1] * (size - row) if by_sample else [size]:
-                part = lanes.draw(turn, max(0, min(counts, wanted - row)))
+                part = reader.read(step, row, max(0, min(counts, wanted - row)))
                 row += counts
-                i = place + row if row < size else place + world_size * size
-                drawn.append((Position(i, lanes=lanes.cursors, start_epoch=position.start_epoch), part))
+                taken = row % size
+                after = Position(
+                    (step + (not taken)) * rows, lanes=reader.cursors, start_epoch=position.start_epoch, taken=taken
+                )
+                drawn.append((after, part))
             found = sum(part.count for _, part in drawn)
             if found < expected and (plan.drop_last or found == 0):
                 if found:
                     log.warning("last='drop' drops the last %d sequences, short of a batch", found)
                 return
-            collate: Any = collator.of_step(place) if isinstance(collator, DrawnShifts) else collator
+            collate: Any = collator.of_step(step * rows) if isinstance(collator, DrawnShifts) else collator
             for after, part in drawn:
                 batch = collate(part, range(part.count), 1 if by_sample else size)
                 yield after, row_of(batch) if by_sample else batch
             number, row = number + every, 0
     finally:
-        lanes.close()
+        reader.close()
 
 
 def _stages(

@@ -13,7 +13,6 @@ from ...errors import ConfigError
 from ..config import PackLayout, Plan
 from ..data.mixture import MixedData
 from ..order import Step
-from ..sequential.cursor import beginning
 from .position import Position
 from .user_stages import counts_items
 from .worker_context import WorkerContext
@@ -79,9 +78,7 @@ def start_of_epoch(plan: Plan, epoch: int) -> Position:
     """Return the position at the start of ``epoch``, where a pass begins."""
     if epoch == 0 and plan.epochs is not None and plan.epochs > 1:
         return Position(0)
-    if plan.by_cursors:
-        return Position(0, lanes=beginning(epoch, plan.lane_count), start_epoch=epoch)
-    return Position(first_of(plan)(epoch), start_epoch=epoch)
+    return Position(0 if plan.by_cursors else first_of(plan)(epoch), start_epoch=epoch)
 
 
 def next_pass(plan: Plan, position: Position) -> Position:
@@ -110,17 +107,17 @@ def after_load(plan: Plan, position: Position, world_size: int) -> tuple[int, Po
     return started, replace(position, start_epoch=started)
 
 
-def knows_epoch(plan: Plan, position: Position) -> bool:
+def knows_epoch(plan: Plan, position: Position, world_size: int) -> bool:
     """Say whether every rank finds the same epoch in a loaded position: lanes of an endless stream drift apart."""
     if not plan.by_cursors or position.lanes is None or any(b is not None for b in (plan.take, plan.take_batches)):
         return True
-    return plan.epochs is not None or len(position.lanes) == plan.lane_count
+    return plan.epochs is not None or len(position.lanes) == plan.lane_layout(world_size).lanes
 
 
 def _epoch_reached(plan: Plan, position: Position) -> int:
     """Return the epoch that holds the next sequence; of lanes, the epoch of the one that has come least far."""
     if plan.by_cursors:
-        return min((cursor[0] for cursor in (position.lanes or {}).values()), default=0)
+        return min((cursor[0] for cursor in (position.lanes or {}).values()), default=position.start_epoch or 0)
     sequences = plan.sequences()
     return 0 if sequences is None else sequences.epoch(position.sequence_index)
 

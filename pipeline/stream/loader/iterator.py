@@ -13,7 +13,7 @@ from torch.utils.data import get_worker_info
 from ...errors import StateError
 from ..config import Plan
 from ..indexed.core import Core
-from ..sequential.cursor import Lanes
+from ..sequential.reader import SequentialReader
 from .engine import Positioned
 from .position import Position, SharedPosition
 from .worker_context import WorkerContext
@@ -22,7 +22,7 @@ from .worker_context import WorkerContext
 class Progress:
     """How far an iterator came, and what that cost."""
 
-    def __init__(self, position: Position, core: Core | Lanes | None) -> None:
+    def __init__(self, position: Position, core: Core | SequentialReader | None) -> None:
         self.position = position
         self.items = 0
         self.tokens = 0
@@ -36,14 +36,16 @@ class Progress:
         seconds = ((self.ended or time.perf_counter()) - self.began) if self.began is not None else 0.0
         told: dict[str, Any] = {"sequence_index": self.position.sequence_index}
         if plan.by_cursors:
-            lanes = self._core if isinstance(self._core, Lanes) else None
+            lanes = self._core if isinstance(self._core, SequentialReader) else None
             counted = lanes.counts if lanes is not None else Counter[str]()
             told |= {name: counted[name] for name in ("documents", "rejected", "bad_records", "damaged_files")}
             told["bytes_read"] = lanes.bytes_read if lanes is not None else 0
-            told["epoch"] = min((cursor[0] for cursor in (self.position.lanes or {}).values()), default=0)
+            told["epoch"] = min(
+                (cursor[0] for cursor in (self.position.lanes or {}).values()), default=self.position.start_epoch or 0
+            )
         else:
             core = self._core if self._core is not None else plan.core()
-            assert not isinstance(core, Lanes)
+            assert not isinstance(core, SequentialReader)
             told |= {"bytes_read": core.bytes_read, "epoch": core.epoch(self.position.sequence_index)}
             if (shares := getattr(core, "shares", None)) is not None:
                 told["sources"] = shares(self.position.sequence_index)

@@ -15,7 +15,7 @@ from ..config import Plan
 from ..data.mixture import MixedData
 from ..frameworks.double_sharding import refuse_read_ahead, refuse_second_split
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
-from ..sequential.lanes import lanes_core
+from ..sequential.lanes import sequential_reader
 from .engine import run, share_of
 from .epochs import (
     EpochNumbers,
@@ -102,7 +102,7 @@ class PositionedStream(IterableDataset):
             self._position.note_worker(loaded=after_load(self._plan, position, context.world_size)[0])
         else:
             self._position.set(position)
-            self._loaded, self._epoch_known = True, knows_epoch(self._plan, position)
+            self._loaded, self._epoch_known = True, knows_epoch(self._plan, position, context.world_size)
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of ``epoch`` (an int from 0 on): every ``iter()`` starts there, and ``take`` counts from there.
@@ -280,7 +280,7 @@ class PositionedStream(IterableDataset):
         plan = self._plan_at(position)
         share = share_of(plan, position, context)
         if plan.by_cursors:
-            core: Any = lanes_core(plan, position, context, *share)
+            core: Any = sequential_reader(plan, position, context, *share)
         else:
             core = plan.core(cut=position.start_epoch is None)
         progress = Progress(position, core)

@@ -1,81 +1,108 @@
-"""Raw text as a source of lanes: blocks of records dealt to lanes in turn, read, shuffled and tokenized on the fly.
+"""Raw text as a source of lanes: blocks of records, read, shuffled by windows and tokenized on the fly.
 
-Epoch ``e`` permutes the files by (seed, e). Block ``b`` of the file at position ``p`` belongs to lane ``(p + b) % lanes``,
-so a lane's records follow from the files alone. A lane shuffles a window of its blocks at a time, by (seed, e, lane and
-the window's first block); without a seed everything stays as it is in the files.
+``text_deal.py`` says which blocks a lane reads in an epoch, and in which order. A lane's window is some rounds of these blocks,
+whose documents are shuffled by (seed, lane and the window's place); without a seed everything stays as it is in the files.
 
-The lanes of one process share each file's scan: what one lane passes on its way is held for the others, up to a bound
-beyond which a lane that lags reads the file again. Filters are asked before anything is held, so that a lane may run far
-ahead where they leave little.
+The lanes of one process share the scan of each piece of a file: what one lane passes on its way is held for the others, up
+to a bound beyond which a lane that lags reads the piece again. Filters are asked before anything is held, so that a lane may
+run far ahead where they leave little.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import os
 from collections import Counter
 from collections.abc import Callable
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import InputError
 from ...shards.ranges.open_files import OPEN_FILES, OpenFiles
-from ...text.document import BadRecord, Document, made_id
+from ...text.document import BadRecord, Document
 from ...text.readers.record_blocks import Block, BlockScan
-from ..data.holdout import held_out
 from ..data.text import TextData
 from ..order import derive_key, permutation
 from .cursor import Chunk, Place
+from .layout import LaneLayout
+from .text_deal import Deal, cut_pieces
 
 Predicate = Callable[[Any], Any]
 
-_BLOCK_RECORDS = 32
-_BLOCK_BYTES = 32 << 10  # of text for each record of a block, so that little input has small ones and all lanes some
-_HELD_BYTES = 128 << 20
+_BLOCK_BYTES = 32 << 10
+_BLOCKS_A_LANE = 8  # of an epoch, at least, so that little input has small blocks and all lanes some
+_FIRST_BLOCKS = 4  # of a lane's first window
+_HELD_BYTES = 384 << 20
 _BLOCK_COST = 512  # bytes that a block of nothing takes
-_OPEN_SCANS = 8
+_SCANS = 8  # that are open beyond one for each lane
 _BYTES_PER_TOKEN = 3  # of text; only how much is encoded at a time depends on it
 
 log = logging.getLogger("pipeline")
 
 
-class TextWindows:
-    """The windows of some of ``lanes`` lanes, those of which ``places`` says where they begin to read.
+@dataclass(frozen=True, slots=True)
+class WindowSize:
+    """How long a lane's window is, in whole rounds.
 
-    ``window`` documents of all lanes are shuffled at once, and filtered by ``filters``.
+    It ends with the round that reaches ``bytes`` of blocks, or ``documents`` where these are stated. The first windows of an
+    epoch are shorter, so that the first batch comes soon: at bundle ``b``, round ``r``, one ends with the round that reaches
+    max(4, 4 * (b + r)) blocks, but not below ``least`` bytes.
+    """
+
+    bytes: int
+    least: int = 0
+    documents: int | None = None
+
+    def reached(self, place: Place, size: int, blocks: int, documents: int) -> bool:
+        """Say whether a window that begins at ``place`` ends here."""
+        if self.documents is not None:
+            return documents >= self.documents and size >= self.least
+        if size >= self.bytes:
+            return True
+        return size >= self.least and blocks >= _FIRST_BLOCKS * max(1, place[1] + place[2])
+
+
+class TextWindows:
+    """The windows of some lanes of a ``layout``, those of which ``places`` says where they begin to read.
+
+    ``filters`` say which documents stay.
     """
 
     def __init__(
         self,
         data: TextData,
         *,
-        lanes: int,
+        layout: LaneLayout,
         places: dict[int, Place],
         seed: int | None,
-        window: int,
+        window: WindowSize,
         filters: tuple[Predicate, ...],
         epochs: int | None,
         budget: OpenFiles = OPEN_FILES,
+        block_bytes: int = _BLOCK_BYTES,
+        held_bytes: int = _HELD_BYTES,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self._budget = budget
         self._data = data
-        self._lanes = lanes
+        self._layout = layout
         self._places = dict(places)
         self._seed = seed
         self._filters = filters
         self._epochs = epochs
-        self._records = max(1, min(_BLOCK_RECORDS, data.bytes // (lanes * _BLOCK_BYTES)))
-        self._blocks = max(1, -(-window // (lanes * self._records)))
+        self._window = window
+        self._block_bytes = max(1, min(block_bytes, data.bytes // (layout.lanes * _BLOCKS_A_LANE)))
+        pieces = cut_pieces(data, layout.lanes)
+        self._deal = Deal(pieces, groups=layout.groups, lanes=layout.lanes_a_group, seed=seed)
         self._held: dict[Place, Block | _Sifted] = {}
         self._held_bytes = 0
+        self._most_held = held_bytes
         self._scans: list[_Scan] = []
-        self._ends: dict[int, int] = {}  # how many blocks a file has, once a scan came to its end
-        self.order = lru_cache(maxsize=4)(self._order)
+        self._most_scans = len(places) + _SCANS
+        self._ends: dict[int, int] = {}  # how many blocks a piece has, once a scan came to its end
         budget.join(self)
 
     @property
@@ -88,24 +115,25 @@ class TextWindows:
 
         A window ends with its epoch; where the lane has no block left in it, the window is empty.
         """
-        epoch, position, block = place
+        epoch, bundle, round = place
         if self._epochs is not None and epoch >= self._epochs:
             return None
-        found: list[_Sifted] = []
-        while len(found) < self._blocks and position < len(self._data.files):
-            number = block + (lane - position - block) % self._lanes
-            if (one := self._block((epoch, position, number))) is None:
-                position, block = position + 1, 0
-            else:
-                found.append(one if isinstance(one, _Sifted) else self._sift(one))
-                block = number + 1
-            self._places[lane] = epoch, position, block
-        following = (epoch, position, block) if position < len(self._data.files) else (epoch + 1, 0, 0)
-        self._places[lane] = following
+        deal, number, group = self._deal.epoch(epoch), *divmod(lane, self._layout.groups)
         documents: list[Document | None] = []
-        for sifted in found:
-            self._count(sifted)
-            documents += sifted.documents
+        size = blocks = 0
+        while pieces := deal.bundle(group, bundle):
+            blocks_of_round = [self._block((epoch, piece, deal.block(group, piece, number, round))) for piece in pieces]
+            found = [one if isinstance(one, _Sifted) else self._sift(one) for one in blocks_of_round if one]
+            bundle, round = (bundle, round + 1) if found else (bundle + 1, 0)
+            self._places[lane] = epoch, bundle, round
+            for sifted in found:
+                self._count(sifted)
+                size, blocks = size + sifted.read_bytes, blocks + 1
+                documents += sifted.documents
+            if found and self._window.reached(place, size, blocks, len(documents)):
+                break
+        following = (epoch, bundle, round) if deal.bundle(group, bundle) else (epoch + 1, 0, 0)
+        self._places[lane] = following
         if self._seed is not None:
             key = derive_key("text window", self._seed, lane, *place)
             documents = [documents[index] for index in permutation(len(documents), key).tolist()]
@@ -136,11 +164,7 @@ class TextWindows:
         records = block.records()
         bad = [record for record in records if isinstance(record, BadRecord)]
         found: list[Document | None] = [record for record in records if isinstance(record, Document)]
-        ours = np.ones(len(found), bool)
-        if self._data.splits and found:
-            keys = [_key(document) for document in found if document]
-            for level, (share, held) in enumerate(self._data.splits):
-                ours &= held_out(keys, share, level) == held
+        ours = self._data.selects([document for document in found if document])
         size = rejected = 0
         for index, (document, our) in enumerate(zip(found, ours.tolist(), strict=True)):
             assert document is not None
@@ -149,13 +173,13 @@ class TextWindows:
             else:
                 rejected += our
                 found[index] = None
-        return _Sifted(size + _BLOCK_COST, found, int(ours.sum()), rejected, bad)
+        return _Sifted(size + _BLOCK_COST, block.size, found, int(ours.sum()), rejected, bad)
 
     def _keeps(self, document: Document) -> bool:
         try:
             return all(predicate(document) for predicate in self._filters)
         except Exception as error:
-            error.add_note(f"in a filter, of the document of {document.file}, line {document.line}, id {document.id!r}")
+            error.add_note(f"in a filter, of the document of {_where(document)}, id {document.id!r}")
             raise
 
     def _count(self, sifted: _Sifted) -> None:
@@ -172,61 +196,70 @@ class TextWindows:
         self.counts["bad_records"] += len(sifted.bad)
 
     def _block(self, place: Place) -> Block | _Sifted | None:
-        """Return one block, held since a scan came by or scanned for now; None behind the end of its file."""
-        epoch, position, number = place
+        """Return one block (epoch, piece, number), held since a scan came by or scanned for now; None behind the end."""
+        epoch, at, number = place
         if (held := self._held.pop(place, None)) is not None:
             self._held_bytes -= held.size
             return held
-        file = int(self.order(epoch)[position])
+        piece = int(self._deal.epoch(epoch).order[at])
         # A scan that is under way goes to its end even if this lane has no more: others have blocks there.
-        if number >= self._ends.get(file, number + 1) and all(each.place != (epoch, position) for each in self._scans):
+        if number >= self._ends.get(piece, number + 1) and all(each.place != (epoch, at) for each in self._scans):
             return None
-        scan = self._scan_before(epoch, position, file, number)
+        scan = self._scan_before(epoch, at, piece, number)
         try:
             for passed, block in scan.blocks:
                 if passed == number:
                     return block
-                self._hold((epoch, position, passed), block)
+                self._hold((epoch, at, passed), block)
         except InputError as error:
             if not self._data.skip:
                 raise
-            self.counts["damaged_files"] += file not in self._ends
+            self.counts["damaged_files"] += piece not in self._ends
             log.warning("%s; the rest of this file is passed over", error)
-        self._ends[file] = scan.blocks.number
+        self._ends[piece] = scan.blocks.number
         self._drop(scan)
         return None
 
-    def _scan_before(self, epoch: int, position: int, file: int, number: int) -> _Scan:
-        """Return the scan of a file that has come nearest to block ``number``, or a new one."""
-        scans = [scan for scan in self._scans if scan.place == (epoch, position) and scan.blocks.number <= number]
+    def _scan_before(self, epoch: int, at: int, piece: int, number: int) -> _Scan:
+        """Return the scan of a piece that has come nearest to block ``number``, or a new one."""
+        scans = [scan for scan in self._scans if scan.place == (epoch, at) and scan.blocks.number <= number]
         if scans:
             scan = max(scans, key=lambda scan: scan.blocks.number)
             self._scans.remove(scan)
         else:
             self._budget.make_room(1)
-            while self._scans and (len(self._scans) >= _OPEN_SCANS or self._budget.held >= self._budget.limit):
+            while self._scans and (len(self._scans) >= self._most_scans or self._budget.held >= self._budget.limit):
                 self._drop(self._scans[0])
-            data = self._data
+            data, (file, span, _, lines) = self._data, self._deal.pieces[piece]
             if not data.skip or os.path.exists(data.files[file]):  # what is gone is passed over like what is damaged
                 data.check(data.files[file])
-            wanted = self._wanted(epoch, position)
-            blocks = BlockScan(data.files[file], self._records, number, wanted, data.text_key, data.id_key)
-            scan = _Scan((epoch, position), blocks)
+            wanted = self._wanted(epoch, at)
+            blocks = BlockScan(
+                data.files[file],
+                self._block_bytes,
+                wanted,
+                span=span,
+                lines=lines,
+                text_key=data.text_key,
+                id_key=data.id_key,
+            )
+            scan = _Scan((epoch, at), blocks)
         self._scans.append(scan)
         return scan
 
-    def _wanted(self, epoch: int, position: int) -> Callable[[int], bool]:
-        places, lanes = self._places, self._lanes
+    def _wanted(self, epoch: int, at: int) -> Callable[[int], bool]:
+        places, deal = self._places, self._deal.epoch(epoch)
 
         def wanted(number: int) -> bool:
-            place = places.get((position + number) % lanes)
-            return place is not None and (epoch, position, number) >= place
+            lane, bundle, round = deal.reader_of(at, number)
+            place = places.get(lane)
+            return place is not None and (epoch, bundle, round) >= place
 
         return wanted
 
     def _hold(self, place: Place, block: Block) -> None:
         """Keep a block that another lane will ask for, sifted where that leaves less; unless too much is kept already."""
-        if place in self._held or self._held_bytes >= _HELD_BYTES:
+        if place in self._held or self._held_bytes >= self._most_held:
             return
         held = self._sift(block) if self._filters or self._data.splits else block
         self._held_bytes += held.size
@@ -237,15 +270,15 @@ class TextWindows:
         self.counts["bytes"] += scan.blocks.bytes_read
         scan.blocks.close()
 
-    def _order(self, epoch: int) -> np.ndarray[Any, Any]:
-        count = len(self._data.files)
-        return np.arange(count) if self._seed is None else permutation(count, derive_key("files", self._seed, epoch))
-
 
 class _Sifted(NamedTuple):
-    """A parsed block: None for each document that is not kept; ``read`` of them were ours, ``rejected`` by filters."""
+    """A parsed block of ``read_bytes``: None for each document that is not kept; ``rejected`` of ``read`` by filters.
+
+    ``size`` is about what it takes in memory.
+    """
 
     size: int
+    read_bytes: int
     documents: list[Document | None]
     read: int
     rejected: int
@@ -253,7 +286,7 @@ class _Sifted(NamedTuple):
 
 
 class _Scan(NamedTuple):
-    place: tuple[int, int]  # epoch, file position
+    place: tuple[int, int]  # epoch, piece
     blocks: BlockScan
 
 
@@ -292,12 +325,11 @@ class TextWindow:
                 try:
                     encode([document.text], eos=eos)
                 except InputError as error:
-                    raise InputError(f"{document.file}, line {document.line}: {error}") from None
+                    raise InputError(f"{_where(document)}: {error}") from None
             raise
 
 
-def _key(document: Document) -> str:
-    """Return what a document is split by: its id, or where its record has none a hash of its text."""
-    if document.id and document.id != made_id(document.file, document.line):
-        return document.id
-    return hashlib.blake2b(document.text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+def _where(document: Document) -> str:
+    """Name the place of a document for an error."""
+    at = f"line {document.line}" if document.byte is None else f"byte {document.byte}"
+    return f"{document.file}, {at}"

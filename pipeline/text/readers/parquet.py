@@ -48,6 +48,18 @@ def group_cuts(path: StrPath, unit_bytes: int) -> list[int]:
     return cuts
 
 
+def rows_of_groups(path: StrPath) -> list[int]:
+    """Return the rows of each row group; none of a file that cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_metadata(path)
+    except (pa.ArrowException, OSError):
+        return []  # reading it raises the error
+    return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+
+
 def group_bytes(path: StrPath, spans: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
     """Return the bytes that spans of row groups stand for."""
     import pyarrow.parquet as pq
