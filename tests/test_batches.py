@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import pipeline
 from pipeline.errors import ConfigError
 from pipeline.stream.batch.collate import IGNORE, DocumentCollator, spread, stack
+from pipeline.stream.batch.rows import DocumentRows
 from tests.global_order import global_rows
 from tests.oracle import Oracle
 from tests.shard_samples import write_dataset
@@ -205,13 +206,12 @@ def test_documents_are_whole_padded_and_masked(dataset: Path) -> None:
 def test_rows_of_documents_are_padded_by_the_definition(
     lengths: list[int], missing: int, multiple: int, most: int | None, same: bool, dtype: str
 ) -> None:
-    class Core:
-        def documents(self, numbers: range) -> list[Any]:
-            return [np.arange(1 + 10 * n, 1 + 10 * n + count).astype(dtype) for n, count in enumerate(lengths)]
-
-    collate = DocumentCollator(max_length=most, pad_to_multiple_of=multiple, eos_id=77, same_labels=same)
-    batch = collate(Core(), range(len(lengths)), len(lengths) + missing)  # type: ignore[arg-type]
-    documents = [d[:most].tolist() for d in Core().documents(range(0))] + [[]] * missing
+    read = [np.arange(1 + 10 * n, 1 + 10 * n + count).astype(dtype) for n, count in enumerate(lengths)]
+    collate = DocumentCollator(
+        size=len(lengths) + missing, max_length=most, pad_to_multiple_of=multiple, eos_id=77, same_labels=same
+    )
+    batch = collate(DocumentRows(len(read), read), 0)
+    documents = [d[:most].tolist() for d in read] + [[]] * missing
     width = max(1, -(-max(map(len, documents), default=0) // multiple)) * multiple
     shifted = documents if same else [d[1:] for d in documents]
     assert batch["input_ids"].tolist() == [d + [77] * (width - len(d)) for d in documents]

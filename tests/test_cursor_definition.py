@@ -339,7 +339,7 @@ def kept_documents(case: Case) -> int:
     return sum(not case.modulus or len(text) % case.modulus != 0 for _, texts in case.corpus for text in texts)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(cases(), st.data())
 def test_any_sequential_stream_is_its_plain_definition_on_any_ranks_and_after_any_stop(case: Case, data: Any) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as monkeypatch:

@@ -26,8 +26,8 @@ ERRORS = (
 )
 NAMES = "Manifest ShardDataset Stream TextDataset assert_resumes build merge_states mix"
 STREAM_METHODS = (
-    "apply batch documents filter load_state_dict loader map numpy pack prefetch sample set_epoch set_weights shard shuffle"
-    " state_dict stats take to"
+    "apply batch documents filter load_state_dict loader map map_documents numpy pack prefetch sample set_epoch"
+    " set_weights shard shuffle state_dict stats take to"
 )
 DATASET_METHODS = {"ShardDataset": "from_texts from_tokens sources split", "TextDataset": "split"}
 BATCH_KEYS = {

@@ -8,10 +8,15 @@ from __future__ import annotations
 import ast
 import re
 import statistics
+import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import pipeline
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted(path for room in ("pipeline", "filters", "scripts") for path in (ROOT / room).rglob("*.py"))
@@ -169,3 +174,27 @@ def test_the_architecture_of_the_readme_names_the_folders_that_there_are() -> No
     stated = {name for line in block.splitlines() for name in re.findall(r"(?:^|(?<= ))([a-z]+/)(?= |$)", line)}
     rooms = {f"{path.name}/" for path in PACKAGES}
     assert stated == rooms | {"presets/", "scripts/", "tests/"}
+
+
+# The way of a batch
+
+
+def test_a_batch_changes_files_at_most_18_times() -> None:
+    changes, last = 0, ""
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        nonlocal changes, last
+        caller = frame if event == "call" else frame.f_back if event == "return" else None
+        file = "" if caller is None else caller.f_code.co_filename
+        if file.startswith(str(ROOT / "pipeline")) and file != last:
+            changes, last = changes + 1, file
+
+    stream = pipeline.ShardDataset.from_tokens(range(60_000), lengths=[600] * 100).shuffle(seed=0).pack(16).batch(4)
+    batches = iter(stream)
+    list(islice(batches, 5))
+    sys.setprofile(note)
+    try:
+        list(islice(batches, 20))
+    finally:
+        sys.setprofile(None)
+    assert 0 < changes <= 18 * 20 + 8  # eight more where the places of later steps are looked up

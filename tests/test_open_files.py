@@ -15,7 +15,7 @@ import pipeline
 from pipeline.shards.ranges.handles import Handles
 from pipeline.shards.ranges.open_files import OpenFiles
 from pipeline.stream.sequential.layout import LaneLayout
-from pipeline.stream.sequential.text_blocks import TextWindows, WindowSize
+from pipeline.stream.sequential.text.windows import TextWindows, WindowSize
 from tests.shard_samples import make_documents, write_dataset
 from tests.text_samples import make_texts, write_texts
 
@@ -24,7 +24,8 @@ SHARDS = 150
 START = """
 import hashlib, os, resource, sys
 from itertools import islice
-import numpy, torch, pipeline, pipeline.stream.datasets, pipeline.stream.sequential.text_blocks, pipeline.text.tokenizer.tokenizer
+import numpy, torch, pipeline, pipeline.stream.datasets, pipeline.text.tokenizer.tokenizer
+import pipeline.stream.sequential.text.windows
 from torch.utils.data import DataLoader
 
 def digest(batches, count):

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 import pipeline
 from pipeline.errors import ConfigError, InputError, StateError
 from pipeline.stream.sequential.layout import LaneLayout
-from pipeline.stream.sequential.text_blocks import TextWindows, WindowSize
+from pipeline.stream.sequential.text.windows import TextWindows, WindowSize
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.readers.reader import Reader

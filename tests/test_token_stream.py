@@ -141,14 +141,17 @@ def test_rows_filled_at_once_are_those_read_one_by_one(
     hints = np.array([0, 10**9])  # whatever a hint says, it is only where to look first
     for places in batches * 2:
         tokens = np.array(places) % stream.tokens_per_epoch
-        buffer.clear(len(tokens))
+        found = buffer.rows(len(tokens))
         backwards = np.arange(len(tokens))[::-1].copy()
-        stream.fill(buffer, backwards, epoch, tokens, np.arange(len(tokens)) % 2, hints)
+        stream.fill(buffer, [Piece(epoch, backwards, tokens, np.arange(len(tokens)) % 2)], hints)
+        assert found.tokens is not None
+        assert found.document_ends is not None
+        places, spans = found.document_ends
         for row, token in zip(backwards.tolist(), tokens.tolist(), strict=True):
             expected, expected_ends = np.zeros(width, "<u2"), []
             plain.read(epoch * plain.tokens_per_epoch + token, expected, expected_ends)
-            assert buffer._tokens[row].tolist() == expected.tolist()
-            assert buffer.places[slice(*buffer.spans[row])].tolist() == np.concatenate(expected_ends).tolist()
+            assert found.tokens[row].tolist() == expected.tolist()
+            assert places[slice(*spans[row])].tolist() == np.concatenate(expected_ends).tolist()
     stream.close()
     plain.close()
 
@@ -184,11 +187,12 @@ def walk(stream: TokenStream, sequences: Sequences, steps: int, rows: int) -> li
     hints, held = np.zeros(sequences.lanes, np.int64), []
     for number in range(steps):
         step = Step(number * rows, rows, 0, 1, sequences.lanes)
-        buffer.clear(rows)
-        for epoch, own, tokens, lanes in ahead.pieces(step):
-            stream.fill(buffer, own, epoch, tokens, lanes, hints)
+        found, pieces = buffer.rows(rows), ahead.pieces(step)
+        stream.fill(buffer, pieces, hints)
+        assert found.tokens is not None
+        for epoch, own, tokens, _ in pieces:
             for row, token in zip(own.tolist(), tokens.tolist(), strict=True):
-                assert buffer._tokens[row].tolist() == expected_tokens(stream, epoch, token)
+                assert found.tokens[row].tolist() == expected_tokens(stream, epoch, token)
         held.append(len(stream._windows))
     return held
 

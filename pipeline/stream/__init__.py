@@ -2,11 +2,13 @@
 
 datasets.py   ShardDataset, TextDataset, mix: where a stream starts
 stream.py     the chain: each method returns a new stream. Start here
+document_stages.py    the part of the chain before .pack() and .documents()
 config.py     what the chain amounts to, as one value; makes readers and collators
 data/         the kinds of data: counts, fingerprints, open files
 order/        the order as integer arithmetic; its docstring is the definition
 indexed/      readers of data whose counts are known in advance: any sequence, directly
 sequential/   readers of data whose counts are unknown in advance: a cursor for each lane
+reader.py     the protocols between readers, collators and what drives them
 batch/        rows -> batches -> the device
 loader/       iteration: positions, epochs, states, the user's stages
 frameworks/   stream.loader() for training frameworks

@@ -83,11 +83,12 @@ class Plan:
     is torch.distributed's; ``steps`` and ``batch_steps`` are what users put before and after batching; ``take`` bounds
     the global sequences, ``take_batches`` the batches of a rank; ``stored`` keeps ids in the width they are stored in;
     ``prefetch`` None reads two batches ahead for a GPU and none else. A mix has ``weights``, from global sequences on.
-    ``filters`` say which documents stay.
+    ``filters`` say which documents stay, ``document_maps`` what becomes of them.
     """
 
     data: Data | MixedData | TextData
     filters: tuple[Filter, ...] = ()
+    document_maps: tuple[Filter, ...] = ()
     weights: Schedule = ()
     epochs: int | None = None
     seed: int | None = None
@@ -124,7 +125,7 @@ class Plan:
     @property
     def by_cursors(self) -> bool:
         """Whether lanes need cursors, because the counts before a sequence are unknown in advance."""
-        return self.best_fit or bool(self.filters) or isinstance(self.data, TextData)
+        return self.best_fit or bool(self.filters or self.document_maps) or isinstance(self.data, TextData)
 
     @property
     def filter_names(self) -> list[str]:
@@ -287,8 +288,8 @@ class Plan:
         """The unsigned dtype that ``batch(dtype="stored")`` keeps ids in, None for int64."""
         return self.data.dtype if self.stored and self.data.dtype.kind == "u" else None
 
-    def collator(self) -> PackCollator | DrawnShifts | DocumentCollator:
-        """Make the collator; for a device, packs stay in their stored width until they are there."""
+    def collator(self, size: int) -> PackCollator | DrawnShifts | DocumentCollator:
+        """Make the collator of batches of ``size`` rows; for a device, packs stay in their stored width until they are there."""
         eos_id = self.data.eos_id
         # Samples that users' functions change are int64, with -100 in place; `stack` narrows what they make of them.
         narrow = not self.steps and (self.stored or (self.device not in (None, "cpu") and not self.batch_steps))
@@ -297,6 +298,7 @@ class Plan:
 
             def of_shift(shift: int) -> PackCollator:
                 return PackCollator(
+                    size=size,
                     seq_len=layout.seq_len,
                     shift=shift,
                     eos_id=eos_id,
@@ -312,6 +314,7 @@ class Plan:
             )
         documents = self.layout or DocumentLayout()
         return DocumentCollator(
+            size=size,
             max_length=documents.max_length,
             pad_to_multiple_of=documents.pad_to_multiple_of,
             eos_id=eos_id,
@@ -337,6 +340,7 @@ class Plan:
             shape["bucket"] = self.layout.bucket
         if self.by_cursors:
             shape |= {"global_batch": world_size * (self.batch_size or 1), "filters": self.filter_names}
+            shape["document_maps"] = [each.name for each in self.document_maps]
             if layout is not None:
                 shape["best_fit"] = layout.best_fit
         if isinstance(self.data, MixedData):

@@ -28,6 +28,7 @@ def stages(plan: Plan) -> list[str]:
     ['.shuffle(seed=0, lanes=2)', '.pack(8)', ".batch(2, last='drop')"]
     """
     found = [f".filter({each})" for each in plan.filter_names]
+    found += [f".map_documents({each.name})" for each in plan.document_maps]
     if plan.seed is not None:
         found.append(_call("shuffle", seed=plan.seed, window=plan.window, lanes=plan.lanes))
     if (layout := layout_stage(plan)) is not None:

@@ -1,20 +1,18 @@
-"""Sequences to batches: ids, labels and document boundaries as fresh arrays that share nothing with the shards."""
+"""Rows to batches: ids, labels and document boundaries as fresh arrays that share nothing with the shards."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
-from ..indexed.documents import DocumentSequences
-from ..indexed.packed import PackedSequences
-from ..order import Step
 from .kernels import bound, pad, widen
-from .rows import Ends
+from .rows import DocumentRows, Out, Rows
 
 IGNORE = -100  # what torch's cross_entropy ignores by default
 Batch = dict[str, Any]
@@ -22,11 +20,11 @@ _WIDENED = (np.dtype("<u2"), np.dtype("<u4"))
 _NOWHERE = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PackCollator:
-    """Make batches of ``seq_len`` tokens from packed sequences.
+    """Make batches of ``size`` rows of ``seq_len`` tokens from packed rows; those that are missing are empty.
 
-    Gives ``input_ids`` and ``labels`` (``[batch, seq_len]``, ``dtype``; labels ``shift`` tokens ahead, -100 where
+    Gives ``input_ids`` and ``labels`` (``[size, seq_len]``, ``dtype``; labels ``shift`` tokens ahead, -100 where
     nothing counts) and ``valid_tokens`` (int: labels that count; of labels that the model shifts, the first of a row
     counts nowhere). ``boundaries`` adds ``position_ids`` (int64, from 0 in each document), ``cu_seqlens`` (int32: where
     documents begin in the flattened batch, from 0 to its size) and ``max_seqlen`` (int), all from one list of document
@@ -34,6 +32,7 @@ class PackCollator:
     ``ignored`` lists the places (int64, in the flattened batch) to mask instead, where there are any.
     """
 
+    size: int
     seq_len: int
     shift: int
     eos_id: int
@@ -41,34 +40,44 @@ class PackCollator:
     same_labels: bool
     dtype: np.dtype[Any]
 
-    def __call__(self, core: PackedSequences, numbers: Step, size: int) -> Batch:
-        """Collate global sequences ``numbers``; rows beyond them, up to ``size``, are empty."""
-        length = self.seq_len
-        ids = np.empty((size, length), self.dtype)
-        labels = np.empty((size, length), self.dtype)
-        lag = 0 if self.same_labels else self.shift
-        bounds = _Bounds(self, size) if self.boundaries else None
-        short = [(row, 0) for row in range(len(numbers), size)]
-        if core.buffer is not None and self.dtype != np.int64:
-            core.buffer.aim(ids, labels, lag)
-        for rows in core.rows(numbers):
-            if rows.tokens is not None:
-                spread(rows.tokens, lag, ids[rows.at], labels[rows.at])
-            if rows.available is not None:
-                short += enumerate(rows.available, rows.at.start)
-            if bounds is not None and rows.ends is not None:
-                bounds.add(rows.at, rows.ends, rows.available)
+    def __post_init__(self) -> None:
+        # The C library keeps as much freed memory as the largest mapping that it saw freed, and gives the rest back to the
+        # system. Pages that every batch has to get anew cost more than filling them.
+        np.empty((5, self.size, self.seq_len), np.int64)
+
+    @cached_property
+    def direct(self) -> bool:
+        """Whether tokens are kept as they are stored, so that readers may write them to the batch."""
+        return self.dtype != np.int64
+
+    def out(self, begin: int) -> Out:
+        """Return the arrays of a new batch."""
+        shape = self.size, self.seq_len
+        return Out(np.empty(shape, self.dtype), np.empty(shape, self.dtype), 0 if self.same_labels else self.shift)
+
+    def __call__(self, rows: Rows, begin: int, out: Out | None = None) -> Batch:
+        """Collate the rows of a step."""
+        length, size, filled = self.seq_len, self.size, rows.filled
+        ids, labels, lag = out or self.out(begin)
+        if rows.tokens is not None:
+            spread(rows.tokens, lag, ids[:filled], labels[:filled])
+        have = _NOWHERE  # tokens of each row, where some have fewer than they should
+        if filled < size or rows.valid is not None:
+            have = np.zeros(size, np.int64)
+            have[:filled] = length + lag if rows.valid is None else rows.valid
+            for row, valid in enumerate(have.tolist()):
+                ids[row, valid:] = self.eos_id
         batch: Batch = {"input_ids": ids, "labels": labels}
-        for row, available in short:
-            ids[row, available:] = self.eos_id
-        if bounds is not None:
-            if len(numbers) < size:
-                missing = size - len(numbers)
-                bounds.add(slice(len(numbers), size), Ends(_NOWHERE, np.zeros((missing, 2), np.int64)), [0] * missing)
-            ignored = bounds.finish(batch)
+        if self.boundaries:
+            ignored = self._bound(batch, rows, have)
+        elif len(have):
+            behind = np.arange(length) >= np.maximum(have - lag, 0)[:, None]
+            ignored = np.flatnonzero(behind)
         else:
-            behind = [np.arange(max(0, min(have - lag, length)), length) + row * length for row, have in short]
-            ignored = np.sort(np.concatenate([_NOWHERE, *behind])) if short else _NOWHERE
+            ignored = _NOWHERE
+        if rows.masks is not None:
+            masked = np.flatnonzero(rows.masks[:, lag : lag + length] == 0)
+            ignored = np.union1d(ignored, masked)
         batch["valid_tokens"] = labels.size - len(ignored)
         if self.same_labels:
             batch["valid_tokens"] -= size - int(np.count_nonzero(ignored % length == 0))
@@ -76,41 +85,26 @@ class PackCollator:
             _ignore(batch, ignored)
         return batch
 
-    @property
-    def width(self) -> int:
-        """Tokens that a sequence needs, labels included."""
-        return self.seq_len if self.same_labels else self.seq_len + self.shift
-
-
-class _Bounds:
-    """What boundaries tell of a batch, gathered as its rows come."""
-
-    def __init__(self, collator: PackCollator, size: int) -> None:
-        length, self._width = collator.seq_len, collator.width
+    def _bound(self, batch: Batch, rows: Rows, have: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Add to a batch what boundaries tell of it; return the flat places of labels to mask, ascending."""
+        size, length = self.size, self.seq_len
         # The last `shift` tokens of a document look into the next one; a model that shifts by itself predicts the first
         # token of a document from the one before.
-        self._lag = self._shift = 0 if collator.same_labels else collator.shift
-        self._positions = np.empty((size, length), np.int64)
-        self._begins = np.empty(size * length + 1, np.int32)
-        self._ignored = np.empty(size * length, np.int64)
-        self._counts = np.zeros(3, np.int64)
-
-    def add(self, at: slice, ends: Ends, available: list[int] | None) -> None:
-        """Add the rows ``at`` of the batch."""
-        have = _NOWHERE if available is None else np.array(available, np.int64)
-        bound(
-            *ends, have, self._width, self._lag, self._shift, at.start,
-            self._positions[at], self._begins, self._ignored, self._counts,
-        )  # fmt: skip
-
-    def finish(self, batch: Batch) -> NDArray[np.int64]:
-        """Add to the batch what was found; return the flat places of labels to mask, ascending."""
-        begun, masked, longest = self._counts.tolist()
-        self._begins[begun] = self._positions.size
-        batch["position_ids"] = self._positions
-        batch["cu_seqlens"] = self._begins[: begun + 1].copy()
+        shift = 0 if self.same_labels else self.shift
+        spans = np.zeros((size, 2), np.int64)
+        places = _NOWHERE
+        if rows.document_ends is not None:
+            places, spans[: rows.filled] = rows.document_ends
+        positions = np.empty((size, length), np.int64)
+        begins, ignored = np.empty(size * length + 1, np.int32), np.empty(size * length, np.int64)
+        counts = np.zeros(3, np.int64)
+        bound(places, spans, have, length + shift, shift, positions, begins, ignored, counts)
+        begun, masked, longest = counts.tolist()
+        begins[begun] = positions.size
+        batch["position_ids"] = positions
+        batch["cu_seqlens"] = begins[: begun + 1].copy()
         batch["max_seqlen"] = longest
-        return self._ignored[:masked].copy()
+        return ignored[:masked].copy()
 
 
 def spread(tokens: NDArray[Any], lag: int, ids: NDArray[Any], labels: NDArray[Any]) -> None:
@@ -133,27 +127,39 @@ def _ignore(batch: Batch, ignored: NDArray[np.int64]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentCollator:
-    """Make batches of whole documents, one a row, cut at ``max_length`` and padded on the right.
+    """Make batches of ``size`` whole documents, one a row, cut at ``max_length`` and padded on the right.
 
     Rows are padded to the longest of the batch, or to the next multiple of ``pad_to_multiple_of``. Gives ``input_ids``,
-    ``labels`` and ``attention_mask`` (``[batch, length]``, int64) and ``valid_tokens``.
+    ``labels`` and ``attention_mask`` (``[size, length]``, int64) and ``valid_tokens``.
     """
 
+    direct: ClassVar[bool] = False
+    size: int
     max_length: int | None
     pad_to_multiple_of: int
     eos_id: int
     same_labels: bool
 
-    def __call__(self, core: DocumentSequences, numbers: Step, size: int) -> Batch:
-        documents = [document[: self.max_length] for document in core.documents(numbers)]
+    def out(self, begin: int) -> Out:
+        """Refuse: the length of a batch is known once its documents are read."""
+        raise NotImplementedError("documents are not written to batches directly")
+
+    def __call__(self, rows: DocumentRows, begin: int, out: Out | None = None) -> Batch:
+        """Collate the documents of a step."""
+        documents = [document[: self.max_length] for document in rows.documents]
         lengths = np.array([len(document) for document in documents], np.int64)
         longest = int(lengths.max(initial=0))
         length = max(1, -(-longest // self.pad_to_multiple_of)) * self.pad_to_multiple_of
-        ids, labels, mask = (np.empty((size, length), np.int64) for _ in range(3))
+        ids, labels, mask = (np.empty((self.size, length), np.int64) for _ in range(3))
         tokens = np.concatenate([_NOWHERE, *documents], dtype=np.int64)
         pad(tokens, lengths, self.eos_id, IGNORE, self.same_labels, ids, labels, mask)
         # However the labels are shifted, all tokens of a document count but one.
         valid = int((lengths - 1).clip(0).sum())
+        if rows.masks is not None:
+            for row, (mask_of_row, count) in enumerate(zip(rows.masks, lengths.tolist(), strict=True)):
+                shifted = mask_of_row[:count] if self.same_labels else mask_of_row[1:count]
+                labels[row, : len(shifted)][shifted == 0] = IGNORE
+            valid = int(np.count_nonzero(labels[:, int(self.same_labels) :] != IGNORE))
         return {"input_ids": ids, "labels": labels, "attention_mask": mask, "valid_tokens": valid}
 
 

@@ -1,6 +1,6 @@
 """The compiled loops of collators: rows into ids and labels, document ends into boundaries, documents into padded rows.
 
-Their plain definitions: the last lines of ``batches.spread`` for `widen`, loops in the tests for `bound` and `pad`. They run
+Their plain definitions: the last lines of ``collate.spread`` for `widen`, loops in the tests for `bound` and `pad`. They run
 without the interpreter's lock.
 """
 
@@ -44,8 +44,6 @@ def _count_up(places: Any) -> None:
         int64[::1],
         int64,
         int64,
-        int64,
-        int64,
         int64[:, ::1],
         types.int32[::1],
         int64[::1],
@@ -57,18 +55,16 @@ def bound(
     spans: Any,
     available: Any,
     width: Any,
-    lag: Any,
     shift: Any,
-    first: Any,
     positions: Any,
     begins: Any,
     ignored: Any,
     counts: Any,
 ) -> None:
-    """Derive everything about boundaries from where documents end in the rows that follow ``first`` rows of a batch.
+    """Derive everything about boundaries from where documents end in the rows of a batch.
 
     Row ``r`` has ``width`` tokens, its labels' included, of which ``available[r]`` exist, or all where that is empty; labels
-    lie ``lag`` ahead.
+    lie ``shift`` ahead.
     ``positions`` become the tokens since the last begin in the row. ``begins`` are the flat places where documents begin,
     as each row does, ``ignored`` those of labels behind what exists, and of the ``shift`` labels before each begin, or for
     a shift of 0 of the label at it: ``counts`` says how many there are of both, and the longest document.
@@ -76,9 +72,9 @@ def bound(
     begun, masked, longest = counts
     rows, length = positions.shape
     for r in range(rows):
-        flat, row = (first + r) * length, positions[r]
+        flat, row = r * length, positions[r]
         have = available[r] if len(available) else width
-        labelled = min(max(have - lag, 0), length)
+        labelled = min(max(have - shift, 0), length)
         begin = free = int64(0)
         begins[begun] = flat
         begun += 1

@@ -9,10 +9,10 @@ same.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from ..order import Step, derive_key
+from ..order import derive_key
 from .collate import Batch, PackCollator
+from .rows import Out, Rows
 
 
 def divisors_below(number: int) -> list[int]:
@@ -35,19 +35,21 @@ class DrawnShifts:
 
     def __init__(self, seq_len: int, seed: int, collator: Callable[[int], PackCollator]) -> None:
         self.seed = seed
-        self._shifts = divisors_below(seq_len)
-        self._collators = {shift: collator(shift) for shift in self._shifts}
+        self._collators = [collator(shift) for shift in divisors_below(seq_len)]
+        self.direct = self._collators[0].direct
 
-    def of_step(self, first: int) -> Callable[[Any, Step, int], Batch]:
-        """Return the collator of the step whose first global sequence is ``first``."""
-        shift = self._shifts[derive_key("shift", self.seed, first) % len(self._shifts)]
-        collate = self._collators[shift]
+    def out(self, begin: int) -> Out:
+        """Return the arrays of the batch of a step."""
+        return self._of_step(begin).out(begin)
 
-        def reshaped(core: Any, numbers: Step, size: int) -> Batch:
-            batch = collate(core, numbers, size)
-            for key in ("input_ids", "labels", "position_ids"):
-                if key in batch:
-                    batch[key] = batch[key].reshape(size, -1, shift)
-            return {**batch, "shift": shift}
+    def __call__(self, rows: Rows, begin: int, out: Out | None = None) -> Batch:
+        """Collate the rows of the step whose first sequence index is ``begin``."""
+        collate = self._of_step(begin)
+        batch = collate(rows, begin, out)
+        for key in ("input_ids", "labels", "position_ids"):
+            if key in batch:
+                batch[key] = batch[key].reshape(collate.size, -1, collate.shift)
+        return {**batch, "shift": collate.shift}
 
-        return reshaped
+    def _of_step(self, begin: int) -> PackCollator:
+        return self._collators[derive_key("shift", self.seed, begin) % len(self._collators)]

@@ -1,4 +1,4 @@
-"""Rows of a batch, between the core that reads them and the collator that makes ids and labels of them."""
+"""Rows of a step, between the reader that reads them and the collator that makes a batch of them."""
 
 from __future__ import annotations
 
@@ -27,71 +27,93 @@ class Ends(NamedTuple):
         return cls(np.concatenate([np.zeros(0, np.int64), *rows]), np.stack([stops[:-1], stops[1:]], axis=1))
 
 
-class Rows(NamedTuple):
-    """Neighbouring rows of a batch, valid until the next call.
+class Out(NamedTuple):
+    """The arrays of a batch that rows may be written to directly, which saves copying them there.
 
-    ``at``: their place in the batch; ``tokens``: ``[rows, width]``, as they are stored, or None where they stand in the
-    batch already; ``ends``: None unless boundaries were asked for; ``available``: tokens before the end of a bounded
-    stream, or None where none is short.
+    ``ids`` and ``labels`` are ``[rows, seq_len]``, in the dtype of the stored tokens; labels lie ``lag`` tokens ahead.
     """
 
-    at: slice
+    ids: NDArray[Any]
+    labels: NDArray[Any]
+    lag: int
+
+
+class Rows(NamedTuple):
+    """Packed rows, valid until the next read: the first ``filled`` rows of a batch.
+
+    ``tokens``: ``[filled, width]``, labels included, as they are stored, or None where they were written to the batch
+    directly. ``document_ends``: None unless boundaries were asked for. ``valid``: int64 ``[filled]``, the tokens of each
+    row before the end of a bounded stream, or None where none is cut. ``missing``: rows that were asked for but lie behind
+    the end of a stream whose end was unknown in advance. ``masks``: uint8 ``[filled, width]``, 0 for tokens that no label
+    counts, or None where all count.
+    """
+
+    filled: int
     tokens: NDArray[Any] | None
-    ends: Ends | None
-    available: list[int] | None
+    document_ends: Ends | None
+    valid: NDArray[np.int64] | None = None
+    missing: int = 0
+    masks: NDArray[np.uint8] | None = None
+
+
+class DocumentRows(NamedTuple):
+    """Whole documents, valid until the next read: 1-D token ids for each of the first ``filled`` rows of a batch.
+
+    ``missing`` is as in `Rows`, and so are ``masks``, one for each document.
+    """
+
+    filled: int
+    documents: list[NDArray[Any]]
+    missing: int = 0
+    masks: list[NDArray[np.uint8]] | None = None
 
 
 class RowBuffer:
     """Rows of ``width`` tokens to be filled, in any order, again and again; ``with_ends`` also where documents end.
 
-    ``bytes`` and ``late_bytes`` are what is written: the rows themselves, or as `aim` says.
+    ``bytes`` and ``late_bytes`` are what is written: rows of tokens, or the ids and labels of an `Out`.
     """
 
     def __init__(self, width: int, dtype: np.dtype[Any], with_ends: bool) -> None:
         self.width = width
         self.lag = 0
         self._tokens: NDArray[Any] = np.empty((0, width), dtype)
-        self._late = self._tokens
-        self._aimed = False
+        self._out: Out | None = None
         self.bytes = self.late_bytes = self._tokens.view(np.uint8)
         self.places = np.empty(0, np.int64)
         self.spans = np.empty((0, 2), np.int64)
-        self.all_rows = np.arange(0)
-        # How many places are taken, how many rows lie near the end of a window, and those rows.
-        self.notes = np.zeros(2, np.int64)
+        # How many places are taken.
+        self.notes = np.zeros(1, np.int64)
         self._with_ends = with_ends
 
-    def aim(self, ids: NDArray[Any], labels: NDArray[Any], lag: int) -> None:
-        """Have rows written straight to ids, and from token ``lag`` on to labels, which saves copying them there."""
-        self._tokens, self._late, self._aimed = ids, labels, True
-        self.bytes, self.late_bytes = ids.view(np.uint8), labels.view(np.uint8)
-        self.width, self.lag = ids.shape[1] + lag, lag
-
-    def clear(self, count: int) -> None:
-        """Make room for ``count`` rows, none of them filled."""
-        if len(self._tokens) < count:
-            self._tokens = np.empty((count, self.width), self._tokens.dtype)
-            self.bytes = self._tokens.view(np.uint8)
+    def rows(self, count: int, out: Out | None = None) -> Rows:
+        """Return ``count`` rows that are still to be filled, in ``out`` if that is given."""
+        tokens = None
+        if out is not None:
+            self._out, self.lag = out, out.lag
+            self.bytes, self.late_bytes = out.ids.view(np.uint8), out.labels.view(np.uint8)
+            self.width = out.ids.shape[1] + out.lag
+        else:
+            if len(self._tokens) < count:
+                self._tokens = np.empty((count, self.width), self._tokens.dtype)
+                self.bytes = self._tokens.view(np.uint8)
+            tokens = self._tokens[:count]
         if len(self.spans) < count:
             self.spans = np.empty((count, 2), np.int64)
-            self.all_rows = np.arange(count)
-            self.notes = np.zeros(2 + count, np.int64)
         if self._with_ends and len(self.places) < count * self.width:
             self.places = np.empty(count * self.width, np.int64)
         self.notes[0] = 0
+        return Rows(count, tokens, Ends(self.places, self.spans[:count]) if self._with_ends else None)
 
     def put(self, row: int, tokens: NDArray[Any], ends: NDArray[np.int64]) -> None:
         """Fill a row with tokens that were read otherwise, and say where documents end in it."""
-        self._tokens[row] = tokens[: self._tokens.shape[1]]
-        if self._aimed:
-            self._late[row] = tokens[self.lag :]
+        if self._out is None:
+            self._tokens[row] = tokens
+        else:
+            self._out.ids[row] = tokens[: self._out.ids.shape[1]]
+            self._out.labels[row] = tokens[self.lag :]
         begin = int(self.notes[0])
         stop = begin + len(ends)
         self.places[begin:stop] = ends
         self.spans[row] = begin, stop
         self.notes[0] = stop
-
-    def rows(self, at: slice, available: list[int] | None = None) -> Rows:
-        """Return rows, which stand at ``at`` in the batch as in the buffer, once they are filled."""
-        ends = Ends(self.places, self.spans[at]) if self._with_ends else None
-        return Rows(at, None if self._aimed else self._tokens[at], ends, available)

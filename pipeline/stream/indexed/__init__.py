@@ -1,6 +1,6 @@
 """Readers of data whose counts are known in advance: any sequence is found by arithmetic and read from its block.
 
-core.py            what every reader here offers
+core.py            what the readers of one source share
 packed.py          sequences of seq_len tokens
 documents.py       whole documents, with or without buckets
 sampled.py         sequences from random places

@@ -1,49 +1,28 @@
-"""What a reader of an indexed stream offers to the loop: random access to sequence indices."""
+"""What the readers of one indexed source share: its token stream, the order of its sequences, its counts."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any
 
 from ..order import Sequences
 from .token_stream import TokenStream
 
 
-class Core(Protocol):
-    """Random access to sequences, endlessly, read by ``lanes``."""
+class IndexedReader:
+    """A reader of one source: its tokens, the order of its sequences."""
 
-    lanes: int
-
-    def first(self, epoch: int) -> int:
-        """Return the sequence index that begins ``epoch``."""
-
-    def epoch(self, i: int) -> int:
-        """Return the epoch in which sequence index ``i`` begins."""
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes copied out of shards so far."""
-
-    def close(self) -> None:
-        """Stop threads."""
-
-
-class Ordered:
-    """The core of one source: its tokens, the order of its sequences."""
+    alignment = 1
+    cursors: None = None
 
     def __init__(self, stream: TokenStream, order: Sequences) -> None:
         self.stream = stream
         self.order = order
         self.lanes = order.lanes
 
-    def first(self, epoch: int) -> int:
-        return self.order.first(epoch)
-
-    def epoch(self, i: int) -> int:
-        return self.order.epoch(i)
-
-    @property
-    def bytes_read(self) -> int:
-        return self.stream.bytes_read
+    def stats(self, sequence_index: int) -> dict[str, Any]:
+        """Return the bytes read, and the epoch in which a sequence begins."""
+        return {"bytes_read": self.stream.bytes_read, "epoch": self.order.epoch(sequence_index)}
 
     def close(self) -> None:
+        """Stop threads and give back files."""
         self.stream.close()

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..batch.rows import DocumentRows, Out
 from ..order import Sequences, Step, derive_key
 from ..order.buckets import GROUP, arrange
-from .core import Ordered
+from .core import IndexedReader
 from .lookahead import Lookahead
 from .token_stream import Piece, TokenStream
 
 
-class DocumentSequences(Ordered):
+class DocumentSequences(IndexedReader):
     """Whole documents, one a sequence, of at most ``max_length`` tokens each."""
 
     def __init__(self, stream: TokenStream, order: Sequences, *, max_length: int | None = None) -> None:
@@ -23,18 +24,19 @@ class DocumentSequences(Ordered):
         self._max_length = max_length
         self._ahead = Lookahead(order, stream.prepare, stream.window)
 
-    def documents(self, step: Step) -> list[NDArray[Any]]:
+    def read(self, step: Step, out: Out | None = None) -> DocumentRows:
         """Return the token ids of a rank's documents of a step."""
-        return self._read(self._ahead.pieces(step), len(step))
+        return self._read(self._ahead.pieces(step))
 
-    def _read(self, pieces: list[Piece], count: int) -> list[NDArray[Any]]:
+    def _read(self, pieces: list[Piece]) -> DocumentRows:
+        count = sum([len(piece.rows) for piece in pieces])
         found: list[NDArray[Any]] = [np.zeros(0, self.stream.dtype)] * count
         for epoch, rows, documents, _ in pieces:
             tokens, lengths = self.stream.joined(epoch, documents, self._max_length)
             ends = np.cumsum(lengths).tolist()
             for row, begin, end in zip(rows.tolist(), [0, *ends], ends, strict=False):
                 found[row] = tokens[begin:end]
-        return found
+        return DocumentRows(count, found)
 
 
 class BucketedDocuments(DocumentSequences):
@@ -54,23 +56,23 @@ class BucketedDocuments(DocumentSequences):
         self._seed = seed
         self._group = lru_cache(maxsize=2)(self._arrange)
 
-    def documents(self, step: Step) -> list[NDArray[Any]]:
+    def read(self, step: Step, out: Out | None = None) -> DocumentRows:
         """Return the token ids of a rank's documents of a step."""
         pieces: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for row, i in enumerate(step):
-            pieces.setdefault((self.epoch(i), i // (GROUP * self._bucket)), []).append((row, i))
+            pieces.setdefault((self.order.epoch(i), i // (GROUP * self._bucket)), []).append((row, i))
         found = []
         for (epoch, group), those in pieces.items():
             first, documents = self._group(epoch, group)
             rows, indices = np.array(those, dtype=object).T
             places = documents[(indices - first).astype(np.int64)]
             found.append(Piece(epoch, rows.astype(np.int64), places, rows.astype(np.int64)))
-        return self._read(found, len(step))
+        return self._read(found)
 
     def _arrange(self, epoch: int, group: int) -> tuple[int, NDArray[np.int64]]:
         """Return the first sequence index of a group, as much of it as lies in the epoch, and the document of each."""
-        begin, size = self.first(epoch), GROUP * self._bucket
-        first, stop = max(begin, group * size), min(self.first(epoch + 1), (group + 1) * size)
+        begin, size = self.order.first(epoch), GROUP * self._bucket
+        first, stop = max(begin, group * size), min(self.order.first(epoch + 1), (group + 1) * size)
         documents, lanes = self.order.places(epoch, np.arange(first - begin, stop - begin))
         # All of the group's windows are needed until it has been read.
         self.stream.prepare([Piece(epoch, lanes, documents, (lanes + begin) % self.order.lanes)])

@@ -39,7 +39,7 @@ class Lookahead:
         found = self._steps[step.begin]
         if step.first == 0 and step.last is None:
             return found
-        return [_only(piece, step.first, step.first + len(step)) for piece in found]
+        return [only_rows(piece, step.first, step.first + len(step)) for piece in found]
 
     def _look(self, step: Step) -> dict[int, list[Piece]]:
         """Find the places of a step and, if it lies in one epoch, of those behind it there."""
@@ -78,7 +78,7 @@ class Lookahead:
         return pieces
 
 
-def _only(piece: Piece, first: int, last: int) -> Piece:
+def only_rows(piece: Piece, first: int, last: int) -> Piece:
     """Return the rows ``first`` to before ``last`` of a piece, counted from ``first``."""
     mine = (piece.rows >= first) & (piece.rows < last)
     return Piece(piece.epoch, piece.rows[mine] - first, piece.places[mine], piece.lanes[mine])

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ...errors import ConfigError
-from ..batch.rows import RowBuffer, Rows
+from ..batch.rows import Out, RowBuffer, Rows
 from ..order import Sequences, Step
 from ..order.mixture import PERIOD, Mixture
-from .lookahead import SEQUENCES_AHEAD
+from .lookahead import SEQUENCES_AHEAD, only_rows
 from .token_stream import Piece, TokenStream
 
 _Parts = list[tuple[int, Piece]]  # the number of a source, and the rows that it serves
@@ -22,6 +21,9 @@ class MixedSequences:
 
     A sequence has ``width`` tokens, those of the labels included.
     """
+
+    alignment = 1
+    cursors: None = None
 
     def __init__(
         self,
@@ -42,19 +44,11 @@ class MixedSequences:
         self._shape: tuple[int, ...] = ()
         self._last = -1
 
-    def first(self, epoch: int) -> int:
-        """Return the first row of epoch 0; a mix has no epochs beyond its sources'."""
-        if epoch:
-            raise ConfigError("a mix has no epochs of its own: its sources repeat by theirs; load a state instead")
-        return 0
-
-    def epoch(self, i: int) -> int:
-        """Return the epoch of the source that has come least far."""
-        return min(source["epoch"] for source in self.shares(i).values())
-
-    @property
-    def bytes_read(self) -> int:
-        return sum(stream.bytes_read for stream in self._streams)
+    def stats(self, sequence_index: int) -> dict[str, Any]:
+        """Return the bytes read, the epoch of the source that has come least far, and what each source served."""
+        shares = self.shares(sequence_index)
+        read = sum(stream.bytes_read for stream in self._streams)
+        return {"bytes_read": read, "epoch": min(each["epoch"] for each in shares.values()), "sources": shares}
 
     def shares(self, i: int) -> dict[str, dict[str, Any]]:
         """Return, of the first ``i`` sequences, each source's ``sequences``, ``served`` share and ``epoch``."""
@@ -73,20 +67,15 @@ class MixedSequences:
             for name, count, quota, order in zip(self.mixture.names, counts, asked, self._orders, strict=True)
         }
 
-    def rows(self, step: Step) -> Iterator[Rows]:
-        """Yield the tokens of a rank's rows of a step."""
-        if not len(step):
-            return
-        whole = step.rows(0, None)
-        self.buffer.clear(len(whole))
-        for source, piece in self._parts(whole):
-            epoch, rows, tokens, lanes = piece
-            if len(step) < len(whole):
-                mine = (rows >= step.first) & (rows < step.first + len(step))
-                rows, tokens, lanes = rows[mine] - step.first, tokens[mine], lanes[mine]
-            if len(rows):
-                self._streams[source].fill(self.buffer, rows, epoch, tokens, lanes, self._hints[source])
-        yield self.buffer.rows(slice(0, len(step)))
+    def read(self, step: Step, out: Out | None = None) -> Rows:
+        """Return the tokens of a rank's rows of a step."""
+        parts = self._parts(step.rows(0, None))
+        if step.first > 0 or step.last is not None:
+            parts = [(source, only_rows(piece, step.first, step.first + len(step))) for source, piece in parts]
+        found = self.buffer.rows(sum([len(piece.rows) for _, piece in parts]), out)
+        for source, piece in parts:
+            self._streams[source].fill(self.buffer, [piece], self._hints[source])
+        return found
 
     def _parts(self, step: Step) -> _Parts:
         shape = step.size, step.rank, step.ranks
@@ -102,7 +91,7 @@ class MixedSequences:
         """Find where the rows of a step lie, and those of the steps behind it."""
         distance = step.begin - self._last if self._last >= 0 and step.begin > self._last else step.size
         distance = distance if distance % step.size == 0 else step.size
-        offsets = step.offsets_ahead(distance, max(1, SEQUENCES_AHEAD // len(step)))
+        offsets = step.offsets_ahead(distance, max(1, SEQUENCES_AHEAD // max(1, len(step))))
         count, size = offsets.shape
         ahead = (offsets + (np.arange(count) * distance)[:, None] + step.begin).ravel()
         lanes = ahead % self.lanes
@@ -131,5 +120,6 @@ class MixedSequences:
         return {step.begin + k * distance: parts for k, parts in enumerate(steps)}
 
     def close(self) -> None:
+        """Stop threads and give back files."""
         for stream in self._streams:
             stream.close()

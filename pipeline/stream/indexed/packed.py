@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
+from numpy.typing import NDArray
 
-from ..batch.rows import RowBuffer, Rows
+from ..batch.rows import Out, RowBuffer, Rows
 from ..order import Sequences, Step
-from .core import Ordered
+from .core import IndexedReader
 from .lookahead import Lookahead
-from .token_stream import TokenStream
+from .token_stream import Piece, TokenStream
 
 
-class PackedSequences(Ordered):
+class PackedSequences(IndexedReader):
     """Sequences of ``width`` tokens, those of the labels included, where ``order`` says.
 
     ``epochs`` says after how many the last sequences are cut (None: nowhere), ``boundaries`` that rows say where documents end.
@@ -29,19 +28,18 @@ class PackedSequences(Ordered):
         self._hints = np.zeros(order.lanes, np.int64)  # the document where each lane was last
         self._ahead = Lookahead(order, stream.prepare, stream.window)
 
-    def rows(self, step: Step) -> Iterator[Rows]:
-        """Yield the tokens of a rank's rows of a step."""
-        count, buffer = len(step), self.buffer
-        if not count:
-            return
-        buffer.clear(count)
-        available: list[int] | None = None
-        for epoch, rows, tokens, lanes in self._ahead.pieces(step):
-            self.stream.fill(buffer, rows, epoch, tokens, lanes, self._hints)
-            if self.total is not None:
-                left = np.minimum(self.total - epoch * self.stream.tokens_per_epoch - tokens, self.width)
-                if int(left.min(initial=self.width)) < self.width:
-                    available = available or [self.width] * count
-                    for row, have in zip(rows.tolist(), left.clip(0).tolist(), strict=True):
-                        available[row] = have
-        yield buffer.rows(slice(0, count), available)
+    def read(self, step: Step, out: Out | None = None) -> Rows:
+        """Return the tokens of a rank's rows of a step."""
+        pieces = self._ahead.pieces(step)
+        found = self.buffer.rows(sum([len(piece.rows) for piece in pieces]), out)
+        self.stream.fill(self.buffer, pieces, self._hints)
+        return found if self.total is None else found._replace(valid=self._valid(pieces, found.filled))
+
+    def _valid(self, pieces: list[Piece], count: int) -> NDArray[np.int64] | None:
+        """Return how many tokens of each row lie before the end of the stream, None where all do."""
+        assert self.total is not None
+        valid = np.full(count, self.width)
+        for piece in pieces:
+            left = self.total - piece.epoch * self.stream.tokens_per_epoch - piece.places
+            valid[piece.rows] = np.minimum(left, self.width).clip(0)
+        return valid if (valid < self.width).any() else None

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ..batch.rows import RowBuffer, Rows
+from ..batch.rows import Out, RowBuffer, Rows
 from ..order import Sequences, Step, derive_key, mix64
-from .core import Ordered
-from .token_stream import TokenStream
+from .core import IndexedReader
+from .token_stream import Piece, TokenStream
 
 _SPREAD = 0x9E3779B97F4A7C15
 
@@ -30,7 +30,7 @@ def draw(indices: Iterator[int] | range, tokens: int, seed: int) -> list[int]:
     return [value * tokens >> 64 for value in hashes.tolist()]
 
 
-class SampledSequences(Ordered):
+class SampledSequences(IndexedReader):
     """Sequences of ``width`` tokens, those of the labels included, from random places of ``stream``.
 
     An epoch is as many sequences as hold its tokens once: ceil(epoch * tokens / seq_len) come before it.
@@ -42,13 +42,11 @@ class SampledSequences(Ordered):
         self._seed = seed
         self.buffer = RowBuffer(width, stream.dtype, boundaries)
 
-    def rows(self, step: Step) -> Iterator[Rows]:
-        """Yield the tokens of a rank's rows of a step."""
-        if not (count := len(step)):
-            return
-        starts = draw(iter(step), self.stream.tokens_per_epoch, self._seed)
-        self.buffer.clear(count)
+    def read(self, step: Step, out: Out | None = None) -> Rows:
+        """Return the tokens of a rank's rows of a step."""
+        starts = np.array(draw(iter(step), self.stream.tokens_per_epoch, self._seed), np.int64)
+        found = self.buffer.rows(len(starts), out)
         # No place is near another, so all share one hint, which helps none.
-        lanes, hints = np.zeros(count, np.int64), np.zeros(1, np.int64)
-        self.stream.fill(self.buffer, np.arange(count), 0, np.array(starts), lanes, hints)
-        yield self.buffer.rows(slice(0, count))
+        piece = Piece(0, np.arange(len(starts)), starts, np.zeros(len(starts), np.int64))
+        self.stream.fill(self.buffer, [piece], np.zeros(1, np.int64))
+        return found

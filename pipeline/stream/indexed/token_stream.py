@@ -180,19 +180,16 @@ class TokenStream:
             epoch, token = divmod(start + filled, self.tokens_per_epoch)
             filled += self._copy(epoch, token, out, filled, ends)
 
-    def fill(
-        self,
-        buffer: RowBuffer,
-        rows: NDArray[np.int64],
-        epoch: int,
-        tokens: NDArray[np.int64],
-        lanes: NDArray[np.int64],
-        hints: NDArray[np.int64],
-    ) -> None:
-        """Fill ``rows`` of a buffer, each from its token of ``epoch`` on.
+    def fill(self, buffer: RowBuffer, pieces: Iterable[Piece], hints: NDArray[np.int64]) -> None:
+        """Fill the rows of pieces in a buffer, each from its token on.
 
         ``hints[lanes]`` is where to look first for their documents; what was found is left there.
         """
+        for piece in pieces:
+            self._fill_piece(buffer, piece, hints)
+
+    def _fill_piece(self, buffer: RowBuffer, piece: Piece, hints: NDArray[np.int64]) -> None:
+        epoch, rows, tokens, lanes = piece
         done, count, item = 0, len(rows), self.dtype.itemsize
         self.bytes_read += count * buffer.width * item
         while True:

@@ -1,6 +1,6 @@
 """One iteration of a stream: the items of one rank and worker, each with the position after it.
 
-    core -> collate -> the user's stages -> batches of what they changed -> read ahead -> device
+    reader -> collate -> the user's stages -> batches of what they changed -> read ahead -> device
 
 A position rides with every item, so nothing needs to know how far ahead of the consumer its source is.
 """
@@ -18,12 +18,10 @@ from typing import Any
 from ...errors import ConfigError
 from ..batch.collate import row_of, stack
 from ..batch.device import place_on_device, read_ahead, to_numpy, to_torch
-from ..batch.label_shift import DrawnShifts
 from ..config import Plan
-from ..indexed.core import Core
 from ..order import Step
-from ..sequential.reader import SequentialReader
-from .epochs import item_count, pass_bounds
+from ..reader import Collator, Reader
+from .epochs import first_of, item_count, pass_bounds
 from .even_steps import EvenSteps
 from .position import Position
 from .user_stages import Map, Take, counts_items
@@ -49,16 +47,10 @@ def _can_divide(plan: Plan) -> bool:
     return counts_items(plan) and not (plan.by_cursors and plan.epochs is not None)
 
 
-def run(plan: Plan, core: Core | SequentialReader, position: Position, context: WorkerContext) -> Iterator[Positioned]:
+def run(plan: Plan, reader: Reader[Any], position: Position, context: WorkerContext) -> Iterator[Positioned]:
     """Yield the items of one worker from ``position`` on."""
     by_sample = plan.batch_size is None or bool(plan.steps)
-    skip, every = share_of(plan, position, context)
-    if isinstance(core, SequentialReader):
-        items = _from_reader(plan, core, position, context, skip, every, by_sample)
-    else:
-        items = _from_core(plan, core, position, context, skip, every, by_sample)
-    if not plan.numpy:
-        items = ((after, to_torch(item)) for after, item in items)
+    items = _samples(plan, reader, position, context) if by_sample else _batches(plan, reader, position, context)
     takes = [n for n, step in enumerate((*plan.steps, *plan.batch_steps)) if isinstance(step, Take)]
     even = EvenSteps(plan, takes, context)
     if by_sample:
@@ -79,89 +71,74 @@ def run(plan: Plan, core: Core | SequentialReader, position: Position, context: 
     return place_on_device(items, plan.device)
 
 
-def _from_core(
-    plan: Plan, core: Core, position: Position, context: WorkerContext, skip: int, every: int, by_sample: bool
-) -> Iterator[Positioned]:
-    """Yield batches, or the samples that make them one by one, passing over ``skip`` and then taking every n-th."""
-    collator: Any = plan.collator()
-    start = position.sequence_index
-    after_item = partial(Position, weights=position.weights, start_epoch=position.start_epoch)
-    rank, world_size = context.rank, context.world_size
-    size = plan.batch_size or 1
-    step = size * world_size
-    begin_of_pass, end = pass_bounds(plan, core.first, position, world_size)
-    batches = None if end is None else item_count(plan, start, end, context, core.lanes)
-    if batches is not None and plan.drop_last and rank == skip == 0 and end is not None and end > start:
-        lost = (end - start) % step
-        log.warning(
-            "last='drop' drops the last %d of %d sequences, %d batches a rank remain",
-            lost,
-            end - begin_of_pass,
-            batches,
-        )
-    number, taken = skip, position.taken
+def _batches(plan: Plan, reader: Reader[Any], position: Position, context: WorkerContext) -> Iterator[Positioned]:
+    """Yield the batches of a rank, or of one worker of its loader, each with the position after it."""
+    assert plan.batch_size is not None
+    collate: Collator[Any] = plan.collator(plan.batch_size)
+    after = partial(Position, weights=position.weights, start_epoch=position.start_epoch)
+    tensors = not plan.numpy
     try:
-        while batches is None or number < batches:
-            after = start + number * step
-            length = step if end is None else max(0, min(step, end - after))
-            numbers = Step(after, length, rank, world_size, core.lanes)
-            collate = collator.of_step(after) if isinstance(collator, DrawnShifts) else collator
-            end_of_step = after_item(after + length)
-            if by_sample:
-                for row in range(taken, size):
-                    sample = row_of(collate(core, numbers.rows(row, row + 1), 1))
-                    yield after_item(after, taken=row + 1) if row + 1 < size else end_of_step, sample
-                taken = 0
-            else:
-                yield end_of_step, collate(core, numbers, size)
-            number += every
-    finally:
-        core.close()
-
-
-def _from_reader(
-    plan: Plan,
-    reader: SequentialReader,
-    position: Position,
-    context: WorkerContext,
-    skip: int,
-    every: int,
-    by_sample: bool,
-) -> Iterator[Positioned]:
-    """Yield the batches of this rank's rows of each step, or their samples, passing over ``skip`` and then taking every n-th."""
-    collator: Any = plan.collator()
-    size = plan.batch_size or 1
-    rows = size * context.world_size
-    begin, row = position.sequence_index // rows, position.taken
-    _, end = pass_bounds(plan, lambda epoch: 0, position, context.world_size)
-    batches = None if end is None else item_count(plan, begin * rows, end, context, lanes=1)
-    number = skip
-    try:
-        while batches is None or number < batches:
-            step = begin + number
-            first = step * rows + context.rank * size
-            wanted = size if end is None else max(0, min(size, end - first))
-            drawn, expected = [], max(0, wanted - row)
-            for counts in [1] * (size - row) if by_sample else [size]:
-                part = reader.read(step, row, max(0, min(counts, wanted - row)))
-                row += counts
-                taken = row % size
-                after = Position(
-                    (step + (not taken)) * rows, lanes=reader.cursors, start_epoch=position.start_epoch, taken=taken
-                )
-                drawn.append((after, part))
-            found = sum(part.count for _, part in drawn)
-            if found < expected and (plan.drop_last or found == 0):
-                if found:
-                    log.warning("last='drop' drops the last %d sequences, short of a batch", found)
+        for step, end_of_step in steps(plan, reader, position, context):
+            out = collate.out(step.begin) if collate.direct else None
+            rows = reader.read(step, out)
+            if rows.missing and (plan.drop_last or not rows.filled):
+                _note_end(rows.filled)
                 return
-            collate: Any = collator.of_step(step * rows) if isinstance(collator, DrawnShifts) else collator
-            for after, part in drawn:
-                batch = collate(part, range(part.count), 1 if by_sample else size)
-                yield after, row_of(batch) if by_sample else batch
-            number, row = number + every, 0
+            batch = collate(rows, step.begin, out)
+            yield after(end_of_step, lanes=reader.cursors), to_torch(batch) if tensors else batch
+            del out, rows, batch  # the memory of a batch that nobody holds serves the next one
     finally:
         reader.close()
+
+
+def _samples(plan: Plan, reader: Reader[Any], position: Position, context: WorkerContext) -> Iterator[Positioned]:
+    """Yield the samples that make the batches of a rank or of one worker, each with the position after it."""
+    collate: Collator[Any] = plan.collator(1)
+    after = partial(Position, weights=position.weights, start_epoch=position.start_epoch)
+    size, taken = plan.batch_size or 1, position.taken
+    try:
+        for step, end_of_step in steps(plan, reader, position, context):
+            samples, found, missing = [], 0, 0
+            for row in range(taken, size):
+                rows = reader.read(step.rows(row, row + 1))
+                found, missing = found + rows.filled, missing + rows.missing
+                sample, lanes = row_of(collate(rows, step.begin)), reader.cursors
+                here = (
+                    after(step.begin, taken=row + 1, lanes=lanes) if row + 1 < size else after(end_of_step, lanes=lanes)
+                )
+                samples.append((here, sample if plan.numpy else to_torch(sample)))
+            if missing and (plan.drop_last or not found):
+                _note_end(found)
+                return
+            taken = 0
+            yield from samples
+    finally:
+        reader.close()
+
+
+def steps(plan: Plan, reader: Reader[Any], position: Position, context: WorkerContext) -> Iterator[tuple[Step, int]]:
+    """Yield the steps of one worker, each with the sequence index of the position after it."""
+    skip, every = share_of(plan, position, context)
+    size = (plan.batch_size or 1) * context.world_size
+    start, count = position.sequence_index, None
+    begin_of_pass, end = pass_bounds(plan, first_of(plan), position, context.world_size)
+    if end is not None:
+        count = item_count(plan, start, end, context, reader.lanes)
+        if plan.drop_last and context.rank == skip == 0 and end > start:
+            lost, whole = (end - start) % size, end - begin_of_pass
+            log.warning("last='drop' drops the last %d of %d sequences, %d batches a rank remain", lost, whole, count)
+    number = skip
+    while count is None or number < count:
+        begin = start + number * size
+        length = size if end is None else max(0, min(size, end - begin))
+        after = begin + -(-length // reader.alignment) * reader.alignment
+        yield Step(begin, length, context.rank, context.world_size, reader.lanes), after
+        number += every
+
+
+def _note_end(found: int) -> None:
+    if found:
+        log.warning("last='drop' drops the last %d sequences, short of a batch", found)
 
 
 def _stages(

@@ -12,8 +12,9 @@ from torch.utils.data import get_worker_info
 
 from ...errors import StateError
 from ..config import Plan
-from ..indexed.core import Core
-from ..sequential.reader import SequentialReader
+from ..reader import Reader
+from ..sequential.cursor import beginning
+from ..sequential.reader import lane_stats
 from .engine import Positioned
 from .position import Position, SharedPosition
 from .worker_context import WorkerContext
@@ -22,7 +23,7 @@ from .worker_context import WorkerContext
 class Progress:
     """How far an iterator came, and what that cost."""
 
-    def __init__(self, position: Position, core: Core | SequentialReader | None) -> None:
+    def __init__(self, position: Position, reader: Reader[Any] | None) -> None:
         self.position = position
         self.items = 0
         self.tokens = 0
@@ -30,25 +31,16 @@ class Progress:
         self.began: float | None = None
         self.ended: float | None = None
         self.finished = False  # it came to the end, and no error ended it
-        self._core = core
+        self._reader = reader
 
     def stats(self, plan: Plan) -> dict[str, Any]:
         seconds = ((self.ended or time.perf_counter()) - self.began) if self.began is not None else 0.0
         told: dict[str, Any] = {"sequence_index": self.position.sequence_index}
-        if plan.by_cursors:
-            lanes = self._core if isinstance(self._core, SequentialReader) else None
-            counted = lanes.counts if lanes is not None else Counter[str]()
-            told |= {name: counted[name] for name in ("documents", "rejected", "bad_records", "damaged_files")}
-            told["bytes_read"] = lanes.bytes_read if lanes is not None else 0
-            told["epoch"] = min(
-                (cursor[0] for cursor in (self.position.lanes or {}).values()), default=self.position.start_epoch or 0
-            )
-        else:
-            core = self._core if self._core is not None else plan.core()
-            assert not isinstance(core, SequentialReader)
-            told |= {"bytes_read": core.bytes_read, "epoch": core.epoch(self.position.sequence_index)}
-            if (shares := getattr(core, "shares", None)) is not None:
-                told["sources"] = shares(self.position.sequence_index)
+        told |= (
+            unread_stats(plan, self.position)
+            if self._reader is None
+            else self._reader.stats(self.position.sequence_index)
+        )
         return {
             "items": self.items,
             "tokens": self.tokens,
@@ -58,6 +50,13 @@ class Progress:
             "waited_share": self.waited / seconds if seconds else 0.0,
             **told,
         }
+
+
+def unread_stats(plan: Plan, position: Position) -> dict[str, Any]:
+    """Return what a reader would count at a position before it reads anything."""
+    if plan.by_cursors:
+        return lane_stats(Counter(), 0, position.lanes or beginning(position.start_epoch or 0, 1))
+    return plan.core().stats(position.sequence_index)
 
 
 class StreamIterator:

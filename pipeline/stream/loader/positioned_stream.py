@@ -15,6 +15,7 @@ from ..config import Plan
 from ..data.mixture import MixedData
 from ..frameworks.double_sharding import refuse_read_ahead, refuse_second_split
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
+from ..reader import Reader
 from ..sequential.lanes import sequential_reader
 from .engine import run, share_of
 from .epochs import (
@@ -280,11 +281,11 @@ class PositionedStream(IterableDataset):
         plan = self._plan_at(position)
         share = share_of(plan, position, context)
         if plan.by_cursors:
-            core: Any = sequential_reader(plan, position, context, *share)
+            reader: Reader[Any] = sequential_reader(plan, position, context, *share)
         else:
-            core = plan.core(cut=position.start_epoch is None)
-        progress = Progress(position, core)
-        iterator = StreamIterator(run(plan, core, position, context), progress, context, self._position)
+            reader = plan.core(cut=position.start_epoch is None)
+        progress = Progress(position, reader)
+        iterator = StreamIterator(run(plan, reader, position, context), progress, context, self._position)
         self._progress = progress
         self._iterators = [weakref.ref(each) for each in (*self._held(), iterator)]
         return iterator

@@ -5,8 +5,8 @@ lanes.py             a plan made into the reader of one rank and worker
 reader.py            the rows that a rank takes of each step
 packing.py           a lane's documents as sequences: joined and cut, or one a sequence
 cursor.py            where a lane stands, and the documents that it keeps from there on
-text_deal.py         which blocks of text files each lane reads in an epoch: the definition
-text_blocks.py       windows of these blocks: read, filtered, shuffled, tokenized
+document_maps.py     the user's functions of documents
+text/                raw text: which blocks of files each lane reads, and windows of them
 shard_blocks.py      documents of shards for lanes
 best_fit.py          best-fit packing of whole documents
 best_fit_kernels.py  its compiled loops
@@ -32,12 +32,12 @@ lane, epoch, bundle, round)``; ``.documents`` gives each.
 
 Text
 ----
-A block is a run of records of a piece of a file (`text_deal`); it ends with the record that reaches ``b`` bytes, each
+A block is a run of records of a piece of a file (`text.deal`); it ends with the record that reaches ``b`` bytes, each
 counted with one byte more (lines of JSON Lines as they are, of other formats the characters of their text): ``b = max(1,
 min(32 KiB, n // (8 L)))``, ``n`` the bytes of all files, those that are compressed three times. A piece of plain JSON Lines
 is a part of a file of more than ``p = max(1, min(256 KiB, plain // (4 L)), plain // 2**17)`` bytes, which is cut in
 ``ceil(size / p)`` parts at ``size k // parts``, and holds the lines that begin in it (``plain``: bytes of all plain JSON
-Lines). `text_deal` says which blocks
+Lines). `text.deal` says which blocks
 each lane reads in which round.
 
 A window is a number of rounds, at least one, and ends with its epoch: with the round that reaches ``256 MiB / L`` of

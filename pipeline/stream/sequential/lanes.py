@@ -14,6 +14,7 @@ from ..loader.worker_context import WorkerContext
 from ..order import derive_key
 from .best_fit_sizes import best_fit_tokens, sequences_a_lane, warn_of_padding
 from .cursor import Cursor, Reader, Windows, beginning
+from .document_maps import change_of
 from .layout import WINDOW_BYTES, LaneLayout
 from .packing import JoinedDocuments, Lane, Packing, SingleDocuments
 from .reader import SequentialReader
@@ -50,23 +51,25 @@ def sequential_reader(
     windows = _windows(plan, layout, places, start)
     if plan.best_fit and context.rank == skip == 0:
         warn_of_padding(sequences_a_lane(plan, layout), layout)
-    packed = isinstance(stated, PackLayout)
     return SequentialReader(
         windows,
         partial(_make_lane, plan, windows),
         layout=layout,
         own=own,
-        first_row=context.rank * (layout.rows // world_size),
+        batch_size=plan.batch_size or 1,
+        ranks=world_size,
         cursors=cursors,
         bounded=plan.epochs is not None,
-        width=stated.seq_len + stated.extra if packed else None,
+        width=stated.seq_len + stated.extra if isinstance(stated, PackLayout) else None,
+        with_ends=isinstance(stated, PackLayout) and stated.boundaries,
     )
 
 
 def _make_lane(plan: Plan, windows: Windows, lane: int, cursor: Cursor, on_empty: Callable[[int], object]) -> Lane:
     # Best fit counts its sequences, not the documents of a window, so it takes every window whole.
     start = [*cursor[:3], 0, 0] if plan.best_fit else cursor
-    reader = Reader(windows, lane, start, on_empty=on_empty)
+    change = change_of(plan.document_maps, plan.data.dtype)
+    reader = Reader(windows, lane, start, change=change, on_empty=on_empty)
     return Lane(reader, _packing(plan, reader, lane, cursor))
 
 
@@ -98,7 +101,7 @@ def _windows(plan: Plan, layout: LaneLayout, cursors: dict[int, Cursor], start_e
     epochs = None if plan.epochs is None else start_epoch + plan.epochs
     seq_len = plan.layout.seq_len if isinstance(plan.layout, PackLayout) and plan.layout.best_fit else None
     if isinstance(plan.data, TextData):
-        from .text_blocks import TextWindows, WindowSize  # loaded for text alone
+        from .text.windows import TextWindows, WindowSize  # loaded for text alone
 
         size = 0 if plan.seed is None else WINDOW_BYTES // layout.lanes
         least = 0 if seq_len is None else best_fit_tokens(seq_len, size // _BYTES_PER_TOKEN) * _BYTES_PER_TOKEN

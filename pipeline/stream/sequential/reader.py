@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
-from ..batch.rows import Ends, Rows
+from ..batch.rows import DocumentRows, Ends, Out, Rows
+from ..order import Step
 from .cursor import Cursor, Windows, missing_lanes
 from .layout import LaneLayout
 from .packing import Lane
@@ -17,34 +19,12 @@ from .packing import Lane
 _PATIENCE = 8  # epochs of which a process keeps nothing of its part
 
 
-class Drawn:
-    """Rows that were read, for a collator to ask for: packed, or whole documents."""
-
-    buffer: ClassVar[None] = None
-
-    def __init__(
-        self, count: int, packed: Rows | None, whole: list[NDArray[Any]], masks: list[NDArray[np.uint8]] | None
-    ):
-        self.count = count
-        self.masks = masks
-        self._packed = packed
-        self._whole = whole
-
-    def rows(self, numbers: range) -> Iterator[Rows]:
-        """Yield the packed rows."""
-        return iter([] if self._packed is None else [self._packed])
-
-    def documents(self, numbers: range) -> list[NDArray[Any]]:
-        """Return the documents."""
-        return self._whole
-
-
 class SequentialReader:
-    """Reads the rows of a rank: row ``j`` of step ``k`` comes from lane ``(k * layout.rows + j) % layout.lanes``.
+    """Reads the rows of a rank (a `Reader`): row ``j`` of step ``k`` comes from lane ``(k * layout.rows + j) % layout.lanes``.
 
     ``own`` lanes are made by ``make_lane`` from their number and cursor when they are first read. ``width``: tokens of a
-    packed row, None for whole documents. In a ``bounded`` stream, a row of a lane that ended comes from the next lane that
-    has not.
+    packed row, None for whole documents; ``with_ends``: also where documents end in it. In a ``bounded`` stream, a row of
+    a lane that ended comes from the next lane that has not.
     """
 
     def __init__(
@@ -54,43 +34,44 @@ class SequentialReader:
         *,
         layout: LaneLayout,
         own: list[int],
-        first_row: int,
+        batch_size: int,
+        ranks: int,
         cursors: Mapping[str, Cursor],
         bounded: bool,
         width: int | None,
+        with_ends: bool,
     ) -> None:
         if missing := [lane for lane in own if str(lane) not in cursors]:
             raise missing_lanes(missing, layout.lanes)
-        self.counts = windows.counts
+        self.lanes = ranks  # each rank takes neighbouring rows of a step
+        self.alignment = layout.rows
         self._windows = windows
         self._make_lane = make_lane
         self._layout = layout
         self._own = own
-        self._first_row = first_row
+        self._batch_size = batch_size
         self._bounded = bounded
         self._width = width
+        self._with_ends = with_ends
         self._cursors = {str(lane): cursors[str(lane)] for lane in own}
         self._lanes: dict[int, Lane] = {}
         self._buffer: NDArray[Any] | None = None
 
     @property
-    def bytes_read(self) -> int:
-        return self._windows.bytes_read
-
-    @property
     def cursors(self) -> dict[str, Cursor]:
-        """The cursors of the own lanes after what was read, by their number, for the state."""
+        """The cursors of the own lanes after what was read, by their number."""
         return dict(self._cursors)
 
-    def read(self, step: int, row: int, count: int) -> Drawn:
-        """Return ``count`` rows of a step, from the rank's ``row`` on; fewer only at the end of a bounded stream."""
-        first = step * self._layout.rows + self._first_row + row
-        found: list[NDArray[Any]] = []
-        available: list[int] = []
-        ends: list[NDArray[np.int64]] | None = None
-        masks: list[NDArray[np.uint8]] | None = None
-        cursors, short = self._cursors, False
-        for number in range(first, first + count):
+    def stats(self, sequence_index: int) -> dict[str, Any]:
+        """Return what was read, and the epoch of the lane that has come least far."""
+        return lane_stats(self._windows.counts, self._windows.bytes_read, self._cursors)
+
+    def read(self, step: Step, out: Out | None = None) -> Rows | DocumentRows:
+        """Return the rank's rows of a step; fewer only at the end of a bounded stream."""
+        size, first = self._batch_size, step.begin + step.rank * self._batch_size
+        numbers = range(first, first + min(size, max(0, step.begin + step.size - first)))[step.first : step.last]
+        found = _Found()
+        for number in numbers:
             lane_number = number % self._layout.lanes
             lane = self._lanes.get(lane_number) or self._lane(lane_number)
             if lane.next >= len(lane.ready.rows) and not lane.advance():
@@ -98,31 +79,14 @@ class SequentialReader:
                 if later is None:
                     break
                 lane_number, lane = later
-            at, ready = lane.next, lane.ready
-            lane.next = at + 1
-            tokens = ready.rows[at]
-            found.append(tokens)
-            cursors[str(lane_number)] = ready.cursors[at + 1]
-            if ready.available is None:
-                available.append(len(tokens))
-            else:
-                available.append(ready.available[at])
-                short = True
-            if ready.ends is not None:
-                ends = [] if ends is None else ends
-                ends.append(ready.ends[at])
-            if ready.masks is not None:
-                masks = [] if masks is None else masks
-                masks.append(ready.masks[at])
+            self._cursors[str(lane_number)] = found.add(lane)
+        filled, missing = len(found.rows), len(numbers) - len(found.rows)
         if self._width is None:
-            return Drawn(len(found), None, found, masks)
-        rows = Rows(
-            slice(0, len(found)),
-            self._stacked(found),
-            None if ends is None else Ends.of(ends),
-            available if short else None,
-        )
-        return Drawn(len(found), rows if found else None, [], masks)
+            return DocumentRows(filled, found.rows, missing, found.masks if found.masked else None)
+        ends = Ends.of(found.ends) if self._with_ends else None
+        valid = np.array(found.valid, np.int64) if found.cut else None
+        masks = np.stack(found.masks) if found.masked else None
+        return Rows(filled, self._stacked(found.rows), ends, valid, missing, masks)
 
     def _stacked(self, found: list[NDArray[Any]]) -> NDArray[Any]:
         """Return rows as one array, valid until the next call."""
@@ -170,3 +134,45 @@ class SequentialReader:
     def close(self) -> None:
         """Close the files."""
         self._windows.close()
+
+
+class _Found:
+    """Rows that lanes gave."""
+
+    def __init__(self) -> None:
+        self.rows: list[NDArray[Any]] = []
+        self.ends: list[NDArray[np.int64]] = []
+        self.valid: list[int] = []
+        self.masks: list[NDArray[np.uint8]] = []
+        self.cut = False  # whether one has fewer valid tokens than its width
+        self.masked = False  # whether one has a mask
+
+    def add(self, lane: Lane) -> Cursor:
+        """Take the next sequence of a lane; return the cursor behind it."""
+        at, ready = lane.next, lane.ready
+        lane.next = at + 1
+        tokens = ready.rows[at]
+        self.rows.append(tokens)
+        if ready.available is None:
+            self.valid.append(len(tokens))
+        else:
+            self.valid.append(ready.available[at])
+            self.cut = True
+        if ready.ends is not None:
+            self.ends.append(ready.ends[at])
+        if ready.masks is not None or self.masked:
+            self._mask(np.ones(len(tokens), np.uint8) if ready.masks is None else ready.masks[at])
+        return ready.cursors[at + 1]
+
+    def _mask(self, mask: NDArray[np.uint8]) -> None:
+        """Add a mask to those of the rows before, all of whose tokens count where they had none."""
+        self.masks += [np.ones(len(row), np.uint8) for row in self.rows[len(self.masks) : -1]]
+        self.masks.append(mask)
+        self.masked = True
+
+
+def lane_stats(counts: Counter[str], bytes_read: int, cursors: Mapping[str, Cursor]) -> dict[str, Any]:
+    """Return what lanes count, and the epoch of the one that has come least far."""
+    told: dict[str, Any] = {name: counts[name] for name in ("documents", "rejected", "bad_records", "damaged_files")}
+    epoch = min((cursor[0] for cursor in cursors.values()), default=0)
+    return {**told, "bytes_read": bytes_read, "epoch": epoch}

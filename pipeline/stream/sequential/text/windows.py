@@ -1,6 +1,6 @@
 """Raw text as a source of lanes: blocks of records, read, shuffled by windows and tokenized on the fly.
 
-``text_deal.py`` says which blocks a lane reads in an epoch, and in which order. A lane's window is some rounds of these blocks,
+``deal.py`` says which blocks a lane reads in an epoch, and in which order. A lane's window is some rounds of these blocks,
 whose documents are shuffled by (seed, lane and the window's place); without a seed everything stays as it is in the files.
 
 The lanes of one process share the scan of each piece of a file: what one lane passes on its way is held for the others, up
@@ -20,15 +20,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import InputError
-from ...shards.ranges.open_files import OPEN_FILES, OpenFiles
-from ...text.document import BadRecord, Document
-from ...text.readers.record_blocks import Block, BlockScan
-from ..data.text import TextData
-from ..order import derive_key, permutation
-from .cursor import Chunk, Place
-from .layout import LaneLayout
-from .text_deal import Deal, cut_pieces
+from ....errors import InputError
+from ....shards.ranges.open_files import OPEN_FILES, OpenFiles
+from ....text.document import BadRecord, Document
+from ....text.readers.record_blocks import Block, BlockScan
+from ...data.text import TextData
+from ...order import derive_key, permutation
+from ..cursor import Chunk, Place
+from ..layout import LaneLayout
+from .deal import Deal, cut_pieces
 
 Predicate = Callable[[Any], Any]
 

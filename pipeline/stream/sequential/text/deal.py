@@ -26,10 +26,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...text.formats import format_of, is_packed
-from ...text.readers.base import WHOLE, FileSpan
-from ..data.text import PACKED, TextData
-from ..order import derive_key, permutation
+from ....text.formats import format_of, is_packed
+from ....text.readers.base import WHOLE, FileSpan
+from ...data.text import PACKED, TextData
+from ...order import derive_key, permutation
 
 _TURNS = 8
 _PIECES_OPEN = 128  # of all groups together
@@ -77,7 +77,7 @@ def cut_pieces(data: TextData, lanes: int) -> list[Piece]:
 
 
 def _row_groups(number: int, path: str, weight: int) -> list[Piece]:
-    from ...text.readers.parquet import rows_of_groups
+    from ....text.readers.parquet import rows_of_groups
 
     rows = rows_of_groups(path)
     if len(rows) < 2:

@@ -1,0 +1,57 @@
+"""The protocol between readers and what drives them: a reader gives the rows of a step, a collator makes a batch of them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+from .batch.rows import Out
+from .order import Step
+
+R_out = TypeVar("R_out", covariant=True)
+R_in = TypeVar("R_in", contravariant=True)
+
+
+class Reader(Protocol[R_out]):
+    """Gives a rank's rows of one step after another, packed (`Rows`) or whole documents (`DocumentRows`).
+
+    An indexed reader finds the rows of any step by arithmetic. A sequential reader goes on from cursors, so it gives the
+    rows of a step once, in their order. What drives a reader does not ask which it is.
+
+    ``lanes``: those that ranks share out (see `Step`). ``alignment``: between two steps, a position is a multiple of it.
+    ``cursors``: where each lane of a sequential reader stands after the rows that were read last, by the lane's number;
+    None of an indexed reader, whose position is the sequence index alone.
+    """
+
+    @property
+    def lanes(self) -> int: ...
+
+    @property
+    def alignment(self) -> int: ...
+
+    @property
+    def cursors(self) -> dict[str, list[int]] | None: ...
+
+    def read(self, step: Step, out: Out | None = None) -> R_out:
+        """Return the rows of a step, which are valid until the next call; a reader may write them to ``out``."""
+
+    def stats(self, sequence_index: int) -> dict[str, Any]:
+        """Return ``bytes_read``, the ``epoch`` of a sequence index, and what else this kind of reader counts."""
+
+    def close(self) -> None:
+        """Stop threads and give back files."""
+
+
+class Collator(Protocol[R_in]):
+    """Makes a batch of the rows of a step, a pure function of them and of the step's first sequence index ``begin``.
+
+    ``direct``: whether readers may write rows to the arrays of a batch, which `out` makes, without a conversion.
+    """
+
+    @property
+    def direct(self) -> bool: ...
+
+    def out(self, begin: int) -> Out:
+        """Return the arrays of ids and labels of a new batch."""
+
+    def __call__(self, rows: R_in, begin: int, out: Out | None = None) -> dict[str, Any]:
+        """Return the batch, in ``out`` if that was given to the reader, else in arrays of its own."""
