@@ -356,6 +356,9 @@ def test_any_sequential_stream_is_its_plain_definition_on_any_ranks_and_after_an
                 with pytest.raises(ConfigError, match="no document was kept of a whole epoch"):
                     next(iter(case.stream()))
             return
+        if case.epochs is None and kept_documents(case) < 2 * case.lanes:
+            event("few kept")  # lanes then go through many epochs for a document
+            return
         whole = list(islice(batches_of(case), steps))
         iterator = iter(case.stream())
         few = kept_documents(case) < 4 * case.lanes  # then all lanes of a rank may keep nothing of an epoch at once

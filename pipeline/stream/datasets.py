@@ -222,7 +222,7 @@ class TextDataset(Texts):
 
     The stream is sequential (see ``Stream.shuffle``): rows of a global batch come from lanes of their own, spread over files,
     row groups of Parquet and byte ranges of plain JSON Lines, where a document without an id is named by its byte. Without
-    ``.shuffle()`` there is one lane, in the order of the files, for one rank. NEAR_PAIRS
+    ``.shuffle()`` there is one lane, in the order of the files, for one rank.
 
     Raises ``InputError`` for files that are missing or of no known kind and, with ``on_error="stop"`` while iterating, for
     records that cannot be used, naming file and line or byte.
