@@ -1,6 +1,6 @@
 """Measures, one idea a file, and the rule sets that judge them.
 
-A measure is a plain function from a `Page` (a document and its words, lines and paragraphs) to a number:
+A measure is a plain function from a `Page` (a document, with its words, lines and paragraphs) to a number:
 
     def exclamation_ratio(page):
         return page.text.count("!") / max(len(page.text), 1)
@@ -9,13 +9,14 @@ Limits stand in rule files: `gopher.toml` here, or ``exclamation_ratio = { max =
 ``"my_measures:exclamation_ratio" = { max = 0.05 }`` names a function in a module of your own.
 
     text_view.py        a document's words, marks, lines and paragraphs: the definitions
+    spacy_tokens.py     a text as spaCy's English tokenizer splits it, to decide as datatrove does
     unicode_classes.py  which kind of character is which
     measures/           the measures: length, words, lines, repetition, sentences, code, profanity
-    cleaners/           what is cut from a document before it is measured
+    cleaners/           cut parts of a document before it is measured
     language/           which language and script a document is in
     compiled/           the same measures for many documents at once, in compiled passes
     rules/              rule files -> limits on measures -> verdicts; modules of the user
-    presets/            rule files: Gopher, C4, FineWeb, FineWeb2, code, profanity
+    presets/            rule files: Gopher, C4, FineWeb, FineWeb2, code, profanity, HTML remnants
 
 Nothing here imports the pipeline, but its errors and its compiler; compiled code and models are loaded when first used.
 """
@@ -40,6 +41,7 @@ __all__ = [
     "cleaner_functions",
     "measure_functions",
     "share",
+    "summary",
 ]
 
 Measure = Callable[..., float]
@@ -73,8 +75,18 @@ def measure_functions() -> dict[str, Measure]:
 
 
 def cleaner_functions() -> dict[str, Callable[..., tuple[str, dict[str, int]]]]:
-    """Return every cutter by name: functions from a `text` to what is left of it and counts of what was cut."""
+    """Return every cleaner by name: functions from a `text` to the text that is left and counts of what was cut."""
     return _functions("cleaners.cleaners", "text")
+
+
+def summary(function: Callable[..., Any]) -> str:
+    """Return what a measure or cleaner does: the first sentence of its docstring, without markup.
+
+    >>> summary(measure_functions()["bullet_line_ratio"])
+    'the share of lines that begin with a bullet point or a hyphen'
+    """
+    first = (inspect.getdoc(function) or "").partition("\n\n")[0]
+    return " ".join(first.split()).removeprefix("Return ").rstrip(".").replace("`", "")
 
 
 def bundled_rule_sets() -> dict[str, Path]:

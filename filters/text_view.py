@@ -2,16 +2,24 @@
 
 What the parts are, for every measure of this package:
 
-* A *piece* is a word or a mark, as near to spaCy's English tokens, by which datatrove counts, as a few rules come.
-* A *word* is a run of letters and digits with their combining marks, in which full stops and underscores (between
-  letters or digits) and commas and colons (between digits) may stand: ``example.org``, ``snake_case``, ``1,000``.
-  Initials keep their last full stop: ``U.S.``. Hyphens part words, and an apostrophe inside one begins the next:
-  ``well - known``, ``it 's``. In scripts written without spaces each Han character or Hiragana is a word, and in
-  Thai, Lao, Khmer, Burmese and their neighbours each orthographic syllable: a consonant with its vowel signs, tone
-  marks and stacked consonants. Such words are shorter than a dictionary's, so limits on counts are looser there.
+* A *word* is a run of visible characters between white space: ``well-known,`` is one, and so is ``--``. So count DCLM
+  (``word.split()``) and NeMo Curator (``str.split``). A run with letters of a script that is written without spaces
+  is split into pieces instead, and its words are the pieces that are no marks.
+* A *piece* is a smaller part, a word or a mark. Its words are runs of letters and digits with their combining marks,
+  in which full stops and underscores (between letters or digits) and commas and colons (between digits) may occur:
+  ``example.org``, ``snake_case``, ``1,000``. Initials keep their last full stop: ``U.S.``. Hyphens separate words, and
+  an apostrophe inside a word begins the next: ``well - known``, ``it 's``. In scripts written without spaces each Han
+  character or Hiragana is a word, and in Thai, Lao, Khmer, Burmese and their neighbours each orthographic syllable: a
+  consonant with its vowel signs, tone marks and stacked consonants. Such words are shorter than a dictionary's, so
+  limits on counts are looser there.
 * A *mark* is any other visible character, or a run of the same one: ``,`` or ``...`` or ``-----``.
-* A *line* is what stands between line feeds, stripped of surrounding white space; blank lines are no lines.
+* A *line* is the text between line feeds, stripped of surrounding white space; blank lines do not count.
 * A *paragraph* is a run of lines without a blank one between them.
+
+* A *token* is what spaCy's English tokenizer, and so datatrove, counts (`filters.spacy_tokens`). Its words are the tokens
+  that are not of punctuation alone.
+
+A measure that counts words has a parameter `by`: "spaces" (default), "pieces" or "tokens". The last is not compiled.
 """
 
 from __future__ import annotations
@@ -19,12 +27,13 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 
-from filters.unicode_classes import ALPHABETIC, NUMBER, SPACES, kinds
+from filters.spacy_tokens import is_symbol, split_tokens
+from filters.unicode_classes import ALPHABETIC, MARK, NUMBER, SPACES, UNSPACED, kinds
 
-DEFINITION = "shardwright-1"
+DEFINITION = "shardwright-2"
 """The name of the definitions above; it stands in recipes, and changes when one of them does."""
 
 _PIECES = re.compile(
@@ -38,22 +47,35 @@ _PIECES = re.compile(
     """,
     re.VERBOSE,
 )
+_RUNS = re.compile("[^ ]+")
 _LETTERS = frozenset(ALPHABETIC)
 _WORD_KINDS = _LETTERS | {NUMBER}
+_UNSPACED = frozenset(UNSPACED)
+
+By = Literal["spaces", "pieces", "tokens"]
+"""How words are counted."""
+
+
+class Parts(NamedTuple):
+    """The parts of a text, in order: all of them (`pieces`), the words among these, and the words with a letter."""
+
+    pieces: list[str]
+    words: list[str]
+    alphabetic: list[str]
 
 
 class Page:
     """A text, what is known about it, and its parts, each split at first use.
 
-    `context` is what the caller knows beside the text, for measures to use. A build gives three keys, all of the
+    `context` is what the caller knows besides the text, for measures to use. A build gives three keys, all from the
     language identifier: ``language`` (a code such as "en"), ``language_score`` (the model's probability, 0 to 1) and
-    ``language_label`` (what the model said, such as "en" or "eng_Latn"). Fields of the record are not among them.
+    ``language_label`` (the model's label, such as "en" or "eng_Latn"). Fields of the record are not among them.
 
     >>> page = Page("To be, or not...\\n\\nto be?", {"language": "en"})
+    >>> page.words
+    ['To', 'be,', 'or', 'not...', 'to', 'be?']
     >>> page.pieces
     ['To', 'be', ',', 'or', 'not', '...', 'to', 'be', '?']
-    >>> page.words
-    ['To', 'be', 'or', 'not', 'to', 'be']
     >>> page.lines
     ['To be, or not...', 'to be?']
     """
@@ -62,43 +84,52 @@ class Page:
         self.text = text
         self.context: Mapping[str, Any] = {} if context is None else context
 
+    def parts(self, by: By) -> Parts:
+        """Return the parts by one of the definitions: ``"spaces"``, ``"pieces"`` or ``"tokens"``."""
+        if by == "spaces":
+            return self._by_spaces
+        return self._by_pieces if by == "pieces" else self._by_tokens
+
     @functools.cached_property
-    def _split(self) -> tuple[list[str], list[str], list[str]]:
-        """Pieces, the words among them, the words with a letter."""
+    def _by_spaces(self) -> Parts:
         text, letters = self.text, kinds(self.text)
-        pieces: list[str] = []
-        words: list[str] = []
-        alphabetic: list[str] = []
-        mark_end = -1
-        for match in _PIECES.finditer(letters):
+        found = Parts([], [], [])
+        for match in _RUNS.finditer(letters):
             start, end = match.span()
-            if not _WORD_KINDS.isdisjoint(match[0]):
-                pieces.append(text[start:end])
-                words.append(pieces[-1])
-                if not _LETTERS.isdisjoint(match[0]):
-                    alphabetic.append(pieces[-1])
-            elif start == mark_end and text[start] == text[start - 1]:
-                pieces[-1] += text[start]
-                mark_end = end
+            if not _UNSPACED.isdisjoint(match[0]):
+                for part in _split_pieces(text, letters, start, end):
+                    _add(found, *part)
             else:
-                pieces.append(text[start])
-                mark_end = end
-        return pieces, words, alphabetic
+                _add(found, text[start:end], match[0], True)
+        return found
+
+    @functools.cached_property
+    def _by_pieces(self) -> Parts:
+        found = Parts([], [], [])
+        for part in _split_pieces(self.text, kinds(self.text), 0, len(self.text)):
+            _add(found, *part)
+        return found
+
+    @functools.cached_property
+    def _by_tokens(self) -> Parts:
+        tokens = split_tokens(self.text)
+        words = [token for token in tokens if not is_symbol(token)]
+        return Parts(tokens, words, [token for token in tokens if any(map(str.isalpha, token))])
 
     @property
     def pieces(self) -> list[str]:
-        """Words and marks, in order."""
-        return self._split[0]
+        """Words and marks, in order, split as finely as by grammar: ``["it", "'s", "."]``."""
+        return self._by_pieces.pieces
 
     @property
     def words(self) -> list[str]:
-        """Pieces that are words, in order."""
-        return self._split[1]
+        """Words between white space, in order."""
+        return self._by_spaces.words
 
     @property
     def alphabetic_words(self) -> list[str]:
-        """Words with at least one letter, in order."""
-        return self._split[2]
+        """Words between white space with at least one letter, in order."""
+        return self._by_spaces.alphabetic
 
     @functools.cached_property
     def lines(self) -> list[str]:
@@ -111,6 +142,30 @@ class Page:
         """Paragraphs: their lines, stripped, joined by line feeds."""
         stripped = (line.strip(SPACES) for line in self.text.split("\n"))
         return ["\n".join(lines) for visible, lines in itertools.groupby(stripped, key=bool) if visible]
+
+
+def _split_pieces(text: str, letters: str, start: int, end: int) -> Iterator[tuple[str, str, bool]]:
+    """Yield the pieces of a part of a text: each with its kinds, and whether it is a word."""
+    mark = ""
+    for match in _PIECES.finditer(letters, start, end):
+        piece, is_word = text[match.start() : match.end()], not _WORD_KINDS.isdisjoint(match[0])
+        if mark and (is_word or piece != mark[0] or letters[match.start() - 1] == " "):
+            yield mark, MARK, False
+            mark = ""
+        if is_word:
+            yield piece, match[0], True
+        else:
+            mark += piece
+    if mark:
+        yield mark, MARK, False
+
+
+def _add(parts: Parts, piece: str, letters: str, is_word: bool) -> None:
+    parts.pieces.append(piece)
+    if is_word:
+        parts.words.append(piece)
+        if not _LETTERS.isdisjoint(letters):
+            parts.alphabetic.append(piece)
 
 
 def share(part: float, whole: float) -> float:

@@ -1,4 +1,4 @@
-"""Which kind of character is which: the table that words, marks and lines are cut by.
+"""Which kind of character is which: the table by which texts are split into words, marks and lines.
 
 Every kind has a letter, so that a document's kinds are a string beside its text (`kinds`), and a small number,
 so that compiled code can look them up (`kind_table`). Both come from `kind`, which asks Python's Unicode tables.
@@ -51,6 +51,9 @@ KINDS = (
 
 ALPHABETIC = LETTER + IDEOGRAPH + SYLLABIC + LEADING
 """Kinds of which one makes a word alphabetic."""
+
+UNSPACED = IDEOGRAPH + SYLLABIC + LEADING
+"""Kinds of letters in scripts that are written without spaces."""
 
 _EXACT = {
     **dict.fromkeys("\u200b\ufeff", SPACE),

@@ -22,7 +22,7 @@ name of the package, as ``pipeline.ConfigError``.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import errors
 from .errors import (
@@ -41,6 +41,15 @@ from .errors import (
     TruncatedShardError,
 )
 
+if TYPE_CHECKING:
+    from .builder.build import build
+    from .shards.manifest import Manifest
+    from .stream.batch.types import DocumentBatch, PackedBatch
+    from .stream.datasets import ShardDataset, TextDataset, mix
+    from .stream.loader.state import merge_states
+    from .stream.stream import Stream
+    from .stream.testing import assert_resumes
+
 _HOME = {
     "ShardDataset": "pipeline.stream.datasets",
     "TextDataset": "pipeline.stream.datasets",
@@ -48,8 +57,13 @@ _HOME = {
     "merge_states": "pipeline.stream.loader.state",
     "assert_resumes": "pipeline.stream.testing",
     "Stream": "pipeline.stream.stream",
+    "PackedBatch": "pipeline.stream.batch.types",
+    "DocumentBatch": "pipeline.stream.batch.types",
     "Manifest": "pipeline.shards.manifest",
     "build": "pipeline.builder.build",
+    "Document": "pipeline.text.document",
+    "Drop": "pipeline.builder.transforms.transform",
+    "transform": "pipeline.builder.transforms.user_functions",
 }
 
 _ROOMS = ("builder", "shards", "stream", "text")
@@ -59,10 +73,14 @@ __all__ = [
     "ConfigError",
     "CorruptShardError",
     "DamagedInputError",
+    "Document",
+    "DocumentBatch",
+    "Drop",
     "InputError",
     "Manifest",
     "ManifestError",
     "MissingObjectError",
+    "PackedBatch",
     "PlanChangedError",
     "ShardDataset",
     "ShardError",
@@ -77,6 +95,7 @@ __all__ = [
     "errors",
     "merge_states",
     "mix",
+    "transform",
 ]
 __version__ = "0.1.0"
 

@@ -3,6 +3,7 @@
     python scripts/bench_stream.py                 about three minutes; writes 1 GB below --directory
     python scripts/bench_stream.py speed shuffle   these parts only
     python scripts/bench_stream.py cold            from a disk, with 5.5 GB below --directory that no cache holds
+    python scripts/bench_stream.py remote          from a server 30 ms away, with 3 GB below --directory
     python scripts/bench_stream.py --against REV   the streams of the commit REV and of this tree, in turn
 
 Ratios are what holds on a shared machine: the loaders take turns, round by round, in one process with one thread, and
@@ -32,10 +33,11 @@ sys.path.insert(0, str(ROOT))
 
 import pipeline  # noqa: E402
 from pipeline.shards.extents.table import ExtentTable  # noqa: E402
-from pipeline.stream.indexed.lookahead import SEQUENCES_AHEAD  # noqa: E402
+from pipeline.stream.indexed.lookahead import ROWS_AHEAD  # noqa: E402
 from pipeline.stream.order import LANES, Blocks, Sequences, Shuffle, default_window  # noqa: E402
 from scripts._bench_cold import cold  # noqa: E402
 from scripts._bench_data import dataset, dataset_of_single_samples, flat_tokens  # noqa: E402
+from scripts._bench_remote import remote  # noqa: E402
 from scripts._bench_text import measure  # noqa: E402
 from scripts._report import Report  # noqa: E402
 from scripts._stream_against import compare_streams, print_comparisons  # noqa: E402
@@ -49,7 +51,7 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join((*PARTS, 'text'))} (default), cold")
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join((*PARTS, 'text'))} (default), cold, remote")
     parser.add_argument("--texts", help="glob of .jsonl.zst files for text (default: made of Python's own sources)")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()) / "shardwright-bench")
     parser.add_argument("--against", metavar="REV", help="compare the streams with those of another commit")
@@ -57,7 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
-    parts = {**PARTS, "cold": cold, "text": lambda directory, report: measure(directory, options.texts, report)}
+    peers = {WEBDATASET: webdataset_packed, **MEMMAPS}
+    parts: dict[str, Callable[[Path, Report], None]] = {
+        **PARTS,
+        "cold": partial(cold, peers=peers),
+        "remote": remote,
+        "text": lambda directory, report: measure(directory, options.texts, report),
+    }
     if unknown := [part for part in options.parts if part not in parts]:
         parser.error(f"no part {unknown[0]!r}; there are {', '.join(parts)}")
     if options.against and options.parts:
@@ -135,6 +143,12 @@ def webdataset_packed(path: Path) -> Iterator[Pair]:
             parts, held = [joined[need - 1 :]], len(joined) - need + 1
 
 
+MEMMAPS = {
+    "memmap, hand-tuned": lambda path: memmap_windows_tuned(flat_tokens(path)),
+    "memmap, as nanoGPT writes it": lambda path: memmap_windows(flat_tokens(path)),
+}
+
+
 # Parts
 
 
@@ -205,7 +219,7 @@ def start(directory: Path, report: Report) -> None:
         both = timed(partial(from_construction, path))
         source = pipeline.ShardDataset(path).shuffle(seed=0).pack(SEQ_LEN)
         first = timed(partial(first_batch, source))
-        length = Sequences(sum(source._plan.data.tokens), SEQ_LEN, 1).first(1)
+        length = len(pipeline.ShardDataset(path, epochs=1).pack(SEQ_LEN))
         places = (length // 3, length * 9 // 10, length * 1000 + length // 2)
         resumed = [timed(partial(first_batch, source, place), times=3) for place in places]
         name = f"{shards * copies:,} shards, {documents * copies:,} documents"
@@ -262,7 +276,8 @@ def near_pairs(
         listed = np.concatenate([np.arange(order.blocks.documents[block]) + firsts[block] for block in blocks])
         inside = order.document_order(epoch, window, len(listed))
         assert inside is not None  # a seed was given
-        return listed[inside].tolist()
+        found: list[int] = listed[inside].tolist()
+        return found
 
     def corpus_place(document: int) -> int:
         epoch, inside = divmod(document, documents)
@@ -310,7 +325,7 @@ def order(directory: Path, report: Report) -> None:
             shuffle.document_order(found, number, int(shuffle.blocks.documents[parts.window_blocks(number)].sum()))
             cells.append(f"{(time.perf_counter() - begin) * 1e3:.2f}")
             begin = time.perf_counter()
-            inside = np.arange(SEQUENCES_AHEAD) + index - sequences.first(found)
+            inside = np.arange(ROWS_AHEAD) + index - sequences.first(found)
             tokens_before, _ = sequences.places(found, inside[: sequences.first(found + 1) - index])
             np.searchsorted(parts.starts, tokens_before, side="right")
             cells.append(f"{(time.perf_counter() - begin) / (len(tokens_before) / BATCH) * 1e6:.1f}")

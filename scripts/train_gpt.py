@@ -63,7 +63,8 @@ class Block(nn.Module):
         q, k, v = self.qkv(self.norm_attention(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.project(attended.transpose(1, 2).reshape(batch, length, width))
-        return x + self.mlp(self.norm_mlp(x))
+        changed: Tensor = x + self.mlp(self.norm_mlp(x))
+        return changed
 
 
 class GPT(nn.Module):
@@ -81,7 +82,8 @@ class GPT(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
-        return self.norm(self.blocks(x)) @ self.tokens.weight.T
+        logits: Tensor = self.norm(self.blocks(x)) @ self.tokens.weight.T
+        return logits
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -197,7 +199,7 @@ def load(path: Path, model: GPT, optimizer: torch.optim.Optimizer, stream: Any) 
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     stream.load_state_dict(state["data"])
-    return state["step"]
+    return int(state["step"])
 
 
 if __name__ == "__main__":

@@ -17,8 +17,10 @@ class FaultyServer(ThreadingHTTPServer):
     """``objects``: path -> bytes. ``faults`` are used up by requests in turn.
 
     A fault is a status ("429", "503;2": with Retry-After), "reset" (connection reset half-way), "short" (half of the
-    body, then a clean close), "changed" (the object is replaced before the answer) or "ok". ``ranges=False`` ignores
-    Range headers; ``pause`` (seconds) lies between pieces of 64 KiB.
+    body, then a clean close), "long" (more bytes than asked for), "shifted" (another range), "flipped" (one bit is wrong),
+    "silent" (no answer for 3 s), "slow" (a byte now and then), "limited" (429 with RateLimit), "changed" (the object is
+    replaced before the answer) or "ok". ``ranges=False`` ignores Range headers; ``pause`` (seconds) lies between pieces of
+    64 KiB.
     """
 
     daemon_threads = True
@@ -59,6 +61,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
+        if fault == "silent":
+            time.sleep(3.0)
+            self.close_connection = True
+            return
+        if fault == "limited":
+            self.send_response(429)
+            self.send_header("RateLimit", '"default";r=0;t=0')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         if fault == "changed":
             server.objects[self.path[1:]] = server.objects[self.path[1:]][::-1]
         data = server.objects.get(self.path[1:])
@@ -75,7 +87,13 @@ class _Handler(BaseHTTPRequestHandler):
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
+            if fault == "shifted":
+                start, stop = start + 1, min(stop + 1, len(data))
+            if fault == "long":
+                stop = min(stop + 1000, len(data))
             body, status = data[start:stop], 206
+            if fault == "flipped":
+                body = bytes([body[0] ^ 1]) + body[1:]
         self.send_response(status)
         if status == 206:
             self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}")
@@ -88,6 +106,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             if fault == "reset":
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            return
+        if fault == "slow":
+            for at in range(100):
+                self.wfile.write(body[at : at + 1])
+                self.wfile.flush()
+                time.sleep(0.1)
+            self.close_connection = True
             return
         for at in range(0, len(body), 1 << 16):
             self.wfile.write(body[at : at + (1 << 16)])

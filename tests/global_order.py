@@ -43,7 +43,7 @@ def rows_in_order(
         ranks.append((rows or rows_of)(stream))
     _, end = pass_bounds(plan, first_of(plan), Position(0), world_size)
     start = state["sequence_index"] if state else 0
-    return global_rows(ranks, batch, plan.lanes_in_force, start=start, end=end)
+    return global_rows(ranks, batch, plan.lane_count, start=start, end=end)
 
 
 def rows_of(stream: pipeline.Stream) -> list[list[int]]:

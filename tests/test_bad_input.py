@@ -172,7 +172,7 @@ def test_the_content_tells_whether_a_file_is_compressed(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl.gz").write_bytes(b"")
     (tmp_path / "no-head.jsonl.gz").write_bytes(bytes(10) + PACKED[".gz"][10:])
     assert "0 bytes" in read(tmp_path / "empty.jsonl.gz")[2]
-    assert "neither gzip nor zstd" in read(tmp_path / "no-head.jsonl.gz")[2]
+    assert "neither gzip nor zstd, bzip2 or xz data" in read(tmp_path / "no-head.jsonl.gz")[2]
     (tmp_path / "nothing.jsonl.gz").write_bytes(gzip.compress(b""))
     assert read(tmp_path / "nothing.jsonl.gz") == ([], [], "")
 

@@ -95,7 +95,6 @@ def test_extents_tile_a_shard_and_none_is_empty(runs: list[tuple[int, int]], ite
         assert table.offsets[extent] == (starts[first] if extent else 0)
         assert starts[mine][0] >= table.offsets[extent]
         assert (starts[mine] + lengths[mine] * itemsize).max() <= ends[extent]
-        assert table.first_tokens[extent] == lengths[:first].sum()
         assert table.tokens[extent] == lengths[mine].sum()
         items = lengths[mine].astype("<u4"), starts[mine].astype("<u8")
         assert table.index_crc32[extent] == zlib.crc32(items[0], zlib.crc32(items[1]))

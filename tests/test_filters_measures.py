@@ -40,24 +40,32 @@ def test_every_measure_is_a_number_from_what_a_build_knows(name: str) -> None:
     assert math.isfinite(filters.measure_functions()[name](Page("One line.\nThe other.", known), **parameters))
 
 
-def test_mean_word_length_leaves_marks_out() -> None:
-    assert mean_word_length(Page("ab, cdef!!!")) == 3
+def test_mean_word_length_counts_marks_with_their_word_and_by_pieces_not_at_all() -> None:
+    assert mean_word_length(Page("ab, cdef!!!")) == 5
+    assert mean_word_length(Page("ab, cdef!!!"), by="pieces") == 3
 
 
-def test_denominators_of_wording_are_pieces() -> None:
+def test_denominators_of_wording_are_words_or_pieces() -> None:
     page = Page("# a b c... d…")
+    assert page.words == ["#", "a", "b", "c...", "d…"]
+    assert (hash_ratio(page), ellipsis_ratio(page), alphabetic_ratio(page)) == (1 / 5, 2 / 5, 4 / 5)
     assert page.pieces == ["#", "a", "b", "c", "...", "d", "…"]
-    assert hash_ratio(page) == 1 / 7
-    assert ellipsis_ratio(page) == 2 / 7
-    assert alphabetic_ratio(page) == 4 / 7
+    found = (hash_ratio(page, by="pieces"), ellipsis_ratio(page, by="pieces"), alphabetic_ratio(page, by="pieces"))
+    assert found == (1 / 7, 2 / 7, 4 / 7)
 
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [("the the the", 1), ("The AND", 2), ("tHe", 0), ("there, another", 0), ("", 0), ("the-and.", 2)],
+    [("the the the", 1), ("The AND", 2), ("tHe", 0), ("there, another", 0), ("", 0), ("the-and.", 0)],
 )
 def test_stop_words_are_counted_once_each_in_their_usual_spellings(text: str, found: int) -> None:
     assert stop_words(Page(text), words=["the", "and", "of"]) == found
+
+
+def test_stop_words_are_found_among_pieces_and_tokens_and_as_written_only_where_asked() -> None:
+    page, wanted = Page("The-and. THE"), ["the", "and", "of"]
+    assert stop_words(page, words=wanted, by="pieces") == stop_words(page, words=wanted, by="tokens") == 2
+    assert stop_words(page, words=wanted, by="tokens", any_case=False) == 1
 
 
 def test_blank_lines_do_not_dilute_line_ratios() -> None:

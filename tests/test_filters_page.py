@@ -57,10 +57,22 @@ def test_five_hundred_characters_without_a_space_are_not_one_word(text: str) -> 
     assert len(Page(text).words) == 500
 
 
-def test_words_hold_a_letter_or_a_digit_and_alphabetic_words_a_letter() -> None:
-    page = Page("No. 5, b2b & 10:30!")
-    assert page.words == ["No", "5", "b2b", "10:30"]
-    assert page.alphabetic_words == ["No", "b2b"]
+def test_words_are_what_white_space_separates() -> None:
+    page = Page("No. 5, b2b &\u200b 10:30!")
+    assert page.words == page.parts("spaces").pieces == ["No.", "5,", "b2b", "&", "10:30!"]
+    assert page.alphabetic_words == ["No.", "b2b"]
+
+
+def test_words_of_scripts_without_spaces_are_pieces_beside_words_between_spaces() -> None:
+    page = Page("(GPT-4) 我用GPT-4。 it's")
+    assert page.words == ["(GPT-4)", "我", "用", "GPT", "4", "it's"]
+    assert page.parts("spaces").pieces == ["(GPT-4)", "我", "用", "GPT", "-", "4", "。", "it's"]
+
+
+def test_words_among_pieces_hold_a_letter_or_a_digit_and_alphabetic_ones_a_letter() -> None:
+    parts = Page("No. 5, b2b & 10:30!").parts("pieces")
+    assert parts.words == ["No", "5", "b2b", "10:30"]
+    assert parts.alphabetic == ["No", "b2b"]
 
 
 def test_blank_lines_are_no_lines_and_part_paragraphs() -> None:
@@ -79,6 +91,7 @@ def test_nothing_of_nothing_is_nothing() -> None:
 def test_pieces_lose_no_visible_character(text: str) -> None:
     visible = "".join(character for character in text if kind(character) != " ")
     assert "".join(Page(text).pieces) == visible
+    assert "".join(Page(text).parts("spaces").pieces) == visible
 
 
 def test_the_table_of_kinds_agrees_with_kind_for_every_code_point() -> None:

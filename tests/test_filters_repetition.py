@@ -40,8 +40,14 @@ def test_short_text_without_repetition_has_no_top_ngram(text: str) -> None:
 
 
 def test_top_ngram_counts_its_characters_with_single_spaces() -> None:
-    page = Page("new   york, new\nyork")
+    page = Page("new   york new\nyork")
     assert top_ngram_ratio(page, 2) == 2 * len("new york") / len(page.text)
+
+
+def test_marks_belong_to_words_between_spaces_and_are_pieces_of_their_own() -> None:
+    page = Page("new york, new york")
+    assert top_ngram_ratio(page, 2) == 0
+    assert top_ngram_ratio(page, 2, by="pieces") == 2 * len("new york") / len(page.text)
 
 
 def test_the_first_of_equally_frequent_ngrams_is_the_top_one() -> None:

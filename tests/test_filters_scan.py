@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
 import shutil
@@ -17,8 +18,10 @@ import filters
 from filters import Page
 from filters.compiled import SCANNED
 from filters.compiled.scan import scan
+from filters.text_view import By
 
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
+SPLITS: tuple[By, ...] = ("spaces", "pieces")
 PLAIN = filters.measure_functions()
 REPETITIVE = st.lists(
     st.sampled_from(
@@ -31,15 +34,18 @@ TIGHT = st.text(st.sampled_from("ab1'’._,:-… \n\u0301#汉ขเ์្្က�
 
 def assert_same(text: str) -> None:
     page = Page(text)
-    for name, value in zip(SCANNED, scan([text], STOP_WORDS)[0].tolist(), strict=True):
-        plain = PLAIN[name](page, words=STOP_WORDS) if name == "stop_words" else PLAIN[name](page)
-        assert value == pytest.approx(plain, abs=1e-12), (name, text)
+    for by in SPLITS:
+        for name, value in zip(SCANNED, scan([text], STOP_WORDS, by)[0].tolist(), strict=True):
+            accepted = inspect.signature(PLAIN[name]).parameters
+            given = {key: it for key, it in {"words": STOP_WORDS, "by": by}.items() if key in accepted}
+            assert value == pytest.approx(PLAIN[name](page, **given), abs=1e-12), (name, by, text)
 
 
 @given(st.one_of(REPETITIVE, TIGHT, st.text(max_size=200)))
 @example("a b c d e f g h i j k " * 9)
 @example("U.S. U.S... J.R")
 @example("\ud800 lone \udfff")
+@example("an. .. ...end.... 汉...字 a汉 .")
 @example("\U0010ffff\U000e0100")
 @settings(max_examples=400, deadline=None)
 def test_scan_equals_the_plain_definitions(text: str) -> None:
@@ -64,6 +70,15 @@ def test_scan_equals_the_plain_definitions_on_real_text(shared_data: Path) -> No
 @pytest.mark.parametrize("text", ["a" * 2_000_000, "汉" * 500_000, "a " * 500_000, "\n" * 1_000_000, "-x" * 500_000])
 def test_scan_of_a_huge_text_is_linear(text: str) -> None:
     assert scan([text]).shape == (1, len(SCANNED))
+
+
+def test_a_scan_of_some_measures_gives_these_as_a_scan_of_all() -> None:
+    text = "- the cat and the cat\n- the cat and the cat\n\n- the cat and the cat\n- the cat and the cat\n\nthat is it… #1...\nx."
+    texts = [text, text * 9]
+    whole = scan(texts, STOP_WORDS)
+    assert whole.any(axis=0).all()
+    for place, name in enumerate(SCANNED):
+        assert scan(texts, STOP_WORDS, wanted=[name])[:, place].tolist() == whole[:, place].tolist(), name
 
 
 def test_every_scanned_measure_has_a_plain_definition() -> None:

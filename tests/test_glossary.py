@@ -24,7 +24,10 @@ ERRORS = (
     "BuildError ConfigError CorruptShardError DamagedInputError InputError ManifestError MissingObjectError PlanChangedError"
     " ShardError ShardwrightError StateError StorageError TruncatedShardError"
 )
-NAMES = "Manifest ShardDataset Stream TextDataset assert_resumes build merge_states mix"
+NAMES = (
+    "Document DocumentBatch Drop Manifest PackedBatch ShardDataset Stream TextDataset assert_resumes build merge_states mix"
+    " transform"
+)
 STREAM_METHODS = (
     "apply batch documents filter load_state_dict loader map map_documents numpy pack prefetch sample set_epoch"
     " set_weights shard shuffle state_dict stats take to"
@@ -41,7 +44,7 @@ BATCH_KEYS = {
     "shift": "int",
     "ignored": "int64",
 }
-COMMAND_NAMES = "build index inspect try-rules verify"
+COMMAND_NAMES = "build index inspect texts try-rules verify"
 
 # Not used in texts for users, and what they say instead.
 TERMS_NOT_TO_USE = {

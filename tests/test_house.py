@@ -9,7 +9,7 @@ import ast
 import re
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -198,3 +198,27 @@ def test_a_batch_changes_files_at_most_18_times() -> None:
     finally:
         sys.setprofile(None)
     assert 0 < changes <= 18 * 20 + 8  # eight more where the places of later steps are looked up
+
+
+# Questions about types
+
+
+def classes_of(files: Iterable[Path]) -> set[str]:
+    return {node.name for path in files for node in ast.walk(parse(path)) if isinstance(node, ast.ClassDef)}
+
+
+def test_the_stream_asks_at_most_5_times_of_which_class_a_config_data_or_reader_is() -> None:
+    stream = ROOT / "pipeline/stream"
+    rooms = ["config.py", "layout.py", "reader.py", "data/*.py", "indexed/*.py", "sequential/*.py"]
+    classes = classes_of(path for room in rooms for path in stream.glob(room))
+    classes |= classes_of(stream.glob("batch/[cl]*.py"))  # collators
+    assert {"StreamConfig", "PackLayout", "TextData", "MixedData", "HalfData", "PackedSequences", "Lanes"} <= classes
+    asked = [
+        f"{relative(path)}:{node.lineno}"
+        for path in sorted(stream.rglob("*.py"))
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("isinstance", "issubclass", "type")
+        and classes & set(re.findall(r"\w+", ast.unparse(node.args[-1])))
+    ]
+    assert len(asked) <= 5, asked

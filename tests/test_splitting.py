@@ -17,8 +17,8 @@ import pipeline
 from pipeline.errors import ConfigError, CorruptShardError, ManifestError, StateError
 from pipeline.shards.manifest import Manifest, Split
 from pipeline.shards.writer import write_shard
-from pipeline.stream.data import holdout as splitting
-from pipeline.stream.data.holdout import held_out
+from pipeline.stream.data.holdout import KEEP_ABOVE, held_out, split_data
+from pipeline.stream.datasets import Documents
 from pipeline.stream.order import derive_key
 from tests.faulty_server import running_server
 from tests.shard_samples import write_dataset
@@ -238,26 +238,22 @@ def test_remote_shards_split_by_their_indexes_without_a_download(dataset: Path, 
         assert [numbers(half) for half in halves] == [numbers(half) for half in local]
 
 
-def test_counts_of_many_documents_are_kept_and_others_leave_no_trace(
-    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def halves() -> list[list[int]]:
-        data = pipeline.ShardDataset(dataset, epochs=1, cache_dir=str(tmp_path / "cache"))
-        return [numbers(half) for half in data.split(val=0.1)]
+def test_counts_of_many_documents_are_kept_and_others_leave_no_trace(dataset: Path, tmp_path: Path) -> None:
+    def halves(directory: Path = dataset, keep_above: int = 0) -> list[list[int]]:
+        data = pipeline.ShardDataset(directory, cache_dir=str(tmp_path / "cache"))._data
+        return [numbers(Documents(half, epochs=1)) for half in split_data(data, Fraction(1, 10), keep_above)]
 
-    expected = halves()
+    expected = halves(keep_above=KEEP_ABOVE)
     assert not list((tmp_path / "cache").rglob("split-*"))
-    monkeypatch.setattr(splitting, "KEEP_ABOVE", 0)
     assert halves() == expected
     (kept,) = (tmp_path / "cache" / "index").glob("split-*")
-    with monkeypatch.context() as patch:
-        patch.setattr(splitting, "_select", lambda whole, share: pytest.fail("counted again"))
-        assert halves() == expected
     other = write_split_over(tmp_path / "other", [300, 99, 100, 101])  # counts of as many shards in the same cache
-    data = pipeline.ShardDataset(other, epochs=1, cache_dir=str(tmp_path / "cache"))
-    assert [numbers(half) for half in data.split(val=0.1)] == expected
+    assert halves(other) == expected
     with np.load(kept) as arrays:
         sound = dict(arrays)
+    np.savez(kept, **{name: np.zeros_like(array) for name, array in sound.items()})
+    with pytest.raises(ConfigError, match="holds no documents"):  # what is kept is used, and nothing counted again
+        halves()
     odd = {"bits": sound["bits"][1:]}, {"tokens": sound["tokens"] * 1000}, {"documents": sound["documents"][:-1]}
     for damage in (b"", kept.read_bytes()[:-30]):
         kept.write_bytes(damage)

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.builder.engine.registry import open_engine
 from pipeline.errors import ConfigError
-from tests.corpus import write_inputs
+from tests.corpus import english, write_inputs
 from tests.test_builder import digests, run
 from tests.test_engine import die_once, fail_on_three
 from tests.test_references import NAMES, QUESTION, run_script, write_corpus, write_named
@@ -74,4 +74,24 @@ def test_ray_workers_in_another_directory_load_what_the_build_names(cluster: str
     assert local.returncode == 0, local.stderr
     on_ray = run_script(here, tmp_path / "ray", source, *NAMES, "--engine=ray", f"--ray-address={cluster}")
     assert on_ray.returncode == 0, on_ray.stderr
+    assert digests(tmp_path / "ray") == digests(tmp_path / "local")
+
+
+def test_transforms_fields_and_scores_give_the_same_bytes_on_ray(cluster: str, tmp_path: Path) -> None:
+    from tests.test_scores import key, write_scores
+    from tests.test_transforms import make, write_module, write_records
+
+    texts = [english(k, 20) + " rutabaga" * (k % 7 == 0) for k in range(120)]
+    source = write_records(tmp_path / "in.jsonl", texts, n=list(range(120)))
+    home = write_module(tmp_path / "home")
+    settings: dict[str, Any] = {
+        "transforms": [f"{home}/own_transforms:{name}" for name in ("drop_blocked", "halves", "Count")],
+        "scores": write_scores(
+            tmp_path / "s.parquet", {"key": [key(t) for t in texts], "q": [k % 5 for k in range(120)]}
+        ),
+        "where": "n >= 10",
+        "keep_fields": "n:int,q:float",
+    }
+    make(source, tmp_path / "local", **settings)
+    make(source, tmp_path / "ray", engine="ray", workers=2, ray_address=cluster, **settings)
     assert digests(tmp_path / "ray") == digests(tmp_path / "local")

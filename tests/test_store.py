@@ -193,7 +193,7 @@ def test_read_ahead_fills_the_cache_and_stays_within_it(tmp_path: Path, server: 
 
 
 def test_odd_urls_stay_inside_the_cache(tmp_path: Path, server: FaultyServer, shard: ShardInfo) -> None:
-    odd = "..%2f..%2fevil.tar"
+    odd = "..%2F..%2Fevil.tar"
     server.objects[odd] = server.objects[NAME]
     with Store(tmp_path / "cache", access=QUICK).lease(server.url(odd), shard) as lease:
         assert lease.path.parent.parent == tmp_path / "cache"

@@ -1,4 +1,4 @@
-"""Remote datasets stream as local ones do: the same batches, through failures, workers and a tight cache."""
+"""Remote datasets by whole shards stream as local ones do: the same batches, through failures, workers and a tight cache."""
 
 from __future__ import annotations
 
@@ -42,7 +42,12 @@ def dataset(tmp_path: Path, server: FaultyServer) -> Path:
 
 
 def stream(source: Any, **options: Any) -> Stream:
-    return pipeline.ShardDataset(source, epochs=1, **options).shuffle(seed=3, window=2).pack(64).batch(8)
+    return (
+        pipeline.ShardDataset(source, epochs=1, whole_shards=True, **options)
+        .shuffle(seed=3, window=2)
+        .pack(64)
+        .batch(8)
+    )
 
 
 def rows(batches: Any) -> list[torch.Tensor]:
@@ -122,7 +127,7 @@ def test_a_cache_smaller_than_the_dataset_stays_within_its_limit(
 def test_the_first_batch_needs_no_more_shards_than_it_reaches(
     tmp_path: Path, server: FaultyServer, dataset: Path
 ) -> None:
-    options = {"cache_dir": str(tmp_path / "cache")}
+    options: dict[str, Any] = {"cache_dir": str(tmp_path / "cache"), "whole_shards": True}
     unshuffled = pipeline.ShardDataset(server.url("data"), **options).pack(16).batch(1)
     first = next(iter(unshuffled))
     shutil.rmtree(tmp_path / "cache", ignore_errors=True)

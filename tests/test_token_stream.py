@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from pipeline.errors import CorruptShardError
 from pipeline.shards.extents.table import ExtentTable
@@ -18,8 +20,10 @@ from pipeline.stream.batch.rows import RowBuffer
 from pipeline.stream.data.contents import Contents
 from pipeline.stream.indexed.block_pool import BlockPool
 from pipeline.stream.indexed.lookahead import Lookahead
+from pipeline.stream.indexed.mixed import MixedSequences
 from pipeline.stream.indexed.token_stream import Piece, TokenStream
 from pipeline.stream.order import Sequences, Shuffle, Step
+from pipeline.stream.order.mixture import Mixture
 from tests.oracle import Oracle
 
 SIZES = st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=9).filter(
@@ -30,10 +34,11 @@ SIZES = st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=
 class Shelf:
     """Shards in memory, each so small that it is one block, which count how often their blocks are brought."""
 
-    copies = False
+    copies = rows_first = False
 
     def __init__(self, shards: list[list[list[int]]], *, waits: bool = True) -> None:
         self.waits = waits
+        self.behind = False
         self.brought: list[int] = []
         self.asked: set[int] = set()
         self.alive = 0
@@ -59,8 +64,15 @@ class Shelf:
     def read(self, shard: int, offset: int, target: memoryview) -> None:
         self._shards[shard].read(0, offset, target)
 
+    def read_all(self, wanted: list[tuple[int, int, memoryview]]) -> None:
+        for each in wanted:
+            self.read(*each)
+
     def ask(self, first: int, last: int) -> None:
         self.asked.add(first)
+
+    def ask_index(self, first: int, last: int) -> None:
+        return
 
     def ask_bytes(self, shard: int, offset: int, size: int) -> None:
         return
@@ -223,14 +235,89 @@ def test_windows_ahead_of_every_lane_are_asked_for_before_they_are_read() -> Non
     shards = numbered([[40] * 20] * 70)
     stream, shelf = stream_over(shards, 2, 1, lanes=4, stride=20, width=21)
     sequences = Sequences(stream.tokens_per_epoch, 20, 4)
-    places, lanes = sequences.places(0, np.arange(8))
-    stream.prepare([Piece(0, np.arange(8), places, lanes)])
+    for begin in range(0, 160, 8):
+        places, lanes = sequences.places(0, np.arange(begin, begin + 8))
+        stream.prepare([Piece(0, np.arange(8), places, lanes)])
+        read_rows(stream, places, lanes)
+    await_asked(shelf, {int(b) for place in places for b in blocks_from(stream, int(place))})
+    stream.close()
+
+
+def test_a_stream_reads_its_first_rows_before_it_asks_for_whole_blocks() -> None:
+    shards = numbered([[40] * 20] * 70)
+    stream, shelf = stream_over(shards, 2, 1, lanes=4, stride=20, width=21)
+    places, lanes = Sequences(stream.tokens_per_epoch, 20, 4).places(0, np.arange(4))
+    stream.prepare([Piece(0, np.arange(4), places, lanes)])
+    for loading in stream._pending.values():
+        loading.result()
+    assert not shelf.asked
+    read_rows(stream, places, lanes)
+    # Then for those of these rows, and not yet for those behind them.
+    first = {int(b) for place in places for b in blocks_from(stream, int(place))[:2]}
+    await_asked(shelf, first)
+    assert shelf.asked == first
+    stream.close()
+
+
+def test_where_bytes_are_copied_first_rows_are_read_before_their_blocks() -> None:
+    shards = numbered([[40] * 20] * 70)
+    stream, shelf = stream_over(shards, 2, 1, lanes=4, stride=20, width=21)
+    shelf.copies = shelf.rows_first = True
+    plain, _ = stream_over(shards, 2, 1, lanes=4)
+    PLAIN[id(stream)] = plain, shelf
+    places, lanes = Sequences(stream.tokens_per_epoch, 20, 4).places(0, np.arange(4))
+    stream.prepare([Piece(0, np.arange(4), places, lanes)])
+    expected = [expected_tokens(stream, 0, token) for token in places.tolist()]
+    assert read_rows(stream, places, lanes) == expected
+    windows = [stream._windows[key] for key in stream._completing]
+    assert len(windows) == len(stream._windows) > 0
+    for coming in list(stream._completing.values()):
+        coming.result(10)
+    assert all((window.blocks[:, 0] > 0).all() for window in windows)
+    assert len(shelf.brought) == sum(len(window.blocks) for window in windows)
+    assert read_rows(stream, places, lanes) == expected
+    stream.close()
+
+
+def read_rows(stream: TokenStream, places: NDArray[np.int64], lanes: NDArray[np.int64]) -> list[list[int]]:
+    """Return rows of epoch 0."""
+    buffer = RowBuffer(stream._width, np.dtype("<u2"), with_ends=False)
+    found = buffer.rows(len(places), None)
+    stream.fill(buffer, [Piece(0, np.arange(len(places)), places, lanes)], np.zeros(4, np.int64))
+    rows: list[list[int]] = found.tokens.tolist()
+    return rows
+
+
+def await_asked(shelf: Shelf, wanted: set[int]) -> None:
     deadline = time.monotonic() + 10
-    wanted = {int(b) for place in places for b in blocks_from(stream, int(place))}
     while not wanted <= shelf.asked and time.monotonic() < deadline:
         time.sleep(0.01)
     assert wanted <= shelf.asked
-    stream.close()
+
+
+def test_a_first_step_looks_for_no_other_and_later_ones_for_ever_more() -> None:
+    found: list[int] = []
+    sequences = Sequences(100_000, 20, 4)
+    ahead = Lookahead(sequences, lambda pieces: found.append(sum(len(piece.places) for piece in pieces)), 25_000)
+    for begin in range(0, 1208, 8):
+        ahead.pieces(Step(begin, 8, 0, 1, 4))
+    assert found == [8, 64, 512, 624]  # at the most an eighth of a window of each lane
+
+
+def test_a_mix_of_tiny_sources_makes_its_first_batch_without_the_windows_of_many_epochs() -> None:
+    streams, shelves = {}, []
+    for name in ("a", "b", "c"):
+        stream, shelf = stream_over(numbered([[10] * 3]), 1, 0, lanes=4, stride=10, width=11, waits=False)
+        streams[name] = stream, Sequences(30, 10, 4)
+        shelves.append(shelf)
+    mixture = Mixture(list(streams), 0, 4, [(0, dict.fromkeys(streams, Fraction(1, 3)))])
+    mixed = MixedSequences(streams, mixture, width=11, boundaries=False)
+    mixed.read(Step(0, 8, 0, 1, 4))
+    made = [len(stream._epochs) for stream, _ in streams.values()]
+    assert max(made) <= 8
+    assert sum(len(shelf.brought) for shelf in shelves) <= 2 * 8
+    assert [stream.order._epochs.cache_info().misses <= 10 for stream, _ in streams.values()] == [True] * 3
+    mixed.close()
 
 
 def blocks_from(stream: TokenStream, token: int) -> list[int]:

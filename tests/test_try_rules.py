@@ -31,7 +31,7 @@ def test_the_table_says_what_each_rule_drops_with_an_example(inputs: str, capsys
     assert main([inputs, "--rules", "gopher"]) == 0
     out = capsys.readouterr().out
     assert "4 documents: 2 kept (50.0%), 2 dropped" in out
-    assert "words 5 < 50   [en] d1 sample.jsonl:2" in out
+    assert "words 4 < 50   [en] d1 sample.jsonl:2" in out
     assert "top_2_gram_ratio" in out
     assert "\x1b" not in out
 

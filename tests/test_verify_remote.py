@@ -126,14 +126,14 @@ def test_a_server_that_gives_up_on_one_shard_is_a_problem_of_that_shard(
 ) -> None:
     from pipeline.shards.remote import transport as remote
 
-    read = remote._http_info
+    read = remote.http_info
 
-    def fail_at_one(url: str, access: Access) -> Any:
+    def fail_at_one(url: str, access: Access, attempt: int) -> Any:
         if url.endswith(SHARDS[1]):
             raise remote.Transient("503 busy")
-        return read(url, access)
+        return read(url, access, attempt)
 
-    monkeypatch.setattr(remote, "_http_info", fail_at_one)
+    monkeypatch.setattr(remote, "http_info", fail_at_one)
     (found,) = problems(server)
     assert found.shard == server.url(f"data/{SHARDS[1]}")
     assert "gave up after 6 tries" in found.message

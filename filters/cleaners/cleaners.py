@@ -1,4 +1,4 @@
-"""Cutters: functions from a text to what is left of it, with counts of what was cut by reason.
+"""Cleaners: functions from a text to the text that is left, with counts of what was cut by reason.
 
 A rule file names them under ``[cut]``; they run before anything is measured. One of your own is a function of a
 `text` and keywords that returns the pair, named ``module:function``.
@@ -6,19 +6,28 @@ A rule file names them under ``[cut]``; they run before anything is measured. On
 
 from __future__ import annotations
 
+import html
 import re
 
 from filters.unicode_classes import SPACES
 
 _CITATION = re.compile(r"\[\d*\]|\[edit\]|\[citation needed\]")
 _TERMINAL = (".", "?", "!", '"', "'")
+_BLOCK_TAGS = "br|p|div|li|ul|ol|tr|table|tbody|thead|h[1-6]|hr|blockquote|pre|section|article|header|footer|center"
+_INLINE_TAGS = "a|b|i|u|s|em|strong|span|font|small|big|sub|sup|tt|code|cite|abbr|td|th|img|strike|del|ins|label|nobr"
+_TAG = re.compile(
+    rf"""<!--(?:[^<]|<(?!!--))*?-->|</?(?:(?P<block>{_BLOCK_TAGS})|{_INLINE_TAGS})(?:\s(?:[^<>"']|"[^"<]*"|'[^'<]*')*)?/?>""",
+    re.IGNORECASE | re.DOTALL,
+)
+_ENTITY = re.compile(r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6});")
+_BREAKS = re.compile(rf"[{SPACES}]*\n[{SPACES}]*\n[{SPACES}]*")
 _POLICIES = (
     "terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies",
 )  # fmt: skip
 
 
 def duplicate_lines(text: str) -> tuple[str, dict[str, int]]:
-    """Cut lines that stood before in the same document; blank lines stay, white space around lines is not compared.
+    """Cut lines that occur earlier in the same document; blank lines stay, white space around lines is not compared.
 
     >>> duplicate_lines("Menu\\nIt rained.\\n\\nMenu\\nIt stopped.")
     ('Menu\\nIt rained.\\n\\nIt stopped.', {'duplicate': 1})
@@ -37,7 +46,7 @@ def duplicate_lines(text: str) -> tuple[str, dict[str, int]]:
 
 
 def duplicate_paragraphs(text: str) -> tuple[str, dict[str, int]]:
-    """Cut paragraphs (parted by blank lines) that stood before in the same document."""
+    """Cut paragraphs (separated by blank lines) that occur earlier in the same document."""
     seen: set[str] = set()
     kept: list[str] = []
     cut = 0
@@ -56,10 +65,10 @@ def c4_lines(
 ) -> tuple[str, dict[str, int]]:
     """Cut the lines that C4 cuts (Raffel et al. 2020, https://arxiv.org/abs/1910.10683, section 2.2, and its code).
 
-    Of what is left, lines are stripped, blank ones gone and bracketed citations removed. Words are between white
-    space. Cut are lines, in this order: with a word of more than `max_word_length` characters; without a final
-    ``. ? ! " '`` or with an ellipsis instead (unless `terminal_punctuation` is false, as FineWeb ran it); of fewer
-    than `min_words` words; that mention JavaScript; that are about cookies or terms of use.
+    It cuts a line, in this order: with a word of more than `max_word_length` characters; without a final ``. ? ! " '``
+    or with an ellipsis instead (unless `terminal_punctuation` is false, as FineWeb ran it); of fewer than `min_words`
+    words; that mentions JavaScript; that is about cookies or terms of use. Words are separated by white space. The
+    lines that are left are stripped, and bracketed citations and blank lines are removed.
 
     >>> c4_lines("Home\\nIt was a dark night.[1]\\nPlease enable JavaScript in your browser.")
     ('It was a dark night.', {'no_terminal': 1, 'javascript': 1})
@@ -89,3 +98,24 @@ def c4_lines(
             continue
         counts[reason] = counts.get(reason, 0) + 1
     return "\n".join(kept), counts
+
+
+def html_remnants(text: str) -> tuple[str, dict[str, int]]:
+    """Replace what is left of HTML: tags, comments and entities such as ``<br />``, ``</b>`` and ``&amp;``.
+
+    A tag that begins or ends a block becomes a line feed, several in a row an empty line; any other tag is removed. Only
+    names of HTML 4's text elements count, so ``<stdio.h>`` and ``a < b`` stay. Entities become the characters that they
+    name, once: ``&amp;lt;`` becomes ``&lt;``. It changes programs and pages about HTML, so use it for prose.
+
+    >>> html_remnants("Great film.<br /><br />I <i>loved</i> it &amp; cried.")
+    ('Great film.\\n\\nI loved it & cried.', {'tags': 4, 'entities': 1})
+    """
+    found, tags = _TAG.subn(lambda tag: "\n" if tag["block"] else "", text) if "<" in text else (text, 0)
+    if tags:
+        found = _BREAKS.sub("\n\n", found).strip(SPACES)
+    found, entities = _ENTITY.subn(_character, found) if "&" in found else (found, 0)
+    return found, {"tags": tags, "entities": entities}
+
+
+def _character(entity: re.Match[str]) -> str:
+    return html.unescape(entity[0]).replace("\xa0", " ")

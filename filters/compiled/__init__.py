@@ -18,7 +18,12 @@ SCANNED = (
     "top_4_gram_ratio", "duplicate_5_gram_ratio", "duplicate_6_gram_ratio", "duplicate_7_gram_ratio",
     "duplicate_8_gram_ratio", "duplicate_9_gram_ratio", "duplicate_10_gram_ratio",
 )  # fmt: skip
-"""The measures that `filters.compiled.scan` takes of a document in one compiled pass, with default parameters, in its order."""
+"""The measures that `filters.compiled.scan` takes of a document in one compiled pass, in its order."""
 
-SCREENED = ("sentences", "code_line_ratio", "code_symbol_ratio", "profanity_ratio")
+LINE_MEASURES = frozenset(
+    name for name in SCANNED if ("line_" in name and name != "newline_ratio") or "paragraph" in name or name == "lines"
+)
+NGRAM_MEASURES = frozenset(name for name in SCANNED if "_gram_" in name)
+
+SCREENED = ("sentences", "code_line_ratio", "code_symbol_ratio", "profanity_ratio", "fasttext_score")
 """The measures that `filters.compiled.screens` takes of many documents at once, by functions of the same names."""

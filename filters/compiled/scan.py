@@ -7,16 +7,17 @@ instead of by their characters.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from filters.compiled import SCANNED
+from filters.compiled import LINE_MEASURES, NGRAM_MEASURES, SCANNED
 from filters.compiled.repetition_kernels import mix, table_size
 from filters.compiled.scan_kernels import scan_texts
 from filters.compiled.text_arrays import code_points, fnv
 from filters.measures.words import stop_word_spellings
+from filters.text_view import By
 from filters.unicode_classes import kind_table
 
 
@@ -35,8 +36,15 @@ def _stop_table(words: tuple[str, ...]) -> tuple[NDArray[np.uint64], NDArray[np.
     return hashes, places
 
 
-def scan(texts: Sequence[str], stop_words: tuple[str, ...] = ()) -> NDArray[np.float64]:
+def scan(
+    texts: Sequence[str],
+    stop_words: tuple[str, ...] = (),
+    by: By = "spaces",
+    wanted: Collection[str] = SCANNED,
+) -> NDArray[np.float64]:
     """Return the measures of `SCANNED` of each text, ``[texts, measures]``; the measure ``stop_words`` counts `stop_words`.
+
+    `by` says how words are counted. Measures that are not `wanted` may be 0.
 
     >>> dict(zip(SCANNED, scan(["To be, or not to be!"])[0].tolist(), strict=True))["words"]
     6.0
@@ -44,5 +52,6 @@ def scan(texts: Sequence[str], stop_words: tuple[str, ...] = ()) -> NDArray[np.f
     codes, ends = code_points(texts)
     values = np.zeros((len(texts), len(SCANNED)), np.float64)
     hashes, places = _stop_table(stop_words)
-    scan_texts(codes, ends, kind_table(), hashes, places, len(stop_words), values)
+    lines, ngrams = (not held.isdisjoint(wanted) for held in (LINE_MEASURES, NGRAM_MEASURES))
+    scan_texts(codes, ends, kind_table(), by == "pieces", lines, ngrams, hashes, places, len(stop_words), values)
     return values

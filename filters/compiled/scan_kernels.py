@@ -44,10 +44,12 @@ _BASES = 1 << _LETTER | 1 << _NUMBER
 _EXTENDS = 1 << _EXTENDER | 1 << _STACKER | 1 << _KILLER
 _CONTINUES = _BASES | _EXTENDS
 _JOINS = 1 << _POINT | 1 << _JOINER
+_UNSPACED = 1 << _IDEOGRAPH | 1 << _SYLLABIC | 1 << _LEADING
 _LETTERS = 1 << _LETTER | 1 << _IDEOGRAPH | 1 << _SYLLABIC | 1 << _LEADING
 _TERMINAL = np.uint8(TERMINAL_BIT)
 _KIND = np.uint8(0x7F)
 _CODES = numba.types.Array(numba.uint32, 1, "C", readonly=True)  # a view of bytes
+_PIECE = numba.types.UniTuple(numba.int64, 3)(_CODES, numba.uint8[::1], numba.int64)
 _NEWLINE, _HASH, _FULL_STOP, _ELLIPSIS, _BULLET, _HYPHEN = (ord(c) for c in "\n#.…•-")
 
 
@@ -102,40 +104,71 @@ def _word_end(kinds, start):  # type: ignore[no-untyped-def]
     return start
 
 
+@compiled("UniTuple(int64, 2)(uint8[::1], int64)")
+def _run_end(kinds, start):  # type: ignore[no-untyped-def]
+    """Return where the run of visible characters from `start` on ends, and the set of their kinds."""
+    held, end = 0, start
+    while end < len(kinds) and kinds[end] != _SPACE:
+        held |= 1 << int(kinds[end])
+        end += 1
+    return end, held
+
+
+@compiled(_PIECE)
+def _piece_end(codes, kinds, start):  # type: ignore[no-untyped-def]
+    """Return where the piece from `start` on ends, the set of its kinds, and whether it is a word (1) or a mark (0)."""
+    end, held = _word_end(kinds, start), 0
+    is_word = end > start
+    if not is_word:
+        end = start + 1
+        while end < len(codes) and codes[end] == codes[start]:
+            end += 1
+    for at in range(start, end):
+        held |= 1 << int(kinds[at])
+    return end, held, np.int64(is_word)
+
+
 @compiled(
     numba.int64(
-        _CODES, numba.uint8[::1], numba.uint64[::1], numba.int64[::1], numba.uint64[::1], numba.int16[::1],
-        numba.bool_[::1], numba.float64[::1],
+        _CODES, numba.uint8[::1], numba.boolean, numba.uint64[::1], numba.int64[::1], numba.uint64[::1],
+        numba.int16[::1], numba.bool_[::1], numba.float64[::1],
     )
 )  # fmt: skip
-def _scan_pieces(codes, kinds, hashes, reach, stop_hashes, stop_places, stops, values):  # type: ignore[no-untyped-def]
-    """Write the hashes of all pieces, how many characters the first i of them have, and what counts pieces."""
+def _scan_pieces(codes, kinds, by_pieces, hashes, reach, stop_hashes, stop_places, stops, values):  # type: ignore[no-untyped-def]
+    """Write the hashes of all pieces, how many characters the first i of them have, and what counts pieces.
+
+    Unless `by_pieces`, runs of visible characters are the pieces, but for those with letters of unspaced scripts.
+    """
     total = len(codes)
     stop_mask = len(stop_hashes) - 1
-    pieces = words = alphabetic = characters = longest = hash_signs = ellipses = 0
+    pieces = words = alphabetic = characters = longest = hash_signs = ellipses = dots = 0
     reach[0] = 0
-    at = 0
+    at = cut_end = 0  # before `cut_end`, pieces are split
     while at < total:
         if kinds[at] == _SPACE:
             at += 1
+            dots = 0
             continue
-        end = _word_end(kinds, at)
-        is_word = end > at
-        if not is_word:
-            end = at + 1
-            while end < total and codes[end] == codes[at]:
-                end += 1
-            if codes[at] == _HASH:
-                hash_signs += end - at
-            elif codes[at] == _FULL_STOP:
-                ellipses += (end - at) // 3
-            elif codes[at] == _ELLIPSIS:
-                ellipses += end - at
+        end, held, is_word = at, 0, 1
+        if not by_pieces and at >= cut_end:
+            end, held = _run_end(kinds, at)
+            if held & _UNSPACED:
+                cut_end = end
+        if by_pieces or at < cut_end:
+            end, held, is_word = _piece_end(codes, kinds, at)
         value = FNV_START
-        held = 0
         for inner in range(at, end):
-            value = (value ^ np.uint64(codes[inner])) * FNV_PRIME
-            held |= 1 << int(kinds[inner])
+            code = codes[inner]
+            value = (value ^ np.uint64(code)) * FNV_PRIME
+            if code == _FULL_STOP:
+                dots += 1
+                if dots == 3:
+                    ellipses += 1
+                    dots = 0
+            else:
+                dots = 0
+                hash_signs += code == _HASH
+                ellipses += code == _ELLIPSIS
         value = mix(value)
         hashes[pieces] = value
         reach[pieces + 1] = reach[pieces] + end - at
@@ -167,12 +200,9 @@ def _scan_pieces(codes, kinds, hashes, reach, stop_hashes, stop_places, stops, v
 
 
 @compiled(numba.void(_CODES, numba.uint8[::1], numba.uint8[::1], numba.int64, numba.float64[::1]))
-def _scan_lines(codes, kinds, table, pieces, values):  # type: ignore[no-untyped-def]
+def _scan_lines(codes, kinds, table, newlines, values):  # type: ignore[no-untyped-def]
     """Write what counts lines and paragraphs."""
     total = len(codes)
-    newlines = 0
-    for at in range(total):
-        newlines += codes[at] == _NEWLINE
     line_hashes, line_lengths = np.empty(newlines + 1, np.uint64), np.empty(newlines + 1, np.int64)
     paragraph_hashes, paragraph_lengths = np.empty(newlines + 1, np.uint64), np.empty(newlines + 1, np.int64)
     lines = paragraphs = bullets = ellipses = terminals = short = 0
@@ -210,8 +240,6 @@ def _scan_lines(codes, kinds, table, pieces, values):  # type: ignore[no-untyped
         follows = True
     values[_LINES] = lines
     values[_PARAGRAPHS] = paragraphs
-    if pieces:
-        values[_NEWLINE_RATIO] = newlines / pieces
     if lines:
         values[_BULLET_LINE_RATIO] = bullets / lines
         values[_ELLIPSIS_LINE_RATIO] = ellipses / lines
@@ -227,12 +255,15 @@ def _scan_lines(codes, kinds, table, pieces, values):  # type: ignore[no-untyped
 
 @compiled(
     numba.void(
-        _CODES, numba.int64[::1], numba.uint8[::1], numba.uint64[::1], numba.int16[::1], numba.int64,
-        numba.float64[:, ::1],
+        _CODES, numba.int64[::1], numba.uint8[::1], numba.boolean, numba.boolean, numba.boolean, numba.uint64[::1],
+        numba.int16[::1], numba.int64, numba.float64[:, ::1],
     )
 )  # fmt: skip
-def scan_texts(codes, ends, table, stop_hashes, stop_places, stop_words, values):  # type: ignore[no-untyped-def]
-    """Fill `values` (zeros) with the measures of `SCANNED` of each text; texts end at `ends`."""
+def scan_texts(codes, ends, table, by_pieces, lines, ngrams, stop_hashes, stop_places, stop_words, values):  # type: ignore[no-untyped-def]
+    """Fill `values` (zeros) with the measures of `SCANNED` of each text; texts end at `ends`.
+
+    The measures of lines and of n-grams are left out unless `lines` and `ngrams`.
+    """
     longest = begin = 0
     for text in range(len(ends)):
         longest, begin = max(longest, ends[text] - begin), ends[text]
@@ -245,10 +276,18 @@ def scan_texts(codes, ends, table, stop_hashes, stop_places, stop_words, values)
         begin = ends[text]
         if total == 0:
             continue
+        newlines = 0
         for at in range(total):
             kinds[at] = table[here[at]] & _KIND if here[at] < len(table) else _MARK
+            newlines += here[at] == _NEWLINE
         stops[:] = False
-        pieces = _scan_pieces(here, kinds[:total], hashes, reach, stop_hashes, stop_places, stops, values[text])
-        _scan_lines(here, kinds[:total], table, pieces, values[text])
+        pieces = _scan_pieces(
+            here, kinds[:total], by_pieces, hashes, reach, stop_hashes, stop_places, stops, values[text]
+        )
         values[text, _CHARACTERS] = total
-        measure_ngrams(hashes, reach, pieces, float(total), values[text, _TOP_2_GRAM_RATIO:])
+        if pieces:
+            values[text, _NEWLINE_RATIO] = newlines / pieces
+        if lines:
+            _scan_lines(here, kinds[:total], table, newlines, values[text])
+        if ngrams:
+            measure_ngrams(hashes, reach, pieces, float(total), values[text, _TOP_2_GRAM_RATIO:])

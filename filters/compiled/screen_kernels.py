@@ -20,9 +20,7 @@ _CODES = numba.types.Array(numba.uint32, 1, "C", readonly=True)
 _NEWLINE, _STOP, _UNDERSCORE, _HYPHEN, _COLON, _EQUALS = (ord(c) for c in "\n._-:=")
 
 
-_LINE = numba.types.UniTuple(numba.int64, 3)(  # type: ignore[no-untyped-call]
-    _CODES, numba.int64, numba.int64, numba.uint8[::1]
-)
+_LINE = numba.types.UniTuple(numba.int64, 3)(_CODES, numba.int64, numba.int64, numba.uint8[::1])
 
 
 def _bits(characters: str) -> tuple[np.uint64, np.uint64]:

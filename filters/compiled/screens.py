@@ -27,6 +27,7 @@ from filters.compiled.screen_kernels import (
     screen_words,
 )
 from filters.compiled.text_arrays import FNV_PRIME, character_class, code_points, fnv
+from filters.language.fasttext_score import load_scorer
 from filters.measures.code import LONGEST_LINE, is_code
 from filters.measures.profanity import DEFAULT_LIST, is_disguised, read_list
 from filters.unicode_classes import SPACES, TERMINALS
@@ -39,6 +40,11 @@ _KEYWORDS = (
     "class if elif while for with try except else finally",
     "public private protected static const let var function struct enum sub use my package typedef void",
 )
+
+
+def fasttext_score(texts: Sequence[str], *, model: Path, label: str) -> NDArray[np.float64]:
+    """`filters.measures.model_score.fasttext_score` of each text."""
+    return load_scorer(model, label).score(texts)
 
 
 def code_symbol_ratio(texts: Sequence[str]) -> NDArray[np.float64]:

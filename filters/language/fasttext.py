@@ -25,6 +25,7 @@ from filters.language.model_file import read_header
 
 _HIERARCHICAL_SOFTMAX, _SUPERVISED = 1, 3
 _CENTROIDS = 256
+_BLOCK = 1 << 20
 _OUTSIDE = ("__label__", "</s>")  # fastText gives words with these a meaning of their own
 
 
@@ -49,29 +50,29 @@ class FastText:
             raise ValueError("not a model of subwords with hierarchical softmax and up to 16 dimensions")
         if pruned <= 0 or labels < 2 or entries != words + labels:
             raise ValueError("no pruned dictionary of words, then labels")
-        names, counts = _dictionary(file, entries)
+        names, counts = dictionary(file, entries)
         known = {name: place for place, name in enumerate(names[:words])}
-        kept = _take(file, "i4", 2 * pruned).reshape(-1, 2)
+        kept = take(file, "i4", 2 * pruned).reshape(-1, 2)
         fit = kept.min() >= 0 and (kept < (bucket, pruned)).all() and len(np.unique(kept[:, 0])) == pruned
         if b"</s>" not in known or len(known) < words or not fit:
             raise ValueError("its dictionary is damaged or has no end of line")
-        rows = _quantized(file, dim)
-        if _take(file, "?", 1)[0] or _take(file, "i8", 2).tolist() != [labels, dim] or len(rows) < words + pruned:
+        rows = quantized(file, dim)
+        if take(file, "?", 1)[0] or take(file, "i8", 2).tolist() != [labels, dim] or len(rows) < words + pruned:
             raise ValueError("its output is compressed, or its parts do not fit")
         self.labels = tuple(name.decode() for name in names[words:])
         self._output = np.zeros((labels, WIDTH), np.float32)
-        self._output[:, :dim] = _take(file, "f4", labels * dim).reshape(labels, dim)
-        self._tree = _huffman(counts[words:])
+        self._output[:, :dim] = take(file, "f4", labels * dim).reshape(labels, dim)
+        self._tree = huffman(counts[words:])
         # First the rows of words, then those of buckets in the order of their numbers: the row of a bucket follows
         # from how many before it were kept.
         order = np.argsort(kept[:, 0])
         self._rows = np.zeros((words + pruned, WIDTH), np.float32)
         self._rows[:, :dim] = np.concatenate([rows[:words], rows[words + kept[order, 1]]])
-        self._buckets = _ranks(kept[order, 0], bucket, words)
+        self._buckets = ranks(kept[order, 0], bucket, words)
         self._shape = np.array([bucket, minn, maxn, known[b"</s>"]], np.int64)
         self._letters = np.frombuffer(b"".join(known), np.uint8)
         self._ends = np.cumsum([0, *map(len, known)], dtype=np.int64)
-        self._slots = _word_table(self._letters, self._ends)
+        self._slots = word_table(self._letters, self._ends)
 
     def predict(self, texts: Sequence[str]) -> list[tuple[str, float]]:
         """Return the best label of each text and its probability, as fastText's ``predict`` gives them.
@@ -83,8 +84,8 @@ class FastText:
             raise ValueError("each text must end in a line feed and hold no other")
         joined = np.frombuffer("".join(texts).encode("utf-8", "replace"), np.uint8)
         labels, scores = np.empty(len(texts), np.int32), np.empty(len(texts), np.float32)
-        dictionary = (self._letters, self._ends, self._slots)
-        predict(joined, self._shape, *dictionary, self._buckets, self._rows, self._output, self._tree, labels, scores)
+        known = (self._letters, self._ends, self._slots)
+        predict(joined, self._shape, *known, self._buckets, self._rows, self._output, self._tree, labels, scores)
         return [(self.labels[label], score) for label, score in zip(labels.tolist(), scores.tolist(), strict=True)]
 
 
@@ -93,18 +94,23 @@ def readable(text: str) -> bool:
     return not any(word in text for word in _OUTSIDE)
 
 
-def _take(file: BinaryIO, dtype: str, count: int) -> NDArray[Any]:
+def take(file: BinaryIO, dtype: str, count: int) -> NDArray[Any]:
     kind = np.dtype(dtype).newbyteorder("<")
     return np.frombuffer(file.read(kind.itemsize * count), kind, count)
 
 
-def _dictionary(file: BinaryIO, entries: int) -> tuple[list[bytes], list[int]]:
+def dictionary(file: BinaryIO, entries: int) -> tuple[list[bytes], list[int]]:
     """Return names and counts of words and labels: each name ends in a zero byte; count and type take nine more."""
-    start = file.tell()
-    data = file.read()
-    names, counts, at = [], [], 0
+    start, data, at = file.tell(), b"", 0
+    names, counts = [], []
     for _ in range(entries):
-        end = data.index(0, at)
+        end = data.find(0, at)
+        while end < 0 or end + 10 > len(data):
+            more = file.read(_BLOCK)
+            if not more:
+                raise ValueError("its dictionary is cut short")
+            start, data, at = start + at, data[at:] + more, 0
+            end = data.find(0)
         names.append(data[at:end])
         counts.append(int.from_bytes(data[end + 1 : end + 9], "little", signed=True))
         at = end + 10
@@ -112,16 +118,16 @@ def _dictionary(file: BinaryIO, entries: int) -> tuple[list[bytes], list[int]]:
     return names, counts
 
 
-def _quantized(file: BinaryIO, dim: int) -> NDArray[np.float32]:
+def quantized(file: BinaryIO, dim: int) -> NDArray[np.float32]:
     """Return the rows of a product-quantized matrix, ``[rows, dim]``."""
-    quantized, norms = _take(file, "?", 2).tolist()
+    quantized, norms = take(file, "?", 2).tolist()
     if not quantized:
         raise ValueError("its input is not compressed")
-    rows, _ = _take(file, "i8", 2).tolist()
-    codes = _take(file, "u1", int(_take(file, "i4", 1)[0])).reshape(rows, -1)
+    rows, _ = take(file, "i8", 2).tolist()
+    codes = take(file, "u1", int(take(file, "i4", 1)[0])).reshape(rows, -1)
     values = _unpacked(codes, *_quantizer(file))
     if norms:
-        codes = _take(file, "u1", rows).reshape(rows, 1)
+        codes = take(file, "u1", rows).reshape(rows, 1)
         values = values * _unpacked(codes, *_quantizer(file))
     if values.shape[1] != dim:
         raise ValueError("its rows have another width")
@@ -129,8 +135,8 @@ def _quantized(file: BinaryIO, dim: int) -> NDArray[np.float32]:
 
 
 def _quantizer(file: BinaryIO) -> tuple[list[int], NDArray[np.float32]]:
-    layout = _take(file, "i4", 4).tolist()
-    return layout, _take(file, "f4", layout[0] * _CENTROIDS)
+    layout = take(file, "i4", 4).tolist()
+    return layout, take(file, "f4", layout[0] * _CENTROIDS)
 
 
 def _unpacked(codes: NDArray[np.uint8], layout: list[int], centroids: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -144,7 +150,7 @@ def _unpacked(codes: NDArray[np.uint8], layout: list[int], centroids: NDArray[np
     return np.concatenate(found, axis=1)
 
 
-def _huffman(counts: list[int]) -> NDArray[np.int32]:
+def huffman(counts: list[int]) -> NDArray[np.int32]:
     """Return each node's two children, -1 at the leaves, which come first, in the order of labels; the root is last."""
     leaves = len(counts)
     weights = [*counts, *[10**15] * (leaves - 1)]
@@ -160,7 +166,7 @@ def _huffman(counts: list[int]) -> NDArray[np.int32]:
     return tree
 
 
-def _ranks(kept: NDArray[np.int32], bucket: int, first: int) -> NDArray[np.uint64]:
+def ranks(kept: NDArray[np.int32], bucket: int, first: int) -> NDArray[np.uint64]:
     """Return, for each 64 buckets, as bits which of them were kept, and the row of the first one that was."""
     there = np.zeros(-(-bucket // 64) * 64, np.uint8)
     there[kept] = 1
@@ -169,7 +175,7 @@ def _ranks(kept: NDArray[np.int32], bucket: int, first: int) -> NDArray[np.uint6
     return np.stack([bits, first + np.concatenate([[0], counts[:-1]]).astype(np.uint64)], axis=1)
 
 
-def _word_table(letters: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.int32]:
+def word_table(letters: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return an open-addressing table of the words, a quarter full, by the hash of their bytes; -1 is an empty slot."""
     size = 16
     while size < 4 * len(ends):

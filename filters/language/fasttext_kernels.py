@@ -12,13 +12,13 @@ from pipeline.compiling import compiled
 
 WIDTH = 16  # of a row, zeros behind a shorter one; a constant, so that a row is added by one or two instructions
 
-_FNV_START, _FNV_PRIME, _SIGN = np.uint32(2166136261), np.uint32(16777619), np.uint32(0xFFFFFF00)
+FNV_START, _FNV_PRIME, _SIGN = np.uint32(2166136261), np.uint32(16777619), np.uint32(0xFFFFFF00)
 _LINE_FEED, _SPACE, _BEGIN, _END = (np.uint8(ord(c)) for c in "\n <>")
 _BYTES = numba.types.Array(numba.uint8, 1, "C", readonly=True)
 
 
 @compiled("uint32(uint32, uint8)")
-def _step(value, byte):  # type: ignore[no-untyped-def]
+def step(value, byte):  # type: ignore[no-untyped-def]
     """Take one byte into an FNV-1a hash, signed as fastText has it."""
     extended = np.uint32(byte) | _SIGN if byte >= 128 else np.uint32(byte)
     return np.uint32((value ^ extended) * _FNV_PRIME)
@@ -28,9 +28,9 @@ def _step(value, byte):  # type: ignore[no-untyped-def]
 def fill(letters, ends, slots):  # type: ignore[no-untyped-def]
     mask = len(slots) - 1
     for word in range(len(ends) - 1):
-        value = _FNV_START
+        value = FNV_START
         for at in range(ends[word], ends[word + 1]):
-            value = _step(value, letters[at])
+            value = step(value, letters[at])
         slot = np.int64(value) & mask
         while slots[slot] >= 0:
             slot = (slot + 1) & mask
@@ -38,11 +38,11 @@ def fill(letters, ends, slots):  # type: ignore[no-untyped-def]
 
 
 @compiled(numba.int64(numba.uint8[::1], numba.int64, _BYTES, numba.int64[::1], numba.int32[::1]))
-def _find_word(word, stop, letters, ends, slots):  # type: ignore[no-untyped-def]
+def find_word(word, stop, letters, ends, slots):  # type: ignore[no-untyped-def]
     """Return which word of the dictionary ``word[1:stop]`` is, -1 for none."""
-    value = _FNV_START
+    value = FNV_START
     for at in range(1, stop):
-        value = _step(value, word[at])
+        value = step(value, word[at])
     mask = len(slots) - 1
     slot = np.int64(value) & mask
     while slots[slot] >= 0:
@@ -59,7 +59,7 @@ def _find_word(word, stop, letters, ends, slots):  # type: ignore[no-untyped-def
 
 
 @compiled("int64(uint64)")
-def _ones(bits):  # type: ignore[no-untyped-def]
+def ones(bits):  # type: ignore[no-untyped-def]
     bits -= (bits >> np.uint64(1)) & np.uint64(0x5555555555555555)
     bits = (bits & np.uint64(0x3333333333333333)) + ((bits >> np.uint64(2)) & np.uint64(0x3333333333333333))
     bits = (bits + (bits >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -67,22 +67,22 @@ def _ones(bits):  # type: ignore[no-untyped-def]
 
 
 @compiled("int64(uint8[::1], int64, int64[::1], uint64[:, ::1], int32[::1])")
-def _find_ngrams(word, total, shape, buckets, found):  # type: ignore[no-untyped-def]
+def find_ngrams(word, total, shape, buckets, found):  # type: ignore[no-untyped-def]
     """Write the rows of the n-grams of ``word[:total]``, which has its marks around it; return how many there are."""
     bucket, minn, maxn = np.uint32(shape[0]), shape[1], shape[2]
     count = 0
     for start in range(total):
         if word[start] & 0xC0 == 0x80:  # inside a character
             continue
-        value = _FNV_START
+        value = FNV_START
         at = start
         for n in range(1, maxn + 1):
             if at == total:
                 break
-            value = _step(value, word[at])
+            value = step(value, word[at])
             at += 1
             while at < total and word[at] & 0xC0 == 0x80:
-                value = _step(value, word[at])
+                value = step(value, word[at])
                 at += 1
             if n < minn or (n == 1 and (start == 0 or at == total)):
                 continue
@@ -90,7 +90,7 @@ def _find_ngrams(word, total, shape, buckets, found):  # type: ignore[no-untyped
             bits = buckets[number >> 6, 0]
             bit = np.uint64(1) << np.uint64(number & 63)
             if bits & bit:
-                found[count] = np.int64(buckets[number >> 6, 1]) + _ones(bits & (bit - np.uint64(1)))
+                found[count] = np.int64(buckets[number >> 6, 1]) + ones(bits & (bit - np.uint64(1)))
                 count += 1
     return count
 
@@ -152,9 +152,9 @@ def predict(text, shape, letters, ends, slots, buckets, rows, output, tree, labe
                 stop += 1
                 at += 1
             if stop > 1:
-                known = _find_word(word, stop, letters, ends, slots)
+                known = find_word(word, stop, letters, ends, slots)
                 word[stop] = _END
-                count = _find_ngrams(word, stop + 1, shape, buckets, found)
+                count = find_ngrams(word, stop + 1, shape, buckets, found)
             else:
                 known, count = -1, 0
             ended = text[at] == _LINE_FEED

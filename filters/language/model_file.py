@@ -9,10 +9,11 @@ import struct
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, did_you_mean
 from pipeline.special_files import special_kind
 
 _MAGIC, _VERSION = 793712314, 12
+_SUPERVISED = 3
 _REMEDY = "copy it again, or leave --lid-model out for the bundled lid.176"
 
 
@@ -34,6 +35,17 @@ def check_model(path: Path) -> list[str]:
     if needed != size:
         raise ConfigError(f"language model {path} is truncated or damaged at {size:,} bytes: {_REMEDY}")
     return labels
+
+
+def check_label(model: Path, label: str) -> None:
+    """Raise ConfigError for a file that is no supervised fastText model, and for a label that it has not."""
+    labels = check_model(model)
+    with model.open("rb") as file:
+        kind = read_header(file).kind
+    if kind != _SUPERVISED or not labels:
+        raise ConfigError(f"model {model} has no labels: it is not a supervised fastText model")
+    if label not in labels:
+        raise ConfigError(f"model {model} has no label {label!r}{did_you_mean(label, labels)}")
 
 
 class ModelHeader(NamedTuple):

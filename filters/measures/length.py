@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from filters.text_view import Page
+from filters.text_view import By, Page
 
 
 def characters(page: Page) -> int:
@@ -14,13 +14,13 @@ def characters(page: Page) -> int:
     return len(page.text)
 
 
-def words(page: Page) -> int:
-    """Return the number of words, marks not counted.
+def words(page: Page, *, by: By = "spaces") -> int:
+    """Return the number of words. Counted by pieces, marks are none.
 
-    >>> words(Page("Well, well..."))
-    2
+    >>> words(Page("Well, well - well...")), words(Page("Well, well - well..."), by="pieces")
+    (4, 3)
     """
-    return len(page.words)
+    return len(page.parts(by).words)
 
 
 def lines(page: Page) -> int:
@@ -33,10 +33,10 @@ def paragraphs(page: Page) -> int:
     return len(page.paragraphs)
 
 
-def longest_word(page: Page) -> int:
-    """Return the characters of the longest word.
+def longest_word(page: Page, *, by: By = "spaces") -> int:
+    """Return the number of characters of the longest word.
 
     >>> longest_word(Page("so looooong"))
     8
     """
-    return max(map(len, page.words), default=0)
+    return max(map(len, page.parts(by).words), default=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from filters.text_view import Page, share
+from filters.text_view import By, Page, share
 from filters.unicode_classes import TERMINALS
 
 BULLETS = ("•", "-")
@@ -44,6 +44,6 @@ def short_line_ratio(page: Page, *, longest: int = SHORT_LINE) -> float:
     return share(sum(len(line) <= longest for line in page.lines), len(page.lines))
 
 
-def newline_ratio(page: Page) -> float:
-    """Return the number of line feeds, blank lines included, per piece."""
-    return share(page.text.count("\n"), len(page.pieces))
+def newline_ratio(page: Page, *, by: By = "spaces") -> float:
+    """Return the number of line feeds, blank lines included, per word; by pieces, per word or mark."""
+    return share(page.text.count("\n"), len(page.parts(by).pieces))

@@ -1,7 +1,8 @@
 """Whether a document is worded like prose: the quality rules of Gopher that look at words.
 
-Denominators count *pieces*, words and marks, as datatrove's do (its words are spaCy's tokens): in English prose
-every seventh piece is a mark, so 0.8 alphabetic pieces ask more than 0.8 of the words between spaces would.
+Gopher's paper does not say what a word is. By default words are the runs between white space, as in DCLM and NeMo
+Curator. datatrove counts spaCy's tokens, among them most punctuation marks: ``by = "tokens"`` does the same.
+``by = "pieces"`` counts words and marks in a compiled pass, which costs as little as the default.
 """
 
 from __future__ import annotations
@@ -9,45 +10,49 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from filters.text_view import Page, share
+from filters.text_view import By, Page, share
 
 
-def mean_word_length(page: Page) -> float:
+def mean_word_length(page: Page, *, by: By = "spaces") -> float:
     """Return the mean number of characters of a word, 0 without words.
 
     >>> mean_word_length(Page("To be, or not to be!"))
+    2.5
+    >>> mean_word_length(Page("To be, or not to be!"), by="pieces")
     2.1666666666666665
     """
-    return share(sum(map(len, page.words)), len(page.words))
+    words = page.parts(by).words
+    return share(sum(map(len, words)), len(words))
 
 
-def alphabetic_ratio(page: Page) -> float:
-    """Return the share of pieces that are words with a letter.
+def alphabetic_ratio(page: Page, *, by: By = "spaces") -> float:
+    """Return the share of words that hold a letter; by pieces, the share of words and marks.
 
-    >>> alphabetic_ratio(Page("10 % of it"))
-    0.5
+    >>> alphabetic_ratio(Page("10 % of it.")), alphabetic_ratio(Page("10 % of it."), by="pieces")
+    (0.5, 0.4)
     """
-    return share(len(page.alphabetic_words), len(page.pieces))
+    parts = page.parts(by)
+    return share(len(parts.alphabetic), len(parts.pieces))
 
 
-def hash_ratio(page: Page) -> float:
-    """Return the number of ``#`` per piece."""
-    return share(page.text.count("#"), len(page.pieces))
+def hash_ratio(page: Page, *, by: By = "spaces") -> float:
+    """Return the number of ``#`` per word; by pieces, per word or mark."""
+    return share(page.text.count("#"), len(page.parts(by).pieces))
 
 
-def ellipsis_ratio(page: Page) -> float:
-    """Return the number of ``...`` and ``…`` per piece."""
-    return share(page.text.count("...") + page.text.count("…"), len(page.pieces))
+def ellipsis_ratio(page: Page, *, by: By = "spaces") -> float:
+    """Return the number of ``...`` and ``…`` per word; by pieces, per word or mark."""
+    return share(page.text.count("...") + page.text.count("…"), len(page.parts(by).pieces))
 
 
-def stop_words(page: Page, *, words: Sequence[str]) -> int:
-    """Return how many of `words` occur at least once, as written, capitalised or in capitals.
+def stop_words(page: Page, *, words: Sequence[str], by: By = "spaces", any_case: bool = True) -> int:
+    """Return how many of `words` occur at least once, as written, and with `any_case` also capitalised or in capitals.
 
     >>> stop_words(Page("THE cat and the hat"), words=["the", "and", "of"])
     2
     """
-    spellings = stop_word_spellings(tuple(words))
-    return len({spellings[word] for word in page.words if word in spellings})
+    spellings = stop_word_spellings(tuple(words)) if any_case else {word: place for place, word in enumerate(words)}
+    return len({spellings[word] for word in page.parts(by).words if word in spellings})
 
 
 @functools.lru_cache(maxsize=4096)

@@ -2,6 +2,7 @@
 
 ruleset.py       measures and limits -> verdicts
 loader.py        rule files (TOML, FineWeb2's YAML) -> rules
+columns.py       rules on fields of the record
 resolve.py       names of measures -> functions, with their parameters
 user_modules.py  modules of the user, kept as source text and loaded by hash
 named_files.py   files that rules name, with their hashes

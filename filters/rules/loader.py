@@ -11,7 +11,9 @@ from typing import Any
 
 import filters
 from filters.language.language import is_label, language_code
+from filters.language.model_file import check_label
 from filters.language.scripts import script_of_label
+from filters.rules.columns import column_entry
 from filters.rules.named_files import NamedFile
 from filters.rules.resolve import bind, find_function, named_files
 from filters.rules.user_modules import UserModule, find_module
@@ -19,6 +21,7 @@ from pipeline.errors import ConfigError, did_you_mean
 
 NO_RULES = "none"
 _FINEWEB2_MINIMUM_STOP_WORDS = 2
+_COUNT_WORDS = ("newline_ratio", "mean_word_length", "alphabetic_ratio")  # among the measures of FineWeb2's profiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,7 @@ class Verdict:
     value: float
     bound: float
     kind: str
+    said: str = ""  # in place of a comparison
 
     @property
     def reason(self) -> str:
@@ -40,6 +44,8 @@ class Verdict:
         >>> Verdict("gopher", "top_2_gram_ratio", 0.2000004, 0.2, "max").reason
         'top_2_gram_ratio 0.2000004 > 0.2'
         """
+        if self.said:
+            return self.said
         if math.isnan(self.value):
             return f"{self.measure} is not a number, {self.kind} {self.bound:.15g}"
         sign = "<" if self.kind == "min" else ">"
@@ -80,14 +86,22 @@ class Rule:
         if self.min <= value <= self.max:
             return None
         kind = "max" if value > self.max or self.min == -math.inf else "min"
-        return Verdict(self.rule_set, self.name, value, self.min if kind == "min" else self.max, kind)
+        said = (
+            f"{self.name} is none of {', '.join(map(str, self.parameters['values']))}"
+            if self.measure == "column_in"
+            else ""
+        )
+        return Verdict(self.rule_set, self.name, value, self.min if kind == "min" else self.max, kind, said)
+
+    @property
+    def origin(self) -> str:
+        """What named the rule, for errors: a rule set, or a flag of a command."""
+        return self.rule_set if self.rule_set.startswith("--") else f"rule set {self.rule_set!r}"
 
     @property
     def function(self) -> Callable[..., float]:
         """The measure, its parameters not yet bound."""
-        return find_function(
-            self.measure, filters.measure_functions(), self.module, f"measure of rule set {self.rule_set!r}"
-        )
+        return find_function(self.measure, filters.measure_functions(), self.module, f"measure of {self.origin}")
 
     def bound(self) -> Callable[..., float]:
         """Return the measure as a function of a page alone."""
@@ -166,6 +180,7 @@ class _Book:
             if entry is None:
                 self.rules.pop(name, None)
                 continue
+            entry = column_entry(key, entry)
             limits = {kind: _number(entry.pop(kind), name, kind) for kind in ("min", "max") if kind in entry}
             rule = self._make_rule(name, key, rule_set, home, entry)
             rule = replace(
@@ -176,6 +191,8 @@ class _Book:
                 script=script_of_label(language),
             )
             rule.bound()
+            if rule.measure == "fasttext_score":
+                check_label(rule.files["model"].checked(), rule.parameters["label"])
             if not rule.min <= rule.max:
                 raise ConfigError(f"rule {name!r} of {rule_set!r} keeps nothing: min {rule.min:g} > max {rule.max:g}")
             if rule.min == -math.inf and rule.max == math.inf and not limits:
@@ -258,6 +275,7 @@ def _fineweb2_rules(path: Path) -> dict[str, dict[str, Any]]:
         "max_avg_word_length": ("mean_word_length", "max"),
         "max_non_alpha_words_ratio": ("alphabetic_ratio", "min"),
     }
+    pieces = {"by": "pieces"}  # nearest to the tokenizers by which the profiles were made
     ngrams = {"top_n_grams": "top_{}_gram_ratio", "dup_n_grams": "duplicate_{}_gram_ratio"}
     if not isinstance(profile, dict):
         raise ConfigError(f"profile {path} holds no keys; FineWeb2's hold {', '.join(limits)} and more")
@@ -265,12 +283,16 @@ def _fineweb2_rules(path: Path) -> dict[str, dict[str, Any]]:
     for key, value in profile.items():
         if key in limits:
             measure, kind = limits[key]
-            rules.setdefault(measure, {})[kind] = value
+            rules.setdefault(measure, dict(pieces) if measure in _COUNT_WORDS else {})[kind] = value
         elif key in ngrams:
-            rules |= {ngrams[key].format(n): {"max": limit} for n, limit in value}
+            rules |= {ngrams[key].format(n): {"max": limit, **pieces} for n, limit in value}
         elif key == "stopwords":
             # YAML reads some words as other things (`no` is false): they are words here.
-            rules["stop_words"] = {"min": _FINEWEB2_MINIMUM_STOP_WORDS, "words": [_yaml_word(word) for word in value]}
+            rules["stop_words"] = {
+                "min": _FINEWEB2_MINIMUM_STOP_WORDS,
+                "words": [_yaml_word(word) for word in value],
+                **pieces,
+            }
         else:
             hint = did_you_mean(str(key), [*limits, *ngrams, "stopwords"])
             raise ConfigError(f"profile {path}: unknown key {key!r}{hint}")

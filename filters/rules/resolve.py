@@ -46,6 +46,11 @@ def bind(
             raise ConfigError(
                 f"rule {name!r}: unknown key {key!r}{did_you_mean(key, [*names, 'min', 'max', 'measure'])}"
             )
+    hints = typing.get_type_hints(function)
+    for key, value in parameters.items():
+        choices = typing.get_args(hints.get(key)) if typing.get_origin(hints.get(key)) is typing.Literal else None
+        if choices and value not in choices:
+            raise ConfigError(f"rule {name!r}: {key} = {value!r}{did_you_mean(str(value), choices)}")
     missing = [p.name for p in accepted if p.default is p.empty and p.name not in {*parameters, *files}]
     if missing:
         raise ConfigError(f"rule {name!r} needs {', '.join(missing)}")

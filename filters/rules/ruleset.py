@@ -9,6 +9,8 @@ limits it. A document stays while ``min <= value <= max`` holds for every rule; 
     stop_words = { min = 2, words = ["der", "die"] }       # other keys are parameters of the measure
     rude = { measure = "profanity_ratio", max = 0.001, word_list = "rude.txt" }
     "my_measures:exclamation_ratio" = { max = 0.05 }
+    "column:int_score" = { min = 3 }                       # a field of the record, missing is never a pass
+    "column:language" = { in = ["en", "de"] }
 
     [cut]                                                  # cut before measuring, in this order
     duplicate_lines = {}
@@ -43,11 +45,12 @@ from filters.compiled import SCANNED, SCREENED
 from filters.language.language import sample_of
 from filters.language.scripts import is_written_in, script_of_label, script_of_text
 from filters.measures.lines import SHORT_LINE
+from filters.rules.columns import column_kind
 from filters.rules.loader import NO_RULES, Cutter, Rule, Verdict, read_rules
 from filters.rules.named_files import NamedFile
 from filters.rules.resolve import bind, describe_parameters, full_name
 from filters.rules.user_modules import UserModule
-from filters.text_view import DEFINITION, Page
+from filters.text_view import DEFINITION, By, Page
 from pipeline.errors import BuildError, ConfigError, did_you_mean
 
 __all__ = ["Cutter", "Measured", "Rule", "RuleSet", "Verdict", "load_rules"]
@@ -95,6 +98,18 @@ class RuleSet:
     def measures(self) -> tuple[str, ...]:
         """Names of the values that `measure` returns, in the order they are judged."""
         return tuple(rule.name for rule in self.rules)
+
+    @property
+    def reads_language(self) -> bool:
+        """Whether a rule holds for one language only, or limits the score of the identification."""
+        return bool(self._special) or any(rule.measure == "language_score" for rule in self.rules)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of records that rules read, as ``name:type``; measures find them in `context["metadata"]`."""
+        return tuple(
+            f"{rule.parameters['column']}:{column_kind(rule)}" for rule in self.rules if "column" in rule.parameters
+        )
 
     def prepare(self) -> None:
         """Load compiled code now: call it once in the parent before worker processes are forked.
@@ -177,7 +192,7 @@ class RuleSet:
         rule = self.rules[place]
         alias = "" if rule.name == rule.measure else f" (rule {rule.name!r})"
         return BuildError(
-            f"{where() + ': ' if where else ''}measure {rule.measure!r}{alias} of rule set {rule.rule_set!r} {said}; it "
+            f"{where() + ': ' if where else ''}measure {rule.measure!r}{alias} of {rule.origin} {said}; it "
             "must return a number for every text"
         )
 
@@ -313,7 +328,7 @@ class _Plan:
 
     def __init__(self, rules: Sequence[Rule], spoken: _Spoken | None) -> None:
         self.rules = [place for place, rule in enumerate(rules) if spoken is None or _holds(rule, spoken)]
-        self.scanned: dict[int, int] = {}
+        self.scanned: dict[By, dict[int, str]] = {}
         self.screened: dict[int, Rule] = {}
         self.functions: dict[int, Callable[[Page], float]] = {}
         stop_words: tuple[str, ...] | None = None
@@ -323,8 +338,9 @@ class _Plan:
                 stop_words = tuple(parameters.pop("words"))
             if rule.measure == "short_line_ratio" and parameters.get("longest") == SHORT_LINE:
                 del parameters["longest"]
-            if rule.measure in SCANNED and not parameters:
-                self.scanned[place] = SCANNED.index(rule.measure)
+            by: By = parameters.pop("by", "spaces")
+            if rule.measure in SCANNED and not parameters and by != "tokens":
+                self.scanned.setdefault(by, {})[place] = rule.measure
             elif rule.measure in SCREENED:
                 self.screened[place] = rule
             else:
@@ -333,10 +349,11 @@ class _Plan:
 
     def compiled(self, texts: Sequence[str]) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
         """Yield what compiled code measures: the places of rules, and their values, float64 ``[texts, places]``."""
-        if self.scanned:
+        for by, measures in self.scanned.items():
             from filters.compiled.scan import scan  # numba: only where documents are measured
 
-            yield list(self.scanned), scan(texts, self.stop_words)[:, list(self.scanned.values())]
+            found = scan(texts, self.stop_words, by, set(measures.values()))
+            yield list(measures), found[:, [SCANNED.index(measure) for measure in measures.values()]]
         for place, rule in self.screened.items():
             from filters.compiled import screens  # numba too
 

@@ -16,6 +16,7 @@ import importlib
 import importlib.util
 import json
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.abc import Loader, MetaPathFinder
@@ -29,6 +30,7 @@ from pipeline.errors import ConfigError
 _PREFIX = "shardwright_user_"
 _ROOT = Path(__file__).resolve().parents[2]
 _OURS = ("filters", "pipeline")
+_LIBRARIES = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,15 @@ def find_module(name: str, home: str, what: str) -> UserModule:
         raise ConfigError(
             f"{what}: no module {name!r} beside the rule file ({home}), in {Path.cwd()} or installed"
         ) from error
+
+
+def folder_of(module: ModuleType) -> Path | None:
+    """Return the folder below which a loaded module lies; None for one that is installed or has no source file."""
+    path = Path(getattr(module, "__file__", None) or "/").resolve()
+    if path.suffix != ".py" or any(path.is_relative_to(folder) for folder in _LIBRARIES):
+        return None
+    depth = module.__name__.count(".") + (path.name == "__init__.py")
+    return path.parents[depth]
 
 
 def _source_hash(module: ModuleType) -> str:

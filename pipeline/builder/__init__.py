@@ -3,10 +3,12 @@
 build.py             runs the stages in order: start here
 recipe.py            what is asked for: every setting that decides a byte of the result
 limits.py            sizes of units and buffers, which change no byte
+spool.py             inputs that hold their records -> files of the work directory
 plan.py              inputs and recipe -> units of work
 references.py        what a recipe names (rules, models, tokenizers), resolved once and kept in the work directory
 build_tokenizer.py   the tokenizer of a build, named or trained
 stages/              filter, line_dedup, dedup, train_tokenizer, tokenize, split, write: one file a stage, and `registry`
+transforms/          what documents pass in order: normalize, clean, language, rules, decontaminate
 partitions/          the documents that one unit wrote: what stages exchange
 workspace/           the work directory: its layout, its lock, results that appear only when whole
 dedup/               the algorithms of deduplication: MinHash, LSH, Jaccard, union-find, n-grams of evaluation sets

@@ -9,13 +9,16 @@ from __future__ import annotations
 import functools
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..errors import ConfigError
 from ..shards.manifest import Manifest
+from ..shards.remote.transport import Access
+from .engine.local import default_start_method
 from .engine.registry import engine_session, open_engine
 from .engine.signals import reraise_swallowed_signals
 from .limits import DEFAULT_LIMITS, Limits
@@ -25,14 +28,16 @@ from .recipe import Recipe
 from .references import resolve
 from .report.console import Progress
 from .report.waterfall import waterfall
+from .spool import spool_holders
 from .stages.registry import STAGES, losses
 from .stages.stage import Run
+from .transforms.user_functions import only_here, spec_of
 from .workspace.output_directory import clear, finished, local_directory, start
 from .workspace.workspace import Workspace
 
 
 def build(
-    inputs: str | Path | Sequence[str | Path],
+    inputs: Any,
     output: str | Path,
     recipe: Recipe | None = None,
     *,
@@ -43,16 +48,23 @@ def build(
     overwrite: bool = False,
     progress: Progress | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    storage_options: Mapping[str, Any] | None = None,
     after_stage: Callable[[str], object] = lambda stage: None,
+    transforms: str | Sequence[str | Callable[..., Any]] | None = None,
     **settings: Any,
 ) -> Manifest:
     """Build verified shards from raw text and return their manifest.
 
-    ``inputs`` are files, directories, globs or braces; ``name=`` before one names the source. ``settings`` are the fields
+    ``inputs`` are files, directories, globs, braces or urls (``hf://datasets/...``, ``s3://``, ``https://``, ...; fsspec
+    gets ``storage_options``), or hold the records: a DataFrame, an Arrow table, a dataset, an iterable of dicts; a list of
+    these, or a dict by the names of sources, which ``name=`` before a path gives, too. ``settings`` are the fields
     of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...), which override those of ``recipe``. The same call
     again continues an interrupted build, or returns the manifest of a complete one; ``overwrite=True`` starts over. The
     bytes of the result do not depend on ``workers``, ``engine`` (``"local"`` or ``"ray"``), ``start_method`` of the
     workers, ``ray_address`` or ``limits``.
+
+    ``transforms`` are functions of documents, or their names as ``module:function``, which run after normalising; a list
+    that names built-in ones too ("normalize", "clean", "language", "rules", "decontaminate") is the whole order.
 
     ``after_stage`` is called with the name of each step that is complete: "plan", then the stages in their order. If it
     raises, the build ends there, and the same call without it continues.
@@ -68,13 +80,17 @@ def build(
     1
     """
     started = time.perf_counter()
-    specs = [str(inputs)] if isinstance(inputs, str | Path) else [str(each) for each in inputs]
+    if transforms is not None:
+        settings["transforms"] = transforms if isinstance(transforms, str) else [spec_of(each) for each in transforms]
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
+    _check_transforms(recipe, engine, workers, start_method)
     workspace = Workspace(local_directory(output))
-    references = resolve(recipe)
-    plan = make_plan(specs, recipe, references.definitions, workspace.output, limits)
-    plan = replace(plan, editing_stages=tuple(stage.name for stage in STAGES if stage.edits and stage.wanted(recipe)))
     progress = progress or Progress()
+    specs, overwrite = spool_holders(inputs, workspace, progress, limits, overwrite)
+    references = resolve(recipe)
+    access = Access(options=storage_options or {})
+    plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, access)
+    plan = replace(plan, editing_stages=tuple(stage.name for stage in STAGES if stage.edits and stage.wanted(recipe)))
     with workspace.held(limits.lock_seconds):
         if overwrite:
             clear(workspace)
@@ -94,6 +110,18 @@ def build(
                 manifest = _run_stages(run, after_stage, {"workers": workers, "engine": engine, "resumed": resumed})
         shutil.rmtree(workspace.root, ignore_errors=True)
     return manifest
+
+
+def _check_transforms(recipe: Recipe, engine: str, workers: int, start_method: str | None) -> None:
+    """Raise ``ConfigError`` for functions of this process alone where other processes would have to find them."""
+    local = only_here(recipe.transforms)
+    forked = workers == 1 or (start_method or default_start_method()) == "fork"
+    if local and (engine != "local" or not forked):
+        where = f"engine {engine!r}" if engine != "local" else "worker processes that are not forked"
+        raise ConfigError(
+            f"transform {local[0].partition('@')[0]!r} is known to this process only, and {where} cannot load it: put it into a "
+            "module, or build with workers=1"
+        )
 
 
 def _run_stages(run: Run, after_stage: Callable[[str], object], facts: dict[str, Any]) -> Manifest:

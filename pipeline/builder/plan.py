@@ -11,26 +11,36 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..atomic import write_json
 from ..errors import ConfigError, InputError, PlanChangedError, did_you_mean
 from ..shards.manifest import PLAN_NAME
-from ..shards.remote.transport import is_remote, local_name
+from ..shards.remote.transport import Access, is_remote, local_name
+from ..text.storage.input_file import NO_CREDENTIALS, Credentials, InputFile, StoredObject
 from .limits import DEFAULT_LIMITS, Limits
 from .recipe import Recipe
 
-PLAN_VERSION = 2
+if TYPE_CHECKING:
+    from ..text.readers.base import FileSpan
+
+PLAN_VERSION = 3
+_REQUESTS_AT_ONCE = 16
 _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One input file: ``name`` is relative to its argument, ``ends`` a sha256 of its first and last MiB."""
+    """One input file: ``name`` is relative to its argument, ``ends`` a sha256 of its first and last MiB.
+
+    Of a remote one, ``path`` is the url without secrets and ``ends`` is ''; ``version`` is the store's mark, and ``sha256``
+    that of the contents where the store tells it.
+    """
 
     name: str
     path: str
@@ -38,6 +48,19 @@ class Input:
     size: int
     mtime_ns: int
     ends: str
+    version: str = ""
+    sha256: str = ""
+
+    @property
+    def is_remote(self) -> bool:
+        return is_remote(self.path)
+
+    def file(self, credentials: Credentials = NO_CREDENTIALS, format: str = "") -> InputFile:
+        """Return the file that is read, as being of a format; ``credentials`` open it where it is remote."""
+        if not self.is_remote:
+            return InputFile(Path(self.path), self.name, self.source, forced_format=format)
+        stored = StoredObject(self.path, self.size, self.version, self.sha256)
+        return InputFile(self.path, self.name, self.source, stored, credentials, format)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +89,7 @@ class Plan:
     settings: Mapping[str, Any]  # the recipe as it is described, with names as seen where the build started
     limits: Limits = DEFAULT_LIMITS
     editing_stages: tuple[str, ...] = ()  # those of this build that write partitions again, in order
+    credentials: Credentials = field(default=NO_CREDENTIALS, repr=False, compare=False)  # never written
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -113,24 +137,27 @@ def _load_plan(work: Path, mtime_ns: int) -> Plan:
 
 
 def make_plan(
-    specs: Sequence[str],
+    specs: Sequence[str | InputFile],
     recipe: Recipe,
     definitions: Mapping[str, Any] | None = None,
     output: str | Path | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    access: Access | None = None,
 ) -> Plan:
     """List the inputs that ``specs`` name and cut them into units. Raises ``InputError`` where one cannot be used.
 
-    ``output`` is the directory that will be built: nothing in it is read.
+    ``output`` is the directory that will be built: nothing in it is read. ``access`` says how remote inputs are reached.
     """
-    inputs = list_inputs(specs, output)
+    inputs, credentials = find_and_describe(specs, output, access, recipe.format)
     sources = {item.source for item in inputs}
     for name in recipe.quotas:
         if name and name not in sources:
             raise ConfigError(f"max_tokens: no source {name!r}{did_you_mean(name, sources)}")
-    units = cut_units(inputs, limits)
+    units = cut_units(inputs, limits, credentials, recipe.format)
     absolute = tuple(path if is_remote(path) else os.path.abspath(local_name(path)) for path in recipe.against)
-    return Plan(inputs, units, replace(recipe, against=absolute), definitions or {}, recipe.described(), limits)
+    settings = recipe.described()
+    recipe = replace(recipe, against=absolute)
+    return Plan(inputs, units, recipe, definitions or {}, settings, limits, credentials=credentials)
 
 
 def list_inputs(specs: Sequence[str], output: str | Path | None = None) -> tuple[Input, ...]:
@@ -139,31 +166,45 @@ def list_inputs(specs: Sequence[str], output: str | Path | None = None) -> tuple
     A spec is a file, directory, glob or brace pattern, or ``NAME=`` and one of these, which names the source. A file
     that two specs reach is an error: its documents would be read twice.
     """
+    return find_and_describe(specs, output)[0]
+
+
+def find_and_describe(
+    specs: Sequence[str | InputFile], output: str | Path | None, access: Access | None = None, format: str = ""
+) -> tuple[tuple[Input, ...], Credentials]:
+    """Return what `list_inputs` does, and what opens the remote ones among them."""
     from ..text.readers.reader import find_inputs
 
-    found = [(file.source, PurePath(file.name), file.path) for file in find_inputs(specs, output=output)]
+    found = []
+    for spec in specs:
+        found += (
+            [spec] if isinstance(spec, InputFile) else find_inputs(spec, output=output, access=access, format=format)
+        )
     if not found:
-        raise InputError("no inputs were given; name at least one file, directory or pattern")
+        raise InputError("no inputs were given; name at least one file, directory, pattern or url")
     seen: dict[str, str] = {}
-    for _, _, path in found:
-        real = os.path.realpath(path)
+    for file in found:
+        real = os.path.realpath(file) if file.stored is None else file.stored.url
         if real in seen:
-            raise InputError(f"{path} is given twice (also as {seen[real]}); its documents would be read twice")
-        seen[real] = str(path)
-    names = unique_names(found)
-    return tuple(_describe(name, path, source) for name, (source, _, path) in zip(names, found, strict=True))
+            raise InputError(f"{file.path} is given twice (also as {seen[real]}); its documents would be read twice")
+        seen[real] = str(file.path)
+    inputs = tuple(_describe(name, file) for name, file in zip(unique_names(found), found, strict=True))
+    urls = {clean: url for file in found for clean, url in file.credentials.urls.items()}
+    return inputs, Credentials(urls, access or Access())
 
 
-def unique_names(found: Sequence[tuple[str, PurePath, Path]]) -> list[str]:
-    """Name files (source, name, path) as briefly as keeps them apart: equal names take on parent directories."""
+def unique_names(files: Sequence[InputFile]) -> list[str]:
+    """Name files as briefly as keeps them apart: equal names take on parent directories."""
     parents = 0
-    names = [_join(source, name) for source, name, _ in found]
+    names = [_join(file.source, PurePath(file.name)) for file in files]
     while len(set(names)) < len(names):
         parents += 1
         times = Counter(names)
         names = [
-            _join(source, PurePath(*path.absolute().parts[-len(name.parts) - parents :])) if times[old] > 1 else old
-            for old, (source, name, path) in zip(names, found, strict=True)
+            _join(file.source, PurePath(*file.parts[-len(PurePath(file.name).parts) - parents :]))
+            if times[old] > 1
+            else old
+            for old, file in zip(names, files, strict=True)
         ]
     return names
 
@@ -172,22 +213,32 @@ def _join(source: str, name: PurePath) -> str:
     return "/".join(part for part in (source, name.as_posix()) if part)
 
 
-def _describe(name: str, path: Path, source: str) -> Input:
+def _describe(name: str, file: InputFile) -> Input:
+    if (stored := file.stored) is not None:
+        return Input(name, stored.url, file.source, stored.size, 0, "", stored.version, stored.sha256)
+    path, source = Path(file.path), file.source
     try:
         status = path.stat()
         digest = hashlib.sha256()
-        with open(path, "rb") as file:
-            digest.update(file.read(_MIB))
+        with open(path, "rb") as opened:
+            digest.update(opened.read(_MIB))
             if status.st_size > _MIB:
-                file.seek(max(_MIB, status.st_size - _MIB))
-                digest.update(file.read(_MIB))
+                opened.seek(max(_MIB, status.st_size - _MIB))
+                digest.update(opened.read(_MIB))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     return Input(name, str(path.absolute()), source, status.st_size, status.st_mtime_ns, digest.hexdigest())
 
 
-def check_same(item: Input) -> None:
-    """Raise ``InputError`` unless an input has the size and the time that the plan was made for."""
+def check_same(item: Input, credentials: Credentials = NO_CREDENTIALS) -> None:
+    """Raise ``InputError`` unless an input has the size and the time, or the version, that the plan was made for."""
+    if item.is_remote:
+        from ..text.storage.ranges import describe_again
+
+        stored = item.file(credentials).stored
+        assert stored is not None
+        describe_again(stored, credentials)
+        return
     try:
         status = os.stat(item.path)
     except OSError as error:
@@ -210,7 +261,12 @@ def _moment(ns: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest:09d} UTC"
 
 
-def cut_units(inputs: Sequence[Input], limits: Limits = DEFAULT_LIMITS) -> tuple[tuple[Span, ...], ...]:
+def cut_units(
+    inputs: Sequence[Input],
+    limits: Limits = DEFAULT_LIMITS,
+    credentials: Credentials = NO_CREDENTIALS,
+    format: str = "",
+) -> tuple[tuple[Span, ...], ...]:
     """Cut inputs into units of bounded size: large files into spans or lanes, neighbouring small ones joined.
 
     The cut depends on names and sizes alone, never on workers, so any number of these gives the same units.
@@ -222,8 +278,10 @@ def cut_units(inputs: Sequence[Input], limits: Limits = DEFAULT_LIMITS) -> tuple
     units: list[tuple[Span, ...]] = []
     held: list[Span] = []
     weight = 0
-    for number, item in enumerate(inputs):
-        pieces = split_file(item.path, target)
+    split = functools.partial(_split, split_file, target, credentials, format)
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix="shardwright-plan") as threads:
+        cut = list((threads.map if any(item.is_remote for item in inputs) else map)(split, inputs))
+    for number, (item, pieces) in enumerate(zip(inputs, cut, strict=True)):
         count = _lanes(item, len(inputs), limits) if len(pieces) == 1 else 1
         if count > 1:
             units += [tuple(held)] if held else []
@@ -241,10 +299,18 @@ def cut_units(inputs: Sequence[Input], limits: Limits = DEFAULT_LIMITS) -> tuple
     return tuple(units)
 
 
+def _split(
+    split_file: Callable[..., list[FileSpan]], target: int, credentials: Credentials, format: str, item: Input
+) -> list[FileSpan]:
+    return split_file(item.file(credentials, format), target)
+
+
 def _lanes(item: Input, inputs: int, limits: Limits) -> int:
     """Return how many lanes a file that cannot be cut is worth: more where there are few files to keep cores busy."""
     from ..text.readers.byte_stream import is_compressed
 
+    if item.is_remote:
+        return 1  # each lane would fetch the whole file
     wanted = min(item.size // limits.lane_bytes, -(-limits.units_wanted // inputs), limits.most_lanes)
     return wanted if wanted > 1 and is_compressed(item.path) else 1
 
@@ -272,6 +338,7 @@ def _comparable(plan: Plan) -> dict[str, Any]:
             "modified": _moment(item.mtime_ns),
             "sha256 of its first and last MiB": item.ends,
         }
+        | ({"url": item.path, "version": item.version} if item.version else {})
         for item in plan.inputs
     }
     return {

@@ -12,12 +12,17 @@ from filters.language.language import parse_languages
 
 from ..errors import ConfigError, did_you_mean
 from ..special_files import special_kind
+from ..text.fields import parse_fields
+from ..text.formats import FORMAT_NAMES
+from ..text.where import Where
 from .dedup.minhash import signature_values
 from .dedup.segments import KINDS, LINES, PARAGRAPHS
+from .transforms.user_functions import beside
 
 ON_ERROR = ("stop", "records", "skip")
 KEEP = ("first", "longest")
 VERIFY = ("signatures", "exact")
+RUNNING = ("inputs", "output", "workers", "engine", "ray_address")  # settings of a build beside its recipe
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,12 +40,17 @@ class Recipe:
     """
 
     # reading
+    format: str = ""  # what files of any ending are taken as; '': what their endings say
     text_key: str = "text"
     id_key: str = "id"
     normalize: bool = True
+    keep_fields: tuple[str, ...] = ()  # "url:str": fields of records that stand in the tables of shards
+    scores: str | None = None  # Parquet file of keys of texts and numbers, which become fields
+    where: str | None = None  # which records are read, as in "int_score >= 3"
     limit: int | None = None  # documents read, in input order
     on_error: str = "records"
-    max_errors: int = 1000
+    max_errors: int | float = 1000  # a share of all records, if it is below 1
+    transforms: tuple[str, ...] = ()  # "module:function"; with names of built-in ones, the whole order
     # measuring and judging
     rules: tuple[str, ...] = ("gopher",)
     language: tuple[str, ...] = ()  # "en" or "en=0.7"; none: identify, keep all
@@ -77,7 +87,7 @@ class Recipe:
     seed: int = 0  # of what is drawn: validation, quotas, samples, the texts of a trained tokenizer
 
     def __post_init__(self) -> None:
-        for name in ("rules", "language", "against", "decontaminate", "max_tokens"):
+        for name in ("rules", "language", "against", "decontaminate", "max_tokens", "transforms", "keep_fields"):
             value = getattr(self, name)
             parts = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int) else value
             object.__setattr__(self, name, tuple(str(part).strip() for part in parts or () if str(part).strip()))
@@ -88,9 +98,14 @@ class Recipe:
         optional = ("dedup_num_perm", "limit", "tokens_per_shard")
         for name in ("dedup_bands", "dedup_rows", "dedup_ngram", "shortest_passage", *optional):
             _whole(name, getattr(self, name), 1)
-        for name in ("max_errors", "tokens_per_sample", "words_left"):
+        if isinstance(self.max_errors, float) and 0 < self.max_errors < 1:
+            pass  # a share
+        else:
+            _whole("max_errors", self.max_errors, 0, " or a share between 0 and 1")
+        for name in ("tokens_per_sample", "words_left"):
             _whole(name, getattr(self, name), 0)
         _whole("seed", self.seed, None)
+        _one_of("format", self.format, ("", *FORMAT_NAMES))
         _one_of("on_error", self.on_error, ON_ERROR)
         _one_of("dedup_keep", self.dedup_keep, KEEP)
         _one_of("dedup_verify", self.dedup_verify, VERIFY)
@@ -101,7 +116,7 @@ class Recipe:
             self.decontaminate_key and isinstance(self.decontaminate_key, str)
         ):
             raise ConfigError(f"decontaminate_key must name a field, got {self.decontaminate_key!r}")
-        _ = self.quotas, self.permutations
+        _ = self.quotas, self.permutations, self.condition, parse_fields(self.keep_fields)
 
     @property
     def quotas(self) -> dict[str, int]:
@@ -115,6 +130,11 @@ class Recipe:
                 raise ConfigError(f"max_tokens {entry!r}: write SOURCE=NUMBER, or NUMBER for every source") from None
             _whole(f"max_tokens of {source or 'each source'}", found[source], 0)
         return found
+
+    @property
+    def condition(self) -> Where | None:
+        """What ``where`` says; None where it is not given."""
+        return None if self.where is None else Where.parse(self.where)
 
     @property
     def passage_kinds(self) -> tuple[str, ...]:
@@ -139,8 +159,13 @@ class Recipe:
     def described(self) -> dict[str, Any]:
         """Return the settings with files by their names alone: a path says nothing about the contents."""
         value = self.to_json()
+        value["scores"] = self.scores and _name_of(self.scores)
         for name in ("rules", "against", "decontaminate"):
             value[name] = [_name_of(entry) for entry in value[name]]
+        value["transforms"] = [spec.rpartition("/")[2] for spec in self.transforms]
+        for name in ("transforms", "keep_fields", "where", "scores"):
+            if not value[name]:
+                del value[name]  # so that the manifests of builds without one stay as they are
         return value | {
             "tokenizer": _name_of(self.tokenizer),
             "lid_model": self.lid_model and _name_of(self.lid_model),
@@ -157,7 +182,7 @@ class Recipe:
         settings = {str(name).replace("-", "_"): item for name, item in value.items()}
         for name in settings:
             if name not in known:
-                raise ConfigError(f"no setting {name!r}{did_you_mean(name, known)}")
+                raise ConfigError(f"no setting {name!r}{did_you_mean(name, {*known, *RUNNING})}")
         try:
             return cls(**settings)
         except TypeError as error:
@@ -180,7 +205,10 @@ def read_config(path: str | Path) -> dict[str, Any]:
         return {}
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: must map setting names to values, got {type(value).__name__}")
-    return {str(name).replace("-", "_"): item for name, item in value.items()}
+    settings = {str(name).replace("-", "_"): item for name, item in value.items()}
+    if "transforms" in settings:
+        settings["transforms"] = beside(settings["transforms"], Path(path))
+    return settings
 
 
 def _name_of(entry: str) -> str:
@@ -195,13 +223,13 @@ def _between(name: str, value: Any, low: float, high: float, *, open_end: bool =
         raise ConfigError(f"{name} must be {low} <= value {'<' if open_end else '<='} {high}, got {value!r}")
 
 
-def _whole(name: str, value: Any, low: int | None) -> None:
+def _whole(name: str, value: Any, low: int | None, other: str = "") -> None:
     """Check a whole number of at least ``low``; None passes, as an optional setting that was not given."""
     if value is None:
         return
     if not isinstance(value, int) or isinstance(value, bool) or (low is not None and value < low):
         floor = "" if low is None else f" of at least {low}"
-        raise ConfigError(f"{name} must be a whole number{floor}, got {value!r}")
+        raise ConfigError(f"{name} must be a whole number{floor}{other}, got {value!r}")
 
 
 def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:

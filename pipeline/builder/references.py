@@ -19,6 +19,7 @@ from filters.rules.ruleset import RuleSet, load_rules
 from ..atomic import write_json
 from ..errors import ConfigError
 from ..shards.manifest import Manifest
+from ..text.fields import Field, merge_fields, parse_fields
 from ..text.tokenizer.loading import END_OF_TEXT
 from ..text.tokenizer.tokenizer import Tokenizer, check_size
 from .build_tokenizer import TOKENIZER, document_marks, load_spec
@@ -26,11 +27,15 @@ from .dedup.decontaminate import Decontaminator, read_evaluation_sets
 from .dedup.signature_store import check_against, dataset_names
 from .partitions.partition import read_json
 from .recipe import Recipe
+from .transforms.registry import check_order, find_user_functions
+from .transforms.scores import Scores
+from .transforms.user_functions import UserFunction
 from .workspace.atomic_directory import discard, result_directory
 from .workspace.workspace import Workspace
 
 _INDEX = "references.json"
 _EVALUATION = "decontaminate"
+_SCORES = "scores"
 
 
 @dataclass(frozen=True)
@@ -38,9 +43,11 @@ class References:
     """What a build loads by reference; ``definitions`` describes all of it as plain JSON without any path."""
 
     rules: RuleSet
+    user_functions: Mapping[str, UserFunction]
     language_model: NamedFile
     language_model_is_bundled: bool
     evaluation: Decontaminator | None
+    scores: Scores | None
     tokenizer: Tokenizer | None  # None: to be trained
     definitions: Mapping[str, Any]
 
@@ -50,6 +57,7 @@ class References:
         with result_directory(workspace.references) as directory:
             index = {
                 "rules": self.rules.to_json(),
+                "user_functions": {spec: each.to_json() for spec, each in self.user_functions.items()},
                 "language_model": self.language_model.to_json(),
                 "language_model_is_bundled": self.language_model_is_bundled,
                 "definitions": self.definitions,
@@ -58,8 +66,29 @@ class References:
             if self.evaluation is not None:
                 (directory / _EVALUATION).mkdir()
                 self.evaluation.save(directory / _EVALUATION)
+            if self.scores is not None:
+                (directory / _SCORES).mkdir()
+                self.scores.save(directory / _SCORES)
             if self.tokenizer is not None:
                 self.tokenizer.save(directory / TOKENIZER)
+
+    def fields(self, recipe: Recipe) -> tuple[Field, ...]:
+        """Return the fields of records that documents keep: those that rules, transforms and the recipe name.
+
+        What a transform adds itself, and what the file of scores holds, is not read. Raises ``ConfigError`` for a field that
+        two name with different types.
+        """
+        own = [each.load() for each in self.user_functions.values()]
+        scored = set(self.scores.names if self.scores else ())
+        if recipe.condition and (both := scored.intersection(field.name for field in recipe.condition.fields)):
+            raise ConfigError(
+                f"where reads {min(both)!r}, which is a score: records are selected before they have one; use a rule, as in "
+                f'"column:{min(both)}" = {{ min = 0.5 }}'
+            )
+        added = scored | {field.name for each in own for field in parse_fields(getattr(each, "adds", ()))}
+        named = [recipe.keep_fields, self.rules.fields, *(getattr(each, "fields", ()) for each in own)]
+        read = merge_fields(map(parse_fields, named))
+        return tuple(field for field in read if field.name not in added)
 
     @classmethod
     def read(cls, workspace: Workspace) -> References:
@@ -75,9 +104,11 @@ class References:
         model.checked()
         return cls(
             rules=RuleSet.from_json(index["rules"]),
+            user_functions={spec: UserFunction.from_json(each) for spec, each in index["user_functions"].items()},
             language_model=model,
             language_model_is_bundled=index["language_model_is_bundled"],
             evaluation=Decontaminator.load(folder) if (folder := directory / _EVALUATION).exists() else None,
+            scores=Scores.load(folder) if (folder := directory / _SCORES).exists() else None,
             tokenizer=None,
             definitions=index["definitions"],
         )
@@ -90,6 +121,8 @@ def resolve(recipe: Recipe) -> References:
     """
     check_against(recipe)
     rules = load_rules(recipe.rules)
+    user_functions = find_user_functions(recipe)
+    check_order(recipe, rules)
     identifier = LanguageIdentifier(recipe.lid_model)
     identifier.check_known(parse_languages(recipe.language))
     model = NamedFile.read(identifier.path)
@@ -97,14 +130,30 @@ def resolve(recipe: Recipe) -> References:
     evaluation, hashes = read_evaluation_sets(recipe.decontaminate, key, normalized=recipe.normalize)
     tokenizer = _load_tokenizer(recipe)
     earlier = zip(dataset_names(recipe.against), recipe.against, strict=True)
-    definitions = {
+    definitions: dict[str, Any] = {
         "rules": rules.describe(),
         "language_model": {"name": identifier.path.name, "sha256": model.sha256},
         "against": {name: Manifest.read(path).fingerprint for name, path in earlier},
         "decontaminate": hashes,
         "tokenizer": tokenizer and tokenizer.sha256,
     }
-    return References(rules, model, recipe.lid_model is None, evaluation if hashes else None, tokenizer, definitions)
+    scores = None
+    if recipe.scores is not None:
+        scores, definitions["scores"] = Scores.read(recipe.scores)
+    if user_functions:
+        definitions["transforms"] = [each.describe() for each in user_functions.values()]
+    references = References(
+        rules=rules,
+        user_functions=user_functions,
+        language_model=model,
+        language_model_is_bundled=recipe.lid_model is None,
+        evaluation=evaluation if hashes else None,
+        scores=scores,
+        tokenizer=tokenizer,
+        definitions=definitions,
+    )
+    merge_fields([references.fields(recipe), recipe.condition.fields if recipe.condition else ()])
+    return references
 
 
 def _load_tokenizer(recipe: Recipe) -> Tokenizer | None:

@@ -2,7 +2,8 @@
 
 main.py         finds the command and runs it
 command.py      what all commands share: the parser, exit statuses, errors, Ctrl-C, closed pipes
-build.py verify.py inspect.py index.py try_rules.py    one command each: its flags, and what it prints
+rule_list.py    what --list-rules prints
+build.py verify.py inspect.py index.py texts.py try_rules.py    one command each: its flags, and what it prints
 
 A command is a module with a `command.Command` named ``COMMAND``, and one line below. The module is imported only when
 the command is called, so ``shardwright --help`` loads nothing else.
@@ -15,6 +16,7 @@ COMMANDS = {
     "verify": "recompute every hash, count and index of a dataset",
     "inspect": "show a dataset at a glance, or one document and its origin",
     "index": "write the table of extents of a dataset that has none",
+    "texts": "export the texts that a build would read, with their keys, to score them elsewhere",
     "try-rules": "show what rules would drop from a sample of documents",
 }
 """Each command, in the order in which users need them, with one line of help; ``try-rules`` is in ``try_rules.py``."""

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
+import sys
 from pathlib import Path
 
 from pipeline.builder.engine.registry import ENGINES
-from pipeline.builder.recipe import KEEP, ON_ERROR, VERIFY, Recipe, read_config
+from pipeline.builder.recipe import KEEP, ON_ERROR, RUNNING, VERIFY, Recipe, read_config
+from pipeline.builder.report.html import REPORT_NAME
+from pipeline.shards.manifest import Manifest
+from pipeline.text.formats import FORMAT_NAMES
 
 from .command import Command, Parser
+from .rule_list import ListRules, measure_names
 
 DESCRIPTION = """\
 Build verified shards from raw text. Run the same command again to continue an interrupted build.
@@ -19,8 +25,6 @@ Build verified shards from raw text. Run the same command again to continue an i
 EPILOG = """\
 exit status: 0 the dataset is complete, even if it is empty; 1 an error; 2 wrong usage; 130 interrupted: run the same
 command again"""
-
-RUNNING = ("inputs", "output", "workers", "engine", "ray_address")
 
 
 def _count(value: str) -> int:
@@ -33,17 +37,29 @@ def _count(value: str) -> int:
         return int(float(value))
 
 
-_count.__name__ = "whole number"  # what argparse calls it where it is none
+_count.__name__ = "whole number"  # argparse's name for it in errors
+
+
+def _count_or_share(value: str) -> int | float:
+    """Return a whole number, or a share between 0 and 1 written as 0.01 or 1%."""
+    share = float(value[:-1]) / 100 if value.endswith("%") else float(value)
+    return share if 0 < share < 1 else _count(value)
+
+
+_count_or_share.__name__ = "whole number or share"
 
 
 def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="INPUT... --output DIR", description=DESCRIPTION, epilog=EPILOG)
+    parser = Parser(
+        prog, brief="INPUT... --output DIR", description=DESCRIPTION, epilog=f"{measure_names()}\n\n{EPILOG}"
+    )
     add = parser.add_argument
     add(
         "inputs",
         nargs="*",
         metavar="INPUT",
-        help="files, directories, globs or braces; name=INPUT, where that is no path, names the source, for --max-tokens and "
+        help="files, directories, globs, braces or urls (s3://, gs://, az://, https://, hf://datasets/ID:CONFIG); "
+        "name=INPUT, where that is no path, names the source, for --max-tokens and "
         "pipeline.mix",
     )
     add("--output", help="directory of the dataset")
@@ -51,6 +67,7 @@ def make_parser(prog: str | None = None) -> Parser:
 
     reading = parser.add_argument_group("reading")
     add = reading.add_argument
+    add("--format", choices=FORMAT_NAMES, help="take files of any ending as this; text: each is one document")
     add("--text-key", help="field or column of the text; dots lead into nested fields (default: text)")
     add("--id-key", help="field or column of the document's id (default: id)")
     add(
@@ -60,6 +77,12 @@ def make_parser(prog: str | None = None) -> Parser:
         default=None,
         help="keep texts byte for byte, as for code",
     )
+    add("--where", help="read only the records of which this holds, as in 'int_score >= 3 and lang in [\"en\"]'")
+    add(
+        "--scores",
+        help="Parquet file of keys of texts (see shardwright texts) and numbers, for rules such as column:quality",
+    )
+    add("--keep-fields", help="fields to keep in the tables of shards, as in url:str,score:float")
     add("--limit", type=_count, help="read only the first N records")
     add(
         "--on-error",
@@ -67,11 +90,23 @@ def make_parser(prog: str | None = None) -> Parser:
         help="bad records: stop; records: skip and count (default); skip: also damaged files: what can be read of them is "
         "kept, and what no checksum confirms is counted in the report",
     )
-    add("--max-errors", type=_count, help="give up when more records than this are bad (default: 1000)")
+    add(
+        "--max-errors",
+        type=_count_or_share,
+        help="give up when more records than this are bad (default: 1000); a share, as 0.01 or 1%%, counts at the end of "
+        "reading",
+    )
+
+    add(
+        "--transforms",
+        help="functions of your own that edit, drop or multiply documents, as in my_module:drop_blocked, joined by commas; with "
+        "names of built-in ones (normalize, clean, language, rules, decontaminate) the whole order",
+    )
 
     judging = parser.add_argument_group("filters")
     add = judging.add_argument
     add("--rules", help="rule sets and rule files, joined by commas; none for none (default: gopher)")
+    add("--list-rules", action=ListRules, help="show the rule sets, their limits and all measures, and exit")
     add("--language", help="languages to keep, as in en,de=0.7 (default: all)")
     add("--language-threshold", type=float, help="lowest score that keeps a document (default: 0.65)")
     add("--lid-model", help="fastText model for language identification (default: lid.176.ftz, bundled)")
@@ -157,7 +192,11 @@ def make_parser(prog: str | None = None) -> Parser:
     add("--workers", type=int, help="worker processes (default: all cores)")
     add("--engine", choices=ENGINES, help="local or ray (default: local)")
     add("--ray-address", help="address of a Ray cluster (default: one started here)")
-    add("--dry-run", action="store_true", help="load every file named, filter a sample, write nothing")
+    add(
+        "--dry-run",
+        action="store_true",
+        help="load every file named, filter a sample, tell expected tokens, disk and time, write nothing",
+    )
     add("--overwrite", action="store_true", help="discard what OUTPUT holds and start over")
     add("--quiet", action="store_true", help="print errors only")
     return parser
@@ -177,14 +216,32 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     if dry_run:
         from pipeline.builder.report.dry_run import preview
 
-        preview(inputs, recipe, output)
+        preview(inputs, recipe, output, workers=running.get("workers"))
         return 0
     from pipeline.builder.build import build
     from pipeline.builder.report.console import Progress
 
     running = {"workers": os.cpu_count() or 1, **running}
-    build(inputs, output, recipe, overwrite=overwrite, progress=Progress(quiet=quiet), **running)
+    manifest = build(inputs, output, recipe, overwrite=overwrite, progress=Progress(quiet=quiet), **running)
+    if not quiet:
+        print("\n".join(_closing_lines(parser.prog, output, manifest)), file=sys.stderr)
     return 0
+
+
+def _closing_lines(prog: str, output: str, manifest: Manifest) -> list[str]:
+    """Return what a user needs next: where the dataset and the report are, and the command that checks it."""
+    documents, tokens = (
+        sum(getattr(split, of) for split in manifest.splits.values()) for of in ("documents", "tokens")
+    )
+    script = Path(sys.argv[0])
+    verify = prog.replace("build", "verify") if prog.endswith("build") else "shardwright verify"
+    if script.name == "build_shards.py":
+        verify = f"python {script.with_name('verify_shards.py')}"
+    return [
+        f"dataset: {output} ({documents:,} documents, {tokens:,} tokens)",
+        f"report:  {Path(output, REPORT_NAME)}",
+        f"next:    {verify} {shlex.quote(str(output))}",
+    ]
 
 
 COMMAND = Command(

@@ -15,6 +15,7 @@ from pipeline.errors import ConfigError
 from pipeline.shards.folder import Folder
 from pipeline.shards.manifest import Manifest, ShardInfo
 from pipeline.shards.remote.store import Store
+from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 from .command import Command, Parser
 
@@ -23,7 +24,8 @@ Show a dataset at a glance, or one document and its origin.
 
   %(prog)s shards                     # or a url: s3://bucket/shards
   %(prog)s shards --document 12       # the 13th of the split
-  %(prog)s shards --key 000000000040  # by its key in the tar"""
+  %(prog)s shards --key 000000000040  # by its key in the tar
+  %(prog)s shards --id page-7         # by its id in the input"""
 
 EPILOG = "exit status: 0 shown; 1 an error; 2 wrong usage; 130 interrupted"
 
@@ -39,14 +41,16 @@ def make_parser(prog: str | None = None) -> Parser:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--document", type=int, metavar="N", help="number of a document in the split, from 0")
     which.add_argument("--key", help="key of a tar member")
-    parser.add_argument("--tokens", action="store_true", help="show token ids before the text")
+    which.add_argument("--id", help="id of the document in the input; the first that has it is shown")
+    parser.add_argument("--tokens", action="store_true", help="show each token id beside its text")
     return parser
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
     folder = Folder(options.dataset)
     manifest = folder.manifest()
-    if options.document is None and options.key is None:
+    manifest.split(options.split)
+    if options.document is None and options.key is None and options.id is None:
         glance(folder.base, manifest)
     else:
         show(folder, manifest, options)
@@ -88,20 +92,20 @@ def show(folder: Folder, manifest: Manifest, options: argparse.Namespace) -> Non
     table: dict[str, list[Any]] = shard.table()
     for name, column in table.items():
         console.print(f"{name:>14}: {column[number]}", markup=False)
+    tokenizer = dataset_tokenizer(folder)
     if options.tokens:
-        console.print(tokens.tolist())
-    console.print(decode(folder, tokens.tolist()), markup=False)
+        for token in tokens.tolist():
+            console.print(f"{token:>14}  {tokenizer.decode([token])!r}", markup=False)
+    console.print(tokenizer.decode(tokens.tolist()), markup=False)
 
 
-def decode(folder: Folder, ids: list[int]) -> str:
-    """Return the text of ids, by the tokenizer that lies in the dataset."""
-    from pipeline.text.tokenizer.tokenizer import load_tokenizer
-
+def dataset_tokenizer(folder: Folder) -> Tokenizer:
+    """Load the tokenizer that lies in the dataset."""
     with TemporaryDirectory() as directory:
         for name in ("tokenizer.json", "tokenizer_config.json"):
             if (data := folder.read(name)) is not None:
                 Path(directory, name).write_bytes(data)
-        return load_tokenizer(directory if any(Path(directory).iterdir()) else folder.base).decode(ids)
+        return load_tokenizer(directory if any(Path(directory).iterdir()) else folder.base)
 
 
 def find(folder: Folder, store: Store, manifest: Manifest, options: argparse.Namespace) -> tuple[ShardInfo, int]:
@@ -116,11 +120,29 @@ def find(folder: Folder, store: Store, manifest: Manifest, options: argparse.Nam
             )
             if len(found):
                 return info, int(found[0])
+        elif options.id is not None:
+            ids = store.open(folder.path(info.name), info).table().get("id", [])
+            if options.id in ids:
+                return info, ids.index(options.id)
         elif before <= options.document < before + info.documents:
             return info, options.document - before
         before += info.documents
-    asked = f"key {options.key!r}" if options.key is not None else f"document {options.document}"
-    raise ConfigError(f"no {asked} in split {options.split!r} of {before:,} documents; keys look like 000000000040")
+    raise ConfigError(
+        f"no {_asked(options)} in split {options.split!r} of {before:,} documents{_hint(options, manifest)}"
+    )
+
+
+def _asked(options: argparse.Namespace) -> str:
+    if options.key is not None:
+        return f"key {options.key!r}"
+    return f"document {options.document}" if options.id is None else f"id {options.id!r}"
+
+
+def _hint(options: argparse.Namespace, manifest: Manifest) -> str:
+    if options.key is not None:
+        return "; keys look like 000000000040"
+    others = [f"--split {name}" for name in manifest.splits if name != options.split]
+    return f"; it may be in {' or '.join(others)}, or have been dropped" if options.id is not None and others else ""
 
 
 COMMAND = Command(make_parser=make_parser, run=run)

@@ -14,10 +14,12 @@ from filters.language.language import LanguageIdentifier, parse_languages, wante
 from filters.rules.loader import user_module
 from filters.rules.ruleset import Rule, RuleSet, load_rules
 from pipeline.errors import ConfigError
+from pipeline.text.fields import Field, parse_fields
 from pipeline.text.normalize import normalize
-from pipeline.text.readers.reader import BadRecord, Document, InputFile, find_inputs, read_documents
+from pipeline.text.readers.reader import BadRecord, Document, InputFile, Reader, find_inputs
 
 from .command import Command, Parser
+from .rule_list import ListRules, measure_names
 
 DESCRIPTION = """\
 Try rules on a sample of documents: show what each would drop, with examples, and the histogram of a measure.
@@ -47,9 +49,10 @@ class Sample:
 
 
 def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="INPUT...", description=DESCRIPTION, epilog=EPILOG)
+    parser = Parser(prog, brief="INPUT...", description=DESCRIPTION, epilog=f"{measure_names()}\n\n{EPILOG}")
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files, directories, globs or brace patterns")
     parser.add_argument("--rules", default="gopher", help="rule sets and files, joined by commas (default: gopher)")
+    parser.add_argument("--list-rules", action=ListRules, help="show the rule sets and all measures, and exit")
     parser.add_argument("--limit", type=int, default=2000, help="documents in the sample (default: 2000)")
     parser.add_argument("--examples", type=int, default=1, help="documents shown for each rule (default: 1)")
     parser.add_argument("--measure", metavar="NAME", help="show the histogram of this measure, even if no rule uses it")
@@ -76,7 +79,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     measured = rules
     if options.measure and options.measure not in rules.measures:
         module = user_module(options.measure, "", "measure of --measure")
-        tried_rule = Rule(options.measure, options.measure, "tried", module=module)
+        tried_rule = Rule(options.measure, options.measure, "--measure", module=module)
         measured = RuleSet([*rules.rules, tried_rule], rules.cutters)
     bad: list[BadRecord] = []
     samples = list(_measure(measured, options, bad))
@@ -117,7 +120,7 @@ def _measure(rules: RuleSet, options: argparse.Namespace, bad: list[BadRecord]) 
     wanted = parse_languages(options.language)
     identifier.check_known(wanted)
     files = find_inputs(options.inputs)
-    documents = chain.from_iterable(_spread(files, options, bad))
+    documents = chain.from_iterable(_spread(files, parse_fields(rules.fields), options, bad))
     while batch := list(islice(documents, BATCH)):
         texts = [
             rules.cut(each.text if options.no_normalize else normalize(each.text), each.where)[0] for each in batch
@@ -128,26 +131,30 @@ def _measure(rules: RuleSet, options: argparse.Namespace, bad: list[BadRecord]) 
             for k, each in enumerate(found)
             if not wanted or each.score >= (wanted_threshold(wanted, each) or math.inf)
         ]
-        known = [found[k].context() for k in rows]
+        known = [{**found[k].context(), "metadata": batch[k].metadata} for k in rows]
         measured = rules.measure_all([texts[k] for k in rows], known, [batch[k].where for k in rows])
         values = rules.named(measured)
         yield from (Sample(batch[k], found[k].code, texts[k], held) for k, held in zip(rows, values, strict=True))
 
 
-def _spread(files: Sequence[InputFile], options: argparse.Namespace, bad: list[BadRecord]) -> Iterator[list[Document]]:
+def _spread(
+    files: Sequence[InputFile], fields: Sequence[Field], options: argparse.Namespace, bad: list[BadRecord]
+) -> Iterator[list[Document]]:
     """Yield the documents of each file, equally many while they last."""
     taken = 0
     for number, file in enumerate(files):
         share = math.ceil((options.limit - taken) / (len(files) - number))
-        yield (found := list(islice(_documents(file, options, bad), share)))
+        yield (found := list(islice(_documents(file, fields, options, bad), share)))
         taken += len(found)
 
 
-def _documents(file: InputFile, options: argparse.Namespace, bad: list[BadRecord]) -> Iterator[Document]:
-    for record in read_documents(file, text_key=options.text_key, id_key=options.id_key):
+def _documents(
+    file: InputFile, fields: Sequence[Field], options: argparse.Namespace, bad: list[BadRecord]
+) -> Iterator[Document]:
+    for record in Reader(file, text_key=options.text_key, id_key=options.id_key, keep=fields):
         if isinstance(record, Document):
             yield record
-        else:
+        elif isinstance(record, BadRecord):
             bad.append(record)
 
 

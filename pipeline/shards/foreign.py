@@ -19,7 +19,7 @@ from ..atomic import atomic_file
 from ..errors import ConfigError, CorruptShardError, ShardError
 from .index import Index
 from .npy import MAX_HEADER, NpyError, NpyHeader, parse_npy
-from .remote.cache import CACHE_VARIABLE
+from .remote.cache import CACHE_VARIABLE, make_private
 from .tar import CURE, Member, map_file, walk_or_raise
 
 INDEX_VERSION = 1
@@ -122,7 +122,7 @@ def _load(place: Path, mark: str) -> dict[str, NDArray[Any]] | None:
 
 def _save(place: Path, arrays: dict[str, NDArray[Any]]) -> bool:
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_private(place.parent)
         with atomic_file(place) as file:
             np.savez(file, allow_pickle=False, **arrays)
     except OSError:  # a read-only folder or a full disk: the next place, or a scan each time

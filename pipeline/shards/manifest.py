@@ -17,10 +17,10 @@ import numpy as np
 import orjson
 
 from ..atomic import write_json
-from ..errors import ManifestError, MissingObjectError, StorageError, did_you_mean
+from ..errors import ManifestError, MissingObjectError, did_you_mean
 from ..special_files import special_kind
 from .format import FORMAT_NAME, TOKEN_DTYPES
-from .remote.transport import Access, describe, is_remote, local_name, read_range
+from .remote.transport import Access, is_remote, local_name, read_object, shown
 
 MANIFEST_NAME = "manifest.json"
 MAX_MANIFEST = 1 << 30  # bytes of a remote one
@@ -160,12 +160,9 @@ class Manifest:
             base = spec.rstrip("/").removesuffix(f"/{MANIFEST_NAME}")
             url = f"{base}/{MANIFEST_NAME}"
             try:
-                size = describe(url, access).size
-                if size > MAX_MANIFEST:
-                    raise StorageError(f"{url}: {size:,} bytes, more than a manifest takes ({MAX_MANIFEST:,})")
-                return cls.parse(read_range(url, 0, size, access), url)
+                return cls.parse(read_object(url, MAX_MANIFEST, access), shown(url))
             except MissingObjectError:
-                raise MissingObjectError(f"{url}: no such object; give the url of a complete dataset") from None
+                raise MissingObjectError(f"{shown(url)}: no such object; give the url of a complete dataset") from None
         path = Path(local_name(spec))
         path = path if path.name == MANIFEST_NAME else path / MANIFEST_NAME
         if kind := special_kind(path):

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ..errors import CorruptShardError, TruncatedShardError
 from ..special_files import special_kind
@@ -32,6 +32,14 @@ _CHUNK = 1 << 20
 _MAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 _REGULAR = (b"0", b"\0", b"7")
 _EMPTY = (b"1", b"2", b"3", b"4", b"5", b"6")  # links, devices, directories, pipes: a size there counts no payload
+
+
+class Sliceable(Protocol):
+    """The bytes of a file: a map, bytes, or what reads slices of one."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: slice, /) -> bytes: ...
 
 
 class Member(NamedTuple):
@@ -109,12 +117,17 @@ def iter_members(path: str | Path, endings: Sequence[str]) -> Iterator[tuple[str
     Damage raises as in `scan_tar`, when the walk comes to it: what was yielded before is sound.
     """
     with map_file(path) as data:
-        for member in walk_or_raise(data, path):
-            if member.is_file and member.name.endswith(tuple(endings)):
-                yield member.name, data[member.data : member.data + member.size]
+        yield from members_of(data, path, endings)
 
 
-def walk_or_raise(data: mmap.mmap, path: str | Path) -> Iterator[Member]:
+def members_of(data: Sliceable, path: str | Path, endings: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield what `iter_members` does of a tar that is mapped, or otherwise read by slices; ``path`` names it in errors."""
+    for member in walk_or_raise(data, path):
+        if member.is_file and member.name.endswith(tuple(endings)):
+            yield member.name, data[member.data : member.data + member.size]
+
+
+def walk_or_raise(data: Sliceable, path: str | Path) -> Iterator[Member]:
     """Yield the members of a mapped tar; raise as `scan_tar` does at the first damage."""
     for item in walk(data):
         if isinstance(item, Damage):
@@ -124,7 +137,7 @@ def walk_or_raise(data: mmap.mmap, path: str | Path) -> Iterator[Member]:
         yield item
 
 
-def walk(data: mmap.mmap | bytes, start: int = 0) -> Iterator[Member | Damage]:
+def walk(data: Sliceable, start: int = 0) -> Iterator[Member | Damage]:
     """Yield members from byte ``start``; end silently after a sound end of archive, else with one `Damage`."""
     size, position, last = len(data), start, ""
     fixed: dict[str, str] = {}  # PAX records for all members that follow
@@ -158,7 +171,7 @@ class _Damaged(Exception):
 
 
 def _next_member(
-    data: mmap.mmap | bytes, position: int, size: int, last: str, fixed: dict[str, str]
+    data: Sliceable, position: int, size: int, last: str, fixed: dict[str, str]
 ) -> tuple[int, Member | None]:
     """Read one member with the long-name and PAX blocks before it; return the offset after it."""
     offset = position
@@ -242,7 +255,7 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def _meta(data: mmap.mmap | bytes, start: int, length: int, size: int, name: str) -> bytes:
+def _meta(data: Sliceable, start: int, length: int, size: int, name: str) -> bytes:
     if length > MAX_META:
         raise _Damaged(name, start - BLOCK, f"a long name or PAX header of {length} bytes, more than {MAX_META}")
     if start + length > size:
@@ -271,7 +284,7 @@ def _cut(position: int, size: int, last: str, in_meta: bool) -> _Damaged:
     return _Damaged(last, size, "the file ends without the end-of-archive blocks, cut between members", cut=True)
 
 
-def _check_end(data: mmap.mmap | bytes, position: int, size: int, last: str) -> None:
+def _check_end(data: Sliceable, position: int, size: int, last: str) -> None:
     """Raise unless two zero blocks or more, and nothing else, lie between ``position`` and the end."""
     for start in range(position, size, _CHUNK):
         chunk = data[start : start + _CHUNK]

@@ -24,15 +24,15 @@ _PLAIN = re.compile(r"[^/\\\0:?#]+")
 _GLOB = re.compile(r"[*?\[]")
 
 
-def expand(spec: Spec, access: Access | None = None) -> list[str]:
+def expand(spec: Spec, access: Access | None = None, *, most: int = MAX_SHARDS) -> list[str]:
     """Return the files or urls that ``spec`` names, each once, in natural order (``shard-2`` before ``shard-10``).
 
     A spec is a path or url, with braces (``train-{000000..000127}.tar``) and wildcards, a directory (its ``.tar`` files),
     or a list of these. The order depends on the names alone, not on the list or the file system, so that all ranks agree
     on it. Local files must exist; of a url without wildcards that is known when it is opened.
 
-    Raises ``ConfigError`` where nothing matches, a file of a range is missing, one is named twice, a range is absurd, or
-    a url's scheme is unknown (``pipe:`` among them: nothing is ever run).
+    Raises ``ConfigError`` where nothing matches, a file of a range is missing, one is named twice, there are more than
+    ``most``, or a url's scheme is unknown (``pipe:`` among them: nothing is ever run).
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -46,14 +46,14 @@ def expand(spec: Spec, access: Access | None = None) -> list[str]:
         raise ConfigError("an empty list of shards; give at least one path, pattern or url")
     found: dict[str, str] = {}
     for one in (os.fspath(each) for each in specs):
-        for name in _expand_one(one, access):
+        for name in _expand_one(one, access, most):
             if name in found:
                 raise ConfigError(
                     f"{name} is named twice, by {found[name]!r} and {one!r}; its documents would be read twice"
                 )
             found[name] = one
-            if len(found) > MAX_SHARDS:
-                raise ConfigError(f"{one!r} brings the shards to more than {MAX_SHARDS:,}; is a range mistyped?")
+            if len(found) > most:
+                raise ConfigError(f"{one!r} brings the shards to more than {most:,}; is a range mistyped?")
     return sorted(found, key=natural_key)
 
 
@@ -90,7 +90,7 @@ def join_all(directory: str, names: Sequence[str]) -> list[str]:
     return [prefix + name for name in names]
 
 
-def _expand_one(spec: str, access: Access | None) -> list[str]:
+def _expand_one(spec: str, access: Access | None, most: int) -> list[str]:
     if not spec:
         raise ConfigError("an empty path among the shards; give a path, pattern or url")
     remote = is_remote(spec)
@@ -98,7 +98,7 @@ def _expand_one(spec: str, access: Access | None) -> list[str]:
         spec = local_name(spec)
         if os.path.isfile(spec):  # a name with braces or brackets of its own
             return [spec]
-    names = _braces(spec)
+    names = _braces(spec, most)
     if remote:
         return [url for name in names for url in _expand_remote(name, access)]
     literal = [name for name in names if not _GLOB.search(name)]
@@ -137,21 +137,21 @@ def _expand_remote(url: str, access: Access | None) -> list[str]:
     return names
 
 
-def _braces(spec: str) -> list[str]:
+def _braces(spec: str, most: int) -> list[str]:
     """Expand braces, having bounded every range before the first of them is unrolled."""
     if "{" not in spec:
         return [spec]
     from braceexpand import braceexpand
 
     for first, last, step in _RANGE.findall(spec):
-        if abs(int(last) - int(first)) // max(1, int(step or 1)) >= MAX_SHARDS:
-            raise ConfigError(f"{spec!r}: {{{first}..{last}}} names more than {MAX_SHARDS:,} shards; is it mistyped?")
+        if abs(int(last) - int(first)) // max(1, int(step or 1)) >= most:
+            raise ConfigError(f"{spec!r}: {{{first}..{last}}} names more than {most:,} shards; is it mistyped?")
     try:
-        names = list(islice(braceexpand(spec, escape=False), MAX_SHARDS + 1))
+        names = list(islice(braceexpand(spec, escape=False), most + 1))
     except ValueError as error:
         raise ConfigError(f"{spec!r}: {error}; write a range as {{000000..000127}}") from error
-    if len(names) > MAX_SHARDS:
-        raise ConfigError(f"{spec!r} names more than {MAX_SHARDS:,} shards; is a range mistyped?")
+    if len(names) > most:
+        raise ConfigError(f"{spec!r} names more than {most:,} shards; is a range mistyped?")
     return names
 
 

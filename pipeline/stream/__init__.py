@@ -3,8 +3,9 @@
 datasets.py   ShardDataset, TextDataset, mix: where a stream starts
 stream.py     the chain: each method returns a new stream. Start here
 document_stages.py    the part of the chain before .pack() and .documents()
-config.py     what the chain amounts to, as one value; makes readers and collators
-data/         the kinds of data: counts, fingerprints, open files
+config.py     what the chain amounts to, as one value
+layout.py     what a sample is: packed, sampled or a whole document
+data/         the kinds of data: counts, fingerprints, readers
 order/        the order as integer arithmetic; its docstring is the definition
 indexed/      readers of data whose counts are known in advance: any sequence, directly
 sequential/   readers of data whose counts are unknown in advance: a cursor for each lane

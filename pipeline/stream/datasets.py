@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,11 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, InputError
 from ..shards.ranges.open_files import MOST
 from .arguments import check_epochs, check_integer, eos_given
-from .config import Plan
-from .data.holdout import HalfData, share_given, split_data
+from .config import StreamConfig
+from .data.base import CountedData
+from .data.holdout import share_given, split_data
 from .data.mixture import MixedData
-from .data.shards import Data, KeyedData, MemoryData, ShardFiles, Source
+from .data.shards import DEFAULT_CACHE, KeyedData, MemoryData, ShardFiles, Source
 from .data.text import TextData
 from .order.mixture import Schedule, exact_weights, temperature_weights
 from .stream import Stream
@@ -25,8 +25,8 @@ from .stream import Stream
 class Documents(Stream):
     """A dataset of documents with keys, by which it can be split."""
 
-    def __init__(self, data: KeyedData | HalfData, *, epochs: int | None, max_open_shards: int = MOST) -> None:
-        super().__init__(Plan(data=data, epochs=epochs, max_open_shards=max_open_shards))
+    def __init__(self, data: KeyedData, *, epochs: int | None, max_open_shards: int = MOST) -> None:
+        super().__init__(StreamConfig(data=data, epochs=epochs, max_open_shards=max_open_shards))
         self._data = data
 
     def split(self, *, val: float) -> tuple[Documents, Documents]:
@@ -64,10 +64,12 @@ class ShardDataset(Documents):
     files that the process may open. Tars without an index are scanned once; the index is kept beside them or in
     ``cache_dir``.
 
-    Remote shards (``s3://``, ``gs://``, ``https://``, ...) are downloaded whole, somewhat before they are needed, hashed,
-    and kept in ``cache_dir`` (default: ``$SHARDWRIGHT_CACHE``, else the user's cache directory), which all processes of a
-    machine share. They take at most ``cache_limit`` bytes (default: all but a tenth of the disk). ``storage_options`` are
-    passed to fsspec.
+    Remote shards (``s3://``, ``gs://``, ``https://``, ...) are read block by block, by ranged requests: first the rows of the
+    first batch, then blocks, ahead of need in the order of the stream. Blocks are kept in ``cache_dir`` (default: "auto",
+    ``$SHARDWRIGHT_CACHE``, else the user's cache directory), which all processes of a machine share; they take at most
+    ``cache_limit`` bytes (default: all but a tenth of the disk). ``cache_dir=None`` reads through memory alone. Tars without an
+    index, and servers that know no ranges, need ``whole_shards``: downloads of whole shards into ``cache_dir``, which are
+    chosen there with a warning. ``storage_options`` are passed to fsspec.
 
     Raises ``ManifestError`` for an incomplete dataset or an unknown split, ``ShardError`` for a shard that contradicts its
     manifest, when it is opened, and ``StorageError`` for a remote object that cannot be fetched.
@@ -89,11 +91,12 @@ class ShardDataset(Documents):
         epochs: int | None = None,
         verify: bool = False,
         max_open_shards: int | None = None,
-        cache_dir: str | None = None,
+        cache_dir: str | PathLike[str] | None = DEFAULT_CACHE,
         cache_limit: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
         eos_id: int | None = None,
         memory_map: bool | None = None,
+        whole_shards: bool = False,
     ) -> None:
         check_epochs(epochs)  # before files are asked for
         if max_open_shards is None:
@@ -108,6 +111,7 @@ class ShardDataset(Documents):
             storage_options=storage_options,
             eos_id=eos_id,
             memory_map=memory_map,
+            whole_shards=whole_shards,
         )
         super().__init__(data, epochs=epochs, max_open_shards=max_open_shards)
 
@@ -187,7 +191,7 @@ class Texts(Stream):
     """A dataset of raw text, which can be split."""
 
     def __init__(self, data: TextData, *, epochs: int | None) -> None:
-        super().__init__(Plan(data=data, epochs=epochs))
+        super().__init__(StreamConfig(data=data, epochs=epochs))
         self._data = data
 
     def split(self, *, val: float) -> tuple[Texts, Texts]:
@@ -213,12 +217,18 @@ class Texts(Stream):
 class TextDataset(Texts):
     """Raw text, filtered and tokenized while it streams, so that training starts seconds after the call.
 
-    ``files`` are what the builder takes: jsonl, csv, txt (each also .gz or .zst), parquet, and webdataset tars of ``.txt``
-    or ``.json`` members, by path, directory, braces or glob. ``tokenizer`` is a name, a path or a loaded tokenizer (see
-    ``from_texts``); ids are those of Hugging Face's definition, from the fastest encoder that gives the same ids.
-    ``text_key`` and ``id_key`` name the fields of a record. ``eos`` ends each document with the end-of-text id.
-    ``epochs`` bounds the stream (None: endless), on one rank only. ``on_error="skip"`` skips records that cannot be used
-    and the rest of files that cannot be read on, and counts them in ``stats()``.
+    ``files`` are what the builder takes: jsonl, csv, tsv, txt (each also compressed), parquet, arrow, and webdataset tars of
+    ``.txt`` or ``.json`` members, by path, directory, braces, glob or url (``hf://datasets/...``, ``s3://``, ``https://``,
+    reached with ``storage_options``). Or they hold the records: a DataFrame, an Arrow table, a dataset, an iterable of dicts,
+    which are written to a temporary file (a stream of a generator is resumed only with one that gives the same).
+    ``tokenizer`` is a name, a path or a loaded tokenizer (see ``from_texts``); ids are those of Hugging Face's definition,
+    from the fastest encoder that gives the same ids. ``format`` is what files of any ending are taken as (``"text"``: each is
+    one document).
+    ``text_key`` and ``id_key`` name the fields of a record. ``fields`` are others that ``.filter`` finds in
+    ``record.metadata``, as in ``("url:str", "int_score:int")``; a value of another type makes a bad record. ``eos`` ends
+    each document with the end-of-text id. ``epochs`` bounds the stream (None: endless), on one rank only.
+    ``on_error="skip"`` skips records that cannot be used and the rest of files that cannot be read on, and counts them in
+    ``stats()``.
 
     The stream is sequential (see ``Stream.shuffle``): rows of a global batch come from lanes of their own, spread over files,
     row groups of Parquet and byte ranges of plain JSON Lines, where a document without an id is named by its byte. Without
@@ -237,7 +247,7 @@ class TextDataset(Texts):
 
     def __init__(
         self,
-        files: str | PathLike[str] | Sequence[str | PathLike[str]],
+        files: Any,
         tokenizer: Any,
         *,
         text_key: str = "text",
@@ -245,8 +255,14 @@ class TextDataset(Texts):
         epochs: int | None = None,
         on_error: str = "stop",
         eos: bool = True,
+        fields: str | Sequence[str] = (),
+        format: str = "",
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        from ..text.discovery import find_inputs
+        from ..shards.remote.transport import Access
+        from ..text.discovery import InputFile, find_inputs
+        from ..text.fields import merge_fields, parse_fields
+        from ..text.storage.holders import is_holder, keep_while_running, split_holders
         from ..text.tokenizer.tokenizer import load_tokenizer
 
         check_epochs(epochs)
@@ -256,12 +272,19 @@ class TextDataset(Texts):
         if on_error not in ("stop", "skip"):
             raise ConfigError(f"on_error must be 'stop' or 'skip', got {on_error!r}")
         loaded = load_tokenizer(tokenizer)
-        found = find_inputs(files)
+        found = []
+        for source, each in split_holders(files):
+            if is_holder(each):
+                path = keep_while_running(each)
+                found.append(InputFile(path, path.name, source))
+            else:
+                found += find_inputs(each, access=Access(options=storage_options or {}), format=format)
         if not found:
             raise InputError(
                 "no files were given: TextDataset needs at least one path, directory, glob or brace pattern"
             )
-        data = TextData(found, loaded, text_key=text_key, id_key=id_key, skip=on_error == "skip", eos=eos)
+        kept = merge_fields([parse_fields(fields.split(",") if isinstance(fields, str) else fields)])
+        data = TextData(found, loaded, text_key=text_key, id_key=id_key, skip=on_error == "skip", eos=eos, fields=kept)
         super().__init__(data, epochs=epochs)
 
 
@@ -297,10 +320,10 @@ def mix(
     else:
         schedule = _schedule(weights, list(data))
     limit = min(source._plan.max_open_shards for source in sources.values())
-    return Stream(Plan(data=mixed, weights=schedule, max_open_shards=limit))
+    return Stream(StreamConfig(data=mixed, weights=schedule, max_open_shards=limit))
 
 
-def _bare(name: Any, source: Any) -> Data:
+def _bare(name: Any, source: Any) -> CountedData:
     """Return the data of a source that no method was called on yet."""
     if not isinstance(name, str):
         raise ConfigError(f"sources of a mix have names of type str, got {name!r}")
@@ -308,14 +331,10 @@ def _bare(name: Any, source: Any) -> Data:
         given = f"got {source!r} of type {type(source).__name__}"
         raise ConfigError(f"source {name!r} must be a dataset, {given}; write pipeline.ShardDataset(...)")
     plan = source._plan
-    if isinstance(plan.data, TextData):
-        raise ConfigError(
-            f"source {name!r} is text, whose tokens are not counted in advance; build shards of it and mix those"
-        )
-    bare = Plan(data=plan.data, max_open_shards=plan.max_open_shards)
-    if isinstance(plan.data, MixedData) or plan != bare:
+    data = plan.data.source_of_mix(name)
+    if plan != StreamConfig(data=data, max_open_shards=plan.max_open_shards):
         raise ConfigError(f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix")
-    return plan.data
+    return data
 
 
 def _schedule(weights: Any, names: list[str]) -> Schedule:

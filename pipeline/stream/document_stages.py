@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from .arguments import check_integer
-from .data.mixture import MixedData
-from .describe import layout_stage, stages
+from .describe import stages
 from .function_identity import identified
 from .loader.positioned_stream import PositionedStream
 
@@ -67,10 +66,7 @@ class DocumentStages(PositionedStream):
         self._before_layout("filter")
         if not callable(predicate):
             raise ConfigError(f"filter needs a function, got {type(predicate).__name__}")
-        if isinstance(self._plan.data, MixedData):
-            raise ConfigError(
-                "a mix counts the tokens of its sources in advance, so it cannot be filtered; build filtered shards"
-            )
+        self._plan.data.check_stage("filter")
         if self._plan.document_maps:
             raise ConfigError(".filter() sees documents as they are stored; write it before .map_documents()")
         return self._with(filters=(*self._plan.filters, identified(predicate, name)))
@@ -97,10 +93,7 @@ class DocumentStages(PositionedStream):
         self._before_layout("map_documents")
         if not callable(function):
             raise ConfigError(f"map_documents needs a function, got {type(function).__name__}")
-        if isinstance(self._plan.data, MixedData):
-            raise ConfigError(
-                "a mix counts the tokens of its sources in advance, so its documents cannot be mapped; build mapped shards"
-            )
+        self._plan.data.check_stage("map_documents")
         return self._with(document_maps=(*self._plan.document_maps, identified(function, name, "map_documents")))
 
     def _with(self, **changes: Any) -> Stream:
@@ -109,7 +102,7 @@ class DocumentStages(PositionedStream):
 
     def _before_layout(self, method: str) -> None:
         plan = self._plan
-        layout = layout_stage(plan)
+        layout = None if plan.layout is None else plan.layout.call()
         if layout is None and not plan.steps and plan.batch_size is None:
             return
         if layout is not None and method in ("pack", "sample", "documents"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol, TypeVar
 
 from .batch.rows import Out
+from .batch.types import DocumentArrays, PackedArrays
 from .order import Step
 
 R_out = TypeVar("R_out", covariant=True)
@@ -53,5 +54,5 @@ class Collator(Protocol[R_in]):
     def out(self, begin: int) -> Out:
         """Return the arrays of ids and labels of a new batch."""
 
-    def __call__(self, rows: R_in, begin: int, out: Out | None = None) -> dict[str, Any]:
+    def __call__(self, rows: R_in, begin: int, out: Out | None = None) -> PackedArrays | DocumentArrays:
         """Return the batch, in ``out`` if that was given to the reader, else in arrays of its own."""

@@ -2,7 +2,7 @@
 
     ShardDataset(...) -> .shuffle() -> .pack() or .documents() -> .map() -> .batch() -> .map() -> .to()
 
-A stage holds one frozen ``Plan`` and one position, at which every ``iter()`` begins (``positioned.py``).
+A stage holds one frozen ``StreamConfig`` and one position, at which every ``iter()`` begins (``loader/positioned_stream.py``).
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import torch
 
 from ..errors import ConfigError
 from .arguments import check_integer, device_given, group_topology, labels_are_inputs
-from .config import DocumentLayout, PackLayout, pack_layout
-from .data.mixture import MixedData
 from .describe import describe
 from .document_stages import DocumentStages
 from .frameworks.framework_loader import Loader
+from .layout import DocumentLayout, pack_layout, sample_layout
 from .loader.user_stages import Map, Take, counts_items
 
 Item = dict[str, Any]
@@ -85,10 +84,8 @@ class Stream(DocumentStages):
             )
         if best_fit and stride != seq_len:
             raise ConfigError(f"best_fit packs each document once; remove stride={stride}, or best_fit")
-        if best_fit and isinstance(self._plan.data, MixedData):
-            raise ConfigError(
-                "a mix counts the tokens of its sources in advance, so best_fit cannot pack it; remove best_fit"
-            )
+        if best_fit:
+            self._plan.data.check_stage("pack(best_fit=True)")
         return self._with(layout=pack_layout(seq_len, stride, shift, boundaries, labels, best_fit))
 
     def sample(self, seq_len: int, *, shift: int | str = 1, boundaries: bool = False, labels: str = "next") -> Stream:
@@ -105,15 +102,15 @@ class Stream(DocumentStages):
         [1, 1, 1, 1]
         """
         self._before_layout("sample")
-        self._refuse_mix("sample")
+        self._plan.data.check_stage("sample")
         check_integer("seq_len", seq_len, least=1)
-        if self._plan.by_cursors:
+        if self._plan.sequential:
             raise ConfigError(
                 ".sample() needs to know in advance where tokens are; use .pack() for text and after .filter()"
             )
         if self._plan.window is not None or self._plan.lanes is not None:
             raise ConfigError(".sample() draws from the whole split at once; remove window= and lanes= from .shuffle()")
-        return self._with(layout=pack_layout(seq_len, None, shift, boundaries, labels))
+        return self._with(layout=sample_layout(seq_len, shift, boundaries, labels))
 
     def documents(
         self,
@@ -138,14 +135,14 @@ class Stream(DocumentStages):
         [[0, 1, 2], [3, 4, 9]]
         """
         self._before_layout("documents")
-        self._refuse_mix("documents")
+        self._plan.data.check_stage("documents")
         if max_length is not None:
             check_integer("max_length", max_length, least=1)
         check_integer("pad_to_multiple_of", pad_to_multiple_of, least=1)
         same = labels_are_inputs(labels)
         if bucket is not None:
             check_integer("bucket", bucket, least=1)
-            if self._plan.by_cursors:
+            if self._plan.sequential:
                 raise ConfigError("bucket needs to know lengths in advance; remove it for text and after .filter()")
         layout = DocumentLayout(
             max_length=max_length, pad_to_multiple_of=pad_to_multiple_of, same_labels=same, bucket=bucket
@@ -171,11 +168,8 @@ class Stream(DocumentStages):
         if self._plan.batch_size is not None:
             raise ConfigError("a stream is batched once; remove the second .batch()")
         check_integer("batch_size", batch_size, least=1)
-        if (
-            isinstance(self._plan.layout, PackLayout)
-            and self._plan.layout.shift is None
-            and not counts_items(self._plan)
-        ):
+        layout = self._plan.layout
+        if layout is not None and layout.drawn_shift and not counts_items(self._plan):
             raise ConfigError(
                 "shift='divisors' draws one shift for a batch, and a stage given to .apply() may join samples of "
                 "several; put .batch() before .apply()"
@@ -184,7 +178,7 @@ class Stream(DocumentStages):
             raise ConfigError(f"last must be 'pad' or 'drop', got {last!r}")
         if dtype not in ("int64", "stored"):
             raise ConfigError(f"dtype must be 'int64' or 'stored', got {dtype!r}")
-        if dtype == "stored" and isinstance(self._plan.layout, DocumentLayout):
+        if dtype == "stored" and layout is not None and layout.kind == "documents":
             raise ConfigError("dtype='stored' is for packed sequences; remove it after .documents(), which gives int64")
         return self._with(batch_size=batch_size, drop_last=last == "drop", stored=dtype == "stored")
 
@@ -324,7 +318,3 @@ class Stream(DocumentStages):
     def _before_device(self, method: str) -> None:
         if self._plan.device is not None:
             raise ConfigError(f".{method}() comes before .to(), which moves what it gives; write it before .to()")
-
-    def _refuse_mix(self, method: str) -> None:
-        if isinstance(self._plan.data, MixedData):
-            raise ConfigError(f"a mix is packed; add .pack(seq_len) in place of .{method}()")

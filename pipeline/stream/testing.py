@@ -141,7 +141,8 @@ def _state_after(stream: Stream, items: int) -> dict[str, Any]:
     taken = len(list(islice(stream, items))) if items else 0
     if taken < items:
         raise AssertionError(f"a new stream gave {taken} items where the first gave {items}")
-    return json.loads(json.dumps(stream.state_dict()))
+    state: dict[str, Any] = json.loads(json.dumps(stream.state_dict()))
+    return state
 
 
 def _equal(where: str, found: Any, expected: Any) -> None:

@@ -10,39 +10,38 @@ import re
 import stat
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
-from ..errors import InputError, did_you_mean
+from ..errors import ConfigError, InputError, did_you_mean
 from ..shards.manifest import is_dataset
+from ..shards.remote.transport import Access, is_remote, local_name
 from ..special_files import special_kind
-from .formats import ENDINGS, find_format, format_of
+from .formats import ENDINGS, FORMAT_NAMES, find_format, format_of
+from .storage.holders import saved_dataset
+from .storage.input_file import Credentials, InputFile, as_input
+from .storage.listing import list_urls
+from .storage.urls import natural, without_secrets
+
+__all__ = ["InputFile", "find_inputs", "fingerprint"]
 
 _SOURCE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)=(.+)", re.DOTALL)
-_NUMBER = re.compile(r"(\d+)")
 _MAGIC = "*?["
 _MIB = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class InputFile:
-    """One input file: ``name`` is relative to the argument that gave it, ``source`` the name put before it or ''."""
-
-    path: Path
-    name: str
-    source: str = ""
-
-    def __fspath__(self) -> str:
-        return str(self.path)
-
-
 def find_inputs(
-    specs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, output: str | os.PathLike[str] | None = None
+    specs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    output: str | os.PathLike[str] | None = None,
+    access: Access | None = None,
+    format: str = "",
 ) -> list[InputFile]:
     """Return the input files that ``specs`` name, in the order of the specs, sorted naturally within each.
 
-    A spec is a file, a directory (read with all that lies below), a glob (``**`` too) or brace pattern, or
-    ``NAME=`` and one of these, which names the source. A spec that is a path or matches files as a whole names no
+    A spec is a file, a directory (read with all that lies below), a glob (``**`` too) or brace pattern, a url of one
+    (``https://``, ``s3://``, ``gs://``, ``az://``, ``hf://``; ``access`` says how it is reached), or ``NAME=`` and one of
+    these, which names the source. A spec that is a path or matches files as a whole names no
     source, so ``date=*/x.jsonl`` are the partitions of that name where there are any. Datasets of shards below a
     directory or pattern are left out with one warning that counts them, and so is ``output``, the directory that is
     built. Raises ``InputError`` for what is not there or cannot be read, for a dataset or ``output`` named itself, for a
@@ -51,14 +50,24 @@ def find_inputs(
     """
     if isinstance(specs, str | os.PathLike):
         specs = [specs]
-    finder = _Finder(output)
-    return [file for spec in specs for file in finder.expand(os.fspath(spec))]
+    if format and format not in FORMAT_NAMES:
+        raise ConfigError(f"format must be one of {', '.join(FORMAT_NAMES)}, got {format!r}")
+    finder = _Finder(output, Credentials(access=access or Access()), format)
+    found = [file for spec in specs for file in finder.expand(os.fspath(spec))]
+    return [replace(file, forced_format=format) for file in found] if format else found
 
 
-def fingerprint(path: str | os.PathLike[str]) -> str:
-    """Return a quick hash of a file: sha256 over its name, its size and its first and last MiB, in hexadecimal."""
-    size = os.path.getsize(path)
+def fingerprint(given: str | os.PathLike[str] | InputFile) -> str:
+    """Return a quick hash of a file: sha256 over its name, its size and its first and last MiB, in hexadecimal.
+
+    Of a remote file, over its name, its size and its version: no request is made.
+    """
+    path = as_input(given)
+    size = path.size
     digest = hashlib.sha256(f"{os.path.basename(path)}\0{size}\0".encode("utf-8", "surrogateescape"))
+    if path.stored is not None:
+        digest.update(path.stored.version.encode())
+        return digest.hexdigest()
     with open(path, "rb") as file:
         digest.update(file.read(_MIB))
         file.seek(max(_MIB, size - _MIB))
@@ -72,6 +81,8 @@ def _name_and_pattern(spec: str) -> tuple[str, str]:
     if match is None:
         return "", spec
     name, pattern = match.groups()
+    if "://" in pattern:
+        return name, pattern
     if not any(os.path.lexists(one) or (_has_magic(one) and _glob(one)) for one in _braces(spec)):
         return name, pattern
     if os.path.lexists(spec) and os.path.lexists(pattern):
@@ -98,13 +109,15 @@ def _has_magic(pattern: str) -> bool:
 
 
 def _glob(pattern: str) -> list[str]:
-    return sorted(glob.glob(pattern, recursive=True), key=_natural)
+    return sorted(glob.glob(pattern, recursive=True), key=natural)
 
 
 class _Finder:
     """Finds files, and leaves out datasets of shards and the directory that is built."""
 
-    def __init__(self, output: str | os.PathLike[str] | None) -> None:
+    def __init__(self, output: str | os.PathLike[str] | None, credentials: Credentials, format: str) -> None:
+        self._any_ending = bool(format)
+        self._credentials = credentials
         self._output = None if output is None else os.path.realpath(output)
         self._is_dataset = functools.cache(is_dataset)
         self._is_output = functools.cache(self._lies_in_output)
@@ -112,8 +125,9 @@ class _Finder:
 
     def expand(self, spec: str) -> list[InputFile]:
         source, pattern = _name_and_pattern(spec)
-        if "://" in pattern:
-            raise InputError(f"{pattern}: raw text is read from local files only; fetch it first")
+        if is_remote(without_secrets(pattern)):
+            return self._of_url(pattern, source)
+        pattern = local_name(pattern)
         self._left_out = {}
         files: list[InputFile] = []
         for one in _braces(pattern):
@@ -121,16 +135,30 @@ class _Finder:
                 files += self._matches(one, source)
             elif os.path.isdir(one):
                 self._refuse(one)
+                if (saved := saved_dataset(one)) is not None:
+                    files += [InputFile(path, path.name, source) for path in saved]
+                    continue
                 files += self._known_only(one, Path(one), list(self._walk(Path(one))), source)
             else:
                 path = Path(one)
                 _check_readable(path, spec)
                 self._refuse(one)
-                format_of(path)
+                if not self._any_ending:
+                    format_of(path)
                 files.append(InputFile(path, path.name, source))
         if self._left_out:
             warnings.warn(f"{pattern}: {self._said()}", stacklevel=4)
         return files
+
+    def _of_url(self, pattern: str, source: str) -> list[InputFile]:
+        """Return the files of a url; of those that a glob or folder gives, the ones with a known ending."""
+        files = list_urls(pattern, source, self._credentials)
+        shown = without_secrets(pattern)
+        if len(files) == 1 and files[0].path == shown:
+            if not self._any_ending:
+                format_of(files[0])
+            return files
+        return _with_known_endings(shown, files, any_ending=self._any_ending)
 
     def _refuse(self, path: str) -> None:
         """Raise ``InputError`` for a path that holds no text: a dataset, a shard of one, the output of this build."""
@@ -206,30 +234,39 @@ class _Finder:
                 if real not in seen and not self._leaves_out(path):
                     seen.add(real)
                     kept.append(name)
-            names[:] = sorted(kept, key=_natural)
+            names[:] = sorted(kept, key=natural)
             found += (os.path.join(directory, name) for name in files)
-        yield from (Path(name) for name in sorted(found, key=_natural))
+        yield from (Path(name) for name in sorted(found, key=natural))
 
     def _known_only(self, given: str, root: Path, paths: list[Path], source: str) -> list[InputFile]:
-        files, unknown = [], []
-        for path in paths:
-            if path.name.startswith(".") or find_format(path.name) is None:
-                unknown.append(path)
-                continue
-            _check_readable(path)
-            files.append(InputFile(path, path.relative_to(root).as_posix(), source))
-        shown = ", ".join(path.relative_to(root).as_posix() for path in unknown[:10])
-        shown += f" and {len(unknown) - 10} more" if len(unknown) > 10 else ""
-        if not files:
-            held = f"only {shown}" if unknown else "no file"
-            held += f" ({self._said()})" if self._left_out else ""
-            raise InputError(f"{given}: nothing to read, {held}; readable are {' '.join(ENDINGS)}")
-        if unknown:
-            message = (
-                f"{given}: {len(unknown)} of {len(paths)} files left out (hidden, or with an ending not known): {shown}"
-            )
-            warnings.warn(message, stacklevel=5)
+        found = [InputFile(path, path.relative_to(root).as_posix(), source) for path in paths]
+        files = _with_known_endings(given, found, self._said() if self._left_out else "", any_ending=self._any_ending)
+        for file in files:
+            _check_readable(Path(file))
         return files
+
+
+def _with_known_endings(given: str, found: list[InputFile], left_out: str = "", *, any_ending: bool) -> list[InputFile]:
+    """Return the files that can be read, by their names; warn of others, and raise ``InputError`` where none is left."""
+    files = [file for file in found if _is_known(file, any_ending)]
+    unknown = [file.name for file in found if not _is_known(file, any_ending)]
+    shown = ", ".join(unknown[:10])
+    shown += f" and {len(unknown) - 10} more" if len(unknown) > 10 else ""
+    if not files:
+        held = f"only {shown}" if unknown else "no file"
+        held += f" ({left_out})" if left_out else ""
+        raise InputError(f"{given}: nothing to read, {held}; readable are {' '.join(ENDINGS)}")
+    if unknown:
+        message = (
+            f"{given}: {len(unknown)} of {len(found)} files left out (hidden, or with an ending not known): {shown}"
+        )
+        warnings.warn(message, stacklevel=6)
+    return files
+
+
+def _is_known(file: InputFile, any_ending: bool) -> bool:
+    name = file.name.rpartition("/")[2]
+    return not name.startswith(".") and (any_ending or find_format(name) is not None)
 
 
 def _not_whole(pattern: str, source: str) -> str:
@@ -259,12 +296,3 @@ def _check_readable(path: Path, spec: str | None = None) -> None:
 
 def _near(path: Path) -> str:
     return did_you_mean(path.name, os.listdir(path.parent), else_known=False) if path.parent.is_dir() else ""
-
-
-def _natural(name: str) -> tuple[list[list[tuple[int, int, str]]], str]:
-    """Return a sort key by which part-2 comes before part-10, and a directory's files stand together."""
-    parts = [
-        [(0, int(piece), "") if piece.isdecimal() else (1, 0, piece) for piece in _NUMBER.split(part) if piece]
-        for part in name.split(os.sep)
-    ]
-    return parts, name

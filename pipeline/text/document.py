@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+from .fields import MISFIT, Field
 from .formats import find_format
+
+if TYPE_CHECKING:
+    from filters.language.language import Language
+
+    from .where import Where
 
 INVALID_UTF8 = "invalid UTF-8"
 INVALID_JSON = "invalid JSON"
@@ -27,9 +33,15 @@ _KINDS = (
 
 @dataclass(slots=True)
 class Document:
-    """One text of the input. ``line`` is where its record begins: 1-based line, element or row of ``file``.
+    """One text of the input, with the other fields of its record that were asked for, as ``metadata``.
 
-    Where lines are not counted, as in a file that is read from any byte, ``line`` is 0 and ``byte`` the record's offset.
+    ``line`` is where the record begins: 1-based line, element or row of ``file``, counted from ``start``, where the span
+    begins that was read. Where lines are not counted, as in a file that is read from any byte, ``line`` is 0 and ``byte``
+    the record's offset. ``part`` tells the documents apart that a transform made of one ("#1", "#2"). ``language`` is
+    known once it was identified.
+
+    >>> Document("A text.", "a", "in.jsonl", 1, metadata={"url": "https://example.org"}).metadata["url"]
+    'https://example.org'
     """
 
     text: str
@@ -37,11 +49,16 @@ class Document:
     file: str
     line: int
     source: str = ""
+    start: int = 0
+    metadata: dict[str, Any] = field(default_factory=dict)
+    part: str = ""
+    language: Language | None = None
     byte: int | None = None
 
-    def where(self, start: int = 0) -> str:
-        """Name the document for an error, by file, line and id; ``start`` is that of the span that it was read from."""
-        return f"{place_of(self.file, self.line, start)}{f': document {self.id!r}' if self.id else ''}"
+    def where(self) -> str:
+        """Name the document for an error, by file, line and id."""
+        name = f"{self.id}{self.part}"
+        return f"{place_of(self.file, self.line, self.start)}{f': document {name!r}' if name else ''}"
 
 
 @dataclass(slots=True)
@@ -59,7 +76,17 @@ class BadRecord:
     source: str = ""
 
 
-Record = Document | BadRecord
+@dataclass(slots=True)
+class Unselected:
+    """Some records in a row that the condition on their fields (``where``) does not select; ``line`` is the first one's."""
+
+    file: str
+    line: int
+    count: int
+    source: str = ""
+
+
+Record = Document | BadRecord | Unselected
 
 
 @dataclass(slots=True)
@@ -74,17 +101,39 @@ class Tally:
 class Fields:
     """Where text and id stand in a record, and what every document of the file shares.
 
-    ``made_ids`` False leaves the id of a document without one empty, for a span whose line numbers are not known.
+    ``start`` is where the span begins. ``made_ids`` False leaves the id of a document without one empty, for a span whose
+    line numbers are not known.
     """
 
     text_key: str
     id_key: str
     file: str
     source: str = ""
+    start: int = 0
     made_ids: bool = True
+    kept: tuple[Field, ...] = ()  # those of its other fields that a document keeps
+    where: Where | None = None  # which records are wanted, for readers that need not read the others
 
-    def document(self, text: str, id: str, line: int) -> Document:
-        return Document(text, id or self.missing_id(line), self.file, line, self.source)
+    def document(self, text: str, id: str, line: int, metadata: dict[str, Any] | None = None) -> Document:
+        if metadata is None:
+            metadata = {kept.name: None for kept in self.kept}
+        return Document(text, id or self.missing_id(line), self.file, line, self.source, self.start, metadata)
+
+    def metadata(self, record: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the fields to keep of a record; None where one does not fit its type."""
+        found = {}
+        for kept in self.kept:
+            value = look_up(record, kept.name)
+            found[kept.name] = fit = kept.fit(None if value is _MISSING else value)
+            if fit is MISFIT:
+                return None
+        return found
+
+    def misfit(self, record: Mapping[str, Any], line: int, byte: int | None) -> BadRecord:
+        """Return the bad record that one is of which a field does not fit its type."""
+        values = ((kept, look_up(record, kept.name)) for kept in self.kept)
+        kept, value = next((f, v) for f, v in values if v is not _MISSING and f.fit(v) is MISFIT)
+        return self.bad(line, byte, kept.misfit(value), f"it is {str(value)[:60]!r}")
 
     def bad(self, line: int, byte: int | None, reason: str, detail: str = "") -> BadRecord:
         return BadRecord(self.file, line, byte, reason, detail, self.source)
@@ -112,7 +161,8 @@ class Fields:
         for part in (text, name):
             if (place := surrogate_in(part)) is not None:
                 return self.bad(line, byte, LONE_SURROGATE, f"character {place} cannot be written as UTF-8")
-        return self.document(text, name, line)
+        metadata = self.metadata(value)
+        return self.misfit(value, line, byte) if metadata is None else self.document(text, name, line, metadata)
 
 
 def place_of(file: str, line: int, start: int = 0) -> str:
@@ -159,6 +209,26 @@ def look_up(record: Mapping[str, Any], key: str) -> Any:
         more, dot, rest = rest.partition(".")
         head = f"{head}.{more}"
     return _MISSING
+
+
+def selected(records: Iterable[Record], where: Where) -> Iterator[Record]:
+    """Yield records, and in place of the documents that a condition does not select how many follow each other."""
+    holds = where.condition.holds
+    held: Unselected | None = None
+    for record in records:
+        if isinstance(record, Document) and not holds(record.metadata):
+            record = Unselected(record.file, record.line, 1, record.source)
+        if not isinstance(record, Unselected):
+            if held is not None:
+                yield held
+                held = None
+            yield record
+        elif held is None:
+            held = record
+        else:
+            held.count += record.count
+    if held is not None:
+        yield held
 
 
 def surrogate_in(text: str) -> int | None:

@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from ..errors import InputError
 
-COMPRESSIONS = (".gz", ".zst")
+COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Format:
     """One format of input files.
 
     ``module``, a file of ``readers/``, defines its ``READER`` (`FormatReader`). ``suffixes`` are those of file names;
-    a ``compressible`` format is also read with ``.gz`` or ``.zst`` behind its suffix. ``packed`` says that the format
+    a ``compressible`` format is also read with one of ``COMPRESSIONS`` behind its suffix. ``packed`` says that the format
     compresses its text itself, ``span_unit`` what the numbers of a span of such a file count.
     """
 
@@ -31,9 +31,10 @@ class Format:
 FORMATS = (
     Format("jsonl", (".jsonl", ".ndjson")),
     Format("json_array", (".json",)),
-    Format("csv", (".csv",)),
+    Format("csv", (".csv", ".tsv")),
     Format("plain", (".txt",)),
     Format("parquet", (".parquet",), compressible=False, packed=True, span_unit="row group"),
+    Format("arrow", (".arrow",), compressible=False),
     Format("tar", (".tar",), compressible=False),
 )
 _BY_ENDING = {suffix: each for each in FORMATS for suffix in each.suffixes} | {
@@ -43,6 +44,8 @@ _BY_ENDING = {suffix: each for each in FORMATS for suffix in each.suffixes} | {
     for suffix in each.suffixes
     for packed in COMPRESSIONS
 }
+# What a user may call the format of files whose names do not tell it.
+FORMAT_NAMES = {("text" if each.module == "plain" else each.suffixes[0][1:]): each for each in FORMATS}
 ENDINGS = tuple(_BY_ENDING)
 """Every ending of a name that can be read, in lower case: ``.jsonl``, ``.jsonl.gz``, ..."""
 
@@ -54,16 +57,23 @@ def find_format(name: str) -> Format | None:
 
 
 def format_of(path: str | os.PathLike[str]) -> Format:
-    """Return the format of a file by the ending of its name; raise ``InputError`` for an unknown ending.
+    """Return the format of a file by the ending of its name, or as it is said to be (``InputFile.forced_format``).
+
+    Raises ``InputError`` for an unknown ending.
 
     >>> format_of("a/b.JSONL.gz").module, format_of("c.parquet").module
     ('jsonl', 'parquet')
     """
+    if said := getattr(path, "forced_format", ""):
+        return FORMAT_NAMES[said]
     name = os.path.basename(os.fspath(path))
     found = find_format(name)
     if found is None:
         suffix = PurePath(name.lower()).suffix or "none"
-        raise InputError(f"{os.fspath(path)}: unknown ending ({suffix}); readable are {' '.join(ENDINGS)}")
+        raise InputError(
+            f"{os.fspath(path)}: unknown ending ({suffix}); readable are {' '.join(ENDINGS)}; --format text "
+            "reads plain text of any ending"
+        )
     return found
 
 

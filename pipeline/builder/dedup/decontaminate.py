@@ -13,7 +13,7 @@ import itertools
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -124,7 +124,7 @@ def read_evaluation_sets(
     from ...text.readers.reader import find_inputs
 
     files = find_inputs(specs)
-    names = unique_names([(file.source, PurePath(file.name), file.path) for file in files])
+    names = unique_names(files)
     texts, hashes = {}, {}
     for name, file in zip(names, files, strict=True):
         found, hashes[name] = _read_set(file, key)
@@ -156,7 +156,7 @@ def _read_set(file: InputFile, key: str) -> tuple[list[str], str]:
         if not texts:
             raise ConfigError(_with_cure(said))
         warnings.warn(_with_cure(said), stacklevel=2)
-    return texts, reader.sha256
+    return texts, reader.sha256 or f"version {file.stored.version if file.stored else ''}"
 
 
 def _with_cure(message: str) -> str:

@@ -112,7 +112,8 @@ def _read_scheme(spec: str) -> dict[str, Any] | None:
         return read_json(path) if path.exists() else None
     url = f"{spec.rstrip('/')}/{FOLDER}/{SCHEME_NAME}"
     try:
-        return json.loads(read_range(url, 0, describe(url).size))
+        scheme: dict[str, Any] = json.loads(read_range(url, 0, describe(url).size))
+        return scheme
     except MissingObjectError:
         return None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
@@ -27,8 +28,33 @@ class EngineOptions:
     ray_address: str | None = None
 
 
+_sinks: list[Callable[[int], object]] = []
+
+
+def report_progress(amount: int) -> None:
+    """Tell the engine that the present unit is done by ``amount`` more; a unit function may call it as often as it likes."""
+    if _sinks:
+        _sinks[-1](amount)
+
+
+@contextmanager
+def progress_to(sink: Callable[[int], object]) -> Iterator[None]:
+    """Send what `report_progress` is told in the block to ``sink``."""
+    _sinks.append(sink)
+    try:
+        yield
+    finally:
+        _sinks.pop()
+
+
 class Engine(ABC):
-    """Runs units. Use it as a context manager: leaving ends its workers."""
+    """Runs units. Use it as a context manager: leaving ends its workers.
+
+    ``on_progress(index of the unit, amount)`` is called while units run, where the engine learns of it. A unit that is
+    run again after its worker died reports again.
+    """
+
+    on_progress: Callable[[int, int], object] = staticmethod(lambda index, amount: None)
 
     @abstractmethod
     def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -16,9 +18,10 @@ from multiprocessing import connection, context, get_context, parent_process, pr
 from typing import Any
 
 from ...errors import BuildError
-from .base import Engine, EngineOptions, Prepare, Result, Unit
+from .base import Engine, EngineOptions, Prepare, Result, Unit, progress_to
 from .signals import reraise_swallowed_signals
 
+REPORT_SECONDS = 0.25  # between reports of progress inside a unit
 ATTEMPTS = 3  # a unit that kills three workers kills the fourth too; a machine short of memory recovers by then
 
 
@@ -47,7 +50,9 @@ class SerialEngine(Engine):
 
     def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
         for index, unit in enumerate(units):
-            yield index, function(unit)
+            with progress_to(functools.partial(self.on_progress, index)):
+                result = function(unit)
+            yield index, result
 
 
 @dataclass(slots=True, eq=False)
@@ -87,12 +92,16 @@ class ProcessEngine(Engine):
                     index = worker.index
                     assert index is not None
                     try:
-                        error, cause, result = worker.pipe.recv()
+                        answer = worker.pipe.recv()
                     except (EOFError, OSError):
                         self._replace(worker, units[index], attempts[index])
                         waiting.appendleft(index)
                         continue
+                    if isinstance(answer, int):
+                        self.on_progress(index, answer)
+                        continue
                     worker.index = None
+                    error, cause, result = answer
                     if error is not None:
                         raise error from cause
                     left -= 1
@@ -141,7 +150,10 @@ class ProcessEngine(Engine):
 
 
 def _serve(pipe: connection.Connection[Any, Any], prepare: Prepare | None) -> None:
-    """Run units in a worker process: take one, answer with ``(error, its cause, result)``, until the pipe closes."""
+    """Run units in a worker process: take one, answer with ``(error, its cause, result)``, until the pipe closes.
+
+    Before the answer, whole numbers say how much of the unit is done.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_die_with_parent, daemon=True).start()
@@ -155,7 +167,8 @@ def _serve(pipe: connection.Connection[Any, Any], prepare: Prepare | None) -> No
             if prepare is not None:  # here, so that what goes wrong in it is answered as any other error
                 prepare()
                 prepare = None
-            answer = (None, None, function(unit))
+            with progress_to(_Reporter(pipe).add):
+                answer = (None, None, function(unit))
         except Exception as error:
             error.add_note("in a worker process:\n" + traceback.format_exc())
             answer = (error, _sendable(error.__cause__), None)
@@ -166,10 +179,24 @@ def _serve(pipe: connection.Connection[Any, Any], prepare: Prepare | None) -> No
             pipe.send((unsendable, None, None))
 
 
+class _Reporter:
+    """Sends the progress of a unit to the parent, a few times a second."""
+
+    def __init__(self, pipe: connection.Connection[Any, Any]) -> None:
+        self._pipe, self._amount, self._sent = pipe, 0, time.monotonic()
+
+    def add(self, amount: int) -> None:
+        self._amount += amount
+        if time.monotonic() - self._sent > REPORT_SECONDS:
+            self._pipe.send(self._amount)
+            self._amount, self._sent = 0, time.monotonic()
+
+
 def _sendable(cause: BaseException | None) -> BaseException | None:
     """Return an exception that another process can read, None where it cannot; notes of the error hold its text."""
     try:
-        return pickle.loads(pickle.dumps(cause))
+        copied: BaseException | None = pickle.loads(pickle.dumps(cause))
+        return copied
     except Exception:
         return None
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from ...errors import BuildError, ConfigError
 from .base import Engine, EngineOptions, Prepare, Result, Unit
 
 RETRIES = 3
+CONNECT_SECONDS = 10.0
 _ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -35,12 +37,27 @@ def ray_session(options: EngineOptions) -> Iterator[Any]:
     environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(paths)}}
     where: dict[str, Any] = {"num_cpus": options.workers, "include_dashboard": False}
     if options.ray_address:
+        check_address(options.ray_address)
         where = {"address": options.ray_address}
     ray.init(log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **where)
     try:
         yield ray
     finally:
         ray.shutdown()
+
+
+def check_address(address: str) -> None:
+    """Raise ``ConfigError`` unless something answers at ``HOST:PORT`` or ``ray://HOST:PORT``; Ray itself waits minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        return  # "auto" and "local", which Ray resolves by itself
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"--ray-address {address}: nothing answers there ({error}); start a cluster with `ray start --head "
+            "--port=6379`, or leave the flag out to use this machine alone"
+        ) from None
 
 
 def open_ray(options: EngineOptions, prepare: Prepare | None) -> Engine:

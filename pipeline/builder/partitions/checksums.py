@@ -22,10 +22,14 @@ _BLOCK = 1 << 20
 
 
 def cut_inputs(plan: Plan) -> list[int]:
-    """Return the inputs that are cut in pieces, by number; none where ``limit`` may leave pieces unread."""
+    """Return the inputs that are cut in pieces, by number; none where ``limit`` may leave pieces unread.
+
+    Remote ones are not read again: the store's version says that all pieces are of one object.
+    """
     if plan.recipe.limit is not None:
         return []
-    return sorted({span.input for unit in plan.units for span in unit if (span.start, span.stop) != (0, None)})
+    cut = {span.input for unit in plan.units for span in unit if (span.start, span.stop) != (0, None)}
+    return sorted(number for number in cut if not plan.inputs[number].is_remote)
 
 
 def hash_path(workspace: Workspace, number: int) -> Path:
@@ -40,7 +44,7 @@ def hash_input(workspace: Workspace, number: int) -> None:
     whole, pieces = hashlib.sha256(), []
     try:
         with open(item.path, "rb") as file:
-            for start, stop in byte_ranges(item.path, spans):
+            for start, stop in byte_ranges(item.file(format=plan.recipe.format), spans):
                 piece, at = hashlib.sha256(), start
                 while block := file.read(_BLOCK if stop is None else min(_BLOCK, stop - at)):
                     whole.update(block)
@@ -56,6 +60,7 @@ def hash_input(workspace: Workspace, number: int) -> None:
 def whole_hashes(workspace: Workspace, plan: Plan) -> list[str | None]:
     """Return the sha256 of each input; None for one that was not read to its end, being damaged or beyond ``limit``.
 
+    Of a remote one that was read in part, it is what the store told, if it did.
     Raises ``InputError`` for an input of which a piece was read otherwise than it stands in the whole.
     """
     read: list[list[str | None]] = [[] for _ in plan.inputs]
@@ -63,7 +68,10 @@ def whole_hashes(workspace: Workspace, plan: Plan) -> list[str | None]:
         for span, digest in zip(unit, digests, strict=True):
             if span.lane == 0:
                 read[span.input].append(digest)
-    found: list[str | None] = [digests[0] if len(digests) == 1 else None for digests in read]
+    found: list[str | None] = [
+        (digests[0] if len(digests) == 1 else None) or item.sha256 or None
+        for digests, item in zip(read, plan.inputs, strict=True)
+    ]
     for number in cut_inputs(plan):
         held = read_json(hash_path(workspace, number))
         wrong = [k for k, (a, b) in enumerate(zip(read[number], held["pieces"], strict=True)) if a not in (b, None)]

@@ -92,7 +92,8 @@ class Partition:
 
     @property
     def counts(self) -> dict[str, Any]:
-        return read_json(self.folder / "counts.json")
+        counts: dict[str, Any] = read_json(self.folder / "counts.json")
+        return counts
 
     def batches(self, *names: str) -> Iterator[Any]:
         """Yield the record batches of its documents, with only the columns named, in that order."""
@@ -202,7 +203,8 @@ def partition_table(workspace: Workspace) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=2)
 def _read_table(path: Path, mtime_ns: int) -> dict[str, Any]:
-    return read_json(path)
+    table: dict[str, Any] = read_json(path)
+    return table
 
 
 def partitions(workspace: Workspace) -> list[Partition]:
@@ -245,7 +247,7 @@ class Origins:
     def __init__(self, partition: Partition) -> None:
         self._inputs = partition.inputs
         self._first_lines = partition_table(partition.workspace)["first_lines"][partition.unit]
-        self._values = partition.values("id", "span", "line")
+        self._values = partition.values("id", "part", "span", "line")
 
     def take(self, rows: Iterable[int]) -> list[Origin]:
         """Return the origins of some rows."""
@@ -255,12 +257,14 @@ class Origins:
         span = self._values["span"][row]
         item = self._inputs[span]
         line = self._values["line"][row] + self._first_lines[span]
-        return Origin(self._values["id"][row] or made_id(item.name, line), item.name, line, item.source)
+        id = (self._values["id"][row] or made_id(item.name, line)) + self._values["part"][row]
+        return Origin(id, item.name, line, item.source)
 
 
 def locate(partition: Partition, record: dict[str, Any]) -> dict[str, Any]:
     """Return what a stage wrote of a rejected record with its line counted from the start of the file."""
     record["line"] += partition_table(partition.workspace)["first_lines"][partition.unit][record.pop("span")]
-    if record.get("id") == "":
-        record["id"] = made_id(record["file"], record["line"])
+    part = record.pop("part", "")
+    if "id" in record:
+        record["id"] = (record["id"] or made_id(record["file"], record["line"])) + part
     return record

@@ -10,8 +10,12 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from ...errors import BuildError
+from ...text.document import Document
+from ...text.fields import MISFIT, parse_fields
 from ..dedup.minhash import MinHasher, text_hashes
 from ..dedup.segments import Passages
+from ..recipe import Recipe
 from .partition import documents_path
 
 _ROWS = 512  # documents hashed and written together
@@ -23,11 +27,41 @@ class Row(NamedTuple):
 
     text: str
     id: str
+    part: str
     span: int
     line: int
     language: str
     score: float
     characters: int
+    metadata: str = ""  # `MetadataColumn`
+
+
+class MetadataColumn:
+    """The fields of records that the recipe keeps, as one column of JSON; '' where it keeps none."""
+
+    def __init__(self, keep_fields: Sequence[str]) -> None:
+        self._fields = parse_fields(keep_fields)
+        self.names = [field.name for field in self._fields]
+
+    def encode(self, document: Document) -> str:
+        """Return the fields of one document. Raises ``BuildError`` for a value that a transform set and does not fit."""
+        if not self._fields:
+            return ""
+        found = {}
+        for field in self._fields:
+            value = document.metadata.get(field.name)
+            found[field.name] = fit = field.fit(value)
+            if fit is MISFIT:
+                raise BuildError(f"{document.where()}: field {field.misfit(value)}; mend the transform that sets it")
+        try:
+            return orjson.dumps(found).decode()
+        except TypeError as error:
+            raise BuildError(f"{document.where()}: keep_fields: {error}; keep plain JSON values") from error
+
+    def decode(self, values: Iterable[str]) -> dict[str, list[Any]]:
+        """Return the values of each field."""
+        rows = [orjson.loads(value) for value in values] if self._fields else []
+        return {name: [row[name] for row in rows] for name in self.names}
 
 
 class PartitionWriter:
@@ -39,8 +73,10 @@ class PartitionWriter:
         """``hasher`` signs texts; ``find`` finds the passages whose hashes are noted."""
         import pyarrow as pa
 
-        fields = {"text": pa.large_string(), "id": pa.large_string(), "span": pa.int32(), "line": pa.int64()}
+        fields = {name: pa.large_string() for name in ("text", "id", "part")}
+        fields |= {"span": pa.int32(), "line": pa.int64()}
         more = {"language": pa.large_string(), "score": pa.float32(), "characters": pa.int64()}
+        more["metadata"] = pa.large_string()
         self._schema = pa.schema(fields | more)
         self._directory = directory
         self._hasher = hasher
@@ -95,6 +131,14 @@ class PartitionWriter:
             self._arrow.close()
             self._hashes.close()
             self._signatures.close()
+
+
+def make_hasher(recipe: Recipe) -> MinHasher:
+    """Return what signs texts for dedup."""
+    # Never from recipe.seed: later builds compare their signatures with these.
+    return MinHasher(
+        ngram=recipe.dedup_ngram, bands=recipe.dedup_bands, rows=recipe.dedup_rows, num_perm=recipe.dedup_num_perm
+    )
 
 
 def _column(values: Sequence[Any], kind: Any) -> Any:

@@ -12,6 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from filters import measure_functions, summary
+
 from ...atomic import atomic_file
 from ...shards.manifest import Manifest
 from ..stages.registry import losses
@@ -36,6 +38,7 @@ def render(manifest: Manifest) -> str:
     from jinja2 import Environment
 
     stats, recipe = BuildStats.from_json(manifest.counts), manifest.recipe
+    rules = {rule["name"]: rule for rule in recipe["definitions"]["rules"]["rules"]}
     page = Environment(autoescape=True, trim_blocks=True).from_string(FIGURE + PAGE)
     groups = [("Languages", _groups(stats.by_language))]
     if set(stats.by_source) != {""}:
@@ -56,11 +59,11 @@ def render(manifest: Manifest) -> str:
             _sizes("tokens a document", stats.token_lengths),
             _sizes("documents a duplicate cluster", stats.cluster_sizes),
         ],
-        plots=[_measure(name, histogram) for name, histogram in stats.histograms.items()],
+        plots=[_measure(rules.get(name, {}), name, histogram) for name, histogram in stats.histograms.items()],
         cut=_cut(stats),
         samples=sorted(stats.samples.items(), key=lambda item: (item[0] != "kept", item[0])),
         recipe=sorted(recipe["settings"].items()),
-        rules=recipe["definitions"]["rules"]["rules"],
+        rules=list(rules.values()),
     )
 
 
@@ -80,7 +83,7 @@ def _cards(stats: BuildStats) -> list[tuple[str, str]]:
 
 
 def _cut(stats: BuildStats) -> list[tuple[str, int]]:
-    """Return what was cut from documents: lines by rule, and what occurs earlier in the corpus."""
+    """Return what was cut from documents: lines by rule, edits by transforms, and what occurs earlier in the corpus."""
     repeats = stats.repeats
     named = [(f"{name} that occur earlier", repeats[name]) for name in ("lines", "paragraphs") if name in repeats]
     if named:
@@ -88,7 +91,8 @@ def _cut(stats: BuildStats) -> list[tuple[str, int]]:
             ("characters of these", repeats["characters"]),
             ("documents they were cut from", repeats["documents"]),
         ]
-    return descending(stats.cut) + named
+    edited = [(f"documents edited by {name}", number) for name, number in descending(stats.edited)]
+    return descending(stats.cut) + edited + named
 
 
 def _bar(row: Row) -> dict[str, Any]:
@@ -99,7 +103,7 @@ def _bar(row: Row) -> dict[str, Any]:
         "share": row.share,
         "tokens": f"{'' if row.is_exact else '≈ '}{row.tokens:,}",
         "left": round(100 * row.left_share, 2),
-        "took": round(100 * row.share, 2) if row.is_loss else 0.0,
+        "took": round(100 * max(0.0, row.share), 2) if row.is_loss else 0.0,
     }
 
 
@@ -122,8 +126,8 @@ def _groups(groups: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def _measure(name: str, histogram: Mapping[str, Any]) -> dict[str, Any]:
-    """Draw how many documents had which value of a measure, and its limits."""
+def _measure(rule: Mapping[str, Any], name: str, histogram: Mapping[str, Any]) -> dict[str, Any]:
+    """Draw how many documents had which value of a measure, and its limits; say what it counts."""
     top, counts = histogram["top"], histogram["counts"]
 
     def value(share: float) -> float:
@@ -135,7 +139,24 @@ def _measure(name: str, histogram: Mapping[str, Any]) -> dict[str, Any]:
     edges = [value(k / len(counts)) for k in range(len(counts) + 1)]
     titles = [f"{n:,} from {low:.4g} to {high:.4g}" for n, (low, high) in zip(counts, pairwise(edges), strict=True)]
     limits = [round(200 * min(1.0, max(0.0, share(limit))), 2) for limit in histogram["limits"]]
-    return _plot(name, counts, titles, limits, ["0", f"{value(0.5):.4g}", f"{top:,.6g} and more"])
+    plot = _plot(name, counts, titles, limits, ["0", f"{value(0.5):.4g}", f"{top:,.6g} and more"])
+    return {**plot, "text": _explained(rule), "kept": _kept(rule)}
+
+
+def _explained(rule: Mapping[str, Any]) -> str:
+    """Return what a rule of a recipe measures; '' for a measure that this release does not have."""
+    function = measure_functions().get(str(rule.get("measure", "")).rpartition(".")[2])
+    return "" if function is None else summary(function)
+
+
+def _kept(rule: Mapping[str, Any]) -> str:
+    """Return the values that a rule of a recipe keeps."""
+    low, high = rule.get("min"), rule.get("max")
+    if low is None and high is None:
+        return ""
+    if low is None or high is None:
+        return f"kept: at most {high:,.15g}" if low is None else f"kept: at least {low:,.15g}"
+    return f"kept: {low:,.15g} to {high:,.15g}"
 
 
 def _sizes(name: str, sizes: Mapping[str, int]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ..outcome import Outcome
 from ..partitions.partition import DEDUP, SPLIT, Origin, Partition, locate, partitions, read_json
 from ..partitions.partition_writer import write_line
 from ..workspace.workspace import Workspace
-from .samples import SAMPLES, Samples, hash_keys
+from .samples import SAMPLE_CHARACTERS, SAMPLES, Samples, hash_keys
 
 REJECTED_NAME = "rejected.jsonl"
 
@@ -55,8 +55,11 @@ def take_samples(workspace: Workspace) -> Samples:
     keys = _smallest(workspace, later.outcome)
     chosen = np.array(sorted(keys), np.int64)
     later.name(chosen)
+    originals = later.originals(chosen)
     for document in _documents(workspace, chosen):
         sample = _line(document, later.reason(document.at))
+        if (original := originals.get(document.at)) is not None:
+            sample["original"] = original[:SAMPLE_CHARACTERS]
         samples.add(Outcome(later.outcome[document.at]).title, keys[document.at], sample)
     return samples
 
@@ -135,6 +138,16 @@ class _LaterOutcomes:
             at: f"{origin.id} ({origin.file}, line {origin.line})"
             for at, origin, _ in _documents(self._workspace, kept[kept >= 0], texts=False)
         }
+
+    def originals(self, places: np.ndarray) -> dict[int, str]:
+        """Return, for the near duplicates among some documents, the texts that are kept in their place.
+
+        Texts of earlier builds are not at hand.
+        """
+        copies = places[self.outcome[places] == Outcome.NEAR]
+        kept = np.unique(self._keeper[copies])
+        texts = {at: text for at, _, text in _documents(self._workspace, kept[kept >= 0])}
+        return {at: texts[place] for at in copies.tolist() if (place := int(self._keeper[at])) in texts}
 
     def reason(self, at: int) -> str | None:
         """Say why a document was dropped; None: it was not."""

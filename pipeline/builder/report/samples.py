@@ -15,7 +15,7 @@ from ..dedup.minhash import text_hashes
 from ..draws import draws
 
 SAMPLES = 5  # texts shown of each outcome
-_CHARACTERS, _ID_CHARACTERS = 600, 200  # shown of each text and id, which may be of any length
+SAMPLE_CHARACTERS, _ID_CHARACTERS = 600, 200  # shown of each text and id, which may be of any length
 
 Sample = dict[str, Any]  # id, text and whatever else is to be shown
 
@@ -41,7 +41,7 @@ class Samples:
     def add(self, outcome: str, key: int, sample: Sample) -> None:
         if self.wants(outcome, key):
             held = self._held.setdefault(outcome, {})
-            held[key] = {**sample, "id": sample["id"][:_ID_CHARACTERS], "text": sample["text"][:_CHARACTERS]}
+            held[key] = {**sample, "id": sample["id"][:_ID_CHARACTERS], "text": sample["text"][:SAMPLE_CHARACTERS]}
             if len(held) > SAMPLES:
                 del held[max(held)]
 
@@ -61,7 +61,8 @@ class Samples:
 
 def sample_keys(texts: Sequence[str], seed: int) -> list[int]:
     """Return the key of each text, drawn from its hash and the seed."""
-    return hash_keys(text_hashes(texts), seed).tolist()
+    keys: list[int] = hash_keys(text_hashes(texts), seed).tolist()
+    return keys
 
 
 def hash_keys(hashes: NDArray[np.uint8], seed: int) -> NDArray[np.uint64]:

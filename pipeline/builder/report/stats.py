@@ -118,6 +118,9 @@ class PartitionCounts:
     bad: Counter[str] = field(default_factory=Counter)
     bad_by_source: Counter[str] = field(default_factory=Counter)
     cut: Counter[str] = field(default_factory=Counter)
+    edited: Counter[str] = field(default_factory=Counter)  # documents, by the user's transform that changed their text
+    added: Counter[str] = field(default_factory=Counter)  # documents beyond the one that several were made of
+    added_to: OutcomeCounts = field(default_factory=OutcomeCounts)  # the same by source and language
     samples: Samples = field(default_factory=Samples)
     read_characters: int = 0  # as read, before normalising and cutting
     records: int = 0  # consumed, bad ones included
@@ -130,6 +133,9 @@ class PartitionCounts:
             "bad": dict(self.bad),
             "bad_by_source": dict(self.bad_by_source),
             "cut": dict(self.cut),
+            "edited": dict(self.edited),
+            "added": dict(self.added),
+            "added_to": self.added_to.to_json(),
             "samples": self.samples.to_json(),
             "read_characters": self.read_characters,
             "records": self.records,
@@ -147,7 +153,7 @@ class Loss(NamedTuple):
 
 @dataclass(slots=True)
 class BuildStats:
-    """The counts of a build, as ``counts`` of its manifest. Documents ``read`` are dropped, duplicates or kept.
+    """The counts of a build, as ``counts`` of its manifest. Documents ``read`` or ``added`` are dropped, duplicates or kept.
 
     ``bad`` records gave no document; ``dropped`` counts by rule; ``cut`` counts lines; ``histograms`` holds bins of each
     measure. ``repeats``, where repeated lines or paragraphs were cut: how many characters were ``compared``, in how many
@@ -166,6 +172,8 @@ class BuildStats:
     dropped: dict[str, int] = field(default_factory=dict)
     dropped_characters: dict[str, int] = field(default_factory=dict)
     cut: dict[str, int] = field(default_factory=dict)
+    edited: dict[str, int] = field(default_factory=dict)  # documents, by transform of the user; so is ``added``
+    added: dict[str, int] = field(default_factory=dict)
     repeats: dict[str, int] = field(default_factory=dict)
     duplicates: dict[str, int] = field(default_factory=dict)
     duplicate_characters: dict[str, int] = field(default_factory=dict)
@@ -176,24 +184,28 @@ class BuildStats:
     by_language: dict[str, dict[str, Any]] = field(default_factory=dict)
     samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     filtered: OutcomeCounts = field(default_factory=OutcomeCounts)  # of the filters; no part of the manifest
+    added_to: OutcomeCounts = field(default_factory=OutcomeCounts)  # nor this
 
     def to_json(self) -> dict[str, Any]:
-        value = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "filtered"}
-        if not self.repeats:
-            del value["repeats"]
+        value = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in _INTERNAL}
+        for name in ("repeats", "edited", "added"):
+            if not value[name]:
+                del value[name]
         return value
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> BuildStats:
-        known = {item.name for item in fields(cls)} - {"filtered"}
+        known = {item.name for item in fields(cls)} - _INTERNAL
         return cls(**{name: held for name, held in value.items() if name in known})
 
     def add_partitions(self, partitions: Iterable[Mapping[str, Any]]) -> None:
         """Sum the counts of all partitions."""
         outcomes = self.filtered
-        counters: dict[str, Counter[str]] = {name: Counter() for name in ("bad", "bad_by_source", "cut", "repeats")}
+        names = ("bad", "bad_by_source", "cut", "edited", "added", "repeats")
+        counters: dict[str, Counter[str]] = {name: Counter() for name in names}
         for partition in partitions:
             outcomes.update(OutcomeCounts(partition["outcomes"]))
+            self.added_to.update(OutcomeCounts(partition["added_to"]))
             self.characters += partition["read_characters"]
             for name, counter in counters.items():
                 counter.update(partition.get(name, {}))
@@ -203,6 +215,7 @@ class BuildStats:
         by_rule = outcomes.by("outcome")
         self.passed_filters, self.kept_characters = by_rule.pop(PASSED, [0, 0])
         self.read = self.passed_filters + sum(documents for documents, _ in by_rule.values())
+        self.read -= counters["added"].total()
         self.dropped = {name: documents for name, (documents, _) in by_rule.items()}
         self.dropped_characters = {name: size for name, (_, size) in by_rule.items()}
         for name, counter in counters.items():
@@ -217,32 +230,42 @@ class BuildStats:
         copies = (Outcome.EXACT, Outcome.NEAR)
         self.duplicate_characters = {copy.key: outcomes.get(copy.key, [0, 0])[1] for copy in copies}
         self.tokens = sum(tokens["source"].values())
-        self.by_source = by_group("source", self.filtered, final, tokens["source"])
-        self.by_language = by_group("language", self.filtered, final, tokens["language"])
+        self.by_source = by_group("source", self.filtered, final, tokens["source"], self.added_to)
+        self.by_language = by_group("language", self.filtered, final, tokens["language"], self.added_to)
 
     def check(self) -> None:
         """Raise ``BuildError`` unless the counts add up, in all and for each source and language."""
         whole = {name: getattr(self, name) for name in ("read", "dropped", "duplicates", "kept")}
+        whole["added"] = sum(self.added.values())
         groups = [("", whole)]
         groups += [(f" of source {name!r}", held) for name, held in self.by_source.items()]
         groups += [(f" of language {name!r}", held) for name, held in self.by_language.items()]
         for of, held in groups:
             dropped, duplicates = sum(held["dropped"].values()), sum(held.get("duplicates", {}).values())
             found = dropped + duplicates + held["kept"]
-            if held["read"] != found:
+            added = held.get("added", 0)
+            if held["read"] + added != found:
                 raise BuildError(
-                    f"{held['read']} documents{of} were read, but {dropped} dropped, {duplicates} duplicates and "
-                    f"{held['kept']} kept make {found}: this is a fault of the builder, not of the input; please report it"
+                    f"{held['read']} documents{of} were read and {added} added, but {dropped} dropped, {duplicates} "
+                    f"duplicates and {held['kept']} kept make {found}: this is a fault of the builder, not of "
+                    "the input; please report it"
                 )
 
 
+_INTERNAL = {"filtered", "added_to"}
+
+
 def by_group(
-    name: str, filtered: OutcomeCounts, final: OutcomeCounts, tokens: Mapping[str, int]
+    name: str,
+    filtered: OutcomeCounts,
+    final: OutcomeCounts,
+    tokens: Mapping[str, int],
+    added: OutcomeCounts | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Return, for each source or language, what became of its documents; its numbers add up to those read.
 
     ``filtered`` holds the outcomes of the filters, ``final`` what became of those that passed: "exact" or "near"
-    duplicates, "max_tokens", "kept".
+    duplicates, "max_tokens", "kept". Those ``added`` by transforms, of the former, are not among those read.
     """
     groups: dict[str, dict[str, Any]] = {}
     for (group, outcome), (documents, characters) in filtered.by(name, "outcome").items():
@@ -251,6 +274,9 @@ def by_group(
         held["characters"] += characters
         if outcome != PASSED:
             held["dropped"][outcome] = documents
+    for group, (documents, _) in (added.by(name) if added else {}).items():
+        groups[group]["read"] -= documents
+        groups[group]["added"] = documents
     for (group, outcome), (documents, _) in final.by(name, "outcome").items():
         if outcome == Outcome.KEPT.key:
             groups[group]["kept"] = documents

@@ -1,4 +1,4 @@
-"""The page that report.py fills: no script, nothing from elsewhere, light and dark."""
+"""The page that html.py fills: no script, nothing loaded from elsewhere, light and dark."""
 
 from __future__ import annotations
 
@@ -33,6 +33,10 @@ figcaption { font-size: 12px; display: flex; justify-content: space-between }
 details { margin-top: 10px } summary { cursor: pointer; padding: 6px 0; font-weight: 600 }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; font: 12px/1.45 ui-monospace, monospace }
 .alarm { color: var(--limit); font-weight: 600 }
+.why { font-size: 12px; color: var(--soft); margin: 0 0 6px } .why b { color: var(--limit); font-weight: 600 }
+td, code { overflow-wrap: anywhere } .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 12px }
+@media (max-width: 700px) { main { padding: 20px 10px 60px } .panel { padding: 6px 8px } body { font-size: 14px }
+  .pair { grid-template-columns: 1fr } .track { display: none } td, th { padding-right: 6px } .n { white-space: normal } }
 .sample { border-top: 1px solid var(--line); padding: 8px 0 } .sample p { margin: 0 0 4px; font-size: 13px }
 </style></head><body><main>
 <h1>Build report</h1>
@@ -90,7 +94,10 @@ are the limits.</p><div class="grid">{% for plot in plots %}{{ figure(plot) }}{%
 600 characters.</p>
 {% for verdict, rows in samples %}<details{{ " open" if verdict == "kept" }}><summary>{{ verdict }}</summary>
 <div class="panel">{% for row in rows %}<div class="sample"><p><code>{{ row.id }}</code> {{ row.file }}, line
-{{ "{:,}".format(row.line) }} <span class="soft">{{ row.reason or "" }}</span></p><pre>{{ row.text }}</pre></div>
+{{ "{:,}".format(row.line) }} <span class="soft">{{ row.reason or "" }}</span></p>
+{% if row.original %}<div class="pair"><div><p class="soft">dropped</p>
+<pre>{{ row.text }}</pre></div><div><p class="soft">kept in its place</p><pre>{{ row.original }}</pre></div></div>
+{% else %}<pre>{{ row.text }}</pre>{% endif %}</div>
 {% endfor %}</div></details>{% endfor %}
 
 <h2>Recipe</h2>
@@ -109,7 +116,8 @@ are the limits.</p><div class="grid">{% for plot in plots %}{{ figure(plot) }}{%
 """
 
 FIGURE = """{% macro figure(plot) %}<figure><h3>{{ plot.name }}</h3>
-<svg viewBox="0 0 200 62" role="img" aria-label="histogram of {{ plot.name }}">
+{% if plot.text or plot.kept %}<p class="why">{{ plot.text }}{{ "; " if plot.text and plot.kept }}<b>{{ plot.kept }}</b></p>
+{% endif %}<svg viewBox="0 0 200 62" role="img" aria-label="histogram of {{ plot.name }}">
 {% for bar in plot.bars %}<rect class="kept" x="{{ bar.x }}" y="{{ bar.y }}" width="{{ plot.width }}"
 height="{{ bar.height }}"><title>{{ bar.title }}</title></rect>{% endfor %}
 {% for x in plot.limits %}<line class="limit" x1="{{ x }}" x2="{{ x }}" y1="0" y2="62"/>{% endfor %}

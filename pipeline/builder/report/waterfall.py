@@ -9,7 +9,7 @@ from .stats import BuildStats, Loss
 
 
 class Row(NamedTuple):
-    """One row: ``documents`` is negative where they were removed."""
+    """One row: ``documents`` is negative where they were removed, positive where a transform added them."""
 
     what: str
     documents: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,10 +12,14 @@ from typing import IO, Any
 
 import orjson
 
+from filters.language.language import UNDETERMINED
+
 from ...atomic import write_json
 from ...errors import BuildError, DamagedInputError, InputError
 from ...text.document import place_of
-from ...text.readers.reader import BadRecord, Document, Reader, Record
+from ...text.readers.reader import BadRecord, Document, Reader, Record, Unselected
+from ...text.storage.input_file import Credentials
+from ..dedup.segments import passage_finder
 from ..limits import Limits
 from ..partitions.checksums import cut_inputs, hash_input, hash_path
 from ..partitions.partition import (
@@ -27,18 +32,19 @@ from ..partitions.partition import (
     unit_folder,
     write_partition_table,
 )
-from ..partitions.partition_writer import PartitionWriter, Row, write_line
+from ..partitions.partition_writer import MetadataColumn, PartitionWriter, Row, make_hasher, write_line
 from ..plan import Plan, Span, check_same
 from ..recipe import Recipe
 from ..references import References
 from ..report.samples import sample_keys
-from ..report.stats import BuildStats, Histograms, Loss, PartitionCounts, descending
+from ..report.stats import PASSED, BuildStats, Histograms, Loss, PartitionCounts, descending
+from ..transforms.chain import Chain, Judged
 from ..workspace.atomic_directory import discard, result_directory
 from ..workspace.workspace import Workspace
-from .document_filter import DocumentFilter, Judged
-from .stage import Run, Stage
+from .stage import Run, Stage, with_progress
 
 UNREADABLE = "file that cannot be read on"
+WHERE = "where"  # the outcome of records that the condition does not select
 _RECORD_LIMITS = "record_limits.json"
 
 _Task = tuple[str, int, int | None]  # "filter" or "hash", a number, and the most records to read
@@ -66,7 +72,10 @@ class FilterStage(Stage):
                 bad += read_json(done)["bad"]
             else:
                 todo.append(("filter", unit, limits[unit]))
-        function, prepare = functools.partial(_do_task, workspace), functools.partial(prepare_filter, workspace)
+        function, prepare = (
+            functools.partial(_do_task, workspace, plan.credentials),
+            functools.partial(prepare_filter, workspace),
+        )
         for _, found in run.each(self.name, function, todo, prepare, functools.partial(_task_bytes, plan)):
             bad += found
             check_errors(bad, plan.recipe)
@@ -77,17 +86,18 @@ class FilterStage(Stage):
         stats.damaged = partition_table(workspace)["damaged"]
 
     def losses(self, stats: BuildStats) -> Sequence[Loss]:
-        return [
+        added = [Loss(f"added by {name}", -number, 0) for name, number in descending(stats.added)]
+        return added + [
             Loss(f"dropped by {rule}", number, stats.dropped_characters.get(rule, 0))
             for rule, number in descending(stats.dropped)
         ]
 
 
-def _do_task(workspace: Workspace, task: _Task) -> int:
+def _do_task(workspace: Workspace, credentials: Credentials, task: _Task) -> int:
     """Do one unit of the stage; return how many bad records it found."""
     kind, number, limit = task
     if kind == "filter":
-        return filter_unit(workspace, number, limit)[1]
+        return filter_unit(workspace, number, limit, credentials)[1]
     hash_input(workspace, number)
     return 0
 
@@ -120,7 +130,7 @@ def _record_limits(run: Run) -> list[int | None]:
     with run.open_workers() as engine, run.progress.bar("count", left) as bar:
         while left and at < len(first):
             some = first[at : at + width]
-            counts = dict(engine.map(functools.partial(count_unit, run.workspace, left), some))
+            counts = dict(engine.map(functools.partial(count_unit, run.workspace, run.plan.credentials, left), some))
             for number, unit in enumerate(some):
                 limits += [left] * units[unit][0].lanes
                 read = min(left, counts[number])
@@ -140,6 +150,12 @@ def _raise_if_all_are_bad(workspace: Workspace, plan: Plan) -> None:
     units = [unit_folder(workspace, number) for number in range(len(plan.units))]
     done = [read_json(unit / DONE) for unit in units]
     records, bad = sum(each["records"] for each in done), sum(each["bad"] for each in done)
+    share = plan.recipe.max_errors
+    if 0 < share < 1 and bad > share * records:
+        raise BuildError(
+            f"{bad:,} of {records:,} records are bad, a share of {bad / records:.2%}, but --max-errors allows "
+            f"{share:.2%}; mend the input, or start over with a larger share and --overwrite"
+        )
     if bad < records or not records or plan.recipe.on_error == "skip":
         return
     unit, number = next((unit, each["partitions"][0]) for unit, each in zip(units, done, strict=True) if each["bad"])
@@ -153,14 +169,28 @@ def _raise_if_all_are_bad(workspace: Workspace, plan: Plan) -> None:
     )
 
 
-_loaded: list[DocumentFilter] = []
+class _Loaded:
+    """What filtering needs of the recipe of a build."""
+
+    def __init__(self, plan: Plan, references: References) -> None:
+        recipe = plan.recipe
+        self.plan = plan
+        self.rules = references.rules
+        self.chain = Chain(recipe, references)
+        self.hasher = make_hasher(recipe)
+        self.find_passages = passage_finder(recipe.passage_kinds, recipe.shortest_passage)
+        self.fields = references.fields(recipe)
+        self.metadata = MetadataColumn(recipe.keep_fields)
 
 
-def load_filter(workspace: Workspace) -> DocumentFilter:
+_loaded: list[_Loaded] = []
+
+
+def _load(workspace: Workspace) -> _Loaded:
     """Load the plan of a build and what it needs, once in each process."""
     plan = workspace.plan
     if not _loaded or _loaded[0].plan is not plan:
-        _loaded[:] = [DocumentFilter(plan, References.read(workspace))]
+        _loaded[:] = [_Loaded(plan, References.read(workspace))]
     return _loaded[0]
 
 
@@ -168,25 +198,25 @@ def prepare_filter(workspace: Workspace) -> None:
     """Load models, libraries and compiled kernels, before workers are forked."""
     import pyarrow  # noqa: F401  a quarter of a second in each worker, unless their parent has it
 
-    loaded = load_filter(workspace)
-    loaded.rules.prepare()
+    loaded = _load(workspace)
+    loaded.chain.prepare()
     loaded.hasher.warm_up()
-    loaded.identifier.identify_all(["to load the model"])
 
 
-def filter_unit(workspace: Workspace, number: int, limit: int | None = None) -> tuple[int, int]:
+def filter_unit(workspace: Workspace, number: int, limit: int | None, credentials: Credentials) -> tuple[int, int]:
     """Filter one unit into its folder; return the records it judged and how many of them were bad.
 
-    ``limit`` bounds the records. Partitions that a killed run finished, and those of other lanes, are only read over.
+    ``limit`` bounds the records; ``credentials`` open remote inputs. Partitions that a killed run finished, and those of
+    other lanes, are only read over.
     """
-    loaded = load_filter(workspace)
+    loaded = _load(workspace)
     folder, unit = unit_folder(workspace, number), loaded.plan.units[number]
     folder.mkdir(exist_ok=True)
     written: list[int] = []
     records = bad = 0
     spans: list[dict[str, Any]] = []
     limits = loaded.plan.limits
-    stream = _batches(itertools.islice(_records(loaded.plan, unit, spans), limit), limits)
+    stream = _batches(_limited(_records(loaded, unit, spans, credentials), limit), limits)
     for number_in_unit, batches in enumerate(_partitions(stream, limits.partition_characters)):
         path = folder / partition_name(number_in_unit)
         if number_in_unit % unit[0].lanes == unit[0].lane:
@@ -204,36 +234,48 @@ def filter_unit(workspace: Workspace, number: int, limit: int | None = None) -> 
     return records, bad
 
 
-def count_unit(workspace: Workspace, most: int, number: int) -> int:
+def count_unit(workspace: Workspace, credentials: Credentials, most: int, number: int) -> int:
     """Return how many records a unit holds, at most ``most``; with an error, those before it, which the filter meets."""
-    plan, count = workspace.plan, 0
+    loaded, count = _load(workspace), 0
     with suppress(InputError):
-        for _ in itertools.islice(_records(plan, plan.units[number], []), most):
-            count += 1
+        for _, record in _limited(_records(loaded, loaded.plan.units[number], [], credentials), most):
+            count += not isinstance(record, Unselected)
     return count
 
 
-def _records(plan: Plan, unit: tuple[Span, ...], spans: list[dict[str, Any]]) -> Iterator[tuple[int, Record]]:
+def _limited(records: Iterator[tuple[int, Record]], most: int | None) -> Iterator[tuple[int, Record]]:
+    """Yield records up to ``most`` that are selected, and those between them that are not."""
+    left = math.inf if most is None else most
+    for pair in records if left else ():
+        yield pair
+        left -= not isinstance(pair[1], Unselected)
+        if not left:
+            return
+
+
+def _records(
+    loaded: _Loaded, unit: tuple[Span, ...], spans: list[dict[str, Any]], credentials: Credentials
+) -> Iterator[tuple[int, Record]]:
     """Yield the records of a unit, each with the place of its span; note in ``spans`` what reading each found."""
-    recipe = plan.recipe
+    plan, recipe = loaded.plan, loaded.plan.recipe
     for place, span in enumerate(unit):
         item = plan.inputs[span.input]
-        bounds = (span.start, span.stop)
-        keys = {"text_key": recipe.text_key, "id_key": recipe.id_key}
-        reader = Reader(item.path, bounds, file=item.name, source=item.source, **keys)
+        keys: dict[str, Any] = {"text_key": recipe.text_key, "id_key": recipe.id_key}
+        keys |= {"keep": loaded.fields, "where": recipe.condition}
+        reader = Reader(item.file(credentials, recipe.format), (span.start, span.stop), **keys)
         digest, damage = None, None
         try:
-            for record in reader:
+            for record in with_progress(reader, span.lanes):
                 yield place, record
             digest = reader.sha256
         except DamagedInputError as error:
-            check_same(item)  # or it may have been read while it was written
+            check_same(item, credentials)  # or it may have been read while it was written
             if recipe.on_error != "skip":
                 cure = "mend it, or keep what can be read of it and count the fault with --on-error skip"
                 raise DamagedInputError(f"{error}; {cure}") from error
             damage = {"line": reader.lines + 1, "fault": reader.fault, "unconfirmed": reader.unconfirmed}
             yield place, BadRecord(item.name, reader.lines + 1, None, UNREADABLE, reader.fault, item.source)
-        check_same(item)
+        check_same(item, credentials)
         spans.append({"lines": reader.lines, "sha256": digest, "damage": damage})
 
 
@@ -266,7 +308,7 @@ def _partitions(batches: Iterator[list[tuple[int, Record]]], most: int) -> Itera
 
 
 def _filter_partition(
-    loaded: DocumentFilter,
+    loaded: _Loaded,
     spans: tuple[Span, ...],
     directory: Path,
     batches: Iterator[list[tuple[int, Record]]],
@@ -282,39 +324,46 @@ def _filter_partition(
         PartitionWriter(directory, hasher, loaded.find_passages) as writer,
     ):
         for batch in batches:
-            counts.records += len(batch)
             for place, record in batch:
+                counts.records += record.count if isinstance(record, Unselected) else 1
+                if isinstance(record, Unselected):
+                    counts.outcomes.add(record.source, UNDETERMINED, WHERE, 0, documents=record.count)
                 if isinstance(record, BadRecord):
                     _reject_bad(record, place, spans[place].start, recipe, counts, bad_before, rejected)
-            documents = [(place, record) for place, record in batch if isinstance(record, Document)]
-            starts = [spans[place].start for place, _ in documents]
-            judged = loaded.judge([record for _, record in documents], starts, counts)
-            keys = iter(sample_keys([each.text for each in judged if each.reason is not None], recipe.seed))
+            places = [place for place, record in batch if isinstance(record, Document)]
+            documents = [record for _, record in batch if isinstance(record, Document)]
+            counts.read_characters += sum(len(document.text) for document in documents)
+            judged = loaded.chain.judge(documents, counts)
+            for before, each in itertools.pairwise(judged):
+                if each.record == before.record:
+                    counts.added_to.add(each.document.source, each.language.code, PASSED, len(each.document.text))
+            keys = iter(sample_keys([each.document.text for each in judged if each.reason is not None], recipe.seed))
             rows: list[Row] = []
             outcomes: list[tuple[str, str, str, int]] = []
-            for (place, record), each in zip(documents, judged, strict=True):
-                characters = len(each.text)
-                counts.read_characters += len(record.text)
+            for each in judged:
+                document, place = each.document, places[each.record]
+                characters = len(document.text)
                 code, score, _ = each.language
-                outcomes.append((record.source, code, each.outcome, characters))
+                outcomes.append((document.source, code, each.outcome, characters))
                 if each.reason is None:
-                    rows.append(Row(each.text, record.id, place, record.line, code, score, characters))
+                    origin = (document.id, document.part, place, document.line)
+                    metadata = loaded.metadata.encode(document)
+                    rows.append(Row(document.text, *origin, code, score, characters, metadata))
                 else:
-                    _reject(each, place, record, next(keys), recipe, counts, rejected)
+                    _reject(each, place, next(keys), recipe, counts, rejected)
             counts.outcomes.extend(outcomes)
             counts.kept += len(rows)
             writer.extend(rows)
     return counts
 
 
-def _reject(
-    judged: Judged, place: int, record: Document, key: int, recipe: Recipe, counts: PartitionCounts, rejected: IO[bytes]
-) -> None:
+def _reject(judged: Judged, place: int, key: int, recipe: Recipe, counts: PartitionCounts, rejected: IO[bytes]) -> None:
     """Write down a document that is dropped, where it is wanted."""
     if not (recipe.keep_rejected or counts.samples.wants(judged.outcome, key)):
         return
-    line = {"id": record.id, "file": record.file, "line": record.line, "reason": judged.reason, "text": judged.text}
-    line["span"] = place
+    document = judged.document
+    line = {"id": document.id, "file": document.file, "line": document.line, "reason": judged.reason}
+    line |= {"text": document.text, "span": place, "part": document.part}
     counts.samples.add(judged.outcome, key, line)
     if recipe.keep_rejected:
         write_line(rejected, line)
@@ -343,7 +392,7 @@ def _reject_bad(
 
 def check_errors(bad: int, recipe: Recipe, last: str = "") -> None:
     """Raise ``BuildError`` when more records were bad than the recipe allows."""
-    if bad > recipe.max_errors:
+    if (recipe.max_errors >= 1 and bad > recipe.max_errors) or (bad and recipe.max_errors == 0):
         raise BuildError(
             f"more than {recipe.max_errors} bad records{last and ', the last: '}{last}; mend the input or raise "
             "--max-errors"

@@ -28,14 +28,13 @@ from filters.rules.ruleset import RuleSet
 from ...atomic import write_json
 from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, split, taken, without
 from ..partitions.partition import Partition, documents_path, partitions, read_batches, read_json
-from ..partitions.partition_writer import PartitionWriter, Row, write_line
+from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, write_line
 from ..plan import Input
 from ..recipe import Recipe
 from ..report.samples import Samples, sample_keys
 from ..report.stats import PASSED, BuildStats, Loss, OutcomeCounts
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace
-from .document_filter import make_hasher
 from .stage import Run, Stage
 
 WORDS_LEFT = "words_left"
@@ -207,6 +206,7 @@ class Cutter:
     def _reject(self, row: Row, outcome: str, reason: str, text: str) -> None:
         file = self._inputs[row.span].name
         line = {"id": row.id, "file": file, "line": row.line, "reason": reason, "text": text, "span": row.span}
+        line["part"] = row.part
         self._samples.add(outcome, sample_keys([text], self._recipe.seed)[0], line)
         if self._recipe.keep_rejected:
             write_line(self._rejected, line)

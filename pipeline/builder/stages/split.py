@@ -168,7 +168,8 @@ def _sources(plan: Plan, partition: Partition) -> NDArray[np.int64]:
     """Return the number of the source of each document of a partition."""
     numbers = _numbered(plan)
     of_span = np.array([numbers[item.source] for item in partition.inputs])
-    return of_span[partition.array("span", np.int32)]
+    sources: NDArray[np.int64] = of_span[partition.array("span", np.int32)]
+    return sources
 
 
 def _survivors(plan: Plan, partition: Partition) -> Survivors:

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
-from ..engine.base import Engine
+from ...text.readers.reader import Reader, Record
+from ..engine.base import Engine, report_progress
 from ..plan import Plan
 from ..recipe import Recipe
 from ..report.console import Progress
 from ..report.stats import BuildStats, Loss
 from ..workspace.workspace import Workspace
+
+RECORDS_PER_REPORT = 256  # read between reports of progress
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -40,24 +43,43 @@ class Run:
         """Run a unit function over units on the engine, with a progress bar; yield ``(index, result)`` as they finish.
 
         ``prepare`` loads what the units share, before workers are forked. ``size`` tells the bytes of a unit, where units
-        differ much.
+        differ much; a unit function then tells by `report_progress` how many it has read.
         """
         if not units:
             return
         weight = size or (lambda unit: 1)
         weights = list(map(weight, units))
+        reported = [0] * len(units)
         started = time.perf_counter()
         with self.open_workers(prepare=prepare) as engine:
             self.seconds["start"] = self.seconds.get("start", 0.0) + time.perf_counter() - started
             with self.progress.bar(name, sum(weights), bytes=size is not None) as bar:
+
+                def advance(index: int, amount: int) -> None:
+                    amount = min(amount, weights[index] - reported[index])
+                    reported[index] += amount
+                    bar(amount)
+
+                engine.on_progress = advance
                 for index, result in engine.map(function, units):
                     yield index, result
-                    bar(weights[index])
+                    advance(index, weights[index])
 
     def do(self, name: str, function: Callable[[Any], object], units: Sequence[Any], *options: Any) -> None:
         """Run a unit function over units as `each` does, where its results are in files."""
         for _ in self.each(name, function, units, *options):
             pass
+
+
+def with_progress(reader: Reader, lanes: int) -> Iterator[Record]:
+    """Yield the records of a reader, and report the bytes of the file that are read; lanes share the bytes."""
+    reported = 0
+    for number, record in enumerate(reader):
+        if number % RECORDS_PER_REPORT == 0:
+            read = reader.bytes_read // lanes
+            report_progress(read - reported)
+            reported = read
+        yield record
 
 
 class Stage(ABC):

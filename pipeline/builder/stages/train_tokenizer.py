@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from ..build_tokenizer import TRAINED
 from ..draws import draws, threshold
 from ..partitions.partition import partitions
 from ..recipe import Recipe
+from ..report.console import Progress
 from ..report.stats import PASSED, OutcomeCounts
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace
@@ -31,19 +32,19 @@ class TrainTokenizerStage(Stage):
         directory = run.workspace.folder(self.name)
         if directory.exists():
             return
-        with run.progress.bar("train tokenizer", 1):
-            trained = train_on_survivors(run.workspace, int(run.plan.recipe.tokenizer[6:]))
+        trained = train_on_survivors(run.workspace, int(run.plan.recipe.tokenizer[6:]), run.progress)
         with result_directory(directory) as path:
             trained.save(path)
 
 
-def train_on_survivors(workspace: Workspace, vocab_size: int) -> Tokenizer:
+def train_on_survivors(workspace: Workspace, vocab_size: int, progress: Progress) -> Tokenizer:
     """Train a tokenizer on survivors drawn by the hash of their content, so that neither order nor workers matter."""
     every, seed = partitions(workspace), workspace.plan.recipe.seed
     passed = (OutcomeCounts(partition.counts["outcomes"]).by("outcome") for partition in every)
-    share = min(1.0, TRAINING_CHARACTERS / max(1, sum(outcomes.get(PASSED, [0, 0])[1] for outcomes in passed)))
+    characters = sum(outcomes.get(PASSED, [0, 0])[1] for outcomes in passed)
+    share = min(1.0, TRAINING_CHARACTERS / max(1, characters))
 
-    def texts() -> Iterator[str]:
+    def texts(advance: Callable[[int], None]) -> Iterator[str]:
         for partition in every:
             drawn = draws(partition.hashes, seed, "tokenizer") <= threshold(share)
             rows = np.flatnonzero(partition.survives & drawn)
@@ -51,7 +52,11 @@ def train_on_survivors(workspace: Workspace, vocab_size: int) -> Tokenizer:
             for batch in partition.batches("text"):
                 column = batch.column(0)
                 for row in rows[(rows >= place) & (rows < place + len(column))].tolist():
-                    yield column[row - place].as_py()
+                    text = column[row - place].as_py()
+                    advance(len(text))
+                    yield text
                 place += len(column)
+        progress.say(f"train tokenizer: all text is read; computing {vocab_size:,} tokens")
 
-    return train_tokenizer(texts(), vocab_size)
+    with progress.bar("train tokenizer", round(share * characters), bytes=True) as advance:
+        return train_tokenizer(texts(advance), vocab_size)

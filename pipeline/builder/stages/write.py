@@ -18,6 +18,7 @@ from ...shards.manifest import ShardInfo, Split
 from ...shards.writer import TokenBlocks, write_shard_with_extents
 from ..build_tokenizer import load_build_tokenizer
 from ..partitions.partition import DEDUP, SPLIT, Partition, partitions, read_json
+from ..partitions.partition_writer import MetadataColumn
 from ..workspace.workspace import Workspace
 from .split import OVER, SPLITS, TRAIN
 from .stage import Run, Stage
@@ -148,7 +149,7 @@ def write_shard(workspace: Workspace, shard: ShardPlan) -> ShardInfo:
     Its tokens are read as they are written.
     """
     dtype = load_build_tokenizer(workspace).dtype
-    keys, table = [], _Table()
+    keys, table = [], _Table(workspace.plan.recipe.keep_fields)
     members: list[tuple[Partition, NDArray[np.bool_]]] = []
     lengths: list[NDArray[np.int64]] = []
     for partition, chosen, ordinals in _members(workspace, shard):
@@ -213,14 +214,18 @@ class _Table:
 
     COLUMNS = ("id", "file", "line", "source", "language", "score", "hash", "cluster_size")
 
-    def __init__(self) -> None:
+    def __init__(self, keep_fields: Sequence[str]) -> None:
+        self._metadata = MetadataColumn(keep_fields)
         self.columns: dict[str, list[Any]] = {name: [] for name in self.COLUMNS}
+        self.columns |= {f"column:{name}": [] for name in self._metadata.names}  # as rules name them
 
     def extend(self, partition: Partition, chosen: NDArray[np.bool_]) -> None:
         """Add the survivors of a partition that were chosen."""
         add = self.columns
         rows = np.flatnonzero(partition.survives)[chosen]
-        values = partition.values("language", "score")
+        values = partition.values("language", "score", "metadata")
+        for name, column in self._metadata.decode(values["metadata"][row] for row in rows.tolist()).items():
+            add[f"column:{name}"] += column
         sizes = np.load(partition.workspace.folder(DEDUP) / "cluster_size.npy", mmap_mode="r")[partition.rows]
         for row, origin in zip(rows.tolist(), partition.origins().take(rows.tolist()), strict=True):
             add["id"].append(origin.id)

@@ -47,13 +47,21 @@ def finished(output: Path, plan: Plan) -> Manifest | None:
     try:
         held = Plan(
             inputs=tuple(
-                Input(item["name"], "", item["source"], item["bytes"], times.get(item["name"], 0), item["ends"])
+                Input(
+                    item["name"],
+                    item.get("url", ""),
+                    item["source"],
+                    item["bytes"],
+                    times.get(item["name"], 0),
+                    item["ends"],
+                    item.get("version", ""),
+                )
                 for item in manifest.inputs
             ),
             units=plan.units,
             recipe=Recipe.from_json(manifest.recipe["settings"]),
             definitions=manifest.recipe["definitions"],
-            settings={**Recipe().to_json(), **manifest.recipe["settings"]},
+            settings={**Recipe().described(), **manifest.recipe["settings"]},
         )
     except (KeyError, TypeError) as error:
         raise BuildError(

@@ -23,6 +23,7 @@ from ..foreign import tar_mark
 from ..format import BLOCK, TAIL, padding
 from ..index import Index, parse_footer
 from ..manifest import FileInfo, Manifest, ShardInfo
+from ..remote.cache import make_private
 from ..remote.store import Store
 from ..remote.transport import describe, is_remote, local_name, read_range, shown
 from ..resolve import Resolved
@@ -132,11 +133,11 @@ def _fetch(path: str, info: FileInfo, directory: str, store: Store) -> bytes:
         if not is_remote(path):
             return Path(path).read_bytes()
         place = _place(store, info.sha256)
-        held = _read(place)
+        held = _read(place) if store.keeps else None
         if held is not None and hashlib.sha256(held).hexdigest() == info.sha256:
             return held
         raw = read_range(path, 0, info.bytes, store.access)
-        if hashlib.sha256(raw).hexdigest() == info.sha256:
+        if store.keeps and hashlib.sha256(raw).hexdigest() == info.sha256:
             _write(place, raw)
         return raw
     except (FileNotFoundError, MissingObjectError) as error:
@@ -144,7 +145,7 @@ def _fetch(path: str, info: FileInfo, directory: str, store: Store) -> bytes:
             f"{shown(path)}: not there, but the manifest names it; copy it again, or write it again: {COMMAND} {shown(directory)}"
         ) from error
     except OSError as error:
-        raise ManifestError(f"{path}: cannot be read: {error}") from error
+        raise ManifestError(f"{shown(path)}: cannot be read: {error}") from error
 
 
 def _table_of_tars(urls: list[str], store: Store, limits: Limits) -> ExtentTable:
@@ -175,7 +176,7 @@ def _is_worth_keeping(urls: list[str], size: int, limits: Limits) -> bool:
 
 def _kept(key: str | None, shards: Resolved, store: Store, limits: Limits) -> ExtentTable:
     """Return the table that the cache holds under ``key``, or compute it and keep it; one process computes at a time."""
-    if key is None:
+    if key is None or not store.keeps:
         return _compute(shards, store, limits)
     place = _place(store, key)
     table = _load(place, shards)
@@ -256,7 +257,7 @@ def _read(place: Path) -> bytes | None:
 
 def _write(place: Path, raw: bytes) -> None:
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_private(place.parent)
         with atomic_file(place) as file:
             file.write(raw)
     except OSError as error:  # a read-only or full disk costs the next run this one's time, and nothing else
@@ -267,7 +268,7 @@ def _write(place: Path, raw: bytes) -> None:
 def _alone(place: Path) -> Iterator[None]:
     """Keep other processes that compute the same table waiting, where the file system can lock."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_private(place.parent)
         file = open(place.with_suffix(".lock"), "ab")  # noqa: SIM115 - closed below
     except OSError:
         yield

@@ -157,11 +157,6 @@ class ExtentTable:
         return self._in_shard(self.size_sums)
 
     @cached_property
-    def first_tokens(self) -> NDArray[np.int64]:
-        """int64 [extents]: the tokens of its shard before each extent."""
-        return self._in_shard(self.token_sums)
-
-    @cached_property
     def first_documents(self) -> NDArray[np.int64]:
         """int64 [extents]: the number, in its shard, of each extent's first document."""
         return self._in_shard(self.document_sums)

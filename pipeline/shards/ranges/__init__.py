@@ -1,7 +1,11 @@
-"""Ranges of bytes of local shards.
+"""Ranges of bytes of shards.
 
-shard_ranges.py  ranges of many shards, checked against the table of extents: start here
-mapped.py        memory maps, and read-ahead by the kernel
-handles.py       open files and maps, closed when others need them
-open_files.py    one budget of open files for all streams of a process
+shard_ranges.py    ranges of many local shards, checked against the table of extents: start here
+remote_ranges.py   the same of remote shards, many requests in flight
+remote_indexes.py  slices of the indexes of remote shards
+block_store.py     what both share: folders in the cache, retries of wrong bytes
+coming_bytes.py    a block that is on its way
+mapped.py          memory maps, and read-ahead by the kernel
+handles.py         open files and maps, closed when others need them
+open_files.py      one budget of open files for all streams of a process
 """

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .open_files import MOST, OPEN_FILES, OpenFiles, tick
@@ -18,6 +17,24 @@ class _Handle:
     descriptor: int
     users: int
     used: int
+
+
+class _Use:
+    """A context in which a descriptor is used; generators as contexts would take most of a short read's time."""
+
+    __slots__ = ("_handle", "_handles", "_path")
+    _handle: _Handle
+
+    def __init__(self, handles: Handles, path: str) -> None:
+        self._handles = handles
+        self._path = path
+
+    def __enter__(self) -> int:
+        self._handle = self._handles._take(self._path)
+        return self._handle.descriptor
+
+    def __exit__(self, *_: object) -> None:
+        self._handles._give_back(self._handle)
 
 
 class Handles:
@@ -38,18 +55,16 @@ class Handles:
         """How many descriptors are open."""
         return len(self._files)
 
-    @contextmanager
-    def opened(self, path: str) -> Iterator[int]:
-        """Give a descriptor of the file, which stays open while it is used."""
-        handle = self._take(path)
-        try:
-            yield handle.descriptor
-        finally:
-            with self._lock:
-                handle.users -= 1
-                excess = len(self._files) - self._limit
-            if excess > 0:
-                self.close_files([number for _, number, _ in sorted(self.closable())[:excess]])
+    def opened(self, path: str) -> _Use:
+        """Return a context that gives a descriptor of the file, which stays open while it is used."""
+        return _Use(self, path)
+
+    def _give_back(self, handle: _Handle) -> None:
+        with self._lock:
+            handle.users -= 1
+            excess = len(self._files) - self._limit
+        if excess > 0:
+            self.close_files([number for _, number, _ in sorted(self.closable())[:excess]])
 
     def _take(self, path: str) -> _Handle:
         with self._lock:

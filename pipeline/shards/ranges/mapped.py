@@ -103,7 +103,7 @@ def ended_early(name: str, offset: int, missing: int) -> TruncatedShardError:
 
 def will_need(handle: int, offset: int, size: int) -> None:
     """Ask the kernel to read a range of an open file into its cache, and do not wait for it."""
-    request = _request_size(os.fstat(handle).st_dev)
+    request = _LEAST_REQUEST if size <= _LEAST_REQUEST else _request_size(os.fstat(handle).st_dev)
     for begin in range(offset, offset + size, request):
         os.posix_fadvise(handle, begin, min(request, offset + size - begin), os.POSIX_FADV_WILLNEED)
 

@@ -32,10 +32,14 @@ class Source(Protocol):
     """Documents by runs of extents, each a pair of rows of a table, of one shard.
 
     ``waits``: what is asked for may take time, so threads ask for it ahead. ``copies``: bytes take memory of their own.
+    ``behind``: bytes come behind their index (see `RemoteRanges`, which offers more).
+    ``rows_first``: where blocks are not in memory yet, rows may be read before them.
     """
 
     waits: bool
     copies: bool
+    behind: bool
+    rows_first: bool
 
     def index(self, first: int, last: int) -> tuple[bytes, bytes]:
         """Return where the documents of extents ``first`` to before ``last`` start (bytes, <i8), and their tokens (<u4)."""
@@ -49,8 +53,14 @@ class Source(Protocol):
     def read(self, shard: int, offset: int, target: memoryview) -> None:
         """Fill ``target`` from a byte of a shard on."""
 
+    def read_all(self, wanted: list[tuple[int, int, memoryview]]) -> None:
+        """Fill targets, each from a byte of a shard on."""
+
     def ask(self, first: int, last: int) -> None:
         """Have the index and the bytes of these extents at hand soon."""
+
+    def ask_index(self, first: int, last: int) -> None:
+        """Have the index of these extents at hand soon."""
 
     def ask_bytes(self, shard: int, offset: int, size: int) -> None:
         """Have these bytes of a shard at hand soon."""
@@ -70,7 +80,7 @@ class InMemory:
 class MemoryRanges:
     """Documents of an array, one behind the other."""
 
-    waits = copies = False
+    waits = copies = behind = rows_first = False
 
     def __init__(self, table: ExtentTable, tokens: NDArray[Any], lengths: NDArray[np.int64]) -> None:
         self._table = table
@@ -91,7 +101,14 @@ class MemoryRanges:
     def read(self, shard: int, offset: int, target: memoryview) -> None:
         target[:] = self._tokens.view(np.uint8).data[offset : offset + len(target)]
 
+    def read_all(self, wanted: list[tuple[int, int, memoryview]]) -> None:
+        for each in wanted:
+            self.read(*each)
+
     def ask(self, first: int, last: int) -> None:
+        return
+
+    def ask_index(self, first: int, last: int) -> None:
         return
 
     def ask_bytes(self, shard: int, offset: int, size: int) -> None:
@@ -110,6 +127,7 @@ class ShardRanges:
     """
 
     waits = True
+    behind = False
 
     def __init__(
         self,
@@ -131,9 +149,11 @@ class ShardRanges:
         self._scan = scan
         self._limit = max(1, limit)
         self.copies = not mapped
+        self.rows_first = self.copies and not verify  # a block is verified before its first row is read
         self._files = Handles() if handles is None else handles
         self._lock = threading.Lock()
         self._leases: OrderedDict[int, Lease] = OrderedDict()
+        self._lasting: dict[int, str] = {}  # where shards lie whose leases are never given back for others
         self._checked: set[int] = set()
         self._checked_index = np.zeros(len(table), bool)
         self._unverified = np.full(len(table) if verify else 0, True)
@@ -182,19 +202,32 @@ class ShardRanges:
         with self._files.opened(self._path(shard)) as handle:
             read_range(handle, offset, target, self._checked_name(shard, handle))
 
+    def read_all(self, wanted: list[tuple[int, int, memoryview]]) -> None:
+        for each in wanted:
+            self.read(*each)
+
     def ask(self, first: int, last: int) -> None:
-        if self.copies or self._limit < self.table.shards:  # what is asked for would be gone when it is needed
+        size = int(self.table.size_sums[last] - self.table.size_sums[first])
+        self._ask(first, last, size if size <= LONG_BYTES else 0)
+
+    def ask_index(self, first: int, last: int) -> None:
+        self._ask(first, last, 0)
+
+    def _ask(self, first: int, last: int, size: int) -> None:
+        """Ask for the index of extents and for ``size`` of their bytes."""
+        if not self._can_ask:
             return
         table, shard = self.table, int(self.table.shard_numbers[first])
-        begin = int(table.first_documents[first])
-        count = int(table.document_sums[last] - table.document_sums[first])
-        size = int(table.size_sums[last] - table.size_sums[first])
+        begin, count = int(table.first_documents[first]), int(table.document_sums[last] - table.document_sums[first])
         with self._files.opened(self._path(shard)) as handle:
-            if table.starts_at[shard]:
-                will_need(handle, int(table.starts_at[shard]) + 8 * begin, 8 * count)
+            if starts_at := int(table.starts_at[shard]):
+                will_need(handle, starts_at + 8 * begin, 8 * count)
                 will_need(handle, int(table.lengths_at[shard]) + 4 * begin, 4 * count)
-            if size <= LONG_BYTES:
-                will_need(handle, int(table.offsets[first]), size)
+            will_need(handle, int(table.offsets[first]), size)
+
+    @property
+    def _can_ask(self) -> bool:
+        return not self.copies and self._limit >= self.table.shards  # else it would be gone when it is needed
 
     def ask_bytes(self, shard: int, offset: int, size: int) -> None:
         if not self.copies:
@@ -203,12 +236,15 @@ class ShardRanges:
 
     def close(self) -> None:
         with self._lock:
+            self._lasting.clear()
             for shard in list(self._leases):
                 self._leases.pop(shard).close()
         self._files.close()
 
     def _path(self, shard: int) -> str:
         """Return where a shard's file lies, held there."""
+        if shard in self._lasting:
+            return self._lasting[shard]
         with self._lock:
             lease = self._leases.get(shard)
             if lease is not None:
@@ -223,6 +259,8 @@ class ShardRanges:
             while len(self._leases) > self._limit:
                 _, oldest = self._leases.popitem(last=False)
                 oldest.close()
+            if self._limit >= self.table.shards:
+                self._lasting[shard] = os.fspath(lease.path)
         return os.fspath(lease.path)
 
     def _checked_name(self, shard: int, handle: int) -> str:

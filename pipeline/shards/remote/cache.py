@@ -157,7 +157,7 @@ class Cache:
 
     def capacity(self) -> int:
         """Return how many bytes of objects the cache can hold."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_private(self.directory)
         return self._limit_now(_folders(self.directory))
 
     def _limit_now(self, folders: list[Path]) -> int:
@@ -194,7 +194,7 @@ class Cache:
 def _open_lock(folder: Path) -> BinaryIO:
     while True:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private(folder)
             return open(folder / LOCK, "ab")
         except (FileExistsError, FileNotFoundError):  # evicted just now: mkdir raises both, and so does what follows it
             continue
@@ -276,6 +276,17 @@ def _remove(folder: Path) -> None:
     (folder / LOCK).unlink()
     with suppress(OSError):  # another process made its lock meanwhile
         folder.rmdir()
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory, and those above it that are missing, which their owner alone can enter."""
+    missing = []
+    while not directory.is_dir():
+        missing.append(directory)
+        directory = directory.parent
+    for each in reversed(missing):
+        with suppress(FileExistsError):
+            each.mkdir(0o700)
 
 
 def default_directory() -> Path:

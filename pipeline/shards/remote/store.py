@@ -15,24 +15,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import CorruptShardError, ShardwrightError, TruncatedShardError
+from ...errors import ConfigError, CorruptShardError, ShardwrightError, TruncatedShardError
 from ..foreign import foreign_keys
 from ..format import TAIL
 from ..index import Footer, Index, compare, parse_footer, parse_index, parse_keys
 from ..manifest import ShardInfo
 from ..reader import Shard, read_index
 from ..tar import map_file
+from .block_cache import BlockCache
 from .cache import Cache, CacheFull, Entry, Lease, default_directory
 from .transport import (
     Access,
     ObjectInfo,
     Transient,
+    attempting,
     describe,
     download,
     is_remote,
     local_name,
     read_range,
-    retrying,
     shown,
 )
 
@@ -45,7 +46,7 @@ class Store:
     """Shards by url or path. It can be pickled: workers of any kind share its cache.
 
     ``cache_dir`` (default: ``$SHARDWRIGHT_CACHE``, else the user's cache directory) holds at most ``cache_limit`` bytes
-    of downloaded shards (default: all but a tenth of the disk).
+    of downloaded shards (default: all but a tenth of the disk). ``keeps=False`` writes nothing: whole shards are refused.
 
     >>> import fsspec, tempfile, numpy as np
     >>> from pipeline.shards.writer import write_shard
@@ -62,12 +63,22 @@ class Store:
     """
 
     def __init__(
-        self, cache_dir: str | Path | None = None, cache_limit: int | None = None, access: Access | None = None
+        self,
+        cache_dir: str | Path | None = None,
+        cache_limit: int | None = None,
+        access: Access | None = None,
+        *,
+        keeps: bool = True,
     ) -> None:
         self.access = access or Access()
+        self.keeps = keeps
         self._index_dir = cache_dir
         self._cache = Cache(Path(cache_dir) if cache_dir is not None else default_directory(), cache_limit)
         self._read_ahead: _ReadAhead | None = None
+
+    def blocks(self) -> BlockCache | None:
+        """Return the cache of blocks of shards, None where nothing is kept."""
+        return BlockCache(self.directory, self._cache.limit) if self.keeps else None
 
     @property
     def directory(self) -> Path:
@@ -158,16 +169,19 @@ class Store:
     def _lease(self, url: str, expected: ShardInfo | None, *, spare: bool) -> Lease:
         if not is_remote(url):
             return Lease(Path(local_name(url)))
+        if not self.keeps:
+            raise ConfigError(f"{shown(url)}: it must be downloaded whole, which needs a cache_dir")
         info = ObjectInfo(expected.bytes, expected.sha256) if expected is not None else describe(url, self.access)
-        entry = Entry(url, _file_name(url), *info)
+        # By its contents where they are known: a signed url is another one each time.
+        entry = Entry("" if expected is not None else shown(url), _file_name(url), *info)
         return self._cache.lease(entry, lambda part: self._download(url, part, info, expected), spare=spare)
 
     def _download(self, url: str, part: Path, info: ObjectInfo, expected: ShardInfo | None) -> None:
         """Complete ``part``, from where an interrupted try left it, and check it."""
         wrong: list[str] = []
 
-        def attempt() -> None:
-            download(url, part, info.size, self.access)
+        def attempt(number: int) -> None:
+            download(url, part, info.size, self.access, number)
             problem = self._wrong(url, part, info, expected)
             if problem:
                 part.unlink()
@@ -176,7 +190,7 @@ class Store:
                     raise CorruptShardError(f"{shown(url)}: {problem}; it is damaged or was replaced at the source")
                 raise Transient(problem)
 
-        retrying(attempt, url, "download it", self.access)
+        attempting(attempt, url, "download it", self.access)
 
     def _wrong(self, url: str, part: Path, info: ObjectInfo, expected: ShardInfo | None) -> str:
         """Say what is wrong with a complete download, or nothing."""

@@ -1,5 +1,6 @@
 """Rows -> batches -> the device.
 
+types.py        the types of batches
 rows.py         rows of a batch, between a reader and the collator
 collate.py      rows -> ids, labels, boundaries, padding
 kernels.py      its compiled loops

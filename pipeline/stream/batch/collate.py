@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ...errors import ConfigError
 from .kernels import bound, pad, widen
 from .rows import DocumentRows, Out, Rows
+from .types import DocumentArrays, PackedArrays
 
 IGNORE = -100  # what torch's cross_entropy ignores by default
 Batch = dict[str, Any]
@@ -55,7 +56,7 @@ class PackCollator:
         shape = self.size, self.seq_len
         return Out(np.empty(shape, self.dtype), np.empty(shape, self.dtype), 0 if self.same_labels else self.shift)
 
-    def __call__(self, rows: Rows, begin: int, out: Out | None = None) -> Batch:
+    def __call__(self, rows: Rows, begin: int, out: Out | None = None) -> PackedArrays:
         """Collate the rows of a step."""
         length, size, filled = self.seq_len, self.size, rows.filled
         ids, labels, lag = out or self.out(begin)
@@ -67,7 +68,7 @@ class PackCollator:
             have[:filled] = length + lag if rows.valid is None else rows.valid
             for row, valid in enumerate(have.tolist()):
                 ids[row, valid:] = self.eos_id
-        batch: Batch = {"input_ids": ids, "labels": labels}
+        batch: PackedArrays = {"input_ids": ids, "labels": labels, "valid_tokens": 0}
         if self.boundaries:
             ignored = self._bound(batch, rows, have)
         elif len(have):
@@ -85,7 +86,7 @@ class PackCollator:
             _ignore(batch, ignored)
         return batch
 
-    def _bound(self, batch: Batch, rows: Rows, have: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _bound(self, batch: PackedArrays, rows: Rows, have: NDArray[np.int64]) -> NDArray[np.int64]:
         """Add to a batch what boundaries tell of it; return the flat places of labels to mask, ascending."""
         size, length = self.size, self.seq_len
         # The last `shift` tokens of a document look into the next one; a model that shifts by itself predicts the first
@@ -117,7 +118,7 @@ def spread(tokens: NDArray[Any], lag: int, ids: NDArray[Any], labels: NDArray[An
     labels[...] = tokens[:, lag : lag + length]
 
 
-def _ignore(batch: Batch, ignored: NDArray[np.int64]) -> None:
+def _ignore(batch: PackedArrays, ignored: NDArray[np.int64]) -> None:
     """Mask labels: in place where their dtype can hold -100, else as places for the device that widens them."""
     if batch["labels"].dtype == np.int64:
         batch["labels"].reshape(-1)[ignored] = IGNORE
@@ -144,7 +145,7 @@ class DocumentCollator:
         """Refuse: the length of a batch is known once its documents are read."""
         raise NotImplementedError("documents are not written to batches directly")
 
-    def __call__(self, rows: DocumentRows, begin: int, out: Out | None = None) -> Batch:
+    def __call__(self, rows: DocumentRows, begin: int, out: Out | None = None) -> DocumentArrays:
         """Collate the documents of a step."""
         documents = [document[: self.max_length] for document in rows.documents]
         lengths = np.array([len(document) for document in documents], np.int64)
@@ -235,7 +236,8 @@ def _narrow(batch: Batch, key: str, dtype: np.dtype[Any]) -> None:
         batch["ignored"] = np.flatnonzero(masked)
 
 
-def row_of(batch: Batch) -> Batch:
+def row_of(batch: PackedArrays | DocumentArrays) -> Batch:
     """Return the only row of a batch of one as a sample of 1-D arrays."""
     flat = ("cu_seqlens", "max_seqlen", "valid_tokens", "shift")
-    return {key: value if key in flat else value[0] for key, value in batch.items()}
+    values: Batch = {**batch}
+    return {key: value if key in flat else value[0] for key, value in values.items()}

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..order import derive_key
-from .collate import Batch, PackCollator
+from .collate import PackCollator
 from .rows import Out, Rows
+from .types import PackedArrays
 
 
 def divisors_below(number: int) -> list[int]:
@@ -42,14 +43,15 @@ class DrawnShifts:
         """Return the arrays of the batch of a step."""
         return self._of_step(begin).out(begin)
 
-    def __call__(self, rows: Rows, begin: int, out: Out | None = None) -> Batch:
+    def __call__(self, rows: Rows, begin: int, out: Out | None = None) -> PackedArrays:
         """Collate the rows of the step whose first sequence index is ``begin``."""
         collate = self._of_step(begin)
-        batch = collate(rows, begin, out)
-        for key in ("input_ids", "labels", "position_ids"):
-            if key in batch:
-                batch[key] = batch[key].reshape(collate.size, -1, collate.shift)
-        return {**batch, "shift": collate.shift}
+        batch, shape = collate(rows, begin, out), (collate.size, -1, collate.shift)
+        batch["input_ids"], batch["labels"] = batch["input_ids"].reshape(shape), batch["labels"].reshape(shape)
+        if "position_ids" in batch:
+            batch["position_ids"] = batch["position_ids"].reshape(shape)
+        batch["shift"] = collate.shift
+        return batch
 
     def _of_step(self, begin: int) -> PackCollator:
         return self._collators[derive_key("shift", self.seed, begin) % len(self._collators)]

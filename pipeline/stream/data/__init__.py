@@ -1,5 +1,6 @@
 """The kinds of data: each offers its counts, a fingerprint, and a way to open it.
 
+base.py      what every kind of data offers
 shards.py    shards of a dataset, or arrays in memory
 text.py      files of raw text
 holdout.py   the two results of ``.split``: documents selected by a hash of their keys

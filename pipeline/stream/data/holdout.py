@@ -11,7 +11,6 @@ import json
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -22,10 +21,11 @@ from numpy.typing import NDArray
 
 from ...atomic import atomic_file
 from ...errors import ConfigError, CorruptShardError
-from ...shards.extents.table import ExtentTable, running_sums
+from ...shards.extents.table import running_sums
 from ...shards.ranges.shard_ranges import Source as Ranges
+from ...shards.remote.cache import make_private
 from ..order import derive_key, mix64
-from .contents import Contents
+from .contents import Contents, Selection
 from .shards import KeyedData, Keys
 
 RULE = 1  # of the hash below
@@ -69,30 +69,18 @@ def share_given(val: Any) -> Fraction:
     return share
 
 
-class HalfData:
-    """The documents of a source that are held out, or the rest of them: of all documents, ``selection`` says which.
+class HalfData(KeyedData):
+    """The documents of a source that are held out, or the rest of them: ``selection`` says which of all documents."""
 
-    ``level`` says how many splits came before.
-    """
-
-    name: str
-    split: str
-    dtype: np.dtype[Any]
-    eos_id: int
-    tokenizer: str | None
-    fingerprint: str
-    index_threads: int
-    kept: Path | None
-
-    def __init__(self, whole: KeyedData | HalfData, share: Fraction, held: bool, selection: Selection) -> None:
+    def __init__(self, whole: KeyedData, share: Fraction, held: bool, selection: Selection) -> None:
         self.name = whole.name
         self.split = f"{whole.split}, {'val' if held else 'without val'}={float(share):g}"
         self.dtype, self.eos_id, self.tokenizer = whole.dtype, whole.eos_id, whole.tokenizer
         self.index_threads, self.kept = whole.index_threads, whole.kept
-        self.level = level_of(whole)
+        self.splits = whole.splits + 1
         self.fingerprint = _digest([whole.fingerprint, str(share), held])
-        self.root = _root(whole)
         self.selection = selection
+        self._root = whole.root
         bounds = self.root.contents.table.shard_bounds
         self.documents, self.tokens = (
             np.diff(running_sums(counts)[bounds]).tolist() for counts in (selection.documents, selection.tokens)
@@ -101,6 +89,13 @@ class HalfData:
 
     def __repr__(self) -> str:
         return self._label
+
+    @property
+    def root(self) -> KeyedData:
+        return self._root
+
+    def selected(self) -> Selection:
+        return self.selection
 
     @cached_property
     def contents(self) -> Contents:
@@ -111,59 +106,19 @@ class HalfData:
         return self.root.ranges(max_open)
 
 
-@dataclass(frozen=True, eq=False)
-class Selection:
-    """Which documents of a source are kept: a bit for each in ``bits`` (uint8), each shard's from a byte of its own on.
-
-    ``tokens`` and ``documents`` (int64) are those kept of each extent, ``firsts`` the first byte of each shard.
-    """
-
-    bits: NDArray[np.uint8]
-    tokens: NDArray[np.int64]
-    documents: NDArray[np.int64]
-    firsts: NDArray[np.int64]
-
-    @classmethod
-    def whole(cls, table: ExtentTable) -> Selection:
-        """Return all that a table describes."""
-        firsts = _firsts(table)
-        bits = np.full(int(firsts[-1]), 255, np.uint8)
-        return cls(bits, table.tokens.astype(np.int64), table.documents.astype(np.int64), firsts)
-
-    def keeps(self, shard: int, first: int, count: int) -> NDArray[np.bool_]:
-        """Say which of ``count`` documents of a shard from the ``first`` on are kept."""
-        begin, skipped = int(self.firsts[shard]) + first // 8, first % 8
-        bits = np.unpackbits(self.bits[begin : begin + (skipped + count + 7) // 8])
-        return bits[skipped : skipped + count].astype(bool)
-
-    def without(self, other: Selection) -> Selection:
-        """Return what this keeps and another, which keeps some of it, does not."""
-        counts = self.tokens - other.tokens, self.documents - other.documents
-        return Selection(self.bits & ~other.bits, *counts, self.firsts)
-
-
-def level_of(data: object) -> int:
-    """Return the level that a split of this data has."""
-    return data.level + 1 if isinstance(data, HalfData) else 0
-
-
-def _root(data: KeyedData | HalfData) -> KeyedData:
-    return data.root if isinstance(data, HalfData) else data
-
-
-def split_data(whole: KeyedData | HalfData, share: Fraction) -> tuple[HalfData, HalfData]:
+def split_data(whole: KeyedData, share: Fraction, keep_above: int = KEEP_ABOVE) -> tuple[HalfData, HalfData]:
     """Return the rest and what is held out; every index is read for it, and the keys, but no token.
 
-    Where that takes long, what was found is kept for the next time, under a name that covers shards, share and rule.
+    Where that takes long, as for more than ``keep_above`` documents, what was found is kept for the next time, under a name
+    that covers shards, share and rule.
     """
-    table = _root(whole).contents.table
-    given = whole.selection if isinstance(whole, HalfData) else Selection.whole(table)
-    about = _digest([RULE, level_of(whole), whole.fingerprint, str(share)])
+    given = whole.selected()
+    about = _digest([RULE, whole.splits, whole.fingerprint, str(share)])
     place = whole.kept and whole.kept / f"split-{about[:32]}.npz"
     held = _kept(place, given)
     if held is None:
-        held = _select(_root(whole), given, share, level_of(whole))
-        if place is not None and (whole.index_threads > 1 or sum(whole.documents) > KEEP_ABOVE):
+        held = _select(whole.root, given, share, whole.splits)
+        if place is not None and (whole.index_threads > 1 or sum(whole.documents) > keep_above):
             _keep(place, held)
     return HalfData(whole, share, False, given.without(held)), HalfData(whole, share, True, held)
 
@@ -193,14 +148,9 @@ def _select(root: KeyedData, given: Selection, share: Fraction, level: int) -> S
     return Selection(bits, tokens, documents, given.firsts)
 
 
-def _firsts(table: ExtentTable) -> NDArray[np.int64]:
-    """Return the first byte of each shard's bits, and behind the last."""
-    return running_sums(-(-table.per_shard(table.document_sums) // 8))
-
-
 def _keep(place: Path, held: Selection) -> None:
     with suppress(OSError):  # a read-only folder or a full disk: it is found out each time
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_private(place.parent)
         with atomic_file(place) as file:
             np.savez(file, allow_pickle=False, bits=held.bits, tokens=held.tokens, documents=held.documents)
 

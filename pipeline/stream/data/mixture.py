@@ -1,17 +1,40 @@
-"""Several sources under one plan."""
+"""Several sources as one, each by its name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import ConfigError
-from .shards import Data
+from ..indexed.mixed import MixedSequences, source_shares
+from ..layout import PackLayout
+from ..order import LANES_OF_MIX, Sequences, Shuffle, default_window
+from ..order.mixture import Mixture
+from .base import CountedData, Share
+
+if TYPE_CHECKING:
+    from ..config import StreamConfig
+    from ..loader.position import Position
+    from ..loader.worker_context import WorkerContext
+
+_REFUSED = {
+    "filter": "a mix counts the tokens of its sources in advance, so it cannot be filtered; build filtered shards",
+    "map_documents": (
+        "a mix counts the tokens of its sources in advance, so its documents cannot be mapped; build mapped shards"
+    ),
+    "pack(best_fit=True)": "a mix counts the tokens of its sources in advance, so best_fit cannot pack it; remove best_fit",
+    "sample": "a mix is packed; add .pack(seq_len) in place of .sample()",
+    "documents": "a mix is packed; add .pack(seq_len) in place of .documents()",
+}
 
 
 class MixedData:
-    """Several sources under one plan: what they share, and each by its name."""
+    """Several sources: what they share, and each by its name."""
 
-    def __init__(self, sources: Mapping[str, Data]) -> None:
+    counted = True
+    default_lanes = LANES_OF_MIX
+
+    def __init__(self, sources: Mapping[str, CountedData]) -> None:
         self.sources = dict(sorted(sources.items()))
         first = next(iter(self.sources.values()))
         self.name = ""
@@ -27,3 +50,60 @@ class MixedData:
 
     def __repr__(self) -> str:
         return f"mix({self.sources!r})"
+
+    def fingerprints(self) -> dict[str, str]:
+        return {name: data.fingerprint for name, data in self.sources.items()}
+
+    def sizes(self) -> str:
+        return ", ".join(f"{name}: {data.sizes()}" for name, data in self.sources.items())
+
+    def check_stage(self, method: str) -> None:
+        if method in _REFUSED:
+            raise ConfigError(_REFUSED[method])
+
+    def source_of_mix(self, name: str) -> NoReturn:
+        raise ConfigError(f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix")
+
+    def lane_layout(self, config: StreamConfig, rows: int) -> NoReturn:
+        raise ConfigError("a mix counts the tokens of its sources in advance, so it is no sequential stream")
+
+    def window(self, config: StreamConfig, lanes: int) -> dict[str, int]:
+        if config.seed is None:
+            return dict.fromkeys(self.sources, 1)
+        return {
+            name: config.window or default_window(data.contents.blocks(in_mix=True), in_mix=True)
+            for name, data in self.sources.items()
+        }
+
+    def sequences(self, config: StreamConfig) -> None:
+        config.stated_layout()
+
+    def make_reader(
+        self, config: StreamConfig, start: Position, context: WorkerContext, share: Share
+    ) -> MixedSequences:
+        layout, lanes = self._layout(config), config.lane_count
+        windows = self.window(config, lanes)
+        streams = {}
+        for name, data in self.sources.items():
+            order = Shuffle(data.contents.blocks(in_mix=True), lanes, windows[name], config.seed, name)
+            data.raise_if_empty(order.tokens, "tokens")
+            sequences = Sequences(order.tokens, layout.stride, lanes)
+            streams[name] = data.token_stream(config, order, sequences, width=layout.width), sequences
+        return MixedSequences(streams, self._mixture(config), width=layout.width, boundaries=layout.boundaries)
+
+    def stats(self, config: StreamConfig, position: Position) -> dict[str, Any]:
+        stride, lanes = self._layout(config).stride, config.lane_count
+        orders = [Sequences(sum(data.tokens), stride, lanes) for data in self.sources.values()]
+        shares = source_shares(self._mixture(config), orders, position.sequence_index)
+        return {"bytes_read": 0, "epoch": min(each["epoch"] for each in shares.values()), "sources": shares}
+
+    def _layout(self, config: StreamConfig) -> PackLayout:
+        layout = config.stated_layout()
+        if not isinstance(layout, PackLayout):
+            raise ConfigError("a mix is packed; add .pack(seq_len)")
+        return layout
+
+    def _mixture(self, config: StreamConfig) -> Mixture:
+        lanes = config.lane_count
+        segments = [(-(-sequence // lanes), shares) for sequence, shares in config.weights]
+        return Mixture(list(self.sources), config.seed or 0, lanes, segments)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,19 +21,22 @@ from numpy.typing import NDArray
 from ...errors import ConfigError
 from ...shards.extents.loading import load_extent_table
 from ...shards.extents.table import ExtentTable
-from ...shards.index import Footer, Index
+from ...shards.index import Footer
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
 from ...shards.ranges.handles import Handles
 from ...shards.ranges.mapped import can_map
+from ...shards.ranges.remote_ranges import RemoteRanges
 from ...shards.ranges.shard_ranges import MemoryRanges, ShardRanges
 from ...shards.ranges.shard_ranges import Source as Ranges
 from ...shards.remote.cache import Lease
 from ...shards.remote.store import Store
-from ...shards.remote.transport import Access, is_remote, local_name, shown
+from ...shards.remote.transport import Access, is_remote, knows_ranges, local_name, shown
 from ...shards.resolve import Resolved, resolve
 from ..arguments import eos_given
-from .contents import Contents
+from .base import CountedData
+from .contents import Contents, Selection
 
+DEFAULT_CACHE = "auto"
 INDEX_THREADS = 16  # reading an index over the network is waiting
 
 Keys = Sequence[str] | NDArray[np.bytes_]  # as text, or its UTF-8
@@ -49,43 +53,33 @@ class Indexed(Protocol):
     def footer(self) -> Footer: ...
 
 
-class Data(Protocol):
-    """One source of documents: what it holds, known without opening a shard, and a way to its bytes.
-
-    ``documents`` and ``tokens`` are those of every shard.
-    """
-
-    name: str
-    split: str
-    dtype: np.dtype[Any]
-    eos_id: int
-    documents: list[int]
-    tokens: list[int]
-    fingerprint: str
-    tokenizer: str | None
-
-    @property
-    def contents(self) -> Contents:
-        """The extents, and what is streamed of them."""
-
-    def ranges(self, max_open: int) -> Ranges:
-        """Return what reads extents, in the process that iterates; at most ``max_open`` shards are open."""
-
-
-class KeyedData(Data, Protocol):
+class KeyedData(CountedData):
     """A source whose documents have keys, by which it can be split.
 
     ``index_threads`` read indexes fastest; ``kept`` is a folder for what was learnt of them, if the fingerprint covers it.
+    ``splits`` says how many splits made this.
     """
 
-    index_threads: int
-    kept: Path | None
+    index_threads = 1
+    kept: Path | None = None
+    splits = 0
+
+    @property
+    def root(self) -> KeyedData:
+        """The source before any split."""
+        return self
+
+    def selected(self) -> Selection:
+        """Return which documents of the source before any split these are."""
+        return Selection.whole(self.contents.table)
 
     def index(self, number: int) -> Indexed:
         """Return the index of a shard without opening it, and without a download where it has one of its own."""
+        raise NotImplementedError
 
     def keys(self, number: int, index: Indexed) -> Keys:
         """Return the key of each document of a shard, given its index or the open shard."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +106,12 @@ class _Table:
         return {**self.__dict__, "_table": None}
 
 
-class ShardFiles:
+class ShardFiles(KeyedData):
     """Shards in order, on disk or remote, with what the manifest says of each, or the index of tars that have none.
 
-    Remote shards come through a cache in ``cache_dir`` of at most ``cache_limit`` bytes; ``storage_options`` go to
-    fsspec. ``max_open`` is how many shards fit there at once. ``memory_map`` None maps shards on local file systems.
+    Remote shards come block by block (or whole: ``whole_shards``), through a cache in ``cache_dir`` of at most ``cache_limit``
+    bytes (None: through memory); ``storage_options`` go to fsspec. ``memory_map`` None maps shards on local
+    file systems.
     """
 
     def __init__(
@@ -125,15 +120,19 @@ class ShardFiles:
         split: str,
         *,
         verify: bool,
-        cache_dir: str | None,
+        cache_dir: str | PathLike[str] | None,
         eos_id: int | None,
         cache_limit: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
         memory_map: bool | None = None,
+        whole_shards: bool = False,
     ) -> None:
         self.name = ""
         self.split = split
-        self._store = Store(cache_dir, cache_limit, Access(options=storage_options or {}))
+        place = None if cache_dir in (None, DEFAULT_CACHE) else os.fspath(cache_dir)
+        access = Access(options=storage_options or {})
+        self._store = Store(place, cache_limit, access, keeps=cache_dir is not None)
+        self._whole_shards = whole_shards
         self._verify = verify
         self._memory_map = memory_map
         shards = resolve(source, split, self._store)
@@ -149,7 +148,7 @@ class ShardFiles:
             self.eos_id = manifest.tokenizer["eos_id"] if eos_id is None else eos_given(eos_id, self.dtype, vocabulary)
             self.documents = [info.documents for info in infos]
             self.tokens = [info.tokens for info in infos]
-            self.tokenizer: str | None = manifest.tokenizer.get("sha256")
+            self.tokenizer = manifest.tokenizer.get("sha256")
             self.fingerprint = _digest([manifest.dtype, self.tokenizer, [info.sha256 for info in infos]])
         else:
             if verify:
@@ -170,9 +169,9 @@ class ShardFiles:
         self._remote = any("://" in url and is_remote(url) for url in self._urls)
         largest = max((info.bytes for info in self._infos if info is not None), default=0)
         # The fingerprint of other tools' tars does not cover their keys.
-        self.kept: Path | None = None if manifest is None else self._store.directory / "index"
+        self.kept = None if manifest is None or cache_dir is None else self._store.directory / "index"
         self.index_threads = INDEX_THREADS if self._remote else 1
-        self.max_open = self._store.shards_at_once(largest) if self._remote and largest else sys.maxsize
+        self._largest = largest
 
     def of_sources(self) -> dict[str, ShardFiles]:
         """Return the shards of each source that the manifest names, in the order of their first shards."""
@@ -202,18 +201,38 @@ class ShardFiles:
         return Contents.whole(table if self._numbers is None else table.select(self._numbers))
 
     def ranges(self, max_open: int) -> Ranges:
+        table = self.contents.table
+        if self._remote and self._by_blocks(table):
+            return RemoteRanges(table, self._urls, self._infos, self._store.access, self._store.blocks())
         directory = self._store.directory if self._remote else os.path.dirname(local_name(self._urls[0]))
+        at_once = self._store.shards_at_once(self._largest) if self._remote and self._largest else sys.maxsize
+        plain = not any("://" in url for url in self._urls)
         return ShardRanges(
-            self.contents.table,
-            [shown(url) if is_remote(url) else local_name(url) for url in self._urls],
+            table,
+            self._urls if plain else [shown(url) if is_remote(url) else local_name(url) for url in self._urls],
             self._infos,
             self._lease,
             self._store.scan,
-            limit=min(self.max_open, max_open) if self._remote else len(self._urls),
+            limit=min(at_once, max_open) if self._remote else len(self._urls),
             mapped=can_map(directory) if self._memory_map is None else self._memory_map,
             verify=self._verify,
             handles=Handles(max_open),
         )
+
+    def _by_blocks(self, table: ExtentTable) -> bool:
+        """Whether remote shards are read block by block; says why where they cannot be."""
+        if self._whole_shards or not all(map(is_remote, self._urls)):
+            return False
+        if not (table.starts_at > 0).all():
+            reason = "tars without an index"
+        elif self._verify and table.crc32 is None:
+            reason = "verify=True without checksums of extents (shardwright index writes them)"
+        elif not knows_ranges(self._urls[0], self._store.access):
+            reason = "a server that knows no ranges"
+        else:
+            return True
+        say_once(f"{shown(self._urls[0])}: {reason}: shards are downloaded whole")
+        return False
 
     def _lease(self, number: int) -> Lease:
         return self._store.lease(self._urls[number], self._infos[number])
@@ -221,18 +240,15 @@ class ShardFiles:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "contents"}
 
-    def index(self, number: int) -> Index:
+    def index(self, number: int) -> Indexed:
         return self._store.index(self._urls[number], self._infos[number])
 
     def keys(self, number: int, index: Indexed) -> Keys:
         return self._store.keys(self._urls[number], index.footer, self._infos[number])
 
 
-class MemoryData:
+class MemoryData(KeyedData):
     """Tokens in memory, as one shard; ``ConfigError`` where ``lengths`` or ``eos_id`` do not fit them."""
-
-    index_threads = 1
-    kept: Path | None = None
 
     def __init__(
         self, tokens: NDArray[Any], lengths: NDArray[np.int64], eos_id: int | None, tokenizer: str | None, label: str
@@ -271,6 +287,12 @@ class MemoryData:
         return [str(document) for document in range(len(self._lengths))]
 
 
+@lru_cache(maxsize=1024)
+def say_once(message: str) -> None:
+    """Log a warning, the first time in this process."""
+    logging.getLogger("pipeline").warning(message)
+
+
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, separators=(",", ":")).encode()).hexdigest()
 
@@ -284,9 +306,13 @@ def _digest_of_arrays(*arrays: NDArray[Any]) -> str:
     return digest.hexdigest()
 
 
+def _bare(spec: str | PathLike[str]) -> str:
+    return shown(str(spec)) if "://" in str(spec) else str(spec)
+
+
 def _shown(source: Source) -> str:
     """Return a source as a short literal."""
     if isinstance(source, str | PathLike):
-        return repr(str(source))
-    names = [str(each) for each in source]
+        return repr(_bare(source))
+    names = [_bare(each) for each in source]
     return repr(names) if len(names) < 3 else f"[{names[0]!r}, ... {len(names) - 1:,} more]"

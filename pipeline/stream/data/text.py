@@ -6,26 +6,39 @@ import copy
 import hashlib
 import json
 import os
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import InputError
+from ...errors import ConfigError, InputError
+from ..sequential.best_fit_sizes import best_fit_tokens, most_lanes_a_row
+from ..sequential.cursor import Cursor, Windows, beginning
+from ..sequential.lanes import lanes_reader
+from ..sequential.layout import WINDOW_BYTES, LaneLayout, lane_layout
+from ..sequential.reader import lane_stats
+from .base import Share
 from .holdout import held_out
 
 if TYPE_CHECKING:
     from ...text.discovery import InputFile
     from ...text.document import Document
+    from ...text.fields import Field
     from ...text.tokenizer.tokenizer import Tokenizer
+    from ..config import StreamConfig
+    from ..loader.position import Position
+    from ..loader.worker_context import WorkerContext
+    from ..reader import Reader
 
-PACKED = 3  # compressed text is counted as so many times its size
+_PACKED = 3  # compressed text is counted as so many times its size
 _COUNTED_BYTES = 64 << 20  # of input: if it holds fewer records than were asked for, more are estimated from it
 _KEYS = 256  # documents that are judged at once
+_TOKEN_BYTES = 4  # of text: about
 
 
 class TextData:
@@ -35,16 +48,27 @@ class TextData:
     them; without it they raise ``InputError``.
     """
 
+    counted = False
+    default_lanes = 1  # of an indexed stream, which text never is
     name = ""
     split = "text"
 
     def __init__(
-        self, files: list[InputFile], tokenizer: Tokenizer, *, text_key: str, id_key: str, skip: bool, eos: bool
+        self,
+        files: list[InputFile],
+        tokenizer: Tokenizer,
+        *,
+        text_key: str,
+        id_key: str,
+        skip: bool,
+        eos: bool,
+        fields: tuple[Field, ...] = (),
     ) -> None:
         self.files = files
         self.encoder = tokenizer
         self.text_key = text_key
         self.id_key = id_key
+        self.fields = fields  # of records, for filters
         self.skip = skip
         self.eos = eos
         self.dtype = tokenizer.dtype
@@ -53,9 +77,7 @@ class TextData:
         # Of each split that made this: the share held out, and whether this is what was.
         self.splits: tuple[tuple[Fraction, bool], ...] = ()
         self._found = {file.name: _stamp(file) for file in files}
-        from ...text.formats import is_packed
-
-        self.bytes = sum(self._found[file.name][0] * (PACKED if is_packed(file) else 1) for file in files)
+        self.bytes = sum(map(self.weight_of, files))
         self._counted: dict[int, int] = {}  # records, by how many were asked for
 
     def __repr__(self) -> str:
@@ -67,6 +89,12 @@ class TextData:
         """Return the bytes that a file had when the stream was made."""
         return self._found[file.name][0]
 
+    def weight_of(self, file: InputFile) -> int:
+        """Return about how many bytes of text a file holds: its own, or three times those of a compressed one."""
+        from ...text.formats import is_packed
+
+        return self.size_of(file) * (_PACKED if is_packed(file) else 1)
+
     def records(self, most: int) -> int:
         """Return how many documents there are, at most ``most``: counted in the first 64 MiB, then estimated by bytes."""
         if most not in self._counted:
@@ -75,14 +103,13 @@ class TextData:
 
     def _count(self, most: int) -> int:
         from ...text.document import Document
-        from ...text.formats import is_packed
         from ...text.readers.reader import Reader
 
         found = done = 0  # documents, and bytes of the files before this one
         batch: list[Document] = []
         for file in self.files:
-            weight = PACKED if is_packed(file) else 1
-            reader = Reader(file, text_key=self.text_key, id_key=self.id_key)
+            weight = self.weight_of(file) // max(1, self.size_of(file))
+            reader = Reader(file, text_key=self.text_key, id_key=self.id_key, keep=self.fields)
             with suppress(InputError):  # it is raised when the file is read for the stream
                 for record in reader:
                     if isinstance(record, Document):
@@ -105,6 +132,64 @@ class TextData:
                 kept &= held_out(keys, share, level) == held
         return kept
 
+    def fingerprints(self) -> dict[str, str]:
+        return {self.name: self.fingerprint}
+
+    def sizes(self) -> str:
+        return f"{len(self.files):,} files, {self.bytes:,} bytes of text"
+
+    def check_stage(self, method: str) -> None:
+        return
+
+    def source_of_mix(self, name: str) -> NoReturn:
+        raise ConfigError(
+            f"source {name!r} is text, whose tokens are not counted in advance; build shards of it and mix those"
+        )
+
+    @property
+    def tokens(self) -> int:
+        """About how many tokens there are."""
+        return self.bytes // _TOKEN_BYTES
+
+    def lane_layout(self, config: StreamConfig, rows: int) -> LaneLayout:
+        most = most_lanes_a_row(config.layout, rows, self.tokens, _TOKEN_BYTES)
+        return lane_layout(rows, config.lanes, self.records, most)
+
+    def window(self, config: StreamConfig, lanes: int) -> int | None:
+        """Return the documents that are shuffled together, where they are stated."""
+        return config.window
+
+    def sequences(self, config: StreamConfig) -> None:
+        config.stated_layout()
+
+    def make_reader(self, config: StreamConfig, start: Position, context: WorkerContext, share: Share) -> Reader[Any]:
+        return lanes_reader(config, self.windows, self.tokens, start, context, share.skip, share.every)
+
+    def stats(self, config: StreamConfig, position: Position) -> dict[str, Any]:
+        return lane_stats(Counter(), 0, position.lanes or beginning(position.start_epoch or 0, 1))
+
+    def windows(
+        self, config: StreamConfig, lanes: LaneLayout, cursors: dict[int, Cursor], epochs: int | None
+    ) -> Windows:
+        """Return what sequential lanes read: windows of documents."""
+        from ..sequential.text.windows import TextWindows, WindowSize  # loaded for text alone
+
+        size = least = 0
+        if config.seed is not None:
+            size = WINDOW_BYTES // lanes.lanes
+        if config.best_fit:
+            least = best_fit_tokens(config.stated_layout().sequence_stride, size // _TOKEN_BYTES) * _TOKEN_BYTES
+        documents = None if config.window is None else max(1, config.window // lanes.lanes)
+        return TextWindows(
+            self,
+            layout=lanes,
+            places={lane: (cursor[0], cursor[1], cursor[2]) for lane, cursor in cursors.items()},
+            seed=config.seed,
+            window=WindowSize(max(size, least), least, documents),
+            filters=tuple(each.function for each in config.filters),
+            epochs=epochs,
+        )
+
     def halves(self, share: Fraction) -> tuple[TextData, TextData]:
         """Return the rest and what is held out, to be told apart when documents are read."""
         rest, held = copy.copy(self), copy.copy(self)
@@ -115,7 +200,12 @@ class TextData:
         return rest, held
 
     def check(self, file: InputFile) -> None:
-        """Raise ``InputError`` for a file that is gone or changed since the stream was made."""
+        """Raise ``InputError`` for a file of this machine that is gone or changed since the stream was made.
+
+        Every range of a remote file is held to the version that was listed, when it is read.
+        """
+        if file.stored is not None:
+            return
         try:
             stamp = _stamp(file)
         except OSError as error:
@@ -141,6 +231,8 @@ class TextData:
             files = list(threads.map(fingerprint, self.files))
         splits = [[str(share), held] for share, held in self.splits]
         told = [files, self.tokenizer, self.text_key, self.id_key, self.skip, self.eos, splits]
+        if self.fields:
+            told.append([str(field) for field in self.fields])  # one that does not fit makes a bad record
         return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -155,5 +247,7 @@ def _key(document: Document) -> str:
 
 
 def _stamp(file: InputFile) -> tuple[int, int]:
+    if file.stored is not None:
+        return file.stored.size, 0
     found = os.stat(file)
     return found.st_size, found.st_mtime_ns

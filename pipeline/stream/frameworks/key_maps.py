@@ -10,13 +10,13 @@ import torch
 
 from ...errors import ConfigError, did_you_mean
 from ..batch.collate import IGNORE
-from ..config import PackLayout, Plan
+from ..config import StreamConfig
 
 KeyMap = Callable[[Any], Any]
 _HUGGING_FACE = ("input_ids", "labels", "attention_mask", "position_ids")
 
 
-def key_map(keys: str | KeyMap | None, plan: Plan) -> KeyMap:
+def key_map(keys: str | KeyMap | None, plan: StreamConfig) -> KeyMap:
     """Return the function that ``keys`` name, for the batches of ``plan``; raises ``ConfigError`` where they do not suit."""
     if keys is None:
         return _unchanged
@@ -30,7 +30,7 @@ def key_map(keys: str | KeyMap | None, plan: Plan) -> KeyMap:
         (plan.batch_size is None, "samples", "add .batch(size)"),
         (plan.numpy, "NumPy arrays", "remove .numpy()"),
         (plan.stored, "ids in their stored width", "remove dtype='stored'"),
-        (isinstance(plan.layout, PackLayout) and plan.layout.shift is None, "labels of drawn shifts", "set shift=1"),
+        (plan.layout is not None and plan.layout.drawn_shift, "labels of drawn shifts", "set shift=1"),
     ):
         if given:
             raise ConfigError(f"keys={keys!r} needs batches of int64 tensors, but the stream gives {what}; {cure}")

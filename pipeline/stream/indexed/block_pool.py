@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -14,10 +15,11 @@ from ...shards.ranges.mapped import BufferedBytes
 from ...shards.ranges.shard_ranges import LONG_BYTES, Source
 from ..data.contents import Contents
 from ..order import Shuffle
+from .coming_blocks import ComingBlocks
 from .gather import BLOCK_COLUMNS
 from .shuffle_window import ShuffleWindow
 
-LONG_DOCUMENT = 1 << 20  # bytes; where bytes are copied, a longer document is read row by row
+Read = tuple[ShuffleWindow, int, int, NDArray[Any]]  # of a window's block, from a token on, where to
 
 
 class BlockPool:
@@ -34,6 +36,7 @@ class BlockPool:
         self._bounds = order.blocks.bounds
         self._lock = threading.Lock()
         self._shared: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()
+        self.coming = ComingBlocks(source, order) if source.behind else None
 
     @property
     def waits(self) -> bool:
@@ -41,18 +44,32 @@ class BlockPool:
         return self.source.waits
 
     def ask(self, epoch: int, number: int) -> None:
-        """Have what a window is made of at hand soon."""
+        """Have the blocks of a window at hand soon, and its index."""
         if self._contents.sparse:
             return
-        for first, last in self._rows(epoch, number):
+        rows = self._rows(epoch, number)
+        if self.coming is not None:
+            self.coming.ask(rows, epoch, number)
+            return
+        for first, last in rows:
             self.source.ask(first, last)
 
-    def load(self, epoch: int, number: int) -> ShuffleWindow:
-        """Bring a window to memory."""
+    def announce(self, windows: list[tuple[int, int]]) -> None:
+        """Say which windows, by epoch and number, are loaded next, so that what is small can be asked for together."""
+        if self.coming is not None:
+            self.coming.ask_indexes([(self._rows(*key), *key) for key in windows])
+
+    def load(self, epoch: int, number: int, *, asked: bool = False, whole: bool = True) -> ShuffleWindow:
+        """Bring a window to memory: its index, and its blocks, which were ``asked`` for or not.
+
+        Not ``whole``, blocks that take memory of their own are left to `complete`; until then rows are read one by one.
+        """
         rows = self._rows(epoch, number)
-        if not self._contents.sparse:
+        if self.coming is not None:
+            self.coming.ask_indexes([(rows, epoch, number)])
+        elif not asked and not self._contents.sparse:
             for first, last in rows:
-                self.source.ask(first, last)
+                self.source.ask_index(first, last)
         starts, lengths, documents = self._index(rows)
         order = self._order.document_order(epoch, number, len(starts))
         numbers = self._order.epoch(epoch).window_blocks(number)
@@ -66,18 +83,39 @@ class BlockPool:
         blocks[:, 1] = sizes // self.item
         memory: list[Any] = []
         for k, (first, last) in enumerate(rows):
-            if sizes[k] > LONG_BYTES and self.source.copies:
-                memory.append((int(table.shard_numbers[first]), int(offsets[k])))  # read row by row
+            long = sizes[k] > LONG_BYTES and (self.source.copies or self.coming is not None)
+            if long or (not whole and self.source.copies):
+                memory.append(None)
                 continue
             held = self._memory(first, last)
             memory.append(held)
             blocks[k, 0] = held.address
-        return ShuffleWindow.of(starts, lengths, documents, offsets, sizes, order, blocks, memory, self.item)
+        if self.coming is not None:
+            self.coming.follow(memory, rows, blocks, epoch, number)
+        origins = list(zip(table.shard_numbers[firsts].tolist(), offsets.tolist(), strict=True))
+        return ShuffleWindow.of(starts, lengths, documents, offsets, sizes, order, blocks, memory, self.item, origins)
 
-    def read(self, window: ShuffleWindow, block: int, begin: int, target: NDArray[Any]) -> None:
-        """Fill ``target`` from a token of a block that is not in memory."""
-        shard, offset = window.memory[block]
-        self.source.read(shard, offset + begin * self.item, target.view(np.uint8).data)
+    def complete(self, epoch: int, number: int, window: Future[ShuffleWindow]) -> None:
+        """Bring the blocks to memory that `load` left out; rows are read from each as soon as it is there."""
+        found, sums = window.result(), self._contents.table.size_sums
+        for k, (first, last) in enumerate(self._rows(epoch, number)):
+            if found.memory[k] is None and sums[last] - sums[first] <= LONG_BYTES:
+                found.memory[k] = self._memory(first, last)
+                found.blocks[k, 0] = found.memory[k].address  # last: compiled loops of other threads look at it
+
+    def read_all(self, wanted: list[Read]) -> None:
+        """Fill targets from tokens of blocks that are not in memory."""
+        if self.coming is not None:
+            self.coming.read_all(wanted, self.item)
+            return
+        for window, block, begin, target in wanted:
+            shard, offset = window.origins[block]
+            self.source.read(shard, offset + begin * self.item, target.view(np.uint8).data)
+
+    def release(self, epoch: int, number: int) -> None:
+        """Note that a window is not needed any more in its epoch."""
+        if self.coming is not None and not self._contents.sparse:
+            self.coming.release(self._rows(epoch, number), epoch, number)
 
     def close(self) -> None:
         """Give back files."""
@@ -109,9 +147,10 @@ class BlockPool:
 
     def _check(self, blocks: NDArray[np.int64], lengths: NDArray[np.uint32], documents: NDArray[np.int64]) -> None:
         """Raise unless the index holds as many tokens and documents of each block as the order was made of."""
-        ends = np.cumsum(documents)
-        sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-        tokens = sums[ends] - sums[ends - documents]
+        tokens = np.zeros(len(documents), np.int64)
+        some = np.flatnonzero(documents)
+        if len(some):
+            tokens[some] = np.add.reduceat(lengths, (np.cumsum(documents) - documents)[some], dtype=np.int64)
         known = self._order.blocks
         wrong = (tokens != known.tokens[blocks]) | (documents != known.documents[blocks])
         if wrong.any():
@@ -155,8 +194,12 @@ class BlockPool:
         ends = np.cumsum(sizes)
         buffer = BufferedBytes(int(ends[-1]) if len(ends) else 0)
         target = memoryview(buffer.memory)
-        for (shard, start, size), end in zip(wanted, ends.tolist(), strict=True):
-            self.source.read(shard, start, target[end - size : end])
+        self.source.read_all(
+            [
+                (shard, start, target[end - size : end])
+                for (shard, start, size), end in zip(wanted, ends.tolist(), strict=True)
+            ]
+        )
         blocks = np.array([[buffer.address, int(sizes.sum()) // self.item]])
         count = np.array([len(sizes)])
         return ShuffleWindow.of(

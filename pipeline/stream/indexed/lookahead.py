@@ -9,8 +9,32 @@ import numpy as np
 from ..order import Sequences, Step
 from .token_stream import Piece
 
-SEQUENCES_AHEAD = 2048  # whose places are found in one array operation
+ROWS_AHEAD = 4096  # of one rank, whose places are found in one array operation
+_GROWTH = 8  # times as many steps as the time before
 _PART = 8  # of a window, that a lane comes on by in that time: windows stay until all of these sequences are read
+
+
+class StepsAhead:
+    """How many steps are looked for together: one at first, so that a first batch waits for no other, then ever more."""
+
+    def __init__(self) -> None:
+        self._steps = 1
+
+    def next(self, step: Step, last: int, sequences: int) -> tuple[int, int]:
+        """Return the distance of steps and how many from ``step`` on, where ``last`` (-1: none) is where one began before.
+
+        They hold at most ``sequences``, those of other ranks included.
+        """
+        follows = 0 <= last < step.begin and (step.begin - last) % step.size == 0
+        distance = step.begin - last if follows else step.size
+        most = min(ROWS_AHEAD // max(1, len(step)), sequences // distance)
+        self._steps = max(1, min(_GROWTH * self._steps, most)) if follows else 1
+        return distance, self._steps
+
+
+def sequences_ahead(order: Sequences, window: int) -> int:
+    """Return how many sequences are looked for together, at most; windows hold ``window`` units of the order."""
+    return max(1, window // (_PART * order.stride)) * order.lanes
 
 
 class Lookahead:
@@ -22,7 +46,8 @@ class Lookahead:
     def __init__(self, order: Sequences, prepare: Callable[[list[Piece]], None], window: int) -> None:
         self._order = order
         self._prepare = prepare
-        self._sequences = min(SEQUENCES_AHEAD, max(1, window // (_PART * order.stride)) * order.lanes)
+        self._sequences = sequences_ahead(order, window)
+        self._ahead = StepsAhead()
         self._steps: dict[int, list[Piece]] = {}
         self._shape: tuple[int, ...] = ()
         self._last = -1
@@ -50,9 +75,8 @@ class Lookahead:
             pieces = self._across(whole)
             self._prepare(pieces)
             return {step.begin: pieces}
-        distance = step.begin - self._last if self._last >= 0 and step.begin > self._last else step.size
-        distance = distance if distance % step.size == 0 else step.size
-        count = min(self._sequences // max(1, len(whole)), (after - step.begin - step.size) // distance + 1)
+        distance, count = self._ahead.next(whole, self._last, self._sequences)
+        count = min(count, (after - step.begin - step.size) // distance + 1)
         offsets = whole.offsets_ahead(distance, max(1, count))
         begins = np.arange(len(offsets)) * distance
         inside = offsets + (begins + (step.begin - first))[:, None]

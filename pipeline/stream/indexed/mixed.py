@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,28 @@ import numpy as np
 from ..batch.rows import Out, RowBuffer, Rows
 from ..order import Sequences, Step
 from ..order.mixture import PERIOD, Mixture
-from .lookahead import SEQUENCES_AHEAD, only_rows
+from .lookahead import StepsAhead, only_rows, sequences_ahead
 from .token_stream import Piece, TokenStream
 
 _Parts = list[tuple[int, Piece]]  # the number of a source, and the rows that it serves
+
+
+def source_shares(mixture: Mixture, orders: Sequence[Sequences], i: int) -> dict[str, dict[str, Any]]:
+    """Return, of the first ``i`` sequences, each source's ``sequences``, ``asked`` and ``served`` shares, and ``epoch``."""
+    lanes = mixture.lanes
+    counts = np.zeros(len(orders), np.int64)
+    for lane in range(min(i, lanes)):
+        counts += mixture.counts(-(-(i - lane) // lanes), lane)
+    asked = mixture.asked(max(0, i - 1) // lanes)
+    return {
+        name: {
+            "sequences": int(count),
+            "asked": int(quota) / PERIOD,
+            "served": int(count) / max(1, i),
+            "epoch": order.epoch(int(count)),
+        }
+        for name, count, quota, order in zip(mixture.names, counts, asked, orders, strict=True)
+    }
 
 
 class MixedSequences:
@@ -43,29 +62,13 @@ class MixedSequences:
         self._steps: dict[int, _Parts] = {}
         self._shape: tuple[int, ...] = ()
         self._last = -1
+        self._ahead = StepsAhead()
 
     def stats(self, sequence_index: int) -> dict[str, Any]:
         """Return the bytes read, the epoch of the source that has come least far, and what each source served."""
-        shares = self.shares(sequence_index)
+        shares = source_shares(self.mixture, self._orders, sequence_index)
         read = sum(stream.bytes_read for stream in self._streams)
         return {"bytes_read": read, "epoch": min(each["epoch"] for each in shares.values()), "sources": shares}
-
-    def shares(self, i: int) -> dict[str, dict[str, Any]]:
-        """Return, of the first ``i`` sequences, each source's ``sequences``, ``served`` share and ``epoch``."""
-        lanes = self.mixture.lanes
-        counts = np.zeros(len(self._streams), np.int64)
-        for lane in range(min(i, lanes)):
-            counts += self.mixture.counts(-(-(i - lane) // lanes), lane)
-        asked = self.mixture.asked(max(0, i - 1) // lanes)
-        return {
-            name: {
-                "sequences": int(count),
-                "asked": int(quota) / PERIOD,
-                "served": int(count) / max(1, i),
-                "epoch": order.epoch(int(count)),
-            }
-            for name, count, quota, order in zip(self.mixture.names, counts, asked, self._orders, strict=True)
-        }
 
     def read(self, step: Step, out: Out | None = None) -> Rows:
         """Return the tokens of a rank's rows of a step."""
@@ -89,9 +92,8 @@ class MixedSequences:
 
     def _look(self, step: Step) -> dict[int, _Parts]:
         """Find where the rows of a step lie, and those of the steps behind it."""
-        distance = step.begin - self._last if self._last >= 0 and step.begin > self._last else step.size
-        distance = distance if distance % step.size == 0 else step.size
-        offsets = step.offsets_ahead(distance, max(1, SEQUENCES_AHEAD // max(1, len(step))))
+        distance, count = self._ahead.next(step, self._last, self._sequences_ahead(step.begin))
+        offsets = step.offsets_ahead(distance, count)
         count, size = offsets.shape
         ahead = (offsets + (np.arange(count) * distance)[:, None] + step.begin).ravel()
         lanes = ahead % self.lanes
@@ -118,6 +120,19 @@ class MixedSequences:
                         parts.append((source, Piece(epoch, piece.rows[part], piece.places[part], piece.lanes[part])))
             self._streams[source].prepare(pieces)
         return {step.begin + k * distance: parts for k, parts in enumerate(steps)}
+
+    def _sequences_ahead(self, i: int) -> int:
+        """Return how many sequences from ``i`` on are looked for together, at most, by what each source serves of them.
+
+        A source of one window sets no bound: it is small, and its epochs are worth being loaded once for many steps.
+        """
+        sources = zip(self.mixture.asked(i // self.lanes).tolist(), self._streams, self._orders, strict=True)
+        bounds = (
+            PERIOD * sequences_ahead(order, stream.window) // quota
+            for quota, stream, order in sources
+            if quota and stream.order.windows > 1
+        )
+        return min(bounds, default=sys.maxsize)
 
     def close(self) -> None:
         """Stop threads and give back files."""

@@ -25,7 +25,7 @@ def draw(indices: Iterator[int] | range, tokens: int, seed: int) -> list[int]:
     >>> draw(range(3), 1000, seed=0) == [draw(range(i, i + 1), 1000, seed=0)[0] for i in range(3)]
     True
     """
-    spread: NDArray[np.uint64] = np.array([i * _SPREAD % 2**64 for i in indices], dtype=np.uint64)
+    spread: NDArray[np.uint64] = np.array([i % 2**64 for i in indices], dtype=np.uint64) * np.uint64(_SPREAD)
     hashes = mix64(mix64(spread) ^ np.uint64(derive_key("sample", seed)))
     return [value * tokens >> 64 for value in hashes.tolist()]
 

@@ -21,13 +21,15 @@ class ShuffleWindow:
     ``ends[j]`` tokens come before document ``j`` (int64, one more entry than documents). ``places[j]`` is the number of its
     block in the window, shifted by `gather.PLACE_BITS`, and its first token in that block. ``blocks`` (``[blocks, 2]``): the
     address of each block's first token, 0 where its tokens are read when they are needed, and how many it holds.
-    ``memory`` keeps what lies at the addresses alive.
+    ``memory`` keeps what lies at the addresses alive (None: nothing does); ``origins`` are the shard and the byte where each
+    block begins.
     """
 
     ends: NDArray[np.int64]
     places: NDArray[np.int64]
     blocks: NDArray[np.int64]
     memory: list[Any]
+    origins: list[tuple[int, int]]
 
     @classmethod
     def of(
@@ -41,6 +43,7 @@ class ShuffleWindow:
         blocks: NDArray[np.int64],
         memory: list[Any],
         item: int,
+        origins: list[tuple[int, int]] | None = None,
     ) -> ShuffleWindow:
         """Put documents in ``order``: their ``starts`` (bytes in their files) and ``lengths``, listed block by block.
 
@@ -56,7 +59,7 @@ class ShuffleWindow:
                 f"block {block} of a window: the index puts a document at byte {int(starts[wrong])} with "
                 f"{int(lengths[wrong])} tokens, outside its block of {int(sizes[block])} bytes from byte {int(offsets[block])}"
             )
-        return cls(ends, places, blocks, memory)
+        return cls(ends, places, blocks, memory, origins or [])
 
     @property
     def addresses(self) -> tuple[int, int, int, int]:

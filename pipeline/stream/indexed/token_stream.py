@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 from weakref import finalize
 
@@ -19,14 +20,17 @@ from numpy.typing import NDArray
 from ..batch.rows import RowBuffer
 from ..order import Epoch, Sequences, Shuffle
 from . import gather as kernels
-from .block_pool import BlockPool
+from .block_pool import BlockPool, Read
 from .shuffle_window import ShuffleWindow
 
 Tokens = NDArray[Any]
+_LateRow = tuple[int, Tokens, list[NDArray[np.int64]]]
 Key = tuple[int, int]  # epoch, window
 
 _THREADS = 4
+_THREADS_BEHIND = 16  # where they wait for indexes from far away
 _ASIDE = 8  # windows that stay in memory although nothing that was prepared needs them
+_START_AHEAD = 8  # a stream begins to ask for blocks this part of a window ahead of its lanes
 _COPIES_AHEAD = 8  # where bytes take memory, windows are loaded this part of a window ahead
 
 
@@ -82,6 +86,10 @@ class TokenStream:
         self._epochs: dict[int, _EpochTable] = {}
         self._pending: dict[Key, Future[ShuffleWindow]] = {}
         self._asked: dict[Key, Future[None]] = {}
+        self._behind: list[Key] = []  # windows whose blocks are asked for once rows that are read first have been read
+        self._partial: dict[Key, Future[ShuffleWindow]] = {}  # windows without their blocks, which are then brought
+        self._completing: dict[Key, Future[None]] = {}
+        self._served = 0  # rows that were prepared so far
         self._threads: ThreadPoolExecutor | None = None
         self._stop_threads: Callable[[], Any] | None = None
 
@@ -93,7 +101,10 @@ class TokenStream:
     # What comes next
 
     def prepare(self, pieces: Iterable[Piece]) -> None:
-        """Have the windows of these rows, which are read next, loaded soon, those behind them asked for; give back others."""
+        """Have the windows of these rows, which are read next, loaded soon; give back others.
+
+        Their blocks, and those of the windows behind them, are asked for once some rows have been read: these come first.
+        """
         needed: dict[Key, None] = {}
         asked: dict[Key, int] = {}
         for piece in pieces:
@@ -103,6 +114,7 @@ class TokenStream:
             last = np.minimum(piece.places + self._width, starts[-1]) - 1
             windows = np.searchsorted(starts, np.concatenate([piece.places, last]), side="right") - 1
             needed |= dict.fromkeys((piece.epoch, window) for window in dict.fromkeys(windows.tolist()))
+            self._served += len(piece.places)
             if self._sequences is not None and self._pool.waits:
                 asked |= self._ahead(piece.epoch, piece.places, piece.lanes)
         near = {key for key, far in asked.items() if not far}
@@ -111,17 +123,31 @@ class TokenStream:
             self._give_back(key)
         for key in [key for key in self._pending if key not in self._needed]:
             self._pending.pop(key).cancel()
-        for key in [key for key in self._asked if key not in asked]:
+        wanted = needed | dict.fromkeys(asked)
+        for key in [key for key in self._asked if key not in wanted]:
             self._asked.pop(key).cancel()
         if not self._pool.waits:
             return
-        for key in [*needed, *asked]:
-            if key in self._windows or key in self._pending:
-                continue
-            if key in self._needed:
-                self._pending[key] = self._submit(self._pool.load, *key)
-            elif key not in self._asked:
-                self._asked[key] = self._submit(self._pool.ask, *key)
+        new = [key for key in wanted if key in self._needed and key not in self._windows and key not in self._pending]
+        self._pool.announce(new)
+        for key in new:
+            whole = key not in needed or not self._pool.source.rows_first
+            load = partial(self._pool.load, asked=key in self._asked, whole=whole)
+            self._pending[key] = self._submit(load, *key)
+            if not whole:
+                self._partial[key] = self._pending[key]
+        # Where blocks come behind their windows, those of the windows that are loaded come by themselves.
+        loaded = self._needed if self._pool.coming is not None else ()
+        self._behind = [key for key in wanted if key not in self._asked and key not in loaded]
+
+    def _ask_behind(self) -> None:
+        if self._pool.coming is not None:
+            self._pool.coming.start()
+        for key in self._behind:
+            self._asked[key] = self._submit(self._pool.ask, *key)
+        for key, window in self._partial.items():
+            self._completing[key] = self._submit(self._pool.complete, *key, window)
+        self._behind, self._partial = [], {}
 
     def _ahead(self, epoch: int, places: NDArray[np.int64], lanes: NDArray[np.int64]) -> dict[Key, bool]:
         """Return the windows that lanes come to behind these places, and whether they are only to be asked for yet."""
@@ -129,18 +155,22 @@ class TokenStream:
         order, lane_count = self._sequences, self._sequences.lanes
         starts, bounds = self._starts(epoch), self._bounds(epoch)
         at = np.full(lane_count, -1)
-        np.maximum.at(at, lanes, places)
+        at[lanes] = places  # they ascend in each lane, and the last one stays
         lanes = np.flatnonzero(at >= 0)
         own = (lanes - order.first(epoch)) % lane_count  # the lane of the epoch that these sequence indices are of
         at, end = at[lanes], np.minimum(bounds[own + 1], starts[-1])
         window = int(starts[-1]) // max(1, len(starts) - 1 if len(starts) > 2 else 8 * lane_count)
         loaded = max(1, window // _COPIES_AHEAD)
+        # At the start of a stream all lanes need blocks at once, so windows behind the first are asked for as lanes come on.
+        come = self._served // len(lanes) * order.stride
+        asked = min(window, window // _START_AHEAD + 2 * come)
         found: dict[Key, bool] = {}
-        for distance, far in ((loaded, False), (window, True)):
+        for distance, far in ((loaded, False), (max(loaded, asked), True)):
             first, last = (
                 np.searchsorted(starts, x, side="right") - 1 for x in (at, np.minimum(at + distance, end - 1))
             )
-            for low, high in {*zip(first.tolist(), last.tolist(), strict=True)}:
+            going = np.flatnonzero(last > first)
+            for low, high in {*zip(first[going].tolist(), last[going].tolist(), strict=True)}:
                 for number in range(low + 1, high + 1):
                     found.setdefault((epoch, number), far)
         over = at + window >= end
@@ -175,10 +205,16 @@ class TokenStream:
         ``ends``, if given, is extended by arrays of where documents end in it, ascending, from 1 to its length.
         """
         self.bytes_read += out.nbytes
+        absent: list[Read] = []
+        self._read(start, out, ends, absent)
+        self._pool.read_all(absent)
+
+    def _read(self, start: int, out: Tokens, ends: list[NDArray[np.int64]] | None, absent: list[Read]) -> None:
+        """Do what `read` does, but for blocks that are not in memory, which are added to ``absent``."""
         filled = 0
         while filled < len(out):
             epoch, token = divmod(start + filled, self.tokens_per_epoch)
-            filled += self._copy(epoch, token, out, filled, ends)
+            filled += self._copy(epoch, token, out, filled, ends, absent)
 
     def fill(self, buffer: RowBuffer, pieces: Iterable[Piece], hints: NDArray[np.int64]) -> None:
         """Fill the rows of pieces in a buffer, each from its token on.
@@ -192,28 +228,32 @@ class TokenStream:
         epoch, rows, tokens, lanes = piece
         done, count, item = 0, len(rows), self.dtype.itemsize
         self.bytes_read += count * buffer.width * item
-        while True:
+        absent: list[Read] = []
+        late: list[_LateRow] = []
+        while done < count:
             table = self._table(epoch)
             done = kernels.gather(
                 done, tokens, lanes, hints, table.order.starts, table.windows, item, rows,
                 buffer.width, buffer.bytes, buffer.lag, buffer.late_bytes, buffer.places, buffer.spans, buffer.notes,
             )  # fmt: skip
             if done == count:
-                return
+                break
             token = int(tokens[done])
             key = epoch, int(np.searchsorted(table.order.starts, token, side="right")) - 1
-            if key in self._windows:  # the row reaches beyond it, or into a document that is not in memory
-                self._fill_row(buffer, int(rows[done]), epoch * self.tokens_per_epoch + token)
+            if (coming := self._completing.pop(key, None)) is not None:
+                coming.result()
+            elif key in self._windows:  # the row reaches beyond it, or into a document that is not in memory
+                out = np.empty(buffer.width, self.dtype)
+                ends: list[NDArray[np.int64]] | None = [] if len(buffer.places) else None
+                self._read(epoch * self.tokens_per_epoch + token, out, ends, absent)
+                late.append((int(rows[done]), out, ends or []))
                 done += 1
             else:
                 self._window(key)
-
-    def _fill_row(self, buffer: RowBuffer, row: int, start: int) -> None:
-        out = np.empty(buffer.width, self.dtype)
-        ends: list[NDArray[np.int64]] | None = [] if len(buffer.places) else None
-        self.bytes_read -= out.nbytes  # counted by who fills all rows
-        self.read(start, out, ends)
-        buffer.put(row, out, np.concatenate([buffer.places[:0], *(ends or [])]))
+        self._pool.read_all(absent)
+        for row, out, found in late:
+            buffer.put(row, out, np.concatenate([buffer.places[:0], *found]))
+        self._ask_behind()
 
     def joined(
         self, epoch: int, documents: NDArray[np.int64], most: int | None = None
@@ -223,25 +263,29 @@ class TokenStream:
         They are given by their places in its shuffled order.
         """
         found, windows = self._look_up(epoch, documents)
+        self._ask_behind()
         lengths = found[2] if most is None else np.minimum(found[2], most)
         ends = np.cumsum(lengths)
         out = np.empty(int(ends[-1]) if len(ends) else 0, self.dtype)
         self.bytes_read += out.nbytes
         done = 0
+        absent: list[Read] = []
         while (done := kernels.join(done, found, windows, self.dtype.itemsize, out.view(np.uint8), ends)) < len(
             documents
         ):
             window = self._window((epoch, int(found[0, done])))
             place, end = int(found[1, done]), int(ends[done])
             block, begin = place >> kernels.PLACE_BITS, place & ((1 << kernels.PLACE_BITS) - 1)
-            self._pool.read(window, block, begin, out[end - int(lengths[done]) : end])
+            absent.append((window, block, begin, out[end - int(lengths[done]) : end]))
             done += 1
+        self._pool.read_all(absent)
         out.flags.writeable = False
         return out, lengths
 
     def lengths(self, epoch: int, documents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many tokens documents of an epoch have, given by their places in its shuffled order."""
-        return self._look_up(epoch, documents)[0][2]
+        found: NDArray[np.int64] = self._look_up(epoch, documents)[0][2]
+        return found
 
     def _look_up(self, epoch: int, documents: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return window, place and tokens of each document (``[3, documents]``), and the table that they lie in."""
@@ -256,11 +300,13 @@ class TokenStream:
                 if self._needed is held:  # no window of theirs goes while others load, not one loaded long before
                     numbers = np.searchsorted(table.order.document_starts, documents, side="right") - 1
                     self._needed = held | {(epoch, number) for number in np.unique(numbers).tolist()}
-                self._window((epoch, int(numbers[done])))
+                self._window((epoch, int(numbers[done])), whole=True)
         finally:
             self._needed = held
 
-    def _copy(self, epoch: int, token: int, out: Tokens, at: int, found: list[NDArray[np.int64]] | None) -> int:
+    def _copy(
+        self, epoch: int, token: int, out: Tokens, at: int, found: list[NDArray[np.int64]] | None, absent: list[Read]
+    ) -> int:
         """Copy as many tokens into ``out[at:]`` as the window at this place can give; return how many."""
         order = self._table(epoch).order
         number = int(np.searchsorted(order.starts, token, side="right")) - 1
@@ -276,7 +322,7 @@ class TokenStream:
             if window.blocks[block, 0]:
                 kernels.copy_tokens(int(window.blocks[block, 0]) + skipped * out.itemsize, target.view(np.uint8))
             else:
-                self._pool.read(window, block, skipped, target)
+                absent.append((window, block, skipped, target))
         count = stop - inside
         if found is not None:
             stops = np.unique(window.ends[first + 1 : last + 1]) - inside  # documents of no tokens end where others do
@@ -300,14 +346,17 @@ class TokenStream:
             found = self._epochs[epoch] = _EpochTable(self.order.epoch(epoch), windows)
         return found
 
-    def _window(self, key: Key) -> ShuffleWindow:
-        """Return a window from memory, from a thread, or loaded now."""
+    def _window(self, key: Key, *, whole: bool = False) -> ShuffleWindow:
+        """Return a window from memory, from a thread, or loaded now: its blocks are asked for if it is read ``whole``."""
         window = self._windows.get(key)
         if window is not None:
             self._windows.move_to_end(key)
             return window
         ahead = self._pending.pop(key, None)
-        window = self._pool.load(*key) if ahead is None or ahead.cancel() else ahead.result()
+        if whole and ahead is None:
+            self._pool.ask(*key)
+        completed = key in self._partial or key in self._completing  # by a thread, from what this one loads
+        window = self._pool.load(*key) if ahead is None or (not completed and ahead.cancel()) else ahead.result()
         aside = [other for other in self._windows if other not in self._needed]
         for other in aside[: max(0, len(aside) + 1 - self._aside)]:
             self._give_back(other)
@@ -317,13 +366,17 @@ class TokenStream:
 
     def _give_back(self, key: Key) -> None:
         del self._windows[key]
+        self._pool.release(*key)
+        self._completing.pop(key, None)
         self._epochs[key[0]].windows[key[1]] = 0
         if not any(epoch == key[0] for epoch, _ in self._windows):
             del self._epochs[key[0]]
 
-    def _submit(self, work: Callable[..., Any], *arguments: int) -> Future[Any]:
+    def _submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="shardwright-windows")
+            self._threads = ThreadPoolExecutor(
+                _THREADS_BEHIND if self._pool.coming is not None else _THREADS, thread_name_prefix="shardwright-windows"
+            )
             # Also when nobody closes the stream, and before the interpreter takes itself apart.
             self._stop_threads = finalize(self, self._threads.shutdown, wait=False, cancel_futures=True)
         return self._threads.submit(work, *arguments)

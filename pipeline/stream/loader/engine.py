@@ -18,7 +18,8 @@ from typing import Any
 from ...errors import ConfigError
 from ..batch.collate import row_of, stack
 from ..batch.device import place_on_device, read_ahead, to_numpy, to_torch
-from ..config import Plan
+from ..config import StreamConfig
+from ..data.base import Share
 from ..order import Step
 from ..reader import Collator, Reader
 from .epochs import first_of, item_count, pass_bounds
@@ -33,21 +34,21 @@ Positioned = tuple[Position, Item]
 log = logging.getLogger("pipeline")
 
 
-def share_of(plan: Plan, position: Position, context: WorkerContext) -> tuple[int, int]:
-    """Return which of its rank's items a loader's worker makes: how many it passes over, then every how many-th."""
-    return (position.skip, context.workers) if _can_divide(plan) else (0, 1)
+def share_of(plan: StreamConfig, position: Position, context: WorkerContext) -> Share:
+    """Return which of its rank's items a loader's worker makes."""
+    return Share(position.skip, context.workers) if _can_divide(plan) else Share(0, 1)
 
 
-def _can_divide(plan: Plan) -> bool:
+def _can_divide(plan: StreamConfig) -> bool:
     """Say whether each worker of a loader can make its own items alone.
 
     A stage that may drop or add must see all of its rank's items, in every worker; so must who does not know ahead which
     lanes end first.
     """
-    return counts_items(plan) and not (plan.by_cursors and plan.epochs is not None)
+    return counts_items(plan) and not (plan.sequential and plan.epochs is not None)
 
 
-def run(plan: Plan, reader: Reader[Any], position: Position, context: WorkerContext) -> Iterator[Positioned]:
+def run(plan: StreamConfig, reader: Reader[Any], position: Position, context: WorkerContext) -> Iterator[Positioned]:
     """Yield the items of one worker from ``position`` on."""
     by_sample = plan.batch_size is None or bool(plan.steps)
     items = _samples(plan, reader, position, context) if by_sample else _batches(plan, reader, position, context)
@@ -71,7 +72,9 @@ def run(plan: Plan, reader: Reader[Any], position: Position, context: WorkerCont
     return place_on_device(items, plan.device)
 
 
-def _batches(plan: Plan, reader: Reader[Any], position: Position, context: WorkerContext) -> Iterator[Positioned]:
+def _batches(
+    plan: StreamConfig, reader: Reader[Any], position: Position, context: WorkerContext
+) -> Iterator[Positioned]:
     """Yield the batches of a rank, or of one worker of its loader, each with the position after it."""
     assert plan.batch_size is not None
     collate: Collator[Any] = plan.collator(plan.batch_size)
@@ -91,7 +94,9 @@ def _batches(plan: Plan, reader: Reader[Any], position: Position, context: Worke
         reader.close()
 
 
-def _samples(plan: Plan, reader: Reader[Any], position: Position, context: WorkerContext) -> Iterator[Positioned]:
+def _samples(
+    plan: StreamConfig, reader: Reader[Any], position: Position, context: WorkerContext
+) -> Iterator[Positioned]:
     """Yield the samples that make the batches of a rank or of one worker, each with the position after it."""
     collate: Collator[Any] = plan.collator(1)
     after = partial(Position, weights=position.weights, start_epoch=position.start_epoch)
@@ -116,7 +121,9 @@ def _samples(plan: Plan, reader: Reader[Any], position: Position, context: Worke
         reader.close()
 
 
-def steps(plan: Plan, reader: Reader[Any], position: Position, context: WorkerContext) -> Iterator[tuple[Step, int]]:
+def steps(
+    plan: StreamConfig, reader: Reader[Any], position: Position, context: WorkerContext
+) -> Iterator[tuple[Step, int]]:
     """Yield the steps of one worker, each with the sequence index of the position after it."""
     skip, every = share_of(plan, position, context)
     size = (plan.batch_size or 1) * context.world_size
@@ -198,7 +205,7 @@ def _applied(
         even.ended(number, step.taken, step.count)
 
 
-def _stacked(samples: Iterator[Positioned], plan: Plan) -> Iterator[Positioned]:
+def _stacked(samples: Iterator[Positioned], plan: StreamConfig) -> Iterator[Positioned]:
     """Group samples into batches; where stages dropped some, the last batch of a bounded stream is smaller."""
     while rows := list(islice(samples, plan.batch_size)):
         batch = stack([item for _, item in rows], plan.stored_dtype)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import ConfigError
-from ..config import Plan
+from ..config import StreamConfig
 from .worker_context import WorkerContext
 
 
 class EvenSteps:
     """Watches the stages of one iteration, by their numbers; ``takes`` are those that end after so many items."""
 
-    def __init__(self, plan: Plan, takes: Sequence[int], context: WorkerContext) -> None:
+    def __init__(self, plan: StreamConfig, takes: Sequence[int], context: WorkerContext) -> None:
         self._rank, self._ranks = context.rank, context.world_size
         self._bounded = any(bound is not None for bound in (plan.epochs, plan.take, plan.take_batches))
         self._takes = takes

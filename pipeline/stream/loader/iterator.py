@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,10 +10,8 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from ...errors import StateError
-from ..config import Plan
+from ..config import StreamConfig
 from ..reader import Reader
-from ..sequential.cursor import beginning
-from ..sequential.reader import lane_stats
 from .engine import Positioned
 from .position import Position, SharedPosition
 from .worker_context import WorkerContext
@@ -33,11 +30,11 @@ class Progress:
         self.finished = False  # it came to the end, and no error ended it
         self._reader = reader
 
-    def stats(self, plan: Plan) -> dict[str, Any]:
+    def stats(self, plan: StreamConfig) -> dict[str, Any]:
         seconds = ((self.ended or time.perf_counter()) - self.began) if self.began is not None else 0.0
         told: dict[str, Any] = {"sequence_index": self.position.sequence_index}
         told |= (
-            unread_stats(plan, self.position)
+            plan.data.stats(plan, self.position)
             if self._reader is None
             else self._reader.stats(self.position.sequence_index)
         )
@@ -50,13 +47,6 @@ class Progress:
             "waited_share": self.waited / seconds if seconds else 0.0,
             **told,
         }
-
-
-def unread_stats(plan: Plan, position: Position) -> dict[str, Any]:
-    """Return what a reader would count at a position before it reads anything."""
-    if plan.by_cursors:
-        return lane_stats(Counter(), 0, position.lanes or beginning(position.start_epoch or 0, 1))
-    return plan.core().stats(position.sequence_index)
 
 
 class StreamIterator:

@@ -11,12 +11,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from ...errors import ConfigError, StateError
 from ..arguments import check_integer
-from ..config import Plan
-from ..data.mixture import MixedData
+from ..config import StreamConfig
 from ..frameworks.double_sharding import refuse_read_ahead, refuse_second_split
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
-from ..reader import Reader
-from ..sequential.lanes import sequential_reader
 from .engine import run, share_of
 from .epochs import (
     EpochNumbers,
@@ -35,10 +32,10 @@ from .user_stages import counts_items
 from .worker_context import Topology, WorkerContext, resolve_context, topology_to_carry
 
 
-class PositionedStream(IterableDataset):
+class PositionedStream(IterableDataset[Any]):
     """A plan, and the position at which every ``iter()`` begins."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: StreamConfig) -> None:
         self._plan = plan
         self._position = SharedPosition(Position(0))
         # Where a loader that saves its workers' states put this worker, until it has begun there.
@@ -72,7 +69,7 @@ class PositionedStream(IterableDataset):
         if batches is not None:
             return self._state(self._position_after(batches))
         if self._position.worker_began and get_worker_info() is None:
-            counting = "" if self._plan.by_cursors else "use state_dict(batches=n) after n batches, "
+            counting = "" if self._plan.sequential else "use state_dict(batches=n) after n batches, "
             raise StateError(
                 f"the positions of a DataLoader's workers are hidden by its prefetching; {counting}iterate the stream "
                 "without workers, or use torchdata's StatefulDataLoader"
@@ -125,7 +122,7 @@ class PositionedStream(IterableDataset):
         refuse_second_split(self._context().world_size)
         check_integer("epoch", epoch, least=0)
         plan, shared = self._plan, self._position
-        if isinstance(plan.data, MixedData):
+        if plan.mixed:
             return
         self._refuse_live("set_epoch")
         if epoch > 0 and plan.epochs is not None and plan.epochs > 1:
@@ -169,14 +166,14 @@ class PositionedStream(IterableDataset):
         """
         self._refuse_live("set_weights")
         plan = self._plan
-        if not isinstance(plan.data, MixedData):
+        if not plan.mixed:
             raise ConfigError("set_weights is for streams of pipeline.mix")
         position = self._progress.position if self._progress is not None else self._position.get()
         lanes = plan.lane_count
         schedule = weights_from_json(position.weights) if position.weights else plan.weights
         begin = -(-position.sequence_index // lanes) * lanes
         kept = tuple(segment for segment in schedule if segment[0] < begin or segment[0] == 0)
-        changed = (*kept, (begin, exact_weights(weights, list(plan.data.sources))))
+        changed = (*kept, (begin, exact_weights(weights, list(plan.weights[0][1]))))
         self._position.set(replace(position, weights=weights_to_json(changed)))
         self._overtake("set_weights")
 
@@ -207,7 +204,7 @@ class PositionedStream(IterableDataset):
                 "a stage given to .apply() may drop items, so batches cannot be counted past it; iterate the stream "
                 "without workers, or use torchdata's StatefulDataLoader"
             )
-        if plan.by_cursors:
+        if plan.sequential:
             raise StateError(
                 "batches of text, filters and best-fit packing cannot be counted in advance, since each lane has its own cursor; "
                 "iterate the stream without workers, or use torchdata's StatefulDataLoader"
@@ -268,7 +265,7 @@ class PositionedStream(IterableDataset):
     def __bool__(self) -> bool:
         return True
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Any]:
         context, position = self._context(), self._position.get()
         refuse_second_split(context.world_size)
         refuse_read_ahead()
@@ -280,17 +277,14 @@ class PositionedStream(IterableDataset):
                 position, self._worker_position = self._worker_position, None
         plan = self._plan_at(position)
         share = share_of(plan, position, context)
-        if plan.by_cursors:
-            reader: Reader[Any] = sequential_reader(plan, position, context, *share)
-        else:
-            reader = plan.core(cut=position.start_epoch is None)
+        reader = plan.data.make_reader(plan, position, context, share)
         progress = Progress(position, reader)
         iterator = StreamIterator(run(plan, reader, position, context), progress, context, self._position)
         self._progress = progress
         self._iterators = [weakref.ref(each) for each in (*self._held(), iterator)]
         return iterator
 
-    def _plan_at(self, position: Position) -> Plan:
+    def _plan_at(self, position: Position) -> StreamConfig:
         """Return the plan with the weights that hold at a position."""
         if position.weights is None:
             return self._plan

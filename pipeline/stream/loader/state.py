@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import StateError
-from ..config import Plan
-from ..data.mixture import MixedData
+from ..config import StreamConfig
 from ..order.mixture import weights_to_json
 from ..sequential.cursor import Cursor, beginning, missing_lanes
 from .epochs import tokens_lost
@@ -36,7 +35,7 @@ _CURES = {
 log = logging.getLogger("pipeline")
 
 
-def to_state(position: Position, plan: Plan, context: WorkerContext) -> dict[str, Any]:
+def to_state(position: Position, plan: StreamConfig, context: WorkerContext) -> dict[str, Any]:
     """Return a position as JSON that shares nothing with it, with the shape that it holds under."""
     part: dict[str, Any] = {"sequence_index": position.sequence_index, "start_epoch": position.start_epoch}
     part["stages"] = _to_leaf(position.stages or _initial(plan))
@@ -45,10 +44,10 @@ def to_state(position: Position, plan: Plan, context: WorkerContext) -> dict[str
         part["skip"] = position.skip
     if context.workers > 1:
         part["workers"] = context.workers
-    if plan.by_cursors:
+    if plan.sequential:
         lanes = position.lanes or beginning(position.start_epoch or 0, plan.lane_layout(context.world_size).lanes)
         part["lanes"] = {lane: list(cursor) for lane, cursor in lanes.items()}
-    if isinstance(plan.data, MixedData):
+    if plan.mixed:
         part["weights"] = _to_leaf(position.weights or weights_to_json(plan.weights))
     state: dict[str, Any] = {"version": STATE_VERSION, "shape": _to_leaf(plan.shape(context.world_size))}
     names = _binding(plan)
@@ -58,7 +57,7 @@ def to_state(position: Position, plan: Plan, context: WorkerContext) -> dict[str
     return {**state, f"rank_{context.rank}": {"+".join(names): part}}
 
 
-def from_state(state: Any, plan: Plan, context: WorkerContext) -> Position:
+def from_state(state: Any, plan: StreamConfig, context: WorkerContext) -> Position:
     """Return the position that a state holds, for one rank or one worker of a loader.
 
     Raises ``StateError`` naming the field and both values where the state was made under another version or shape, with
@@ -99,7 +98,7 @@ def from_state(state: Any, plan: Plan, context: WorkerContext) -> Position:
             f"stage {bound_to} remembers or drops items, so this state belongs to rank {rank} of "
             f"{part.get('world_size')}, but this is rank {context.rank} of {context.world_size}"
         )
-    lanes = _lanes(part, plan, context) if plan.by_cursors else None
+    lanes = _lanes(part, plan, context) if plan.sequential else None
     weights = _from_leaf("weights", part["weights"], list) if "weights" in part else None
     taken = _taken(part, plan, context)
     position = Position(index, part.get("skip", 0), stages, bound_to, weights, lanes, start_epoch, taken)
@@ -109,7 +108,8 @@ def from_state(state: Any, plan: Plan, context: WorkerContext) -> Position:
 
 def shape_of(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a state says that the order depends on."""
-    return _from_leaf("shape", state.get("shape"), dict)
+    shape: dict[str, Any] = _from_leaf("shape", state.get("shape"), dict)
+    return shape
 
 
 def part_of(state: Mapping[str, Any], rank: int) -> tuple[int, Mapping[str, Any]]:
@@ -132,7 +132,7 @@ def is_bound(state: Mapping[str, Any]) -> bool:
     return part_of(state, 0)[1].get("bound_to") is not None
 
 
-def _refuse_other_shape(saved: dict[str, Any], plan: Plan, context: WorkerContext) -> None:
+def _refuse_other_shape(saved: dict[str, Any], plan: StreamConfig, context: WorkerContext) -> None:
     """Raise ``StateError`` for the first field that differs, the data before all; ``epochs`` may be raised."""
     ours = plan.shape(context.world_size)
     for field in {"data": None, **ours, **saved}:
@@ -145,7 +145,7 @@ def _refuse_other_shape(saved: dict[str, Any], plan: Plan, context: WorkerContex
             )
 
 
-def _warn_of_lost_tokens(epochs: int | None, plan: Plan, position: Position) -> None:
+def _warn_of_lost_tokens(epochs: int | None, plan: StreamConfig, position: Position) -> None:
     """Warn where ``epochs`` was raised after the sequence that ended the stream was handed out."""
     if epochs is None or epochs == plan.epochs or not (lost := tokens_lost(plan, epochs, position)):
         return
@@ -156,7 +156,7 @@ def _warn_of_lost_tokens(epochs: int | None, plan: Plan, position: Position) -> 
     )  # fmt: skip
 
 
-def _step(taken: int, plan: Plan, context: WorkerContext) -> dict[str, int]:
+def _step(taken: int, plan: StreamConfig, context: WorkerContext) -> dict[str, int]:
     """Return a position inside a step: its rows that the rank has taken, and what says which rows these are."""
     return {
         "taken": taken,
@@ -166,7 +166,7 @@ def _step(taken: int, plan: Plan, context: WorkerContext) -> dict[str, int]:
     }
 
 
-def _taken(part: Mapping[str, Any], plan: Plan, context: WorkerContext) -> int:
+def _taken(part: Mapping[str, Any], plan: StreamConfig, context: WorkerContext) -> int:
     """Return how many rows of its step a state was saved behind; raises where this rank takes others of the step."""
     if part.get("step") is None:
         return 0
@@ -222,7 +222,7 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def _binding(plan: Plan) -> list[str]:
+def _binding(plan: StreamConfig) -> list[str]:
     """Return the names of the stages that may make a position one rank's own: all but maps and ``take``."""
     steps = enumerate((*plan.steps, *plan.batch_steps))
     return [
@@ -232,7 +232,7 @@ def _binding(plan: Plan) -> list[str]:
     ]
 
 
-def _initial(plan: Plan) -> dict[str, dict[str, Any]]:
+def _initial(plan: StreamConfig) -> dict[str, dict[str, Any]]:
     """Return what the stages remember before the first item."""
     found = remembering(plan)
     return {name: {field: getattr(step, field) for field in step.remembers} for name, step in found.items()}
@@ -255,7 +255,7 @@ def _from_leaf(field: str, leaf: Any, kind: type) -> Any:
     return value
 
 
-def _lanes(part: Mapping[str, Any], plan: Plan, context: WorkerContext) -> dict[str, Cursor]:
+def _lanes(part: Mapping[str, Any], plan: StreamConfig, context: WorkerContext) -> dict[str, Cursor]:
     lanes, layout = part.get("lanes"), plan.lane_layout(context.world_size)
     if not isinstance(lanes, dict) or not all(_is_cursor(cursor) for cursor in lanes.values()):
         raise StateError(f"this is no state of a cursor stream: lanes is {str(lanes)[:100]}")

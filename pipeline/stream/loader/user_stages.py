@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from ..config import Plan
+from ..config import StreamConfig
 
 
 class Map:
@@ -36,12 +36,12 @@ class Take:
                 return
 
 
-def remembering(plan: Plan) -> dict[str, Any]:
+def remembering(plan: StreamConfig) -> dict[str, Any]:
     """Return the stages that keep something in the state, by the name that it has there."""
     steps = (*plan.steps, *plan.batch_steps)
     return {f"{n}.{type(step).__name__}": step for n, step in enumerate(steps) if getattr(step, "remembers", ())}
 
 
-def counts_items(plan: Plan) -> bool:
+def counts_items(plan: StreamConfig) -> bool:
     """Say whether items follow from the place by arithmetic: every stage gives one item for each that it gets."""
     return all(isinstance(step, Map) for step in (*plan.steps, *plan.batch_steps))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from .kernels import permute
 
 
+@lru_cache(maxsize=64, typed=True)  # a sampled stream derives one key for every batch
 def derive_key(tag: str, *parts: int | str) -> int:
     """Return a 64-bit key for named parts: blake2b of their JSON, so that no two lists of parts share one.
 
@@ -39,4 +41,5 @@ def permutation(n: int, key: int) -> NDArray[np.int64]:
     >>> sorted(permutation(5, derive_key("example"))) == [0, 1, 2, 3, 4]
     True
     """
-    return permute(n, np.uint64(key))
+    found: NDArray[np.int64] = permute(n, np.uint64(key))
+    return found

@@ -106,7 +106,8 @@ class Step:
 
     def offsets(self) -> NDArray[np.int64]:
         """Return the sequence indices less ``begin``, in the order of the rank's rows."""
-        return self.offsets_ahead(0, 1)[0]
+        only: NDArray[np.int64] = self.offsets_ahead(0, 1)[0]
+        return only
 
     def offsets_ahead(self, distance: int, count: int) -> NDArray[np.int64]:
         """Return the offsets of this step and of later ones, ``distance`` apart, less ``begin`` of each: ``[count, rows]``.
@@ -117,7 +118,8 @@ class Step:
         if self.lanes % self.ranks == 0:
             own = (self.rank - self.begin) % self.ranks
             if begins is None or distance % self.ranks == 0:
-                found = np.broadcast_to(np.arange(own, self.size, self.ranks), (count, rows))
+                found = np.arange(own, self.size, self.ranks)[None]
+                found = found if count == 1 else np.broadcast_to(found, (count, rows))
             else:
                 owns = np.array([(self.rank - begin) % self.ranks for begin in begins.tolist()])
                 found = owns[:, None] + np.arange(rows) * self.ranks

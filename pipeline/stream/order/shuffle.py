@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -17,6 +18,7 @@ _MOST_EXTENTS = 4  # of a block
 _BLOCK_BYTES = 768 * _KIB
 _WINDOW_BYTES, _WINDOW_BYTES_OF_MIX = 4 * _MIB, 3 * _MIB
 _LEAST_BLOCKS, _LEAST_BLOCKS_OF_MIX = 8, 16
+_EPOCHS_KEPT, _BLOCKS_KEPT = 3, 1024  # of tiny sources of a mix, many epochs are in use at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,12 +112,12 @@ class Shuffle:
         return int(self.blocks.documents.sum())
 
     def epoch(self, epoch: int) -> Epoch:
-        """Return the order of an epoch; the last few stay in memory."""
+        """Return the order of an epoch; the last few stay in memory, of few blocks more."""
         return self._epochs(epoch)
 
     @cached_property
-    def _epochs(self):  # type: ignore[no-untyped-def]
-        return lru_cache(maxsize=3)(self._make_epoch)
+    def _epochs(self) -> Callable[[int], Epoch]:
+        return lru_cache(maxsize=max(_EPOCHS_KEPT, _BLOCKS_KEPT // max(1, len(self.blocks))))(self._make_epoch)
 
     def _make_epoch(self, epoch: int) -> Epoch:
         count = len(self.blocks)

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
-from ..data.text import TextData
+from ..layout import Layout, PackLayout
 from .layout import LaneLayout
-
-if TYPE_CHECKING:
-    from ..config import Plan
 
 LEAST_SEQUENCES = 16  # of a lane's epoch: with fewer, more than about 5% may be padding
 _WINDOW_SEQUENCES = 32  # of a window at least, whatever memory that takes
 _MOST_SEQUENCES = 256
 _MOST_BYTES = 512 << 20  # of the least windows of all lanes
-_TEXT_BYTES = 4  # of a token, about
 
 log = logging.getLogger("pipeline")
 
@@ -29,16 +24,15 @@ def best_fit_tokens(seq_len: int, tokens: int) -> int:
     return seq_len * max(_WINDOW_SEQUENCES, min(_MOST_SEQUENCES, tokens // seq_len))
 
 
-def most_lanes_a_row(plan: Plan, rows: int, seq_len: int) -> int:
-    """Return how many lanes a row of the global batch may have, so that each packs enough sequences at a time."""
-    item = _TEXT_BYTES if isinstance(plan.data, TextData) else plan.data.dtype.itemsize
-    fit = _MOST_BYTES // (_WINDOW_SEQUENCES * seq_len * item)
-    return max(1, min(_sequences(plan, seq_len) // LEAST_SEQUENCES, fit) // rows)
+def most_lanes_a_row(layout: Layout | None, rows: int, tokens: int, item: int) -> int | None:
+    """Return how many lanes a row of the global batch may have, so that each packs enough sequences at a time.
 
-
-def sequences_a_lane(plan: Plan, layout: LaneLayout) -> int:
-    """Return about how many sequences an epoch of a lane has."""
-    return _sequences(plan, plan.layout.seq_len) // layout.lanes  # type: ignore[union-attr]
+    None for a layout that is not best fit. ``tokens`` are those of an epoch, each of ``item`` bytes.
+    """
+    if not isinstance(layout, PackLayout) or not layout.best_fit:
+        return None
+    fit = _MOST_BYTES // (_WINDOW_SEQUENCES * layout.seq_len * item)
+    return max(1, min(tokens // layout.seq_len // LEAST_SEQUENCES, fit) // rows)
 
 
 def warn_of_padding(sequences: int, layout: LaneLayout) -> None:
@@ -56,9 +50,3 @@ def warn_of_padding(sequences: int, layout: LaneLayout) -> None:
         max(1, sequences),
         cure,
     )
-
-
-def _sequences(plan: Plan, seq_len: int) -> int:
-    if isinstance(plan.data, TextData):
-        return plan.data.bytes // (_TEXT_BYTES * seq_len)
-    return sum(plan.data.tokens) // seq_len  # type: ignore[union-attr]

@@ -1,38 +1,43 @@
-"""What a plan says, made into the reader of one rank and worker: its windows, and its lanes with their cursors."""
+"""The reader of a sequential stream: what a config says, made into lanes with cursors for one rank and worker."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ...errors import ConfigError
-from ..config import PackLayout, Plan
-from ..data.text import TextData
-from ..loader.position import Position
-from ..loader.worker_context import WorkerContext
+from ..layout import PackLayout
 from ..order import derive_key
-from .best_fit_sizes import best_fit_tokens, sequences_a_lane, warn_of_padding
+from .best_fit_sizes import warn_of_padding
 from .cursor import Cursor, Reader, Windows, beginning
 from .document_maps import change_of
-from .layout import WINDOW_BYTES, LaneLayout
+from .layout import LaneLayout
 from .packing import JoinedDocuments, Lane, Packing, SingleDocuments
 from .reader import SequentialReader
-from .shard_blocks import ShardWindows
 
-_BLOCK_DOCUMENTS = 64  # of shards, that a filter sees at a time
-_BYTES_PER_TOKEN = 4  # of text: about
-_SPARE_WINDOWS = 8  # that stay in memory beyond one for each lane
+if TYPE_CHECKING:
+    from ..config import StreamConfig
+    from ..loader.position import Position
+    from ..loader.worker_context import WorkerContext
 
-log = logging.getLogger("pipeline")
+# Makes the windows of lanes, given the config, all lanes, the cursors of those and the epoch behind the last (None: endless).
+MakeWindows = Callable[["StreamConfig", LaneLayout, dict[int, Cursor], int | None], Windows]
 
 
-def sequential_reader(
-    plan: Plan, position: Position, context: WorkerContext, skip: int, every: int
+def lanes_reader(
+    plan: StreamConfig,
+    make_windows: MakeWindows,
+    tokens: int,
+    position: Position,
+    context: WorkerContext,
+    skip: int,
+    every: int,
 ) -> SequentialReader:
     """Make the reader of every ``every``-th step of a rank from ``position`` on, ``skip`` steps passed over.
 
-    Raises ``ConfigError`` where ranks and workers cannot share the lanes, and ``StateError`` where the position lacks some.
+    ``tokens``: about how many an epoch has. Raises ``ConfigError`` where ranks and workers cannot share the lanes, and
+    ``StateError`` where the position lacks some.
     """
     stated, world_size = plan.stated_layout(), context.world_size
     if plan.epochs is not None and world_size > 1:
@@ -47,10 +52,11 @@ def sequential_reader(
     own = layout.own(context.rank, world_size, step, every)
     start = position.start_epoch or 0
     cursors = beginning(start, layout.lanes) if position.lanes is None else position.lanes
-    places = {lane: cursors[str(lane)] for lane in own if str(lane) in cursors}
-    windows = _windows(plan, layout, places, start)
+    epochs = None if plan.epochs is None else start + plan.epochs
+    windows = make_windows(plan, layout, {lane: cursors[str(lane)] for lane in own if str(lane) in cursors}, epochs)
     if plan.best_fit and context.rank == skip == 0:
-        warn_of_padding(sequences_a_lane(plan, layout), layout)
+        warn_of_padding(tokens // stated.sequence_stride // layout.lanes, layout)
+    packed = stated if isinstance(stated, PackLayout) else None
     return SequentialReader(
         windows,
         partial(_make_lane, plan, windows),
@@ -60,12 +66,14 @@ def sequential_reader(
         ranks=world_size,
         cursors=cursors,
         bounded=plan.epochs is not None,
-        width=stated.seq_len + stated.extra if isinstance(stated, PackLayout) else None,
-        with_ends=isinstance(stated, PackLayout) and stated.boundaries,
+        width=None if packed is None else packed.width,
+        with_ends=packed is not None and packed.boundaries,
     )
 
 
-def _make_lane(plan: Plan, windows: Windows, lane: int, cursor: Cursor, on_empty: Callable[[int], object]) -> Lane:
+def _make_lane(
+    plan: StreamConfig, windows: Windows, lane: int, cursor: Cursor, on_empty: Callable[[int], object]
+) -> Lane:
     # Best fit counts its sequences, not the documents of a window, so it takes every window whole.
     start = [*cursor[:3], 0, 0] if plan.best_fit else cursor
     change = change_of(plan.document_maps, plan.data.dtype)
@@ -73,20 +81,13 @@ def _make_lane(plan: Plan, windows: Windows, lane: int, cursor: Cursor, on_empty
     return Lane(reader, _packing(plan, reader, lane, cursor))
 
 
-def _packing(plan: Plan, reader: Reader, lane: int, cursor: Cursor) -> Packing:
+def _packing(plan: StreamConfig, reader: Reader, lane: int, cursor: Cursor) -> Packing:
     layout = plan.stated_layout()
     if not isinstance(layout, PackLayout):
         return SingleDocuments(reader)
     if not layout.best_fit:
-        assert layout.stride is not None  # random places are refused
-        return JoinedDocuments(
-            reader,
-            cursor,
-            plan.data.dtype,
-            stride=layout.stride,
-            width=layout.seq_len + layout.extra,
-            with_ends=layout.boundaries,
-        )
+        stride, width, ends = layout.stride, layout.width, layout.boundaries
+        return JoinedDocuments(reader, cursor, plan.data.dtype, stride=stride, width=width, with_ends=ends)
     from .best_fit import BestFitDocuments  # compiled loops that others need not load
 
     seed = plan.seed
@@ -94,29 +95,3 @@ def _packing(plan: Plan, reader: Reader, lane: int, cursor: Cursor) -> Packing:
     return BestFitDocuments(
         reader, cursor, seq_len=layout.seq_len, extra=layout.extra, with_ends=layout.boundaries, key=key
     )
-
-
-def _windows(plan: Plan, layout: LaneLayout, cursors: dict[int, Cursor], start_epoch: int) -> Windows:
-    filters = tuple(each.function for each in plan.filters)
-    epochs = None if plan.epochs is None else start_epoch + plan.epochs
-    seq_len = plan.layout.seq_len if isinstance(plan.layout, PackLayout) and plan.layout.best_fit else None
-    if isinstance(plan.data, TextData):
-        from .text.windows import TextWindows, WindowSize  # loaded for text alone
-
-        size = 0 if plan.seed is None else WINDOW_BYTES // layout.lanes
-        least = 0 if seq_len is None else best_fit_tokens(seq_len, size // _BYTES_PER_TOKEN) * _BYTES_PER_TOKEN
-        documents = None if plan.window is None else max(1, plan.window // layout.lanes)
-        return TextWindows(
-            plan.data,
-            layout=layout,
-            places={lane: (cursor[0], cursor[1], cursor[2]) for lane, cursor in cursors.items()},
-            seed=plan.seed,
-            window=WindowSize(max(size, least), least, documents),
-            filters=filters,
-            epochs=epochs,
-        )
-    stream, documents = plan.document_stream(layout, len(cursors) + _SPARE_WINDOWS), _BLOCK_DOCUMENTS
-    if seq_len is not None:
-        tokens = best_fit_tokens(seq_len, WINDOW_BYTES // (layout.lanes * plan.data.dtype.itemsize))
-        documents = max(1, tokens * stream.documents_per_epoch // stream.tokens_per_epoch)
-    return ShardWindows(stream, lanes=layout.lanes, documents=documents, filters=filters, epochs=epochs)

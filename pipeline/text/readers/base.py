@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from ..document import Fields, Record, Tally
 from ..formats import Format
+from ..storage.input_file import InputFile
 from .byte_stream import Source
-
-StrPath = str | os.PathLike[str]
 
 
 class FileSpan(NamedTuple):
@@ -37,12 +35,12 @@ class Lines(Protocol):
 ReadLines = Callable[[Lines, Fields, Tally], Iterator[Record]]
 
 
-def never_cut(path: StrPath, unit_bytes: int) -> list[int]:
+def never_cut(file: InputFile, unit_bytes: int) -> list[int]:
     """Return no places to cut a file at: it is read as one span."""
     return []
 
 
-def spans_of_bytes(path: StrPath, spans: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
+def spans_of_bytes(file: InputFile, spans: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
     """Return the spans themselves, of a format whose spans are bytes."""
     return list(spans)
 
@@ -52,17 +50,19 @@ class FormatReader:
     """How the files of one format are read. Each module of a format has one, named ``READER``.
 
     ``read`` yields the records from ``source.start`` to ``source.stop``, reads all bytes of that range (their hash says
-    that the file is the same), and counts lines and documents in the tally. It raises ``Damage`` for a file that cannot
-    be read on. A record that cannot be used is a ``BadRecord``.
+    that the file is the same; of a remote file only those that it needs), and counts lines and documents in the tally. It
+    raises ``Damage`` for a file that cannot be read on. A record that cannot be used is a ``BadRecord``.
 
     ``cuts`` returns the places, in ascending order, at which an uncompressed file may be cut into spans of about
     ``unit_bytes``; it depends on the file alone. ``byte_ranges`` returns the bytes that ``read`` hashes for each span.
+    ``in_order`` says that ``read`` goes over the file from its beginning to its end, so that a remote one is read ahead.
     ``read_lines`` is for formats in which each line is one record: lines that are not wanted are then never parsed.
     """
 
     read: Callable[[Source, Fields, Tally], Iterator[Record]]
-    cuts: Callable[[StrPath, int], list[int]] = never_cut
-    byte_ranges: Callable[[StrPath, Sequence[tuple[int, int | None]]], list[tuple[int, int | None]]] = spans_of_bytes
+    cuts: Callable[[InputFile, int], list[int]] = never_cut
+    byte_ranges: Callable[[InputFile, Sequence[tuple[int, int | None]]], list[tuple[int, int | None]]] = spans_of_bytes
+    in_order: bool = True
     read_lines: ReadLines | None = None
 
 

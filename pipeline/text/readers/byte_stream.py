@@ -8,9 +8,15 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Protocol
 
+from ..formats import COMPRESSIONS
+from ..storage.input_file import InputFile, as_input
+from ..storage.remote_file import RemoteFile
+
 BLOCK = 1 << 20
 _PIECE = 32 << 10  # of compressed data at a time: bounds what one step can unpack
 _GZIP = b"\x1f\x8b"
+_XZ = b"\xfd7zXZ\0"
+_BZIP2, _BZIP2_BLOCKS = b"BZh", (b"1AY&SY", b"\x17rE8P\x90")  # its first block, or the end of an empty stream
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)  # zstd frames that hold no data
 _LONGEST_LINE = 1 << 29
@@ -34,56 +40,69 @@ class Source:
         start: int = 0,
         stop: int | None = None,
         *,
+        block: int = BLOCK,
         on_stream: Callable[[], object] = lambda: None,
     ) -> None:
-        self._file = file
+        self.file = file
         self.start = start
         self.stop = stop
+        self.is_local = not isinstance(file, RemoteFile)
         self.bytes_read = 0
+        self.is_hashed = False
         self.text_start = start
+        self._block = block
         self._on_stream = on_stream
         self._digest = hashlib.sha256()
 
     @property
     def path(self) -> str:
-        return self._file.name
+        return self.file.name
 
     @property
     def sha256(self) -> str:
         return self._digest.hexdigest()
 
-    def raw(self, size: int = BLOCK) -> Iterator[bytes]:
-        """Yield the bytes of the range as they are in the file."""
-        self._file.seek(self.start)
-        while block := self._file.read(size if self.stop is None else min(size, self.stop - self._file.tell())):
+    def raw(self, size: int = 0) -> Iterator[bytes]:
+        """Yield the bytes of the range as they are in the file, ``size`` at a time or as the source was made for."""
+        size = size or self._block
+        self.is_hashed = True
+        self.file.seek(self.start)
+        while block := self.file.read(size if self.stop is None else min(size, self.stop - self.file.tell())):
             self.bytes_read += len(block)
             self._digest.update(block)
             yield block
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the data of the range: decompressed if the file is gzip or zstd, whatever its name says.
+        """Yield the data of the range: decompressed if the file is gzip, zstd, bzip2 or xz, whatever its name says.
 
         Raises ``Damage`` for a stream that is cut, corrupt or followed by other bytes; what was
         unpacked before is yielded first.
         """
-        opener = None if self.stop is not None else _opener(self._file)
+        opener = None if self.stop is not None else _opener(self.file)
         return self.raw() if opener is None else self._unpack(*opener)
 
     def check_packing(self) -> None:
-        """Raise ``Damage`` if the file is named as compressed, but holds neither that nor plain text."""
-        if not self.path.lower().endswith((".gz", ".zst")) or _opener(self._file):
+        """Raise ``Damage`` if the file is named as compressed, but holds neither that nor plain text.
+
+        And if it was cut as plain text, as a remote file is by its name alone, but is compressed.
+        """
+        if self.stop is not None and self.start == 0 and not self.is_local and _opener(self.file):
+            raise Damage(
+                "compressed data under a name without .gz, .zst, .bz2 or .xz; give it the name of what it holds"
+            )
+        if not self.path.lower().endswith(COMPRESSIONS) or _opener(self.file):
             return
-        self._file.seek(0)
-        head = self._file.read(BLOCK)
+        self.file.seek(0)
+        head = self.file.read(BLOCK)
         if not head:
             raise Damage("0 bytes, which is no compressed stream")
         text = codecs.getincrementaldecoder("utf-8")("ignore").decode(head[:4096])
         if b"\0" in head[:4096] or 10 * len(text.encode()) < 9 * min(len(head), 4096):
-            raise Damage("neither gzip nor zstd data, nor plain text under a wrong name")
+            raise Damage("neither gzip nor zstd, bzip2 or xz data, nor plain text under a wrong name")
 
     def starts_with(self, mark: bytes) -> bool:
         """Tell whether the first thing in the text, spaces aside, is ``mark``. For a source not yet read."""
-        peek = Source(self._file, self.start, self.stop)
+        peek = Source(self.file, self.start, self.stop, block=self._block)
         for block in peek.text():
             if start := block.lstrip():
                 return start.startswith(mark)
@@ -96,8 +115,8 @@ class Source:
         """
         if not self.start:
             return self._past_mark(self.blocks())
-        self._file.seek(self.start - 1)
-        return self.raw() if self._file.read(1) == b"\n" else self._past_first_line(self.raw())
+        self.file.seek(self.start - 1)
+        return self.raw() if self.file.read(1) == b"\n" else self._past_first_line(self.raw())
 
     def lines(self) -> Iterator[list[bytes]]:
         """Yield every line that starts in the range, in batches, without line feeds.
@@ -126,7 +145,8 @@ class Source:
     def _rest_of_line(self) -> bytes:
         """Return what follows the range up to the next line feed."""
         rest = []
-        while self.stop is not None and (block := self._file.read(64 << 10)):
+        step = 64 << 10 if self.is_local else 2 << 10  # no more than was fetched with the range, where it ends there
+        while self.stop is not None and (block := self.file.read(step)):
             rest.append(block.partition(b"\n")[0])
             if len(rest[-1]) < len(block):
                 break
@@ -162,7 +182,7 @@ class Source:
             data = b""
             while piece or (stream is not None and len(data) == BLOCK):  # a full block: more may wait inside
                 if stream is None:
-                    if kind == "gzip" and members and not piece.strip(b"\0"):
+                    if kind in ("gzip", "xz") and members and not piece.strip(b"\0"):
                         break  # zeros after the last member are padding, as tapes and some tools leave it
                     self._on_stream()
                     stream, members = new(), members + 1
@@ -215,9 +235,37 @@ class _Zstd:
         return data, self._stream.unused_data if self.finished else b""
 
 
+class _Lzma:
+    """xz streams; `_Bzip2` differs by its library alone."""
+
+    def __init__(self) -> None:
+        import lzma
+
+        self._stream: Any = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+        self.finished = False
+
+    def feed(self, piece: bytes) -> tuple[bytes, bytes]:
+        data = self._stream.decompress(piece, BLOCK)
+        self.finished = self._stream.eof
+        return data, self._stream.unused_data if self.finished else b""
+
+
+class _Bzip2(_Lzma):
+    def __init__(self) -> None:
+        import bz2
+
+        self._stream = bz2.BZ2Decompressor()
+        self.finished = False
+
+
 def _opener(file: BinaryIO) -> tuple[str, type[_Unpacker]] | None:
     file.seek(0)
-    head = file.read(4)
+    start = file.read(10)
+    if start.startswith(_XZ):
+        return "xz", _Lzma
+    if start.startswith(_BZIP2) and start[4:] in _BZIP2_BLOCKS:
+        return "bzip2", _Bzip2
+    head = start[:4]
     if head.startswith(_GZIP):
         return "gzip", _Gzip
     if head == _ZSTD or (len(head) == 4 and int.from_bytes(head, "little") in _SKIPPABLE):
@@ -225,7 +273,9 @@ def _opener(file: BinaryIO) -> tuple[str, type[_Unpacker]] | None:
     return None
 
 
-def is_compressed(path: str | os.PathLike[str]) -> bool:
-    """Tell by its first bytes whether a file is gzip or zstd."""
+def is_compressed(path: str | os.PathLike[str] | InputFile) -> bool:
+    """Tell by its first bytes whether a file is compressed; of a remote one by its name, so that none is fetched."""
+    if as_input(path).stored is not None:
+        return os.fspath(path).lower().endswith(COMPRESSIONS)
     with open(path, "rb") as file:
         return _opener(file) is not None

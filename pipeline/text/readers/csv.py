@@ -1,4 +1,4 @@
-"""CSV as RFC 4180 defines it: commas, double quotes, line feeds inside quotes; and where such a file may be cut."""
+"""CSV as RFC 4180 defines it: commas (tabs in ``.tsv``), double quotes, line feeds inside quotes; and where to cut it."""
 
 from __future__ import annotations
 
@@ -10,21 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import did_you_mean
-from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, Document, Fields, Record, Tally, surrogate_in
+from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, BadRecord, Document, Fields, Record, Tally, surrogate_in
+from ..fields import MISFIT
+from ..storage.input_file import InputFile
 from .base import FormatReader
 from .byte_stream import BLOCK, Damage, Source
 
 LONGEST_FIELD = 1 << 28  # characters; without a bound, one stray quote would take in the rest of a large file
 _QUOTE, _FEED, _RETURN = b'"\n\r'
-_BEFORE_OPENING = np.frombuffer(b',\n"', np.uint8)  # the quote: an escaped one ends here and another begins
-_AFTER_CLOSING = np.frombuffer(b',\r\n"', np.uint8)
+_BEFORE_OPENING = np.frombuffer(b',\t\n"', np.uint8)  # the quote: an escaped one ends here and another begins
+_AFTER_CLOSING = np.frombuffer(b',\t\r\n"', np.uint8)
 
 
 def read_csv(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
     """Yield a record for each row; the columns of a span that does not begin the file are those of the file."""
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
     feed = _Feed(source)
-    rows = csv.reader(feed, strict=True)  # strict: an open quote at the end is an error, not a very long field
+    rows = csv.reader(
+        feed, strict=True, delimiter=delimiter_of(source.path)
+    )  # strict: an open quote at the end is an error, not a very long field
     columns = _Columns(csv_header(source.path), fields) if source.start else None
     row: list[str] | None = []
     while row is not None:
@@ -46,7 +50,7 @@ def read_csv(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
             record = columns.record(row, line)
             if isinstance(record, Document):
                 tally.documents += 1
-            else:
+            elif isinstance(record, BadRecord):
                 record.byte = feed.byte(batch, line)
             yield record
 
@@ -54,16 +58,28 @@ def read_csv(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
 def csv_header(path: str | os.PathLike[str]) -> list[str]:
     """Return the column names of an uncompressed CSV file."""
     with open(path, "rb") as file:
-        return next(csv.reader(_Feed(Source(file)), strict=True), [])
+        return next(csv.reader(_Feed(Source(file)), strict=True, delimiter=delimiter_of(os.fspath(path))), [])
 
 
-def csv_cuts(path: str | os.PathLike[str], unit_bytes: int) -> list[int]:
+def delimiter_of(name: str) -> str:
+    """Return what separates the fields of a file, by its name.
+
+    >>> delimiter_of("a.TSV.gz"), delimiter_of("a.csv")
+    ('\\t', ',')
+    """
+    return "\t" if ".tsv" in os.path.basename(name).lower()[-9:] else ","
+
+
+def csv_cuts(path: InputFile, unit_bytes: int) -> list[int]:
     """Return offsets at which rows begin, at least ``unit_bytes`` apart: the places where the file may be cut.
 
     A line feed ends a row unless it lies inside quotes, which only the number of quotes before it tells. That holds
     while every quote opens or closes a field, or is doubled inside one, and no carriage return stands alone; one pass
-    over the bytes (about 1 GB/s) checks each. From the first that breaks this (``5" pipe``) on there are no cuts.
+    over the bytes (about 1 GB/s) checks each. From the first that breaks this (``5" pipe``) on there are no cuts. A remote
+    file has none, for that pass would fetch all of it.
     """
+    if path.stored is not None:
+        return []
     cuts: list[int] = []
     wanted = unit_bytes
     inside = False
@@ -150,6 +166,10 @@ class _Columns:
         self._fields = fields
         self._text = names.index(fields.text_key)
         self._id = names.index(fields.id_key) if fields.id_key in names else None
+        for field in fields.kept:
+            if field.name not in names:
+                raise Damage(no_column(field.name, names, "for a field that is asked for"))
+        self._kept = [(field, names.index(field.name)) for field in fields.kept]
 
     def record(self, row: list[str], line: int) -> Record:
         if len(row) != self._width:
@@ -158,14 +178,21 @@ class _Columns:
         text, id = row[self._text], "" if self._id is None else row[self._id]
         if surrogate_in(text) is not None or surrogate_in(id) is not None:
             return self._fields.bad(line, None, INVALID_UTF8)
-        return self._fields.document(text, id, line)
+        metadata = {}
+        for field, place in self._kept:
+            metadata[field.name] = value = field.parse(row[place])
+            if value is MISFIT:
+                return self._fields.bad(line, None, field.misfit(row[place]), f"it is {row[place][:60]!r}")
+            if surrogate_in(row[place]) is not None:
+                return self._fields.bad(line, None, INVALID_UTF8)
+        return self._fields.document(text, id, line, metadata)
 
 
-def no_column(wanted: str, names: Sequence[str]) -> str:
-    """Return what to say when a table lacks its text column."""
+def no_column(wanted: str, names: Sequence[str], cure: str = f"{TEXT_KEY} names the one to read") -> str:
+    """Return what to say when a table lacks a column."""
     there = ", ".join(map(repr, names)) or "none"
     hint = did_you_mean(wanted, names, else_known=False)
-    return f"no column {wanted!r}{hint}; there are {there}; {TEXT_KEY} names the one to read"
+    return f"no column {wanted!r}{hint}; there are {there}; {cure}"
 
 
 READER = FormatReader(read_csv, cuts=csv_cuts)

@@ -8,9 +8,13 @@ from collections.abc import Iterator
 import orjson
 
 from ..document import Document, Fields, Record, Tally
-from .base import FormatReader, StrPath
+from ..storage.input_file import InputFile
+from ..storage.opening import open_input
+from .base import FormatReader
 from .byte_stream import Damage, Source
 from .jsonl import line_cuts, read_jsonl
+
+_BEGINNING = 4096  # bytes that tell an array from lines
 
 
 def read_json(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
@@ -35,10 +39,10 @@ def read_json(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
         yield record
 
 
-def json_cuts(path: StrPath, unit_bytes: int) -> list[int]:
+def json_cuts(file: InputFile, unit_bytes: int) -> list[int]:
     """Return the places to cut a file of lines at; an array is not cut."""
-    with open(path, "rb") as file:
-        return [] if Source(file).starts_with(b"[") else line_cuts(path, unit_bytes)
+    with open_input(file, in_order=False) as opened:
+        return [] if Source(opened, block=_BEGINNING).starts_with(b"[") else line_cuts(file, unit_bytes)
 
 
 READER = FormatReader(read_json, cuts=json_cuts)

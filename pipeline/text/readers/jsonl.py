@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -11,7 +10,8 @@ from typing import Any
 import orjson
 
 from ..document import INVALID_JSON, INVALID_UTF8, Document, Fields, Record, Tally
-from .base import FormatReader, Lines, StrPath
+from ..storage.input_file import InputFile
+from .base import FormatReader, Lines
 
 
 def read_jsonl(source: Lines, fields: Fields, tally: Tally) -> Iterator[Record]:
@@ -20,6 +20,7 @@ def read_jsonl(source: Lines, fields: Fields, tally: Tally) -> Iterator[Record]:
     Lines are counted on from ``tally.lines``.
     """
     loads, text_key, id_key, file, name = orjson.loads, fields.text_key, fields.id_key, fields.file, fields.source
+    start, keeps = fields.start, bool(fields.kept)
     flat = "." not in id_key  # else a missing id may be found inside another field
     number = tally.lines
     byte = 0  # of ``lines[counted]``, from the first line on; brought up only where it is asked for
@@ -38,8 +39,13 @@ def read_jsonl(source: Lines, fields: Fields, tally: Tally) -> Iterator[Record]:
                         elif id is None and flat:
                             id = fields.missing_id(number)
                         if type(id) is str and (id or not fields.made_ids):
-                            yield Document(text, id, file, number, name)
-                            continue
+                            if not keeps:
+                                yield Document(text, id, file, number, name, start)
+                                continue
+                            metadata = fields.metadata(value)
+                            if metadata is not None:
+                                yield Document(text, id, file, number, name, start, metadata)
+                                continue
             except ValueError:
                 pass
             index = number - first - 1
@@ -54,9 +60,9 @@ def read_jsonl(source: Lines, fields: Fields, tally: Tally) -> Iterator[Record]:
         tally.documents += len(lines) - lost
 
 
-def line_cuts(path: StrPath, unit_bytes: int) -> list[int]:
+def line_cuts(file: InputFile, unit_bytes: int) -> list[int]:
     """Return even cuts of a file of lines: a span holds the lines that start in it, so any byte will do."""
-    size = os.path.getsize(path)
+    size = file.size
     units = -(-size // unit_bytes)
     return [size * unit // units for unit in range(1, units)]
 

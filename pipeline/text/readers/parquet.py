@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from ..document import INVALID_UTF8, TEXT_KEY, Document, Fields, Record, Tally, kind_of, scalar_name
-from .base import FormatReader, StrPath
+from ..document import INVALID_UTF8, TEXT_KEY, Document, Fields, Record, Tally, Unselected, kind_of, scalar_name
+from ..fields import MISFIT, Field
+from ..storage.input_file import InputFile
+from ..storage.opening import open_input
+from ..storage.parquet_ranges import expect_columns, read_footer
+from ..storage.remote_file import RemoteFile
+from ..where import Range
+from .base import FormatReader
 from .byte_stream import Damage, Source
 from .csv import no_column
 
@@ -30,13 +36,12 @@ def read_parquet(source: Source, fields: Fields, tally: Tally) -> Iterator[Recor
         raise Damage(f"not a whole parquet file ({str(error).splitlines()[0]})") from None
 
 
-def group_cuts(path: StrPath, unit_bytes: int) -> list[int]:
+def group_cuts(file: InputFile, unit_bytes: int) -> list[int]:
     """Return the row groups at which units of at least ``unit_bytes`` of unpacked data begin, but for the first."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        metadata = pq.read_metadata(path)
+        metadata = _metadata(file)
     except (pa.ArrowException, OSError):
         return []  # reading it raises the error
     cuts, held = [], 0
@@ -48,23 +53,30 @@ def group_cuts(path: StrPath, unit_bytes: int) -> list[int]:
     return cuts
 
 
-def rows_of_groups(path: StrPath) -> list[int]:
+def rows_of_groups(file: InputFile) -> list[int]:
     """Return the rows of each row group; none of a file that cannot be read."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        metadata = pq.read_metadata(path)
+        metadata = _metadata(file)
     except (pa.ArrowException, OSError):
         return []  # reading it raises the error
     return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
 
-def group_bytes(path: StrPath, spans: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
-    """Return the bytes that spans of row groups stand for."""
+def _metadata(file: InputFile) -> Any:
     import pyarrow.parquet as pq
 
-    starts = _shares(os.path.getsize(path), pq.read_metadata(path).num_row_groups)
+    if file.stored is None:
+        return pq.read_metadata(file.path)
+    with open_input(file, in_order=False) as opened:
+        assert isinstance(opened, RemoteFile)
+        return read_footer(opened)
+
+
+def group_bytes(file: InputFile, spans: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
+    """Return the bytes that spans of row groups stand for."""
+    starts = _shares(file.size, _metadata(file).num_row_groups)
     return [(starts[start], None if stop is None else starts[stop]) for start, stop in spans]
 
 
@@ -73,29 +85,74 @@ def _shares(size: int, groups: int) -> list[int]:
 
 
 def _read_groups(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
-    import pyarrow.parquet as pq
-
-    table = pq.ParquetFile(source.path, page_checksum_verification=True)
-    text_path, id_path = _paths(table.schema_arrow, fields)
-    columns = [".".join(path) for path in (text_path, id_path) if path]
+    table = _open(source)
+    paths = paths_of(table.schema_arrow, fields)
+    columns = paths.columns
     groups = table.num_row_groups
     start, stop = source.start, groups if source.stop is None else source.stop
-    share = _shares(os.path.getsize(source.path), groups)
-    source.start, source.stop = share[start], share[max(stop, 1)]
-    raw = source.raw()
-    for group in range(start, stop):
-        for batch in table.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False):
-            texts = _values(_column(batch, text_path))
-            ids = _values(_column(batch, id_path)) if id_path else [None] * len(texts)
-            for text, id in zip(texts, ids, strict=True):
-                tally.lines += 1
-                record = _record(text, id, tally.lines, fields)
-                tally.documents += isinstance(record, Document)
-                yield record
-        while source.bytes_read < share[group + 1] - source.start and next(raw, b""):
+    skipped = {group: _rows_to_skip(table, group, fields, paths.kept) for group in range(start, stop)}
+    raw: Iterator[bytes] = iter(())
+    share = _shares(source.file.seek(0, os.SEEK_END), groups)
+    if isinstance(source.file, RemoteFile):
+        expect_columns(source.file, table.metadata, columns, [group for group in skipped if not skipped[group]])
+    else:
+        source.start, source.stop = share[start], share[max(stop, 1)]
+        raw = source.raw()
+    for group, rows in skipped.items():
+        if rows:
+            yield Unselected(fields.file, tally.lines + 1, rows, fields.source)
+            tally.lines += rows
+        else:
+            batches = table.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False)
+            yield from rows_of(batches, paths, fields, tally)
+        while source.is_local and source.bytes_read < share[group + 1] - source.start and next(raw, b""):
             pass
     for _ in raw:  # a file without row groups has bytes too
         pass
+
+
+class Paths(NamedTuple):
+    """Where the columns of text, id and other fields are; the id's is empty where there is none."""
+
+    text: list[str]
+    id: list[str]
+    kept: list[tuple[Field, list[str]]]
+
+    @property
+    def columns(self) -> list[str]:
+        return [".".join(path) for path in (self.text, self.id, *(path for _, path in self.kept)) if path]
+
+
+def paths_of(schema: Any, fields: Fields) -> Paths:
+    """Return where the columns are that documents are made of; ``Damage`` where one is missing or of another type."""
+    return Paths(
+        *_text_and_id_paths(schema, fields), [(field, _kept_path(schema, field.name)) for field in fields.kept]
+    )
+
+
+def rows_of(batches: Iterable[Any], paths: Paths, fields: Fields, tally: Tally) -> Iterator[Record]:
+    """Yield a record for each row of some record batches."""
+    for batch in batches:
+        texts = _values(_column(batch, paths.text))
+        ids = _values(_column(batch, paths.id)) if paths.id else [None] * len(texts)
+        more = [_values(_column(batch, path)) for _, path in paths.kept]
+        for row, (text, id) in enumerate(zip(texts, ids, strict=True)):
+            tally.lines += 1
+            record = _record(text, id, tally.lines, fields)
+            if more and isinstance(record, Document):
+                record = _with_fields(record, [column[row] for column in more], fields)
+            tally.documents += isinstance(record, Document)
+            yield record
+
+
+def _open(source: Source) -> Any:
+    import pyarrow.parquet as pq
+
+    if not isinstance(source.file, RemoteFile):
+        return pq.ParquetFile(source.path, page_checksum_verification=True)
+    return pq.ParquetFile(
+        source.file, metadata=read_footer(source.file), page_checksum_verification=True, pre_buffer=False
+    )
 
 
 def _record(text: Any, id: Any, line: int, fields: Fields) -> Record:
@@ -106,7 +163,49 @@ def _record(text: Any, id: Any, line: int, fields: Fields) -> Record:
     return fields.document(text, "" if id is None else scalar_name(id), line)
 
 
-def _paths(schema: Any, fields: Fields) -> tuple[list[str], list[str]]:
+def _with_fields(document: Document, values: list[Any], fields: Fields) -> Record:
+    """Return a document with its other fields, or the bad record that it is where one does not fit its type."""
+    for field, value in zip(fields.kept, values, strict=True):
+        if isinstance(value, bytes):
+            return fields.bad(document.line, None, INVALID_UTF8, f"column {field.name!r}")
+        if (found := field.fit(_plain(value))) is MISFIT:
+            return fields.bad(document.line, None, field.misfit(value), f"it is {str(value)[:60]!r}")
+        document.metadata[field.name] = found
+    return document
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: times and decimals as text."""
+    return value if value is None or isinstance(value, bool | int | float | str | list | dict) else str(value)
+
+
+def _rows_to_skip(table: Any, group: int, fields: Fields, kept: list[tuple[Field, list[str]]]) -> int:
+    """Return the rows of a row group of which its statistics say that none is selected; 0 where one may be."""
+    if fields.where is None:
+        return 0
+    metadata = table.metadata.row_group(group)
+    places = {metadata.column(number).path_in_schema: number for number in range(metadata.num_columns)}
+    read = {field.name for field in fields.where.fields}
+    ranges = {}
+    for field, path in kept:
+        place = places.get(".".join(path))
+        found = metadata.column(place).statistics if field.name in read and place is not None else None
+        if found is None or not found.has_min_max or not found.has_null_count:
+            continue
+        low, high = found.min, found.max
+        if Field("", field.kind).fit(low) is not MISFIT and Field("", field.kind).fit(high) is not MISFIT:
+            ranges[field.name] = Range(low, high, nulls=found.null_count > 0, nan=isinstance(low, float))
+    return 0 if fields.where.condition.may_hold(ranges) else metadata.num_rows
+
+
+def _kept_path(schema: Any, name: str) -> list[str]:
+    found = _find(schema, name)
+    if found is None:
+        raise Damage(no_column(name, schema.names, "for a field that is asked for"))
+    return found[0]
+
+
+def _text_and_id_paths(schema: Any, fields: Fields) -> tuple[list[str], list[str]]:
     """Return the columns of text and id as paths (the id's is empty where there is none), or raise ``Damage``."""
     import pyarrow.types as types
 
@@ -167,4 +266,4 @@ def _decoded(value: Any) -> Any:
         return value
 
 
-READER = FormatReader(read_parquet, cuts=group_cuts, byte_ranges=group_bytes)
+READER = FormatReader(read_parquet, cuts=group_cuts, byte_ranges=group_bytes, in_order=False)

@@ -23,7 +23,8 @@ def read_plain(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]
         yield fields.bad(1, error.start, INVALID_UTF8, error.reason)
         return
     tally.documents = 1
-    yield fields.document(text, name[: name.lower().rindex(SUFFIX)], 1)
+    end = name.lower().rfind(SUFFIX)
+    yield fields.document(text, name if end < 0 else name[:end], 1)
 
 
 READER = FormatReader(read_plain)

@@ -10,13 +10,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from ...errors import DamagedInputError, InputError
 from ..discovery import InputFile, find_inputs, fingerprint
-from ..document import BadRecord, Document, Fields, Record, Tally, made_id
+from ..document import BadRecord, Document, Fields, Record, Tally, Unselected, made_id, selected
+from ..fields import Field, merge_fields
 from ..formats import ENDINGS, format_of
-from .base import WHOLE, FileSpan, StrPath, load_reader
+from ..storage.input_file import StrPath, as_input
+from ..storage.opening import open_input
+from ..where import Where
+from .base import WHOLE, FileSpan, FormatReader, load_reader
 from .byte_stream import Damage, Source, is_compressed
 
 __all__ = [
@@ -27,6 +30,7 @@ __all__ = [
     "InputFile",
     "Reader",
     "Record",
+    "Unselected",
     "byte_ranges",
     "find_inputs",
     "fingerprint",
@@ -43,6 +47,9 @@ class Reader:
     override them. ``text_key`` and ``id_key`` name fields or columns; dots lead into nested ones. An id may be any
     JSON scalar and becomes a string; a document without one is called ``<file>:<line>``.
 
+    Documents keep the fields ``keep`` of their records; a value that does not fit its type makes a bad record. With
+    ``where``, records that it does not select are ``Unselected``, and parts of Parquet files that hold no other are not read.
+
     While it is read, ``lines`` counts lines (rows, elements) begun, blank and bad ones included, ``documents`` what was
     yielded as such, and ``bytes_read`` the raw bytes of the span, in steps of up to a MiB; at the end they are exact
     and ``sha256`` is the hash of those bytes: of the whole file, if the span is.
@@ -53,15 +60,17 @@ class Reader:
 
     def __init__(
         self,
-        path: StrPath,
+        path: StrPath | InputFile,
         span: FileSpan | tuple[int, int | None] = WHOLE,
         *,
         text_key: str = "text",
         id_key: str = "id",
         file: str | None = None,
         source: str | None = None,
+        keep: Sequence[Field] = (),
+        where: Where | None = None,
     ) -> None:
-        given = path if isinstance(path, InputFile) else InputFile(Path(path), os.fspath(path))
+        self._file = given = as_input(path)
         self.path = os.fspath(path)
         self.span = FileSpan(*span)
         self.format = format_of(path)
@@ -70,7 +79,10 @@ class Reader:
             id_key,
             given.name if file is None else file,
             given.source if source is None else source,
+            start=self.span.start,
             made_ids=self.span.start == 0,
+            kept=merge_fields([keep, where.fields if where else ()]),
+            where=where,
         )
         self._tally = Tally()
         self._confirmed: Tally | None = None  # what lies before the current compressed stream
@@ -95,16 +107,19 @@ class Reader:
         return self._source.bytes_read if self._source else 0
 
     @property
-    def sha256(self) -> str:
+    def sha256(self) -> str | None:
+        """The hash of the bytes read; None for a remote file of which only parts were fetched."""
         if self._source is None:
             raise ValueError("the hash is known when the records have been read")
-        return self._source.sha256
+        return self._source.sha256 if self._source.is_hashed else None
 
     def __iter__(self) -> Iterator[Record]:
         try:
-            with open(self.path, "rb") as file:
+            reader = load_reader(self.format)
+            with open_input(self._file, *self.span, in_order=reader.in_order) as file:
                 self._source = Source(file, *self.span, on_stream=self._confirm)
-                yield from self._records(self._source)
+                yield from self._records(self._source, reader)
+            check_sha256(self._file, self._source)
         except Damage as damage:
             self.fault = f"{damage}; {self._read_so_far()}"
             raise DamagedInputError(f"{self.path}: {self.fault}") from None
@@ -121,15 +136,28 @@ class Reader:
     def _confirm(self) -> None:
         self._confirmed = replace(self._tally)
 
-    def _records(self, source: Source) -> Iterator[Record]:
-        fields, tally = self._fields, self._tally
+    def _records(self, source: Source, reader: FormatReader) -> Iterator[Record]:
         if self.format.compressible:
             source.check_packing()
-        return load_reader(self.format).read(source, fields, tally)
+        records = reader.read(source, self._fields, self._tally)
+        return records if self._fields.where is None else selected(records, self._fields.where)
+
+
+def check_sha256(file: InputFile, source: Source) -> None:
+    """Raise ``InputError`` where all bytes of a remote file were read, and have another hash than its store told."""
+    stored = file.stored
+    if stored is None or not stored.sha256 or not source.is_hashed or source.bytes_read != stored.size:
+        return
+    if source.sha256 == stored.sha256:
+        return
+    raise InputError(
+        f"{stored.url}: its bytes have sha256 {source.sha256}, but the listing says {stored.sha256}: the store or something "
+        "between changes them; fetch it again, or report it where the file is published"
+    )
 
 
 def read_documents(
-    path: StrPath,
+    path: StrPath | InputFile,
     span: FileSpan | tuple[int, int | None] = WHOLE,
     *,
     text_key: str = "text",
@@ -150,20 +178,22 @@ def read_documents(
     return iter(Reader(path, span, text_key=text_key, id_key=id_key))
 
 
-def split_file(path: StrPath, unit_bytes: int) -> list[FileSpan]:
+def split_file(path: StrPath | InputFile, unit_bytes: int) -> list[FileSpan]:
     """Cut a file into spans of about ``unit_bytes`` that can be read apart and together hold each record once.
 
     Plain JSON Lines are cut anywhere (a span owns the lines that start in it), plain CSV where rows begin, Parquet
-    between row groups; everything else is one span. The cut depends on the file and ``unit_bytes`` alone.
+    between row groups; everything else is one span, and so is a remote file of up to ``unit_bytes`` and a remote CSV. The
+    cut depends on the file and ``unit_bytes`` alone.
     """
-    form = format_of(path)
+    file, form = as_input(path), format_of(path)
     unit_bytes = max(unit_bytes, 8)  # so that the first piece holds more than a byte order mark
-    if form.compressible and (os.path.getsize(path) <= unit_bytes or is_compressed(path)):
+    # The row groups of a local file are known for a read of its end; of a remote one that is a request.
+    if (form.compressible or file.stored) and (file.size <= unit_bytes or is_compressed(file)):
         return [WHOLE]
-    cuts = load_reader(form).cuts(path, unit_bytes)
+    cuts = load_reader(form).cuts(file, unit_bytes)
     return [FileSpan(start, stop) for start, stop in zip([0, *cuts], [*cuts, None], strict=True)]
 
 
-def byte_ranges(path: StrPath, spans: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
+def byte_ranges(path: StrPath | InputFile, spans: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
     """Return the bytes that ``Reader`` hashes for each of the spans that ``split_file`` cut a file into."""
-    return load_reader(format_of(path)).byte_ranges(path, spans)
+    return load_reader(format_of(path)).byte_ranges(as_input(path), spans)

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 from ...errors import InputError
 from ..discovery import InputFile
 from ..document import BadRecord, Document, Fields, Record, Tally, made_id_at
+from ..fields import Field
 from ..formats import format_of
+from ..storage.opening import open_input
 from .base import WHOLE, FileSpan, ReadLines, load_reader
 from .byte_stream import Damage, Source, is_compressed
-from .reader import Reader
+from .reader import Reader, check_sha256
 
 Wanted = Callable[[int], bool]
 
@@ -51,6 +53,7 @@ class BlockScan:
         lines: int = 0,
         text_key: str = "text",
         id_key: str = "id",
+        keep: Sequence[Field] = (),
     ) -> None:
         self.number = 0
         self.bytes_read = 0
@@ -58,7 +61,7 @@ class BlockScan:
         self._block_bytes = block_bytes
         self._span = span
         self._rows_before = lines
-        self._fields = Fields(text_key, id_key, file.name, file.source)
+        self._fields = Fields(text_key, id_key, file.name, file.source, kept=tuple(keep))
         self._wanted = wanted
         self._blocks = self._cut()
 
@@ -75,27 +78,27 @@ class BlockScan:
 
     def _cut(self) -> Generator[tuple[int, Block], None, None]:
         path = os.fspath(self._file)
-        read_lines = load_reader(format_of(path)).read_lines
+        read_lines = load_reader(format_of(self._file)).read_lines
         if read_lines is None:
             yield from self._of_records()
             return
         try:
-            if self._span != WHOLE and is_compressed(path):
+            if self._span != WHOLE and is_compressed(self._file):
                 if self._span.start:
                     return
                 self._span = WHOLE
-            yield from self._of_lines(path, read_lines)
+            yield from self._of_lines(read_lines)
         except Damage as damage:
             raise InputError(f"{path}: {damage}; {self.number} blocks of it were read") from None
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
 
-    def _of_lines(self, path: str, read: ReadLines) -> Iterator[tuple[int, Block]]:
+    def _of_lines(self, read: ReadLines) -> Iterator[tuple[int, Block]]:
         block: list[bytes] = []
         size = before = 0  # bytes of the block, and lines before it
         fault: Damage | None = None
         self._fields.made_ids = self._span == WHOLE
-        with open(path, "rb") as file:
+        with open_input(self._file, *self._span) as file:
             source = Source(file, *self._span)
             source.check_packing()
             batches, most = source.lines(), self._block_bytes
@@ -118,6 +121,8 @@ class BlockScan:
                             yield self.number, self._lines(read, block, size, before, begin)
                         before, begin = before + len(block), begin + size
                         self.number, block, size = self.number + 1, [], 0
+        if fault is None:
+            check_sha256(self._file, source)
         if block:  # before a fault too
             if self._wanted(self.number):
                 yield self.number, self._lines(read, block, size, before, begin or 0)
@@ -148,7 +153,7 @@ class BlockScan:
     def _of_records(self) -> Iterator[tuple[int, Block]]:
         fields = self._fields
         lines = self._rows_before if self._span.start else 0
-        reader = Reader(self._file, self._span, text_key=fields.text_key, id_key=fields.id_key)
+        reader = Reader(self._file, self._span, text_key=fields.text_key, id_key=fields.id_key, keep=fields.kept)
         records, block, size = iter(reader), list[Record](), 0
         fault: InputError | None = None
         while fault is None:
@@ -158,9 +163,10 @@ class BlockScan:
                 record, fault = None, error
             if record is not None:
                 if lines:
-                    record.line += lines
+                    record.line += lines  # of the file, not of the span
                 if isinstance(record, Document):
                     size += len(record.text)
+                    record.start = 0
                     record.id = record.id or fields.missing_id(record.line)
                 size += 1
                 block.append(record)

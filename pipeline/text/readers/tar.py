@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
+from typing import BinaryIO
 
 import orjson
 
 from ...errors import ShardError
-from ...shards.tar import iter_members
+from ...shards.tar import iter_members, members_of
 from ..document import INVALID_JSON, INVALID_UTF8, Document, Fields, Record, Tally
 from .base import FormatReader
 from .byte_stream import Damage, Source
@@ -22,7 +24,7 @@ def read_tar(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
     cut or corrupt, when the reading comes to it, and for one that holds no such member.
     """
     try:
-        for name, payload in iter_members(source.path, ENDINGS):
+        for name, payload in _members(source):
             tally.lines += 1
             record = _record(name, payload, fields, tally.lines)
             tally.documents += isinstance(record, Document)
@@ -31,8 +33,28 @@ def read_tar(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
         raise Damage(str(error).removeprefix(f"{source.path}: ")) from None
     if not tally.lines:
         raise Damage("no member ends in .txt or .json; shards of tokens are streamed, not read as text")
-    for _ in source.raw():  # hashed like any other file
+    for _ in source.raw() if source.is_local else ():  # hashed like any other file
         pass
+
+
+def _members(source: Source) -> Iterator[tuple[str, bytes]]:
+    if source.is_local:
+        return iter_members(source.path, ENDINGS)
+    return members_of(SlicedFile(source.file), source.path, ENDINGS)
+
+
+class SlicedFile:
+    """A remote file by slices, as the walk over a tar asks for them: from its beginning to its end."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def __len__(self) -> int:
+        return self._file.seek(0, io.SEEK_END)
+
+    def __getitem__(self, place: slice) -> bytes:
+        self._file.seek(place.start)
+        return self._file.read(place.stop - place.start)
 
 
 def _record(name: str, payload: bytes, fields: Fields, number: int) -> Record:

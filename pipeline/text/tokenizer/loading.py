@@ -8,11 +8,12 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import orjson
 
-from ...errors import ConfigError
+from ...errors import ConfigError, did_you_mean
 
 TOKENIZER_NAME = "tokenizer.json"
 CONFIG_NAME = "tokenizer_config.json"
@@ -30,16 +31,30 @@ BYT5_IDS = {"<pad>": 0, "</s>": 1, "<unk>": 2, **{f"<extra_id_{number}>": 259 + 
 BYT5 = json.dumps({**BYT5_ROLES, "extra_ids": 125, "tokenizer_class": "ByT5Tokenizer"}, indent=2, sort_keys=True) + "\n"
 
 
-def read_definition(spec: str) -> tuple[str, dict[str, str]]:
-    """Return the ``tokenizer.json`` that ``spec`` leads to and its tokens by role, or ``BYTES`` and ByT5's."""
+class Found(NamedTuple):
+    """The text of a ``tokenizer.json``, or ``BYTES``; its tokens by role; and what else a configuration says of use.
+
+    ``extras`` change no id: the chat template, and the special tokens that have no role.
+    """
+
+    definition: str
+    roles: Mapping[str, str]
+    extras: Mapping[str, Any] = MappingProxyType({})
+
+
+def read_definition(spec: str) -> Found:
+    """Return the tokenizer that ``spec`` leads to."""
     path = Path(spec)
     if path.is_dir():
         return _read_directory(path)
     if path.is_file():
         beside = path.parent if path.name == TOKENIZER_NAME else None
-        return canonical(_read_text(path), spec), _roles(_read_config(beside)) if beside else {}
+        config = _read_config(beside) if beside else {}
+        return Found(canonical(_read_text(path), spec), _roles(config), _extras(config))
     if spec.endswith((".json", ".model")) or spec.startswith((".", "/", "~")):
-        raise ConfigError(f"{spec}: no such file; give {BYTES!r}, a {TOKENIZER_NAME}, its directory, or a hub name")
+        raise ConfigError(
+            f"{spec}: no such file{_near(spec)}; give {BYTES!r}, a {TOKENIZER_NAME}, its directory, or a hub name"
+        )
     return _read_auto(spec)
 
 
@@ -102,18 +117,19 @@ def end_token(spec: str, ids: Mapping[str, int], roles: Mapping[str, str], wante
     )
 
 
-def _read_directory(path: Path) -> tuple[str, dict[str, str]]:
+def _read_directory(path: Path) -> Found:
     config = _read_config(path)
     if config.get("tokenizer_class") == "ByT5Tokenizer":
-        return BYTES, BYT5_ROLES
+        return Found(BYTES, BYT5_ROLES)
     plain = config.get("tokenizer_class") in _PLAIN_CLASSES and not config.get("added_tokens_decoder")
     # A model's own configuration beside it may choose a class that reads tokenizer.json in its own way.
     if (path / TOKENIZER_NAME).is_file() and plain and not (path / "config.json").exists():
-        return canonical(_read_text(path / TOKENIZER_NAME), str(path)), _roles(config)
+        definition = canonical(_read_text(path / TOKENIZER_NAME), str(path))
+        return Found(definition, _roles(config), _extras(config))
     return _read_auto(str(path))
 
 
-def _read_auto(spec: str) -> tuple[str, dict[str, str]]:
+def _read_auto(spec: str) -> Found:
     from transformers import AutoTokenizer
 
     try:
@@ -125,33 +141,40 @@ def _read_auto(spec: str) -> tuple[str, dict[str, str]]:
         try:
             loaded = AutoTokenizer.from_pretrained(spec)
         except Exception as fault:
-            raise ConfigError(f"{spec}: cannot be loaded from the hub ({_first_line(fault)}); {_CURE}") from None
+            raise ConfigError(
+                f"{spec}: cannot be loaded from the hub ({_first_line(fault)}){_near(spec)}; {_CURE}"
+            ) from None
     return _read_transformers(loaded, spec)
 
 
-def _read_transformers(loaded: Any, where: str) -> tuple[str, dict[str, str]]:
+def _read_transformers(loaded: Any, where: str) -> Found:
     if type(loaded).__name__ == "ByT5Tokenizer":
-        return BYTES, BYT5_ROLES
+        return Found(BYTES, BYT5_ROLES)
     backend = getattr(loaded, "backend_tokenizer", None)
     if backend is None:
         raise ConfigError(f"{where}: {type(loaded).__name__} has no {TOKENIZER_NAME}; convert it, or choose another")
-    return canonical(backend.to_str(), where), _roles(loaded.special_tokens_map)
+    roles = _roles(loaded.special_tokens_map)
+    others = [str(token) for token in loaded.all_special_tokens if str(token) not in roles.values()]
+    template = getattr(loaded, "chat_template", None)
+    extras = {"additional_special_tokens": others, "chat_template": template}
+    return Found(canonical(backend.to_str(), where), roles, _extras(extras))
 
 
-def read_loaded(loaded: Any) -> tuple[str, str, dict[str, str]]:
-    """Return name, definition and tokens by role of a loaded tokenizer of ``tokenizers`` or ``transformers``.
+def read_loaded(loaded: Any) -> tuple[str, Found]:
+    """Return the name of a loaded tokenizer of ``tokenizers`` or ``transformers``, and what it consists of.
 
     Raises ``ConfigError`` for anything else, and for one whose Python code changes the ids of its serialised definition.
     """
     kind = f"{type(loaded).__module__}.{type(loaded).__qualname__}".removeprefix("builtins.")
     if kind.startswith("tokenizers."):
-        return kind, canonical(loaded.to_str(), kind), {}
+        return kind, Found(canonical(loaded.to_str(), kind), {})
     if not hasattr(loaded, "special_tokens_map") or not callable(loaded):
         raise ConfigError(
             f"tokenizer must be a name, a path, or a loaded tokenizer of transformers or tokenizers, got {kind}"
         )
     name = str(getattr(loaded, "name_or_path", "")) or kind
-    definition, roles = _read_transformers(loaded, name)
+    found = _read_transformers(loaded, name)
+    definition = found.definition
     if definition != BYTES:
         from tokenizers import Tokenizer
 
@@ -164,7 +187,7 @@ def read_loaded(loaded: Any) -> tuple[str, str, dict[str, str]]:
                     "own changes them; save it as a tokenizer whose definition says all, or choose another"
                 )
         definition = _without_empty_template(definition)
-    return name, definition, roles
+    return name, found._replace(definition=definition)
 
 
 def _without_empty_template(definition: str) -> str:
@@ -178,6 +201,8 @@ def _without_empty_template(definition: str) -> str:
     return Tokenizer.from_str(json.dumps({**value, "post_processor": None})).to_str()
 
 
+_EXTRAS = ("chat_template", "additional_special_tokens", "extra_special_tokens")
+_TEMPLATE_NAME = "chat_template.jinja"
 _CURE = (
     "check the name; where there is a network, `hf download NAME --include '*token*' --local-dir DIR`, then give DIR"
 )
@@ -186,14 +211,18 @@ _CURE = (
 def _check_network(spec: str) -> None:
     """Raise ``ConfigError`` at once where the hub cannot be reached: its client would try for most of a minute."""
     if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
-        raise ConfigError(f"{spec}: neither a file nor in the local cache, and HF_HUB_OFFLINE is set; {_CURE}")
+        raise ConfigError(
+            f"{spec}: neither a file nor in the local cache{_near(spec)}, and HF_HUB_OFFLINE is set; {_CURE}"
+        )
     proxied = any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"))
     if proxied or os.environ.get("HF_ENDPOINT"):
         return
     try:
         socket.getaddrinfo("huggingface.co", 443)
     except OSError:
-        message = f"{spec}: neither a file nor in the local cache, and huggingface.co cannot be reached; {_CURE}"
+        message = (
+            f"{spec}: neither a file nor in the local cache{_near(spec)}, and huggingface.co cannot be reached; {_CURE}"
+        )
         raise ConfigError(message) from None
 
 
@@ -207,6 +236,8 @@ def _read_text(path: Path) -> str:
 def _read_config(directory: Path) -> dict[str, Any]:
     """Return ``tokenizer_config.json`` over ``special_tokens_map.json``, each empty where it is not there."""
     merged: dict[str, Any] = {}
+    if (directory / _TEMPLATE_NAME).is_file():
+        merged["chat_template"] = _read_text(directory / _TEMPLATE_NAME)
     for name in ("special_tokens_map.json", CONFIG_NAME):
         if (directory / name).is_file():
             try:
@@ -220,6 +251,22 @@ def _roles(config: Mapping[str, Any]) -> dict[str, str]:
     """Return tokens by role; a configuration gives each as text or as an object with ``content``."""
     found = {role: config[role] for role in ROLES if config.get(role)}
     return {role: token["content"] if isinstance(token, Mapping) else str(token) for role, token in found.items()}
+
+
+def _extras(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a configuration is kept beside the roles; tokens given as objects become their spelling."""
+    found = {name: config[name] for name in _EXTRAS if config.get(name)}
+    for name, value in found.items():
+        if isinstance(value, list) and name != "chat_template":
+            found[name] = [token["content"] if isinstance(token, Mapping) else str(token) for token in value]
+    return found
+
+
+def _near(spec: str) -> str:
+    """Return the known name that a misspelt one may have meant."""
+    if spec.partition(":")[0] in ("train", "trian"):
+        return " (did you mean 'train:32000'?)"
+    return did_you_mean(spec, (BYTES,), else_known=False) if len(spec) < 2 * len(BYTES) else ""
 
 
 def _first_line(error: Exception) -> str:

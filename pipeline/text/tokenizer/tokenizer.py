@@ -30,6 +30,7 @@ from .loading import (
     CONFIG_NAME,
     END_OF_TEXT,
     TOKENIZER_NAME,
+    Found,
     canonical,
     end_token,
     read_definition,
@@ -53,7 +54,8 @@ class Tokenizer:
     ``name`` is what it was asked for by, ``vocab_size`` one more than its greatest id, ``dtype`` the stored width
     (uint16 up to 65,536 ids, else uint32), ``special_ids`` its special tokens by their spelling, ``eos_id`` and
     ``bos_id`` two of them (``bos_id`` None where there is none), ``sha256`` that of the definition as ``save`` writes
-    it, ``encoder`` the program in use, ``refused`` why faster ones are not.
+    it, ``encoder`` the program in use, ``refused`` why faster ones are not, ``extras`` the chat template and the special
+    tokens without a role, which change no id and are saved.
     """
 
     def __init__(
@@ -63,10 +65,12 @@ class Tokenizer:
         roles: Mapping[str, str],
         encoder: str = DEFINITION,
         refused: Mapping[str, str] | None = None,
+        extras: Mapping[str, Any] | None = None,
     ) -> None:
         self.definition = definition
         self.name = name
         self.roles = dict(roles)
+        self.extras = dict(extras or {})
         self.encoder = encoder
         self.refused = dict(refused or {})
         self.sha256 = hashlib.sha256(definition.encode()).hexdigest()
@@ -83,7 +87,7 @@ class Tokenizer:
         self._guarded = _runs(sorted(self._spelled))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tokenizer, (self.definition, self.name, self.roles, self.encoder, self.refused)
+        return Tokenizer, (self.definition, self.name, self.roles, self.encoder, self.refused, self.extras)
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.name!r}, vocab_size={self.vocab_size}, encoder={self.encoder!r})"
@@ -136,14 +140,15 @@ class Tokenizer:
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write files from which ``load_tokenizer`` and ``AutoTokenizer`` make the same tokenizer.
 
-        They are ``tokenizer.json`` (but for ``bytes``) and ``tokenizer_config.json``, the same bytes each time.
+        They are ``tokenizer.json`` (but for ``bytes``) and ``tokenizer_config.json`` with the chat template, the same
+        bytes each time.
         """
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         config = self.definition
         if self.encoder != BYTES:
             _write(directory / TOKENIZER_NAME, self.definition)
-            value = {**self.roles, "tokenizer_class": "PreTrainedTokenizerFast"}
+            value = {**self.extras, **self.roles, "tokenizer_class": "PreTrainedTokenizerFast"}
             config = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
         _write(directory / CONFIG_NAME, config)
 
@@ -224,25 +229,26 @@ def load_tokenizer(spec: Any, *, eos: str | None = None, sample: Iterable[str] =
     ``ConfigError`` with the cure.
     """
     if isinstance(spec, Tokenizer):
-        return spec if eos is None else _made(spec.definition, spec.name, spec.name, spec.roles, eos, sample)
+        return (
+            spec
+            if eos is None
+            else _made(Found(spec.definition, spec.roles, spec.extras), spec.name, spec.name, eos, sample)
+        )
     if not isinstance(spec, str | os.PathLike):
-        name, definition, roles = read_loaded(spec)
-        return _made(definition, name, name, roles, eos, sample)
+        name, found = read_loaded(spec)
+        return _made(found, name, name, eos, sample)
     spec = os.fspath(spec)
     if spec.startswith("train:"):
         raise ConfigError(f"{spec} names a tokenizer to train, not one to load: the build trains and saves it")
-    definition, roles = (BYTES, BYT5_ROLES) if spec == BYTES else read_definition(spec)
-    return _made(definition, spec, _name(spec), roles, eos, sample)
+    return _made(Found(BYTES, BYT5_ROLES) if spec == BYTES else read_definition(spec), spec, _name(spec), eos, sample)
 
 
-def _made(
-    definition: str, where: str, name: str, roles: Mapping[str, str], eos: str | None, sample: Iterable[str]
-) -> Tokenizer:
-    definition = BYT5 if definition == BYTES else definition
-    roles = {**roles, "eos_token": end_token(where, read_vocabulary(definition).ids, roles, eos)}
+def _made(found: Found, where: str, name: str, eos: str | None, sample: Iterable[str]) -> Tokenizer:
+    definition = BYT5 if found.definition == BYTES else found.definition
+    roles = {**found.roles, "eos_token": end_token(where, read_vocabulary(definition).ids, found.roles, eos)}
     if definition == BYT5:
         return Tokenizer(definition, BYTES, roles, encoder=BYTES)
-    tokenizer = Tokenizer(definition, name, roles)
+    tokenizer = Tokenizer(definition, name, roles, extras=found.extras)
     tokenizer.choose_encoder(sample)
     return tokenizer
 

@@ -18,18 +18,20 @@ a block of each piece. ``width`` is as many as the group has lanes, but at most 
 from __future__ import annotations
 
 import math
-import os
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....text.formats import format_of, is_packed
 from ....text.readers.base import WHOLE, FileSpan
-from ...data.text import PACKED, TextData
+from ....text.storage.input_file import InputFile
 from ...order import derive_key, permutation
+
+if TYPE_CHECKING:
+    from ...data.text import TextData
 
 _TURNS = 8
 _PIECES_OPEN = 128  # of all groups together
@@ -68,18 +70,18 @@ def cut_pieces(data: TextData, lanes: int) -> list[Piece]:
             cuts = [size * k // count for k in range(count + 1)]
             pieces += [Piece(number, FileSpan(*cut), cut[1] - cut[0]) for cut in pairwise(cuts)]
             continue
-        weight = max(1, size * (PACKED if is_packed(file) else 1))
+        weight = max(1, data.weight_of(file))
         if 1 < lanes > len(data.files) and format_of(file).module == "parquet":
-            pieces += _row_groups(number, os.fspath(file), weight)
+            pieces += _row_groups(number, file, weight)
         else:
             pieces.append(Piece(number, WHOLE, weight))
     return pieces
 
 
-def _row_groups(number: int, path: str, weight: int) -> list[Piece]:
+def _row_groups(number: int, file: InputFile, weight: int) -> list[Piece]:
     from ....text.readers.parquet import rows_of_groups
 
-    rows = rows_of_groups(path)
+    rows = rows_of_groups(file)
     if len(rows) < 2:
         return [Piece(number, WHOLE, weight)]
     total, before, pieces = max(1, sum(rows)), 0, []

@@ -16,7 +16,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,11 +24,13 @@ from ....errors import InputError
 from ....shards.ranges.open_files import OPEN_FILES, OpenFiles
 from ....text.document import BadRecord, Document
 from ....text.readers.record_blocks import Block, BlockScan
-from ...data.text import TextData
 from ...order import derive_key, permutation
 from ..cursor import Chunk, Place
 from ..layout import LaneLayout
 from .deal import Deal, cut_pieces
+
+if TYPE_CHECKING:
+    from ...data.text import TextData
 
 Predicate = Callable[[Any], Any]
 
@@ -230,18 +232,20 @@ class TextWindows:
             self._budget.make_room(1)
             while self._scans and (len(self._scans) >= self._most_scans or self._budget.held >= self._budget.limit):
                 self._drop(self._scans[0])
-            data, (file, span, _, lines) = self._data, self._deal.pieces[piece]
-            if not data.skip or os.path.exists(data.files[file]):  # what is gone is passed over like what is damaged
-                data.check(data.files[file])
+            data, (number_of_file, span, _, lines) = self._data, self._deal.pieces[piece]
+            file = data.files[number_of_file]
+            if not data.skip or os.path.exists(file):  # what is gone is passed over like what is damaged
+                data.check(file)
             wanted = self._wanted(epoch, at)
             blocks = BlockScan(
-                data.files[file],
+                file,
                 self._block_bytes,
                 wanted,
                 span=span,
                 lines=lines,
                 text_key=data.text_key,
                 id_key=data.id_key,
+                keep=data.fields,
             )
             scan = _Scan((epoch, at), blocks)
         self._scans.append(scan)

@@ -1,0 +1,52 @@
+"""Inputs that hold their records in memory are written to files of the work directory before the build is planned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..text.storage.holders import can_be_read_again, is_holder, split_holders, write_holder, written_holder
+from ..text.storage.input_file import InputFile
+from .limits import Limits
+from .report.console import Progress
+from .workspace.output_directory import clear
+from .workspace.workspace import Workspace
+
+SPOOL = "spool"
+
+Spec = str | InputFile
+
+
+def spool_holders(
+    inputs: Any, workspace: Workspace, progress: Progress, limits: Limits, overwrite: bool
+) -> tuple[list[Spec], bool]:
+    """Return the inputs as specs and files, those that hold their records written out; and what is left of ``overwrite``.
+
+    What can be read again is written again, so that a change of it is noticed. A generator is written once: a build that
+    is continued reads what it gave when the build began.
+    """
+    given = split_holders(inputs)
+    if not any(is_holder(each) for _, each in given):
+        return [each for _, each in given], overwrite
+    specs: list[Spec] = []
+    with workspace.held(limits.lock_seconds):
+        if overwrite:
+            clear(workspace)
+        for number, (source, each) in enumerate(given):
+            if is_holder(each):
+                path = _spool(each, workspace.folder(SPOOL) / f"{number:03d}", progress)
+                specs.append(InputFile(path, path.name, source))
+            else:
+                specs.append(each)
+    return specs, False
+
+
+def _spool(holder: Any, folder: Path, progress: Progress) -> Path:
+    kind = type(holder).__name__
+    if can_be_read_again(holder):
+        return write_holder(holder, folder)
+    if (path := written_holder(folder)) is not None:
+        progress.say(f"{kind}: continued from the records that it gave before; --overwrite reads it anew")
+        return path
+    progress.say(f"{kind}: cannot be read twice or compared later, so its records are written to {folder} first")
+    return write_holder(holder, folder)

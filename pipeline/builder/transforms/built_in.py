@@ -1,0 +1,112 @@
+"""The transforms that every build has: normalise, clean, identify the language, judge by rules, decontaminate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from filters.language.language import Language, LanguageIdentifier, wanted_threshold
+from filters.rules.ruleset import RuleSet
+
+from ...text.document import Document
+from ...text.normalize import normalize_all
+from ..dedup.decontaminate import Decontaminator
+from ..report.stats import PartitionCounts
+from .transform import Drop, Transform, Verdict
+
+EMPTY = Drop("empty text", "empty text")
+
+
+class Normalize(Transform):
+    """Gives equal texts one spelling."""
+
+    name = "normalize"
+
+    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Verdict]:
+        for document, text in zip(documents, normalize_all([each.text for each in documents]), strict=True):
+            document.text = text
+        return documents
+
+
+class Clean(Transform):
+    """Cuts what the [cut] tables of rule files name."""
+
+    name = "clean"
+
+    def __init__(self, rules: RuleSet) -> None:
+        self._rules = rules
+
+    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Verdict]:
+        for document in documents:
+            document.text, cut = self._rules.cut(document.text, document.where)
+            counts.cut.update(cut)
+        return documents
+
+
+class IdentifyLanguage(Transform):
+    """Identifies the language of each document; drops empty ones, and those in a language that is not ``wanted``."""
+
+    name = "language"
+
+    def __init__(self, identifier: LanguageIdentifier, wanted: Mapping[str, float]) -> None:
+        self._identifier = identifier
+        self._wanted = dict(wanted)
+
+    def prepare(self) -> None:
+        self._identifier.identify_all(["to load the model"])
+
+    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Verdict]:
+        found = self._identifier.identify_all([document.text for document in documents])
+        return [self._judge(*pair) for pair in zip(documents, found, strict=True)]
+
+    def _judge(self, document: Document, language: Language) -> Verdict:
+        document.language = language
+        if not document.text or document.text.isspace():
+            return EMPTY
+        if self._wanted:
+            threshold = wanted_threshold(self._wanted, language)
+            if threshold is None:
+                return Drop(f"language {language.code} is none of {','.join(self._wanted)}")
+            if language.score < threshold:
+                return Drop(f"language_score {language.score:.4g} < {threshold:.4g}", "language_score")
+        return document
+
+
+class ApplyRules(Transform):
+    """Measures documents, and drops those that break a rule."""
+
+    name = "rules"
+
+    def __init__(self, rules: RuleSet) -> None:
+        self._rules = rules
+
+    def prepare(self) -> None:
+        self._rules.prepare()
+
+    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Verdict]:
+        known: list[dict[str, Any]] = [each.language.context() if each.language else {} for each in documents]
+        if self._rules.fields:
+            known = [context | {"metadata": each.metadata} for context, each in zip(known, documents, strict=True)]
+        where = [document.where for document in documents]
+        measured = self._rules.measure_all([document.text for document in documents], known, where)
+        counts.histograms.add(*measured)
+        return [
+            document if verdict is None else Drop(verdict.reason, verdict.measure)
+            for document, verdict in zip(documents, self._rules.judge_all(measured), strict=True)
+        ]
+
+
+class Decontaminate(Transform):
+    """Drops documents that share n-grams with an evaluation set."""
+
+    name = "decontaminate"
+
+    def __init__(self, evaluation: Decontaminator) -> None:
+        self._evaluation = evaluation
+
+    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Verdict]:
+        overlaps = self._evaluation.overlaps([document.text for document in documents])
+        return [
+            Drop(f"contaminated by {name} ({overlap} shared n-grams)", "contaminated") if overlap else document
+            for document, (overlap, name) in zip(documents, overlaps, strict=True)
+        ]

@@ -1,0 +1,99 @@
+"""The transforms of a build, in order: the built-in ones by name, and those of the user among them.
+
+A new built-in transform is a class, and a line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from filters.language.language import LanguageIdentifier, parse_languages
+from filters.rules.ruleset import RuleSet
+
+from ...errors import ConfigError, did_you_mean
+from ..recipe import Recipe
+from .built_in import ApplyRules, Clean, Decontaminate, IdentifyLanguage, Normalize
+from .scores import JoinScores
+from .transform import Transform
+from .user import UserTransform
+from .user_functions import UserFunction, find_user_function
+
+if TYPE_CHECKING:
+    from ..references import References
+
+BUILT_IN: Mapping[str, Callable[[Recipe, References], Transform | None]] = {
+    "normalize": lambda recipe, references: Normalize() if recipe.normalize else None,
+    "clean": lambda recipe, references: Clean(references.rules) if references.rules.cutters else None,
+    "language": lambda recipe, references: IdentifyLanguage(
+        LanguageIdentifier(references.language_model.path), parse_languages(recipe.language, recipe.language_threshold)
+    ),
+    "rules": lambda recipe, references: ApplyRules(references.rules),
+    "decontaminate": lambda recipe, references: Decontaminate(references.evaluation) if references.evaluation else None,
+}
+"""Each makes its transform from a recipe and what this names; None where the recipe asks for nothing that it does."""
+
+
+def make_transforms(recipe: Recipe, references: References) -> list[Transform]:
+    """Return the transforms of a build in order."""
+    own = {spec: UserTransform(each.name, each.load()) for spec, each in references.user_functions.items()}
+    made = [own[name] if name in own else BUILT_IN[name](recipe, references) for name in transform_order(recipe)]
+    first = [JoinScores(references.scores)] if references.scores else []
+    return [*first, *(transform for transform in made if transform is not None)]
+
+
+def transform_order(recipe: Recipe) -> list[str]:
+    """Return the transforms by name; the user's run after normalising, unless the recipe fixes the whole order.
+
+    >>> transform_order(Recipe(transforms=["mine:f"]))
+    ['normalize', 'mine:f', 'clean', 'language', 'rules', 'decontaminate']
+    >>> transform_order(Recipe(transforms=["language", "mine:f"]))
+    ['language', 'mine:f']
+    """
+    if any(name in BUILT_IN for name in recipe.transforms):
+        return list(recipe.transforms)
+    first, *rest = BUILT_IN
+    return [first, *recipe.transforms, *rest]
+
+
+def find_user_functions(recipe: Recipe) -> dict[str, UserFunction]:
+    """Find and load the user's transforms that a recipe names. Raises ``ConfigError`` for what cannot be used."""
+    found: dict[str, UserFunction] = {}
+    for spec in recipe.transforms:
+        if spec in BUILT_IN:
+            continue
+        if ":" not in spec and "@" not in spec:
+            raise ConfigError(
+                f"no transform {spec!r}{did_you_mean(spec, BUILT_IN)}; name one of your own as module:function"
+            )
+        found[spec] = find_user_function(spec)
+    _raise_if_repeated([*(name for name in recipe.transforms if name in BUILT_IN), *(f.name for f in found.values())])
+    for each in found.values():
+        UserTransform(each.name, each.load())  # raises for what it cannot be
+    return found
+
+
+def check_order(recipe: Recipe, rules: RuleSet) -> None:
+    """Raise ``ConfigError`` where the order leaves out what the recipe asks for, or measures what is not yet known."""
+    order = transform_order(recipe)
+    asked = {
+        "clean": ("rules with a [cut] table", bool(rules.cutters)),
+        "language": ("language, or rules for languages", bool(recipe.language) or rules.reads_language),
+        "rules": (f"rules {','.join(recipe.rules)}", bool(rules.rules)),
+        "decontaminate": ("decontaminate", bool(recipe.decontaminate)),
+    }
+    for name, (what, wanted) in asked.items():
+        if wanted and name not in order:
+            raise ConfigError(
+                f"transforms leaves out {name!r}, which the recipe asks for ({what}): name it, or ask for none"
+            )
+    if rules.reads_language and order.index("language") > order.index("rules"):
+        raise ConfigError("transforms: 'rules' comes before 'language', which its rules read; name 'language' first")
+
+
+def _raise_if_repeated(names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"transforms: two are called {name!r}; give one another name with pipeline.transform(name=...)"
+            )

@@ -1,0 +1,140 @@
+"""Scores that were made elsewhere, by a GPU say: a table of keys of texts and numbers, joined to documents as fields.
+
+The key of a text is the BLAKE2b of its UTF-8 in 128 bits, of the text as it is read, before anything edits it. Sorted once
+when a build is planned, the table lies in the work directory and is mapped by all workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from filters.rules.named_files import NamedFile
+
+from ...atomic import write_json
+from ...errors import ConfigError
+from ...text.document import Document
+from ..dedup.minhash import text_hashes
+from ..partitions.partition import read_json
+from ..report.stats import PartitionCounts
+from .transform import Transform, Verdict
+
+KEY = "key"
+_KEY_BYTES = 16
+_NAMES, _KEYS, _VALUES = "names.json", "keys.npy", "values.npy"
+
+
+class Scores:
+    """The numbers of each key: ``keys`` are uint64 ``[n, 2]``, ascending, ``values`` float64 ``[n, names]``."""
+
+    def __init__(self, names: Sequence[str], keys: NDArray[np.uint64], values: NDArray[np.float64]) -> None:
+        self.names = tuple(names)
+        self._keys = keys
+        self._first = keys[:, 0]
+        self._values = values
+
+    @classmethod
+    def read(cls, path: str) -> tuple[Scores, str]:
+        """Read a Parquet file with a column ``key`` and columns of numbers; return also its sha256.
+
+        Raises ``ConfigError`` for a file that is none, keys that are no 32 hexadecimal digits or 16 bytes, columns that are no
+        numbers, and a key with different numbers.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+        import pyarrow.types as types
+
+        named = NamedFile.read(path)
+        try:
+            table = pq.read_table(path)
+        except (pa.ArrowException, OSError) as error:
+            raise ConfigError(f"scores {path}: not a whole parquet file ({str(error).splitlines()[0]})") from None
+        if KEY not in table.column_names:
+            raise ConfigError(f"scores {path}: no column {KEY!r}; `shardwright texts` writes the keys of texts")
+        names = [name for name in table.column_names if name != KEY]
+        for name in names:
+            kind = table.schema.field(name).type
+            if not (types.is_floating(kind) or types.is_integer(kind)):
+                raise ConfigError(f"scores {path}: column {name!r} is {kind}, not numbers; leave it out")
+        if not names:
+            raise ConfigError(f"scores {path}: no column of numbers beside {KEY!r}")
+        keys = _keys(path, table.column(KEY))
+        columns = [np.array(table.column(name).to_pylist(), np.float64) for name in names]
+        values = np.stack(columns, axis=1) if len(keys) else np.zeros((0, len(names)))
+        order = np.lexsort((keys[:, 1], keys[:, 0]))
+        keys, values = keys[order], values[order]
+        same = (keys[1:] == keys[:-1]).all(axis=1)
+        differs = same & ~((values[1:] == values[:-1]) | (np.isnan(values[1:]) & np.isnan(values[:-1]))).all(axis=1)
+        if differs.any():
+            row = int(np.flatnonzero(differs)[0])
+            key = keys[row].astype(">u8").tobytes().hex()
+            raise ConfigError(f"scores {path}: key {key} has several rows with different numbers; keep one of them")
+        first = np.concatenate([[True], ~same]) if len(keys) else np.zeros(0, bool)
+        return cls(names, keys[first], values[first]), named.sha256
+
+    def save(self, directory: Path) -> None:
+        """Write the table into a directory that is there."""
+        write_json(directory / _NAMES, list(self.names))
+        np.save(directory / _KEYS, self._keys)
+        np.save(directory / _VALUES, self._values)
+
+    @classmethod
+    def load(cls, directory: Path) -> Scores:
+        """Map what `save` wrote."""
+        names = read_json(directory / _NAMES)
+        keys, values = (np.load(directory / name, mmap_mode="r") for name in (_KEYS, _VALUES))
+        return cls(names, keys, values)
+
+    def look_up(self, texts: Sequence[str]) -> list[dict[str, Any] | None]:
+        """Return the numbers of each text by name, None for one without."""
+        wanted = text_hashes(texts).view(">u8").astype(np.uint64)
+        low = np.searchsorted(self._first, wanted[:, 0], side="left").tolist()
+        found: list[dict[str, Any] | None] = []
+        for (first, second), place in zip(wanted.tolist(), low, strict=True):
+            while place < len(self._keys) and self._keys[place, 0] == first and self._keys[place, 1] != second:
+                place += 1
+            there = place < len(self._keys) and self._keys[place, 0] == first
+            numbers = self._values[place].tolist() if there else None
+            found.append(
+                None
+                if numbers is None
+                else {n: None if v != v else v for n, v in zip(self.names, numbers, strict=True)}
+            )
+        return found
+
+
+def _keys(path: str, column: Any) -> NDArray[np.uint64]:
+    """Return keys as uint64 ``[n, 2]``, high half first, so that they sort as their bytes."""
+    data = []
+    for row, value in enumerate(column.to_pylist()):
+        try:
+            key = value if isinstance(value, bytes) else bytes.fromhex(value)
+        except (TypeError, ValueError):
+            key = b""
+        if len(key) != _KEY_BYTES:
+            raise ConfigError(
+                f"scores {path}, row {row}: key {value!r} is not 32 hexadecimal digits or {_KEY_BYTES} bytes"
+            )
+        data.append(key)
+    return np.frombuffer(b"".join(data), ">u8").astype(np.uint64).reshape(-1, 2)
+
+
+class JoinScores(Transform):
+    """Gives documents their scores as fields; it runs first, since scores belong to texts as they are read."""
+
+    name = "scores"
+
+    def __init__(self, scores: Scores) -> None:
+        self._scores = scores
+        self._none = dict.fromkeys(scores.names)
+
+    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Verdict]:
+        found = self._scores.look_up([document.text for document in documents])
+        for document, numbers in zip(documents, found, strict=True):
+            document.metadata |= self._none if numbers is None else numbers
+        counts.cut.update({"documents without a score": sum(numbers is None for numbers in found)})
+        return documents

@@ -1,0 +1,44 @@
+"""What a transform is: it takes documents, and returns for each that it is kept, edited, made several, or dropped."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...text.document import Document
+from ..report.stats import PartitionCounts
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """The verdict on a document that is dropped: the ``reason`` is shown with samples of such documents.
+
+    ``rule`` is the name that the report counts it under, by default that of the transform.
+
+    >>> Drop("a blocked host").reason
+    'a blocked host'
+    """
+
+    reason: str
+    rule: str = ""
+
+
+Verdict = Document | Drop | list[Document]
+"""A document is kept, as it is or with another text or metadata; or it is dropped; or several take its place."""
+
+
+class Transform(ABC):
+    """One step of the list, made once in each process; ``name`` is its name in the list and in the report."""
+
+    name: str
+
+    @abstractmethod
+    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Verdict]:
+        """Return a verdict on each of some documents in input order, which may be edited themselves.
+
+        What is decided of a document depends on that document alone. ``counts`` takes what is counted.
+        """
+
+    def prepare(self) -> None:  # noqa: B027 - most have nothing to load
+        """Load models and compiled kernels, before worker processes are forked."""

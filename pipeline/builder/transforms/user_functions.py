@@ -1,0 +1,213 @@
+"""Transforms of the user as a recipe names them and as a plan keeps them.
+
+A recipe spells one ``module:function``, with the folder of the module before it where that is known
+(``/home/me/module:function``), or ``name@version`` for a function that only this process knows. The plan keeps the source
+of the module and of every module below its folder that it imports, as for measures.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+from filters.rules.resolve import find_function
+from filters.rules.user_modules import UserModule, find_module, folder_of
+
+from ...errors import BuildError, ConfigError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_NAME = re.compile(r"[A-Za-z_][\w.-]*")
+_here: dict[str, Callable[..., Any]] = {}  # the functions of this process, by name@version
+
+
+@overload
+def transform(
+    function: Function,
+    *,
+    name: str | None = None,
+    version: str | None = None,
+    batch: int | None = None,
+    fields: Sequence[str] = (),
+    adds: Sequence[str] = (),
+) -> Function: ...
+
+
+@overload
+def transform(
+    function: None = None,
+    *,
+    name: str | None = None,
+    version: str | None = None,
+    batch: int | None = None,
+    fields: Sequence[str] = (),
+    adds: Sequence[str] = (),
+) -> Callable[[Function], Function]: ...
+
+
+def transform(
+    function: Any = None,
+    *,
+    name: str | None = None,
+    version: str | None = None,
+    batch: int | None = None,
+    fields: Sequence[str] = (),
+    adds: Sequence[str] = (),
+) -> Any:
+    """Note on a function or class how a build uses it as a transform, and return it; also a decorator.
+
+    The transform takes a ``Document`` (with ``batch=512``: a list of up to 512) and returns it as it is, or with another
+    ``text`` or ``metadata``, or a list of documents that take its place, or a ``Drop``; with ``batch``, a list of these,
+    one for each. ``fields`` are the fields of the record that it reads, as in ``("url:str", "score:float")``; they stand
+    in ``metadata``. ``adds`` are those that it writes there itself, for ``keep_fields``. Of a class, one object is made,
+    and its ``load()`` is called once in each worker.
+
+    In a recipe a transform is known by the source of its module, or by its ``version`` where it has one. A function of
+    ``__main__``, of a notebook or without a name of its own needs one, and runs in this machine's processes only.
+
+    >>> @transform(fields=("url:str",), version="1")
+    ... def drop_without_url(document):
+    ...     return document if document.metadata["url"] else Drop("no url")
+    >>> drop_without_url.fields
+    ('url:str',)
+    """
+    if function is None:
+        return lambda given: transform(given, name=name, version=version, batch=batch, fields=fields, adds=adds)
+    noted = {"name": name, "version": version, "batch": batch, "fields": tuple(fields), "adds": tuple(adds)}
+    for key, value in noted.items():
+        if value not in (None, ()):
+            setattr(function, key, value)
+    return function
+
+
+@dataclass(frozen=True, slots=True)
+class UserFunction:
+    """A transform of the user as the plan keeps it: ``module`` None for a function that only this process knows."""
+
+    name: str
+    function: str
+    version: str = ""
+    module: UserModule | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> UserFunction:
+        module = value["module"] and UserModule(**value["module"])
+        return cls(value["name"], value["function"], value["version"], module)
+
+    def load(self) -> Callable[..., Any]:
+        """Return the function, or one object of the class."""
+        if self.module is None:
+            found = _here.get(f"{self.name}@{self.version}")
+            if found is None:
+                raise BuildError(
+                    f"transform {self.name!r} is a function of the process that began this build; run the same program "
+                    "again, or put the function into a module"
+                )
+            return found
+        loaded: Any = find_function(f"{self.module.name}:{self.function}", {}, self.module, "transform")
+        return _made(loaded)
+
+    def describe(self) -> dict[str, str]:
+        """Return what the recipe knows it by."""
+        if self.version:
+            return {"name": self.name, "version": self.version}
+        return {"name": self.name, "sha256": self.module.sha256 if self.module else ""}
+
+
+def find_user_function(spec: str) -> UserFunction:
+    """Find the transform that a recipe names, and load it. Raises ``ConfigError`` where that cannot be done."""
+    if "@" in spec:
+        name, _, version = spec.partition("@")
+        if spec not in _here:
+            raise ConfigError(
+                f"transform {spec!r} is a function that was given to pipeline.build in Python; give it again, or put it into "
+                "a module and name it module:function"
+            )
+        return UserFunction(name, name, version)
+    folder, name = os.path.split(spec)
+    module = find_module(name.partition(":")[0], folder or os.curdir, f"transform {name!r}")
+    found = find_function(name, {}, module, "transform")
+    return UserFunction(getattr(found, "name", None) or name, name.partition(":")[2], _version(found), module)
+
+
+def spec_of(given: object) -> str:
+    """Return how a recipe spells a transform that was given to ``pipeline.build``; a name stays as it is.
+
+    Raises ``ConfigError`` for what is no function, and for one that has neither a module nor a version.
+    """
+    if isinstance(given, str):
+        return given
+    if not callable(given):
+        raise ConfigError(f"transforms: {given!r} is no function and no name of a transform")
+    named = _importable(given)
+    if named is not None:
+        return named
+    version = _version(given)
+    name = getattr(given, "name", None) or getattr(given, "__name__", None) or type(given).__name__
+    name = "lambda" if name == "<lambda>" else name
+    if not version:
+        raise ConfigError(
+            f"transform {name!r} cannot be imported from a module, so nothing tells whether it is the same when a build "
+            'continues: give it a version, pipeline.transform(function, version="1"), or put it into a module of its own'
+        )
+    if not _NAME.fullmatch(name) or "@" in version:
+        raise ConfigError(f"transform {name!r}, version {version!r}: write both in letters, digits, dots and dashes")
+    spec = f"{name}@{version}"
+    _here[spec] = _made(given)
+    return spec
+
+
+def _made(given: Any) -> Callable[..., Any]:
+    """Return a function as it is, and of a class one object."""
+    found: Callable[..., Any] = given
+    if isinstance(given, type):
+        found = given()
+    return found
+
+
+def _importable(given: Any) -> str | None:
+    """Return folder, module and name of a function that other processes can import; None where they cannot."""
+    module, name = getattr(given, "__module__", None), getattr(given, "__qualname__", "")
+    loaded = sys.modules.get(module or "")
+    if loaded is None or module == "__main__" or "." in name or getattr(loaded, name, None) is not given:
+        return None
+    if not getattr(loaded, "__file__", None):
+        return None
+    folder = folder_of(loaded)
+    return f"{module}:{name}" if folder is None else f"{folder}/{module}:{name}"
+
+
+def _version(given: object) -> str:
+    version = getattr(given, "version", "")
+    if not isinstance(version, str | int) or isinstance(version, bool):
+        raise ConfigError(f"transform {given!r}: its version must be text, got {version!r}")
+    return str(version)
+
+
+def only_here(specs: Sequence[str]) -> list[str]:
+    """Return those of the transforms that only this process knows, and processes forked from it."""
+    return [spec for spec in specs if "@" in spec]
+
+
+def beside(specs: Any, config: Path) -> Any:
+    """Return the transforms that a config file names, with its folder before those whose modules lie there."""
+    listed = specs.split(",") if isinstance(specs, str) else specs
+    if not isinstance(listed, list):
+        return specs
+    folder = config.absolute().parent
+    return [_beside(spec.strip(), folder) if isinstance(spec, str) else spec for spec in listed]
+
+
+def _beside(spec: str, folder: Path) -> str:
+    if ":" not in spec or os.path.dirname(spec):
+        return str(folder / spec) if ":" in spec and not os.path.isabs(spec) else spec
+    base = folder.joinpath(*spec.partition(":")[0].split("."))
+    there = base.with_name(f"{base.name}.py").is_file() or (base / "__init__.py").is_file()
+    return str(folder / spec) if there else spec

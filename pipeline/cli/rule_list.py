@@ -1,0 +1,77 @@
+"""``--list-rules``: the rule sets with their limits, and the measures with what they count."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import filters
+from filters.rules.ruleset import Rule, RuleSet, load_rules
+
+WIDTH = 118
+
+
+class ListRules(argparse.Action):
+    """A flag that prints the list and ends the command, as ``--help`` does."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> NoReturn:
+        print(rule_list())
+        parser.exit()
+
+
+def rule_list() -> str:
+    """Return every bundled rule set, every measure and every cleaner, with a line for each.
+
+    >>> "50 to 100000" in rule_list()
+    True
+    """
+    lines = ["Rule sets: --rules NAME, or several joined by commas", ""]
+    for name, path in filters.bundled_rule_sets().items():
+        lines += [name, *_comment(path), *_rules(load_rules(name)), ""]
+    lines += ["Measures, for rule files: NAME = { min = ..., max = ... }", "", *_functions(filters.measure_functions())]
+    lines += ["", "Cleaners, for rule files: under [cut], NAME = {}", "", *_functions(filters.cleaner_functions())]
+    return "\n".join(lines)
+
+
+def measure_names() -> str:
+    """Return the names of all measures, for a help text."""
+    names = f"measures (--list-rules explains them): {', '.join(sorted(filters.measure_functions()))}"
+    return textwrap.fill(names, WIDTH, break_on_hyphens=False)
+
+
+def _comment(path: Path) -> list[str]:
+    """Return the first sentence of the comment that begins a rule file."""
+    text = path.read_text(encoding="utf-8")
+    words = " ".join(line.lstrip("# ") for line in text.split("\n\n")[0].splitlines() if line.startswith("#"))
+    sentence = re.split(r"(?<!\bal)\. |, https:", words)[0]
+    return textwrap.wrap(sentence, WIDTH, initial_indent="  ", subsequent_indent="  ")
+
+
+def _rules(rules: RuleSet) -> list[str]:
+    return [f"  {rule.name:<34}{limits(rule)}" for rule in rules.rules] + [
+        f"  {cutter.name:<34}cleaner" for cutter in rules.cutters
+    ]
+
+
+def limits(rule: Rule) -> str:
+    """Return the values that a rule keeps.
+
+    >>> limits(Rule("words", "words", "own", min=50)), limits(Rule("words", "words", "own", min=50, max=99))
+    ('at least 50', '50 to 99')
+    """
+    low, high = f"{rule.min:g}" if rule.min < 1e5 else f"{rule.min:.0f}", f"{rule.max:.15g}"
+    if rule.min == float("-inf"):
+        return f"at most {high}"
+    return f"at least {low}" if rule.max == float("inf") else f"{low} to {high}"
+
+
+def _functions(functions: dict[str, Callable[..., Any]]) -> list[str]:
+    wrap = textwrap.TextWrapper(WIDTH, subsequent_indent=" " * 34, break_on_hyphens=False)
+    return [wrap.fill(f"  {name:<32}{filters.summary(function)}") for name, function in sorted(functions.items())]

@@ -1,0 +1,74 @@
+"""``shardwright texts``: the texts that a build would read, with their keys, to score them elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pipeline.atomic import atomic_file
+from pipeline.builder.dedup.minhash import text_hashes
+from pipeline.text.readers.reader import BadRecord, Document, Reader, find_inputs
+from pipeline.text.where import Where
+
+from .command import Command, Parser
+
+DESCRIPTION = """\
+Export the texts of inputs, as they are read, with their keys: BLAKE2b of the UTF-8 in 128 bits, as 32 hexadecimal digits.
+
+  %(prog)s raw/*.parquet --output texts.parquet
+
+Score them with a model of your own, write a Parquet file with the column key and a column for each score, and give it to
+`shardwright build --scores scores.parquet`, where rules such as "column:quality" = { min = 0.5 } read the scores."""
+
+EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage; 130 interrupted"
+_ROWS = 4096
+
+
+def make_parser(prog: str | None = None) -> Parser:
+    parser = Parser(prog, brief="INPUT... --output FILE", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files, directories, globs or brace patterns")
+    parser.add_argument("--output", required=True, type=Path, help="Parquet file with columns key and text")
+    parser.add_argument("--where", help="export only the records of which this holds, as in 'int_score >= 3'")
+    parser.add_argument("--text-key", default="text", help="field or column of the text (default: text)")
+    return parser
+
+
+def run(options: argparse.Namespace, parser: Parser) -> int:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema({"key": pa.string(), "text": pa.large_string()})
+    bad: list[BadRecord] = []
+    count = 0
+    with atomic_file(options.output) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for texts in _batches(options, bad):
+            keys = [digest.tobytes().hex() for digest in text_hashes(texts)]
+            writer.write_table(pa.table({"key": keys, "text": texts}, schema=schema))
+            count += len(texts)
+    if bad:
+        first = bad[0]
+        print(f"{len(bad):,} bad records; the first, {first.file}, line {first.line}: {first.reason}", file=sys.stderr)
+    print(f"{options.output}: {count:,} texts")
+    return 0
+
+
+def _batches(options: argparse.Namespace, bad: list[BadRecord]) -> Iterator[list[str]]:
+    wanted: dict[str, Any] = {"where": Where.parse(options.where) if options.where else None}
+    texts: list[str] = []
+    for file in find_inputs(options.inputs):
+        for record in Reader(file, text_key=options.text_key, **wanted):
+            if isinstance(record, Document):
+                texts.append(record.text)
+            elif isinstance(record, BadRecord):
+                bad.append(record)
+            if len(texts) == _ROWS:
+                yield texts
+                texts = []
+    if texts:
+        yield texts
+
+
+COMMAND = Command(make_parser=make_parser, run=run)

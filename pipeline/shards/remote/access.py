@@ -1,0 +1,75 @@
+"""How remote objects are reached: the settings, and what every way of reading them shares."""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ...errors import ConfigError
+
+CONNECTIONS = 16
+
+
+class ObjectInfo(NamedTuple):
+    """``size`` in bytes, and ``version``: the server's mark (ETag or time) that changes with the contents, or ''."""
+
+    size: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How remote objects are reached.
+
+    ``tries`` bounds the attempts at one object, ``first_delay`` and ``longest_delay`` (seconds) the exponential back-off
+    between them; ``timeout`` (seconds) is for the beginning of one answer of an http server. A server that never answered
+    is given up after ``dead_after`` seconds. ``options`` go to fsspec (``storage_options``: keys, endpoints).
+    """
+
+    tries: int = 8
+    first_delay: float = 0.5
+    longest_delay: float = 30.0
+    timeout: float = 60.0
+    dead_after: float = 12.0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.tries < 1:
+            raise ConfigError(f"tries must be 1 or more, got {self.tries}")
+
+
+class Transient(Exception):
+    """A temporary failure; ``after`` is how many seconds the server asked to wait."""
+
+    def __init__(self, reason: str, after: float = 0.0) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+def is_http(url: str) -> bool:
+    """Whether a url is read by the http protocol."""
+    return url.lower().startswith(("http://", "https://"))
+
+
+def shown(url: str) -> str:
+    """Return a url as messages show it: without user, password and query, which may hold a signature.
+
+    >>> shown("https://me:secret@host/a.tar?X-Amz-Signature=0f3a")
+    'https://host/a.tar'
+    """
+    scheme, separator, rest = url.partition("://")
+    place, slash, path = rest.partition("/")
+    bare = f"{scheme}{separator}{place.rpartition('@')[2]}{slash}{path}" if separator else url
+    return re.split(r"[?#]", bare, maxsplit=1)[0] if is_http(url) else bare
+
+
+def without_secrets(text: str, url: str) -> str:
+    """Return a message, of a library that may repeat the url, without what `shown` leaves out of it."""
+    parts = urllib.parse.urlsplit(url) if is_http(url) else None
+    for secret in (parts.query, parts.netloc.rpartition("@")[0], parts.password) if parts is not None else ():
+        if secret:
+            text = text.replace(secret, "...")
+    return text

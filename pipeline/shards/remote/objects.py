@@ -1,0 +1,111 @@
+"""Ranges of remote objects, each pinned to the version that it had at its first answer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+from ...errors import CorruptShardError, ManifestError, MissingObjectError, StorageError
+from .access import Access, ObjectInfo, Transient, is_http, shown
+from .http import Answer, server_of
+from .transport import describe, read_from, signed
+
+_SIGNED_SECONDS = 3600
+_SIGN_AGAIN_SECONDS = 900.0
+
+
+class RemoteObjects:
+    """Objects by number, of ``sizes`` bytes where that is known.
+
+    Where a file system signs urls, as that of S3 does, objects are read by http, else by the file system itself.
+
+    An object that changes while it is read raises ``CorruptShardError``, one of another size ``ManifestError``, a server that
+    answers no ranges ``StorageError``.
+    """
+
+    def __init__(self, urls: Sequence[str], sizes: Sequence[int | None], access: Access) -> None:
+        self._urls = urls
+        self._sizes = sizes
+        self._access = access
+        self._versions: dict[int, str] = {}
+        self._lock = threading.Lock()
+        self._signed: dict[int, tuple[float, str]] = {}
+        self._signs = True
+
+    def name(self, number: int) -> str:
+        """Return what errors call an object."""
+        return shown(self._urls[number])
+
+    def target(self, number: int) -> str:
+        """Return the url by which an object is read: its own, or a signed one."""
+        url = self._urls[number]
+        if is_http(url) or not self._signs:
+            return url
+        when, found = self._signed.get(number, (0.0, ""))
+        if not found or time.monotonic() - when > _SIGN_AGAIN_SECONDS:
+            found = signed(url, self._access, _SIGNED_SECONDS) or ""
+            if not found:
+                self._signs = False
+                return url
+            self._signed[number] = time.monotonic(), found
+        return found
+
+    def info(self, number: int) -> ObjectInfo:
+        """Return size and version of an object, which is pinned to them."""
+        info = describe(self._urls[number], self._access)
+        self._pin(number, info.size, info.version)
+        return info
+
+    def read(self, number: int, start: int, size: int, attempt: int = 1) -> bytes:
+        """Return bytes of an object, in one try."""
+        data = bytearray(size)
+        self.fill(number, start, memoryview(data), attempt)
+        return bytes(data)
+
+    def fill(self, number: int, start: int, target: memoryview, attempt: int = 1) -> None:
+        """Fill ``target`` from byte ``start`` of an object on, in one try."""
+        done = 0
+        for piece in self._pieces(number, start, start + len(target), attempt):
+            if done + len(piece) > len(target):
+                raise Transient(f"more than {len(target)} bytes came from byte {start}")
+            target[done : done + len(piece)] = piece
+            done += len(piece)
+        if done < len(target):
+            raise Transient(f"{done} bytes came of {len(target)} from byte {start}")
+
+    def _pieces(self, number: int, start: int, stop: int, attempt: int) -> Iterator[bytes]:
+        if start == stop:
+            return
+        url, own = self.target(number), self._urls[number]
+        try:
+            answer = Answer(url, start, stop, self._access, attempt) if is_http(url) else None
+        except MissingObjectError:
+            raise
+        except StorageError:
+            if url == own or server_of(url).ranges:
+                raise
+            self._signs, answer = False, None  # a server that takes no signed urls
+        if answer is None:
+            yield from read_from(own, start, stop, self._access, attempt)
+            return
+        with answer:
+            if answer.status != 206:
+                raise StorageError(
+                    f"{shown(url)}: the server knows no ranges, though another of this dataset does; give whole_shards=True"
+                )
+            self._pin(number, answer.size, answer.version)
+            yield from answer.pieces()
+
+    def _pin(self, number: int, size: int | None, version: str) -> None:
+        known = self._sizes[number]
+        name = self.name(number)
+        if known is not None and size is not None and size != known:
+            raise ManifestError(f"{name}: {size} bytes, but the manifest says {known}; copy it again or rebuild it")
+        with self._lock:
+            pinned = self._versions.setdefault(number, version)
+        if pinned != version:
+            raise CorruptShardError(
+                f"{name}: it changed while it was read: its version was {pinned}, now it is {version}; restore the object, or "
+                "make the stream again"
+            )

@@ -1,0 +1,196 @@
+"""What every kind of data offers to a stream, and what those with counts known in advance share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ...errors import ConfigError
+from ...shards.ranges.shard_ranges import Source as Ranges
+from ..indexed.block_pool import BlockPool
+from ..indexed.token_stream import TokenStream
+from ..order import LANES, Sequences, Shuffle, default_window, sequential_window
+from ..sequential.best_fit_sizes import best_fit_tokens, most_lanes_a_row
+from ..sequential.cursor import Cursor, Windows, beginning
+from ..sequential.lanes import lanes_reader
+from ..sequential.layout import WINDOW_BYTES, LaneLayout, lane_layout
+from ..sequential.reader import lane_stats
+from ..sequential.shard_blocks import ShardWindows
+from .contents import Contents
+
+if TYPE_CHECKING:
+    from ..config import StreamConfig
+    from ..loader.position import Position
+    from ..loader.worker_context import WorkerContext
+    from ..reader import Reader
+
+_BLOCK_DOCUMENTS = 64  # of shards, that a filter sees at a time
+_SPARE_WINDOWS = 8  # that stay in memory beyond one for each lane
+
+
+class Share(NamedTuple):
+    """Which of its rank's items a loader's worker makes: ``skip`` are passed over, then every ``every``-th is made."""
+
+    skip: int
+    every: int
+
+
+class Data(Protocol):
+    """Where the tokens of a stream come from: counts, a fingerprint, an order and readers.
+
+    ``counted``: how many tokens and documents there are is known in advance. ``default_lanes``: those of a shuffled indexed
+    stream that states none.
+    """
+
+    counted: bool
+    default_lanes: int
+    name: str
+    split: str
+    dtype: np.dtype[Any]
+    eos_id: int
+    tokenizer: str | None
+
+    def fingerprints(self) -> dict[str, str]:
+        """Return the fingerprint of each source by its name."""
+
+    def sizes(self) -> str:
+        """Return how much data there is, in words."""
+
+    def check_stage(self, method: str) -> None:
+        """Raise ``ConfigError`` for a method of a stream that this data cannot have."""
+
+    def source_of_mix(self, name: str) -> CountedData:
+        """Return this as the source ``name`` of a mix; raises ``ConfigError`` where it cannot be one."""
+
+    def lane_layout(self, config: StreamConfig, rows: int) -> LaneLayout:
+        """Return the lanes of a shuffled sequential stream, for so many rows of a global batch."""
+
+    def window(self, config: StreamConfig, lanes: int) -> Any:
+        """Return what is shuffled together, as a state holds it: blocks, of each source of a mix by name; of text as stated.
+
+        ``lanes`` are those in force.
+        """
+
+    def sequences(self, config: StreamConfig) -> Sequences | None:
+        """Return where the epochs' sequences begin; None where epochs are not counted in advance, or are the sources' own."""
+
+    def make_reader(self, config: StreamConfig, start: Position, context: WorkerContext, share: Share) -> Reader[Any]:
+        """Make the reader of one worker of one rank from a position on."""
+
+    def stats(self, config: StreamConfig, position: Position) -> dict[str, Any]:
+        """Return what a reader would tell at a position before it reads anything."""
+
+
+class CountedData:
+    """One source of documents: what it holds, known without opening a shard, and a way to its bytes.
+
+    ``documents`` and ``tokens`` are those of every shard.
+    """
+
+    counted = True
+    default_lanes = LANES
+    name: str
+    split: str
+    dtype: np.dtype[Any]
+    eos_id: int
+    tokenizer: str | None
+    documents: list[int]
+    tokens: list[int]
+    fingerprint: str
+
+    @property
+    def contents(self) -> Contents:
+        """The extents, and what is streamed of them."""
+        raise NotImplementedError
+
+    def ranges(self, max_open: int) -> Ranges:
+        """Return what reads extents, in the process that iterates; at most ``max_open`` shards are open."""
+        raise NotImplementedError
+
+    def fingerprints(self) -> dict[str, str]:
+        return {self.name: self.fingerprint}
+
+    def sizes(self) -> str:
+        return f"{len(self.documents):,} shards, {sum(self.documents):,} documents, {sum(self.tokens):,} tokens"
+
+    def check_stage(self, method: str) -> None:
+        return
+
+    def source_of_mix(self, name: str) -> CountedData:
+        return self
+
+    def lane_layout(self, config: StreamConfig, rows: int) -> LaneLayout:
+        most = most_lanes_a_row(config.layout, rows, sum(self.tokens), self.dtype.itemsize)
+        return lane_layout(rows, config.lanes, lambda most: min(most, sum(self.documents)), most)
+
+    def window(self, config: StreamConfig, lanes: int) -> int:
+        if config.seed is None:
+            return 1
+        if config.window is not None:
+            return config.window
+        blocks = self.contents.blocks()
+        return sequential_window(blocks, WINDOW_BYTES // lanes) if config.sequential else default_window(blocks)
+
+    def sequences(self, config: StreamConfig) -> Sequences | None:
+        layout = config.stated_layout()
+        if config.sequential:
+            return None
+        count = sum(self.tokens if layout.unit == "tokens" else self.documents)
+        self.raise_if_empty(count, layout.unit)
+        return Sequences(count, layout.sequence_stride, config.lane_count)
+
+    def make_reader(self, config: StreamConfig, start: Position, context: WorkerContext, share: Share) -> Reader[Any]:
+        if config.sequential:
+            return lanes_reader(config, self.windows, sum(self.tokens), start, context, share.skip, share.every)
+        return config.stated_layout().make_reader(self, config, cut=start.start_epoch is None)
+
+    def stats(self, config: StreamConfig, position: Position) -> dict[str, Any]:
+        if config.sequential:
+            return lane_stats(Counter(), 0, position.lanes or beginning(position.start_epoch or 0, 1))
+        sequences = self.sequences(config)
+        assert sequences is not None
+        return {"bytes_read": 0, "epoch": sequences.epoch(position.sequence_index)}
+
+    def windows(
+        self, config: StreamConfig, lanes: LaneLayout, cursors: dict[int, Cursor], epochs: int | None
+    ) -> Windows:
+        """Return what sequential lanes read: blocks of shuffled documents."""
+        stream = self._document_stream(config, lanes.lanes, len(cursors) + _SPARE_WINDOWS)
+        documents = _BLOCK_DOCUMENTS
+        if config.best_fit:
+            most = WINDOW_BYTES // (lanes.lanes * self.dtype.itemsize)
+            tokens = best_fit_tokens(config.stated_layout().sequence_stride, most)
+            documents = max(1, tokens * stream.documents_per_epoch // stream.tokens_per_epoch)
+        filters = tuple(each.function for each in config.filters)
+        return ShardWindows(stream, lanes=lanes.lanes, documents=documents, filters=filters, epochs=epochs)
+
+    def order(self, config: StreamConfig) -> Shuffle:
+        """Return the order of an indexed stream; ``ConfigError`` where there is nothing to order."""
+        unit = config.stated_layout().unit
+        lanes = config.lane_count
+        order = Shuffle(self.contents.blocks(), lanes, self.window(config, lanes), config.seed)
+        self.raise_if_empty(order.tokens if unit == "tokens" else order.documents, unit)
+        return order
+
+    def _document_stream(self, config: StreamConfig, lanes: int, windows: int) -> TokenStream:
+        """Return the documents of each epoch in their order; so many windows stay in memory."""
+        unit = config.stated_layout().unit
+        order = Shuffle(self.contents.blocks(), lanes, self.window(config, lanes), config.seed)
+        self.raise_if_empty(order.tokens if unit == "tokens" else order.documents, unit)
+        return self.token_stream(config, order, None, aside=windows)
+
+    def token_stream(
+        self, config: StreamConfig, order: Shuffle, sequences: Sequences | None, **options: Any
+    ) -> TokenStream:
+        """Make the token stream of an order, to be read as ``sequences`` say."""
+        pool = BlockPool(self.ranges(config.max_open_shards), self.contents, order)
+        return TokenStream(order, pool, self.dtype, sequences, **options)
+
+    def raise_if_empty(self, count: int, unit: str) -> None:
+        """Raise ``ConfigError`` for a split that holds nothing."""
+        if count == 0:
+            raise ConfigError(
+                f"split {self.split!r} holds no {unit}: there is nothing to stream; build it from more input"
+            )

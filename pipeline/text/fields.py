@@ -1,0 +1,100 @@
+"""The fields of a record that a document keeps beside its text and id, with their types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ConfigError, did_you_mean
+
+KINDS = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "": "any value"}
+_NUMBERS = {"int": int, "float": float}
+_TRUTHS = {"true": True, "false": False, "1": True, "0": False}
+MISFIT = object()
+"""What a value is that does not fit the type of its field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field or column by name, dots leading into nested ones; ``kind`` is "str", "int", "float", "bool" or "" for any.
+
+    >>> Field("score", "float").fit(3), Field("score", "float").fit(None), Field("score", "float").fit("3") is MISFIT
+    (3, None, True)
+    """
+
+    name: str
+    kind: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.kind}" if self.kind else self.name
+
+    def fit(self, value: Any) -> Any:
+        """Return a value that fits, None for a missing one, else ``MISFIT``."""
+        kind = type(value)
+        if value is None or not self.kind:
+            return value
+        if kind is bool:
+            return value if self.kind == "bool" else MISFIT
+        if kind is str:
+            return value if self.kind == "str" else MISFIT
+        if kind is int or (kind is float and (self.kind == "float" or value.is_integer())):
+            return (int(value) if self.kind == "int" else value) if self.kind in _NUMBERS else MISFIT
+        return MISFIT
+
+    def parse(self, text: str) -> Any:
+        """Return the value that a field of CSV spells; '' is a missing one, but for text."""
+        if self.kind == "str":
+            return text
+        if not text:
+            return None
+        if not self.kind:
+            return text
+        if self.kind == "bool":
+            return _TRUTHS.get(text.lower(), MISFIT)
+        try:
+            return _NUMBERS[self.kind](text)
+        except ValueError:
+            return MISFIT
+
+    def misfit(self, value: Any) -> str:
+        """Return what to say of a value that does not fit; the value itself is not in it, so that cases can be counted."""
+        return f"{self.name!r} is of type {type(value).__name__}, not {KINDS[self.kind]}"
+
+
+def parse_fields(specs: Iterable[str]) -> tuple[Field, ...]:
+    """Return the fields that ``name`` or ``name:type`` name. Raises ``ConfigError`` for an unknown type.
+
+    >>> [str(field) for field in parse_fields(["url:str", "meta.score:float", "tags"])]
+    ['url:str', 'meta.score:float', 'tags']
+    """
+    found = []
+    for spec in specs:
+        name, separator, kind = spec.strip().rpartition(":")
+        if not separator:
+            name, kind = kind, ""
+        if not name or (separator and not kind) or kind not in KINDS:
+            raise ConfigError(
+                f"field {spec!r}: no type {kind!r}{did_you_mean(kind, [k for k in KINDS if k])}; as in score:float"
+            )
+        found.append(Field(name, kind))
+    return tuple(found)
+
+
+def merge_fields(groups: Iterable[Iterable[Field]]) -> tuple[Field, ...]:
+    """Join fields that several ask for, in the order of their names. Raises ``ConfigError`` for types that differ.
+
+    One without a type takes that of another; of int and float it is int.
+
+    >>> [str(field) for field in merge_fields([parse_fields(["a:float", "b"]), parse_fields(["b:str", "a:int"])])]
+    ['a:int', 'b:str']
+    """
+    found: dict[str, str] = {}
+    for field in (field for group in groups for field in group):
+        kinds = {found.get(field.name, ""), field.kind} - {""}
+        if len(kinds) > 1 and kinds != {"int", "float"}:
+            raise ConfigError(
+                f"field {field.name!r} is asked for as {' and as '.join(sorted(kinds))}; give it one type"
+            )
+        found[field.name] = "int" if kinds == {"int", "float"} else min(kinds, default="")
+    return tuple(Field(name, kind) for name, kind in sorted(found.items()))

@@ -1,0 +1,45 @@
+"""Arrow files, as ``datasets.Dataset.save_to_disk`` writes them: the stream format, or the file format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..document import Fields, Record, Tally
+from .base import FormatReader
+from .byte_stream import Damage, Source
+from .parquet import paths_of, rows_of
+
+_MAGIC = b"ARROW1"
+
+
+def read_arrow(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
+    """Yield a record for each row, batch by batch. ``Damage`` for a file that is cut or no Arrow file."""
+    import pyarrow as pa
+
+    try:
+        batches, schema = _open(source)
+        yield from rows_of(batches, paths_of(schema, fields), fields, tally)
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk's fault, not the file's
+        raise Damage(f"not a whole Arrow file ({str(error).splitlines()[0]})") from None
+    for _ in source.raw() if source.is_local else ():  # hashed like any other file
+        pass
+
+
+def _open(source: Source) -> tuple[Iterator[Any], Any]:
+    import pyarrow as pa
+
+    source.file.seek(0)
+    is_file = source.file.read(len(_MAGIC)) == _MAGIC
+    source.file.seek(0)
+    opened = pa.memory_map(source.path) if source.is_local else source.file
+    if is_file:
+        file = pa.ipc.open_file(opened)
+        return (file.get_batch(number) for number in range(file.num_record_batches)), file.schema
+    stream = pa.ipc.open_stream(opened)
+    return iter(stream), stream.schema
+
+
+READER = FormatReader(read_arrow)

@@ -1,0 +1,14 @@
+"""Where input files lie: this machine, web servers, object stores, the Hugging Face hub. One face for all of them.
+
+input_file.py   an input file: its name, its size, and for a remote one its url and version
+urls.py         urls without the secrets in them
+listing.py      a url, glob or folder -> input files, each listed once with size and version
+opening.py      an input file -> an open file, wherever it lies
+ranges.py       one remote object by ranges, pinned to the version that was listed
+http.py         requests over http: redirects, authorization, waits that a server asks for
+hub.py          the Hugging Face hub: commits, listings, where a file's bytes are
+hub_files.py    a dataset's configuration and split, or path -> files of the hub
+remote_file.py  a remote object as a file, read ahead in large ranges
+holders.py      tables and iterables in memory -> files, and folders of datasets saved to disk
+parquet_ranges.py  the bytes of a remote Parquet file that some of its columns take
+"""

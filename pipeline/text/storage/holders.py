@@ -1,0 +1,206 @@
+"""Texts as people hold them: DataFrames, Arrow tables, datasets and iterables of records -> files, which can be read again.
+
+A table becomes ``table.parquet``, records become ``records.jsonl``. The same content gives the same file, so that a build
+that is continued, and a stream that is resumed, knows it again.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ...atomic import temporary_path
+from ...errors import InputError
+from .urls import natural
+
+_ROWS = 4096  # of a row group
+_OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
+
+
+def is_holder(value: Any) -> bool:
+    """Whether a value holds records itself, and does not name files; a list of paths names them."""
+    if isinstance(value, str | os.PathLike):
+        return False
+    if isinstance(value, list | tuple):
+        return any(isinstance(each, Mapping) for each in value)
+    return True
+
+
+def split_holders(inputs: Any) -> list[tuple[str, Any]]:
+    """Return the inputs of a call one by one, each with the name of its source or '', whether they name files or hold records.
+
+    ``inputs`` is one of them, a list of them, or a dict of them by the names of their sources.
+    """
+    if isinstance(inputs, Mapping) and not _is_dataset_dict(inputs):
+        pairs = [(str(name), each) for name, given in inputs.items() for _, each in split_holders(given)]
+        return [(name, each if is_holder(each) else f"{name}={os.fspath(each)}") for name, each in pairs]
+    if isinstance(inputs, list | tuple) and not is_holder(inputs):
+        return [pair for each in inputs for pair in split_holders(each)]
+    return [("", inputs if is_holder(inputs) else os.fspath(inputs))]
+
+
+def can_be_read_again(value: Any) -> bool:
+    """Whether a holder gives the same records each time, as a generator or a dataset that streams does not."""
+    return not isinstance(value, Iterator) and type(value).__name__ not in ("IterableDataset", "RecordBatchReader")
+
+
+def write_holder(value: Any, folder: Path) -> Path:
+    """Write the records that a holder has to a file in ``folder``, and return its path.
+
+    The file appears when it is complete, with a fixed time, for only its content counts. Raises ``InputError`` for a
+    record that is no dict, or that JSON cannot hold, naming its number and field.
+    """
+    batches = _arrow_batches(value)
+    path = folder / ("records.jsonl" if batches is None else "table.parquet")
+    folder.mkdir(parents=True, exist_ok=True)
+    part = temporary_path(path)
+    try:
+        if batches is None:
+            _write_records(value, part)
+        else:
+            _write_table(batches, part)
+        os.utime(part, ns=(0, 0))
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return path
+
+
+def written_holder(folder: Path) -> Path | None:
+    """Return the file that `write_holder` completed in a folder, if there is one."""
+    return next((path for name in ("records.jsonl", "table.parquet") if (path := folder / name).exists()), None)
+
+
+def keep_while_running(value: Any) -> Path:
+    """Write a holder to a temporary file, which lasts as long as this process."""
+    folder = tempfile.mkdtemp(prefix="shardwright-records-")
+    atexit.register(_remove, folder, os.getpid())
+    return write_holder(value, Path(folder))
+
+
+def _remove(folder: str, process: int) -> None:
+    if os.getpid() == process:  # a forked worker ends before the process that reads
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def saved_dataset(folder: str) -> list[Path] | None:
+    """Return the data files of a folder that ``datasets.Dataset.save_to_disk`` wrote; None for another folder.
+
+    Raises ``InputError`` for the folder of a ``DatasetDict``, whose splits are named one by one.
+    """
+    root = Path(folder)
+    if (root / "dataset_dict.json").exists():
+        splits = sorted(path.parent.name for path in root.glob("*/dataset_info.json"))
+        raise InputError(
+            f"{folder}: a DatasetDict with the splits {', '.join(splits)}; name one of them, as in {folder}/{splits[0]}"
+            if splits
+            else f"{folder}: a DatasetDict without splits; save it again"
+        )
+    if not ((root / "state.json").exists() and (root / "dataset_info.json").exists()):
+        return None
+    try:
+        state = json.loads((root / "state.json").read_text(encoding="utf-8"))
+        names = [str(each["filename"]) for each in state["_data_files"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{root / 'state.json'}: not what datasets writes ({error!r}); save the dataset again"
+        ) from None
+    for name in names:
+        if Path(name).name != name or not (root / name).is_file():
+            raise InputError(f"{root / name}: named by state.json, but not there; save the dataset again")
+    return [root / name for name in sorted(names, key=natural)]
+
+
+def _is_dataset_dict(value: Any) -> bool:
+    return type(value).__name__ in ("DatasetDict", "IterableDatasetDict")
+
+
+def _arrow_batches(value: Any) -> Any:
+    """Return a holder as an Arrow reader of batches; None for an iterable of records.
+
+    Its library is not imported here: whoever holds a DataFrame has imported it.
+    """
+    import pyarrow as pa
+
+    if _is_dataset_dict(value):
+        raise InputError(
+            f"a {type(value).__name__} with the splits {', '.join(value)}; give one, as in dataset['train']"
+        )
+    if type(value).__name__ == "LazyFrame" and hasattr(value, "collect"):
+        value = value.collect()
+    if isinstance(value, pa.RecordBatch):
+        value = pa.Table.from_batches([value])
+    if isinstance(value, pa.RecordBatchReader):
+        return value
+    if type(value).__name__ == "Dataset" and hasattr(value, "with_format") and hasattr(value, "iter"):
+        tables = value.with_format("arrow").iter(_ROWS)
+        first = next(tables, None)
+        if first is None:
+            return pa.RecordBatchReader.from_batches(value.features.arrow_schema, [])
+        return pa.RecordBatchReader.from_batches(
+            first.schema, (batch for table in _chained(first, tables) for batch in table.to_batches())
+        )
+    if hasattr(value, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(value)
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes):
+        raise InputError(
+            f"an input of type {type(value).__name__}; give paths or urls, an iterable of dicts, a DataFrame, an Arrow table "
+            "or a dataset"
+        )
+    return None
+
+
+def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from rest
+
+
+def _write_table(batches: Any, path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = batches.schema.remove_metadata()  # pandas' own tells versions
+    held: list[Any] = []
+    with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
+        for batch in batches:
+            held.append(batch)
+            if sum(each.num_rows for each in held) >= _ROWS:
+                table = pa.Table.from_batches(held).replace_schema_metadata(None)
+                whole = table.num_rows // _ROWS * _ROWS
+                writer.write_table(table.slice(0, whole), _ROWS)
+                held = table.slice(whole).to_batches()
+        if held:
+            writer.write_table(pa.Table.from_batches(held).replace_schema_metadata(None), _ROWS)
+
+
+def _write_records(records: Iterable[Any], path: Path) -> None:
+    with open(path, "wb") as file:
+        for number, record in enumerate(records, 1):
+            if not isinstance(record, Mapping):
+                raise InputError(
+                    f"record {number} of an iterable is of type {type(record).__name__}; give dicts, as in {{'text': ...}}"
+                )
+            file.write(_line(dict(record), number))
+
+
+def _line(record: dict[Any, Any], number: int) -> bytes:
+    try:
+        return orjson.dumps(record, option=_OPTIONS)
+    except TypeError:
+        pass
+    for name, value in record.items():
+        try:
+            json.dumps({name: value})
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"record {number} of an iterable, field {name!r}: {error}; leave it out, or make it text or a number"
+            ) from None
+    return json.dumps(record).encode() + b"\n"  # what orjson refuses: lone surrogates, keys that are numbers

@@ -1,0 +1,207 @@
+"""The Hugging Face hub: a revision's commit and files by its API, the bytes of a file from where the hub sends a client.
+
+``HF_ENDPOINT``, ``HF_TOKEN``, ``HF_TOKEN_PATH`` and ``HF_HOME`` mean what they mean to Hugging Face's own libraries.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import threading
+import urllib.parse
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...errors import MissingObjectError, StorageError
+from ...shards.remote.transport import Access, Transient, retrying
+from .http import content_range, read_body, redirect_target, request
+from .input_file import StoredObject
+from .ranges import check_version
+from .urls import same_server
+
+_NEXT = re.compile(r'<([^>]+)>\s*;\s*rel="?next"?')
+_EXPIRED = (401, 403, 404, 410)
+_MOST_CARD_BYTES = 16 << 20
+
+
+class HubFile(NamedTuple):
+    """A file of a repository. ``sha256`` is known for large files, ``oid`` is the hash of the file's entry."""
+
+    path: str
+    size: int
+    oid: str
+    sha256: str
+
+
+class Repository(NamedTuple):
+    """A dataset of the hub at one commit."""
+
+    id: str
+    commit: str
+
+    @property
+    def url(self) -> str:
+        return f"hf://datasets/{self.id}@{self.commit}"
+
+
+def endpoint() -> str:
+    """Return the address of the hub."""
+    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+
+
+def token() -> str:
+    """Return the user's token, or ''."""
+    if found := os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN"):
+        return found.strip()
+    home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "huggingface")
+    path = Path(os.environ.get("HF_TOKEN_PATH") or os.path.join(home, "token")).expanduser()
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def pin(id: str, revision: str, access: Access) -> Repository:
+    """Return a dataset at the commit that a revision stands for now."""
+    said = urllib.parse.quote(revision, safe="")
+    answer = _api(f"{endpoint()}/api/datasets/{id}/revision/{said}", f"hf://datasets/{id}@{revision}", access)[0]
+    return Repository(id, str(answer["sha"]))
+
+
+def list_files(repository: Repository, access: Access) -> list[HubFile]:
+    """Return all files of a repository, a thousand to a request."""
+    page = f"{endpoint()}/api/datasets/{repository.id}/tree/{repository.commit}?recursive=true&expand=false"
+    files: list[HubFile] = []
+    while page:
+        entries, link = _api(page, repository.url, access)
+        for entry in entries:
+            if entry["type"] == "file":
+                large = entry.get("lfs") or {}
+                files.append(HubFile(entry["path"], int(entry["size"]), str(entry["oid"]), str(large.get("oid", ""))))
+        found = _NEXT.search(link)
+        page = urllib.parse.urljoin(page, found[1]) if found else ""
+    return files
+
+
+def read_small(repository: Repository, file: HubFile, access: Access) -> bytes:
+    """Return a small file, such as a dataset's card."""
+    size = min(file.size, _MOST_CARD_BYTES)
+    return HubObject(stored_object(repository, file), access).fetch(0, size) if size else b""
+
+
+def stored_object(repository: Repository, file: HubFile) -> StoredObject:
+    """Return a file as an object of inputs; its version is the hash of its contents."""
+    return StoredObject(f"{repository.url}/{file.path}", file.size, file.sha256 or file.oid, file.sha256)
+
+
+def _api(url: str, shown: str, access: Access) -> tuple[Any, str]:
+    """Return what an API call answers, and its ``Link`` header."""
+
+    def ask() -> tuple[Any, str]:
+        with request(url, _authorization(url), access.timeout) as answer:
+            if answer.status != 200:
+                raise refused(answer, shown)
+            return json.loads(answer.read()), answer.headers.get("Link", "")
+
+    return retrying(ask, shown, "list it", access)
+
+
+def _authorization(url: str) -> dict[str, str]:
+    """Return the header of the user's token, for the hub's own server alone."""
+    held = token() if same_server(url, endpoint()) else ""
+    return {"Authorization": f"Bearer {held}"} if held else {}
+
+
+def refused(answer: Any, shown: str) -> StorageError:
+    """Return the error for what the hub refuses, with its own words and the cure."""
+    code = answer.headers.get("X-Error-Code", "")
+    words = answer.headers.get("X-Error-Message") or f"{answer.status} {answer.reason}"
+    id = shown.removeprefix("hf://datasets/").partition("@")[0]
+    page = f"{endpoint()}/datasets/{id}"
+    asked = "with the token that is set" if token() else "and HF_TOKEN is not set"
+    kind = StorageError
+    if code == "GatedRepo":
+        cure = f"ask for access at {page}, and set HF_TOKEN to a token of that account ({asked})"
+    elif code == "RepoNotFound" or (answer.status in (401, 403) and not code):
+        kind, cure = MissingObjectError, f"check the name; if the dataset is private, set HF_TOKEN ({asked})"
+    elif code == "RevisionNotFound":
+        kind, cure = MissingObjectError, f"give a branch, a tag or a commit that {page} has, as in {id}@main"
+    elif code == "EntryNotFound" or answer.status == 404:
+        kind, cure = MissingObjectError, f"check the path; the files are listed at {page}/tree/main"
+    else:
+        cure = f"look at {page}"
+    return kind(f"{shown}: the hub says: {words}; {cure}")
+
+
+class HubObject:
+    """A file of the hub by ranges. It is resolved once; ranges go to where the hub sent the client, until that expires."""
+
+    def __init__(self, stored: StoredObject, access: Access) -> None:
+        self.stored = stored
+        self._access = access
+        rest = stored.url.removeprefix("hf://datasets/")
+        id, _, rest = rest.partition("@")
+        commit, _, path = rest.partition("/")
+        self._commit = commit
+        self._resolve = f"{endpoint()}/datasets/{id}/resolve/{commit}/{urllib.parse.quote(path)}"
+
+    def fetch(self, start: int, stop: int) -> bytes:
+        doing = f"read {stop - start:,} bytes from byte {start:,}"
+        return retrying(lambda: self._fetch_once(start, stop), self.stored.url, doing, self._access)
+
+    def close(self) -> None:
+        """Nothing stays open between ranges."""
+
+    def _fetch_once(self, start: int, stop: int) -> bytes:
+        headers = {"Range": f"bytes={start}-{stop - 1}"}
+        targets = _targets(self._resolve)
+        with targets.lock:  # of several threads, one resolves
+            if not (target := targets.url):
+                url = self._resolve
+                answer = request(url, {**headers, **_authorization(url)}, self._access.timeout, follow=False)
+                self._check_commit(answer)
+                if (found := redirect_target(answer, url)) is None:
+                    return self._body(answer, start, stop)
+                with answer:
+                    target = targets.url = found
+        followed = request(target, {**headers, **_authorization(target)}, self._access.timeout)
+        if followed.status in _EXPIRED:
+            with followed, targets.lock:
+                if targets.url == target:
+                    targets.url = ""
+            raise Transient(f"the address that the hub gave answers {followed.status}: it has expired")
+        return self._body(followed, start, stop)
+
+    def _body(self, answer: Any, start: int, stop: int) -> bytes:
+        with answer:
+            if answer.status not in (200, 206):
+                raise refused(answer, self.stored.url)
+            found = content_range(answer.headers)
+            size = found[1] if found else int(answer.headers.get("Content-Length", self.stored.size))
+            check_version(self.stored, size, "")
+            return read_body(answer, start, stop)
+
+    def _check_commit(self, answer: Any) -> None:
+        """Refuse another commit, and another file than was listed."""
+        commit = answer.headers.get("X-Repo-Commit") or self._commit
+        mark = (answer.headers.get("X-Linked-Etag") or "").removeprefix("W/").strip('"')
+        if commit != self._commit or (mark and mark != self.stored.version):
+            with answer:
+                check_version(
+                    self.stored, -1 if commit != self._commit else self.stored.size, mark or f"commit {commit}"
+                )
+
+
+class _Target:
+    """Where the ranges of a file come from, for this process; '' where it is to be resolved."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.url = ""
+
+
+@functools.lru_cache(maxsize=4096)
+def _targets(url: str) -> _Target:
+    return _Target()

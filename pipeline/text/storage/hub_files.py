@@ -1,0 +1,213 @@
+"""Which files of a dataset of the hub are meant: by path or glob, or by configuration and split as its card tells them."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ...errors import InputError, did_you_mean
+from ..formats import find_format
+from .hub import HubFile, Repository, list_files, pin, read_small, stored_object
+from .input_file import Credentials, InputFile
+from .urls import natural
+
+_SPEC = re.compile(
+    r"hf://datasets/(?P<id>[\w.-]+/[\w.-]+|[\w.-]+(?=[@:]|$))"
+    r"(?:@(?P<revision>refs/(?:convert|pr)/[^/:]+|[^/:]+))?"
+    r"(?:/(?P<path>.*)|:(?P<config>[^:/]*)(?::(?P<split>[^:/]+))?)?"
+)
+_SPLIT_WORDS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test", "testing", "eval", "evaluation"),
+}
+_SHARDED = re.compile(r"data/([\w.-]+?)-\d{5}-of-\d{5}[^/]*\.[^/]*")
+_DEFAULT = "default"
+
+Splits = dict[str, list[HubFile]]
+
+
+def list_dataset(url: str, source: str, credentials: Credentials) -> list[InputFile]:
+    """Return the files of ``hf://datasets/ID[@REVISION]``, then nothing, ``:CONFIG[:SPLIT]`` or ``/path``, perhaps a glob.
+
+    The revision is resolved to its commit once, and the repository listed once. Without a split, the split ``train`` is
+    meant, or the only one. Raises ``InputError`` for a name that is not there, offering those that are.
+    """
+    match = _SPEC.fullmatch(url)
+    if match is None:
+        raise InputError(
+            f"{url}: write hf://datasets/ID[@REVISION], then :CONFIG[:SPLIT] or /path, as in "
+            "hf://datasets/HuggingFaceFW/fineweb-edu:sample-10BT"
+        )
+    repository = pin(match["id"], match["revision"] or "main", credentials.access)
+    files = [file for file in list_files(repository, credentials.access) if not _is_hidden(file.path)]
+    if match["path"]:
+        found = _at_path(url, match["path"], files)
+    else:
+        found = _of_split(
+            url, _splits(url, repository, files, match["config"] or "", credentials), match["split"] or ""
+        )
+    made = [
+        InputFile(stored.url, file.path, source, stored, credentials)
+        for file in found
+        for stored in (stored_object(repository, file),)
+    ]
+    return sorted(made, key=lambda file: natural(file.name))
+
+
+def _at_path(url: str, path: str, files: Sequence[HubFile]) -> list[HubFile]:
+    """Return the file, the files below the folder, or those that match the glob."""
+    path = path.rstrip("/")
+    found = [file for file in files if file.path == path or file.path.startswith(f"{path}/")]
+    found = found or _matching(files, [path])
+    if not found:
+        near = did_you_mean(path, [file.path for file in files], else_known=False)
+        raise InputError(f"{url}: no file matches{near}; the dataset has {_named(file.path for file in files)}")
+    return found
+
+
+def _splits(
+    url: str, repository: Repository, files: Sequence[HubFile], config: str, credentials: Credentials
+) -> Splits:
+    """Return the files of each split of a configuration."""
+    card = next((file for file in files if file.path == "README.md"), None)
+    configs = card_configs(read_small(repository, card, credentials.access).decode("utf-8", "replace")) if card else {}
+    if not configs:
+        if config not in ("", _DEFAULT):
+            raise InputError(
+                f"{url}: no configuration {config!r}: the dataset's card names none; leave it out, or give a path"
+            )
+        return splits_by_name([file for file in files if find_format(file.path) is not None])
+    chosen = config or default_config(configs)
+    if chosen not in configs:
+        said = (
+            f"no configuration {config!r}{did_you_mean(config, configs, else_known=False)}"
+            if config
+            else "it has several"
+        )
+        raise InputError(
+            f"{url}: {said}; name one of {_named(configs)}, as in {url.partition(':')[0]}...:{next(iter(configs))}"
+        )
+    entry = configs[chosen]
+    folder = str(entry.get("data_dir") or "").strip("/")
+    inside = [file for file in files if not folder or file.path.startswith(f"{folder}/")]
+    patterns = _patterns(entry.get("data_files"))
+    if not patterns:
+        return splits_by_name([file for file in inside if find_format(file.path) is not None])
+    prefix = f"{folder}/" if folder else ""
+    return {
+        split: _matching(inside, [prefix + each.removeprefix("./") for each in globs])
+        for split, globs in patterns.items()
+    }
+
+
+def _of_split(url: str, splits: Splits, split: str) -> list[HubFile]:
+    known = [name for name, files in splits.items() if files]
+    chosen = split or ("train" if "train" in known else known[0] if len(known) == 1 else "")
+    if chosen in known:
+        return splits[chosen]
+    said = f"no split {split!r}{did_you_mean(split, known, else_known=False)}" if split else "no split 'train'"
+    raise InputError(f"{url}: {said}; the splits with files are {_named(known)}: name one, as in ...:CONFIG:SPLIT")
+
+
+def card_configs(card: str) -> dict[str, Mapping[str, Any]]:
+    """Return the configurations that the front matter of a dataset's card declares, by name.
+
+    >>> card_configs("---\\nconfigs:\\n- config_name: a\\n  data_files: a/*\\n---\\n# Card")
+    {'a': {'config_name': 'a', 'data_files': 'a/*'}}
+    """
+    import yaml
+
+    match = re.match(r"\s*---\s*\n(.*?)\n---\s*(?:\n|\Z)", card, re.DOTALL)
+    try:
+        value = yaml.safe_load(match[1]) if match else None
+    except yaml.YAMLError:
+        return {}
+    entries = value.get("configs") if isinstance(value, dict) else None
+    entries = entries if isinstance(entries, list) else []
+    return {str(each.get("config_name", _DEFAULT)): each for each in entries if isinstance(each, dict)}
+
+
+def default_config(configs: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the configuration that is meant where none is named, or ''."""
+    marked = [name for name, entry in configs.items() if entry.get("default") is True]
+    if marked:
+        return marked[0]
+    if _DEFAULT in configs:
+        return _DEFAULT
+    return next(iter(configs)) if len(configs) == 1 else ""
+
+
+def _patterns(value: Any) -> dict[str, list[str]]:
+    """Return the globs of each split, however the card spells them."""
+    if isinstance(value, str):
+        return {"train": [value]}
+    if isinstance(value, dict):
+        return {str(split): _strings(globs) for split, globs in value.items()}
+    found: dict[str, list[str]] = {}
+    for entry in value if isinstance(value, list) else ():
+        split, globs = (entry.get("split", "train"), entry.get("path")) if isinstance(entry, dict) else ("train", entry)
+        found.setdefault(str(split), []).extend(_strings(globs))
+    return found
+
+
+def _strings(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else [each for each in value or () if isinstance(each, str)]
+
+
+def splits_by_name(files: Sequence[HubFile]) -> Splits:
+    """Return the files of each split by the hub's rules for names, for datasets whose card tells nothing.
+
+    Files ``data/SPLIT-00000-of-00001.*``; else folders, else file names that hold a split's word; else all are ``train``.
+    """
+    sharded: Splits = {}
+    for file in files:
+        if match := _SHARDED.fullmatch(file.path):
+            sharded.setdefault(match[1], []).append(file)
+    if sharded:
+        return sharded
+    for place in (0, 2):  # the folders of a path, then its name
+        found: Splits = {}
+        for file in files:
+            for split, words in _SPLIT_WORDS.items():
+                if any(word in words for word in re.split(r"[/._ \d-]+", file.path.rpartition("/")[place].lower())):
+                    found.setdefault(split, []).append(file)
+                    break
+        if found:
+            return found
+    return {"train": list(files)}
+
+
+def _matching(files: Sequence[HubFile], globs: Iterable[str]) -> list[HubFile]:
+    """Return the files that one of the globs matches, each once."""
+    found = [re.compile(each) for glob in globs for each in _expressions(glob)]
+    return [file for file in files if any(each.fullmatch(file.path) for each in found)]
+
+
+def _expressions(glob: str) -> list[str]:
+    """Return a glob as regular expressions: ``*`` stays inside a folder, ``**`` does not, braces give several."""
+    from braceexpand import braceexpand
+
+    expressions = []
+    for pattern in braceexpand(glob):
+        pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]*\])", pattern)
+        special = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+        expressions.append(
+            "".join(
+                special.get(piece) or (fnmatch.translate(piece)[4:-3] if piece.startswith("[") else re.escape(piece))
+                for piece in pieces
+            )
+        )
+    return expressions
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith((".", "__")) for part in path.split("/"))
+
+
+def _named(names: Iterable[str]) -> str:
+    found = list(names)
+    more = f" and {len(found) - 10} more" if len(found) > 10 else ""
+    return (", ".join(found[:10]) or "none") + more

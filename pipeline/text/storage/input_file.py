@@ -1,0 +1,79 @@
+"""An input file, on this machine or elsewhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...shards.remote.transport import Access
+
+StrPath = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """A remote object as it was listed.
+
+    ``url`` holds no secret. ``version`` is the store's mark (ETag, generation, hash) that changes with the contents, or
+    ''; ``sha256`` is that of the contents where the store tells it, or ''.
+    """
+
+    url: str
+    size: int
+    version: str
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Credentials:
+    """What opens remote objects, and is never written: urls as they were given, and how stores are reached.
+
+    ``urls`` maps urls without secrets to those given, where they differ.
+    """
+
+    urls: Mapping[str, str] = field(default_factory=dict)
+    access: Access = field(default_factory=Access)
+
+    def url_of(self, stored: StoredObject) -> str:
+        return self.urls.get(stored.url, stored.url)
+
+
+NO_CREDENTIALS = Credentials()
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One input file: ``name`` is relative to the argument that gave it, ``source`` the name put before it or ''.
+
+    ``path`` is where it lies on this machine, or the url of a remote one, which ``stored`` describes. ``forced_format``
+    is what it is read as, whatever its name; '' where that tells.
+    """
+
+    path: Path | str
+    name: str
+    source: str = ""
+    stored: StoredObject | None = None
+    credentials: Credentials = field(default=NO_CREDENTIALS, repr=False, compare=False)
+    forced_format: str = ""
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    @property
+    def size(self) -> int:
+        """The size in bytes; of a local file that of this moment."""
+        return os.path.getsize(self.path) if self.stored is None else self.stored.size
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts of the path or url, from the outermost directory or the host on."""
+        if self.stored is None:
+            return Path(self.path).absolute().parts
+        return tuple(self.stored.url.partition("://")[2].split("/"))
+
+
+def as_input(path: StrPath | InputFile) -> InputFile:
+    """Return an input file as it is, and a path as a local one."""
+    return path if isinstance(path, InputFile) else InputFile(Path(path), os.fspath(path))

@@ -1,0 +1,111 @@
+"""Urls, globs and folders -> input files: each is listed once, with the size and the version that hold from then on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+from ...errors import InputError, MissingObjectError
+from ...shards.remote.transport import filesystem, retrying
+from .input_file import Credentials, InputFile, StoredObject
+from .ranges import describe_http, version_of
+from .urls import is_http, natural, without_secrets
+
+MOST_URLS = 1_000_000
+_AT_ONCE = 16
+_MAGIC = re.compile(r"[*?[]")
+
+
+def list_urls(pattern: str, source: str, credentials: Credentials) -> list[InputFile]:
+    """Return the files that a url names: one, those that its glob or braces match, those below its folder.
+
+    Braces and single files work everywhere; a glob or a folder where the store can list. Raises ``InputError`` where
+    nothing is there, and ``StorageError`` where the store cannot be asked.
+    """
+    clean = without_secrets(pattern)
+    if clean.startswith("hf://"):
+        from .hub_files import list_dataset
+
+        return list_dataset(clean, source, credentials)
+    urls = _braces(pattern)
+    if is_http(clean):
+        return _of_web_servers(urls, source, credentials)
+    return [file for url in urls for file in _of_store(url, source, credentials)]
+
+
+def _of_web_servers(urls: Sequence[str], source: str, credentials: Credentials) -> list[InputFile]:
+    """Ask for size and version of every url; a web server cannot list."""
+    given: dict[str, str] = {}
+    for url in urls:
+        clean = without_secrets(url)
+        if "*" in clean or clean.endswith("/"):
+            raise InputError(
+                f"{clean}: web servers cannot list files; name each, or a range of them as in part-{{000..127}}.jsonl.zst"
+            )
+        if clean in given:
+            raise InputError(f"{clean} is named twice; queries do not tell files apart, for they are never written")
+        given[clean] = url
+    known = Credentials({clean: url for clean, url in given.items() if clean != url}, credentials.access)
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="shardwright-list") as threads:
+        found = list(threads.map(lambda url: describe_http(url, known), given))
+    return [InputFile(each.url, _last_part(each.url), source, each, known) for each in found]
+
+
+def _of_store(url: str, source: str, credentials: Credentials) -> list[InputFile]:
+    """List the objects that a url names in a store of fsspec."""
+    access = credentials.access
+
+    def ask() -> dict[str, Any]:
+        files = filesystem(url, access)
+        files.invalidate_cache()  # what was replaced since another listing must not pass for the old one
+        if _MAGIC.search(url):
+            return {name: info for name, info in files.glob(url, detail=True).items() if info["type"] == "file"}
+        if not url.endswith("/"):
+            info = files.info(url)
+            if info["type"] == "file":
+                return {info["name"]: info}
+        return dict(files.find(url, detail=True))
+
+    try:
+        found = retrying(ask, url, "list it", access)
+    except MissingObjectError:
+        found = {}
+    if not found:
+        raise InputError(f"{url}: no object is there; check the url")
+    scheme = url.partition("://")[0]
+    objects = [
+        StoredObject(f"{scheme}://{name.lstrip('/')}", int(info["size"]), version_of(info))
+        for name, info in found.items()
+        if not name.endswith("/")  # what consoles leave in place of an empty folder
+    ]
+    root = _MAGIC.split(url, maxsplit=1)[0]
+    root = root[: root.rindex("/") + 1] if len(root) < len(url) else f"{url.rstrip('/')}/"
+    named = [
+        InputFile(
+            each.url, each.url.removeprefix(root) if each.url != url else _last_part(url), source, each, credentials
+        )
+        for each in objects
+    ]
+    return sorted(named, key=lambda file: natural(file.name))
+
+
+def _braces(pattern: str) -> list[str]:
+    """Expand braces in a url."""
+    if "{" not in pattern:
+        return [pattern]
+    from braceexpand import braceexpand
+
+    try:
+        found = list(islice(braceexpand(pattern), MOST_URLS + 1))
+    except ValueError as error:
+        raise InputError(f"{without_secrets(pattern)}: {error}; write a range as {{000..127}}") from None
+    if len(found) > MOST_URLS:
+        raise InputError(f"{without_secrets(pattern)} names more than {MOST_URLS:,} files; is a range mistyped?")
+    return found
+
+
+def _last_part(url: str) -> str:
+    return url.rpartition("/")[2]

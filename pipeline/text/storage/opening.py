@@ -1,0 +1,38 @@
+"""Opens an input file, wherever it lies."""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO
+
+from .hub import HubObject
+from .input_file import Credentials, InputFile, StoredObject, StrPath, as_input
+from .ranges import HttpObject, StoreObject
+from .remote_file import RangeReader, RemoteFile
+from .urls import is_http
+
+
+def open_input(
+    path: StrPath | InputFile, start: int = 0, stop: int | None = None, *, in_order: bool = True
+) -> BinaryIO:
+    """Open an input file for reading.
+
+    Of a remote one, bytes ``start`` to ``stop`` are fetched ahead in large ranges if they are read ``in_order``; all else
+    is fetched as it is asked for.
+    """
+    file = as_input(path)
+    if file.stored is None:
+        return open(file.path, "rb")
+    remote = RemoteFile(open_object(file.stored, file.credentials))
+    if in_order:
+        remote.expect_span(start, stop)
+    opened: Any = remote
+    return opened  # type: ignore[no-any-return]
+
+
+def open_object(stored: StoredObject, credentials: Credentials) -> RangeReader:
+    """Return a reader of a listed object's ranges. No request is made before the first range is asked for."""
+    if stored.url.startswith("hf://"):
+        return HubObject(stored, credentials.access)
+    if is_http(stored.url):
+        return HttpObject(stored, credentials)
+    return StoreObject(stored, credentials.access)

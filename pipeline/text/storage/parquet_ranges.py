@@ -1,0 +1,98 @@
+"""Which bytes of a remote Parquet file are wanted: its footer, once, and the chunks of the columns that are read."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from .input_file import StoredObject
+from .remote_file import RANGE_BYTES, ByteRange, RemoteFile, cut_evenly, joined
+
+_MAGIC = b"PAR1"
+_TAIL_SHARE, _TAIL_BYTES = 256, 1 << 20  # of a file, asked for at first: footers of large files are large
+_KEPT = 8
+_FIRST_BYTES = 1 << 20
+
+
+class _Footers:
+    """The footers of the files that were read last, for each unit of a file needs the same one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: OrderedDict[StoredObject, Any] = OrderedDict()
+
+    def get(self, stored: StoredObject) -> Any:
+        with self._lock:
+            if stored in self._held:
+                self._held.move_to_end(stored)
+            return self._held.get(stored)
+
+    def keep(self, stored: StoredObject, metadata: Any) -> None:
+        with self._lock:
+            self._held[stored] = metadata
+            while len(self._held) > _KEPT:
+                self._held.popitem(last=False)
+
+
+_footers = _Footers()
+
+
+def read_footer(file: RemoteFile) -> Any:
+    """Return the metadata of a Parquet file, by one request or two; ``pyarrow.ArrowInvalid`` where it has none."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if (found := _footers.get(file.stored)) is not None:
+        return found
+    size = file.size
+    tail = _read(file, max(0, size - max(8, min(_TAIL_BYTES, size // _TAIL_SHARE))), size)
+    if size < 12 or tail[-4:] != _MAGIC:
+        raise pa.ArrowInvalid("no footer at its end")
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    if length > size:
+        raise pa.ArrowInvalid(f"a footer of {length:,} bytes in a file of {size:,}")
+    if length > len(tail):
+        tail = _read(file, size - length, size - len(tail)) + tail
+    metadata = pq.read_metadata(pa.BufferReader(_MAGIC + tail[-length:]))
+    _footers.keep(file.stored, metadata)
+    return metadata
+
+
+def expect_columns(file: RemoteFile, metadata: Any, columns: list[str], groups: Sequence[int]) -> None:
+    """Say which ranges reading ``columns`` of some row groups takes.
+
+    Neighbouring row groups are fetched together until they are worth a request.
+    """
+    schema = metadata.schema
+    leaves = [n for n in range(len(schema)) if _is_wanted(schema.column(n).path, columns)]
+    bundles: list[list[ByteRange]] = []
+    held: list[ByteRange] = []
+    for number in groups:
+        group = metadata.row_group(number)
+        held += [_chunk(group.column(leaf)) for leaf in leaves]
+        ranges = joined(held)
+        # Chunks that are no neighbours make a request each: few at first, so that the first rows are there soon.
+        worth = RANGE_BYTES if len(ranges) == 1 else min(RANGE_BYTES, _FIRST_BYTES << len(bundles))
+        if sum(end - begin for begin, end in held) >= worth or number == groups[-1]:
+            bundles.append([piece for whole in ranges for piece in cut_evenly(*whole)])
+            held = []
+    file.expect(bundles)
+
+
+def _read(file: RemoteFile, start: int, stop: int) -> bytes:
+    file.seek(start)
+    return file.read(stop - start)
+
+
+def _is_wanted(path: str, columns: list[str]) -> bool:
+    return any(path == column or path.startswith(f"{column}.") for column in columns)
+
+
+def _chunk(column: Any) -> ByteRange:
+    """Return the bytes of a column chunk: its dictionary, if it has one, and its pages."""
+    starts = [column.data_page_offset]
+    if column.has_dictionary_page and column.dictionary_page_offset:
+        starts.append(column.dictionary_page_offset)
+    return min(starts), min(starts) + column.total_compressed_size

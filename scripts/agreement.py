@@ -1,0 +1,139 @@
+"""Compare what rule sets decide with what datatrove's Gopher filters decide, document by document.
+
+    python scripts/agreement.py corpus/*.jsonl.zst --language lang=en --datatrove ~/datatrove/bin/python
+
+``--datatrove`` names an interpreter that has ``datatrove[processing]`` and spaCy. The documents are compared as they are, and
+with tags, URLs, emoji, ellipses or code put between their words, often enough that many come near the limits. Each row of
+the table says how many documents a rule set keeps, how many datatrove keeps, and the share of equal decisions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import zstandard
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from filters.rules.ruleset import load_rules  # noqa: E402
+from pipeline.stream.order.hashing import derive_key  # noqa: E402
+
+RULES = ("gopher", "gopher_datatrove")
+AS_THEY_ARE = "as they are"
+SPACINGS = (2, 3, 5, 8, 13, 21)  # words between what is inserted: from most of a text to little of it
+INSERTED = {
+    "with tags": ("<br /><br />", "<p>", "</p>", '<a href="page.html">', "<b>so</b>"),
+    "with URLs": ("http://www.example.com/a/b-c?d=e&f=g", "www.example.org", "me@mail.example.net", "(https://x.io/)"),
+    "with emoji": ("😀", "❤️", "👍🏽👍🏽", "👨‍👩‍👧", "(☺)", "wow🔥"),
+    "with ellipses": ("...", "so...", "…", "well… I", "....", "no...but"),
+    "with code": (
+        "x[i] += 1;",
+        "if (a != b) {",
+        "foo.bar(self, x=3)",
+        "#include <stdio.h>",
+        "a->b",
+        "return -1",
+        "**kw",
+    ),
+}
+PEER = """
+import json, sys
+from datatrove.data import Document
+from datatrove.pipeline.filters import GopherQualityFilter, GopherRepetitionFilter
+
+filters = [GopherRepetitionFilter(), GopherQualityFilter()]
+for line in sys.stdin:
+    document = Document(text=json.loads(line), id="")
+    reason = ""
+    for each in filters:
+        found = each.filter(document) if document.text.strip() else (False, "empty")
+        if found is not True and not reason:
+            reason = found[1]
+    print(json.dumps(reason), flush=True)
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("inputs", nargs="+", help="JSON lines with a field `text`, plain or .zst")
+    add("--datatrove", required=True, metavar="PYTHON", help="interpreter that has datatrove")
+    add("--language", metavar="FIELD=VALUE", help="compare only documents with this value in this field")
+    add("--rules", nargs="+", default=list(RULES), help=f"rule sets to compare (default: {' '.join(RULES)})")
+    add("--limit", type=int, help="compare only the first N documents")
+    options = parser.parse_args(argv)
+    texts = list(itertools.islice(read_texts(options.inputs, options.language), options.limit))
+    print(f"{len(texts):,} documents")
+    print(f"{'documents':<16}{'rules':<20}{'keep':>9}{'datatrove keeps':>17}{'agree':>9}  most frequent differences")
+    for name in (AS_THEY_ARE, *INSERTED):
+        for line in compare(name, [insert(text, name) for text in texts], options.rules, options.datatrove):
+            print(line, flush=True)
+    return 0
+
+
+def read_texts(paths: Sequence[str], language: str | None) -> Iterator[str]:
+    """Yield the texts of JSON lines, of one language only where a field says so."""
+    field, _, wanted = (language or "").partition("=")
+    for path in paths:
+        with open(path, "rb") as file:
+            plain = zstandard.ZstdDecompressor().stream_reader(file) if path.endswith(".zst") else file
+            for line in io.TextIOWrapper(plain, encoding="utf-8"):
+                record = json.loads(line)
+                if not field or record.get(field) == wanted:
+                    yield record["text"]
+
+
+def insert(text: str, name: str) -> str:
+    """Return a text with the snippets of a variant between its words, at a distance that its hash chooses.
+
+    >>> insert("to be or not to be", "with ellipses") == insert("to be or not to be", "with ellipses")
+    True
+    >>> insert("to be", AS_THEY_ARE)
+    'to be'
+    """
+    if name not in INSERTED:
+        return text
+    key = derive_key("agreement", name, text)
+    snippets, spacing = itertools.cycle(INSERTED[name]), SPACINGS[key % len(SPACINGS)]
+    glue = " " if key // len(SPACINGS) % 2 else ""
+    words = text.split(" ")
+    for at in range(spacing - 1, len(words), spacing):
+        words[at] += glue + next(snippets)
+    return " ".join(words)
+
+
+def compare(name: str, texts: Sequence[str], rule_sets: Sequence[str], interpreter: str) -> Iterator[str]:
+    """Yield a row of the table for each rule set."""
+    theirs = datatrove_reasons(texts, interpreter)
+    for rules in rule_sets:
+        loaded = load_rules(rules)
+        verdicts = [verdict and verdict.measure for verdict in loaded.judge_all(loaded.measure_all(texts))]
+        pairs = [(ours or "kept", reason or "kept") for ours, reason in zip(verdicts, theirs, strict=True)]
+        differing = Counter(pair for pair in pairs if (pair[0] == "kept") != (pair[1] == "kept"))
+        kept = [sum(pair[side] == "kept" for pair in pairs) for side in (0, 1)]
+        equal = 1 - differing.total() / max(1, len(texts))
+        most = ", ".join(f"{count:,} {ours}/{reason}" for (ours, reason), count in differing.most_common(3))
+        yield f"{name:<16}{rules:<20}{kept[0]:>9,}{kept[1]:>17,}{equal:>9.2%}  {most}"
+
+
+def datatrove_reasons(texts: Sequence[str], interpreter: str) -> list[str]:
+    """Return the reason why datatrove drops each text, '' for one that it keeps."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(text) + "\n" for text in texts)
+        lines.seek(0)
+        done = subprocess.run([interpreter, "-c", PEER], stdin=lines, stdout=subprocess.PIPE, check=True, text=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

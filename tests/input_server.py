@@ -1,0 +1,241 @@
+"""A web server and a Hugging Face hub on localhost that count what they send and fail as they are told to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+COMMIT = "c0ffee" + "0" * 34
+PAGE = 1000
+
+
+class Asked(NamedTuple):
+    path: str
+    range: str | None
+    authorization: str | None
+    sent: int
+
+
+class InputServer(ThreadingHTTPServer):
+    """``files`` are served under ``/files/``, and as the repository ``org/name`` of a hub; large ones of it lie elsewhere.
+
+    ``faults`` are used up by requests for bytes, in turn: a status with headers behind it ("429;RateLimit=...;...",
+    "503"), "cut" (half of the body), "wrong" (other bytes of the same number) or "ok". Addresses that the hub redirects
+    to are good for ``uses`` requests. ``gated`` refuses who does not send the token. ``delay`` (seconds) comes before each
+    answer, ``rate`` (bytes a second) bounds each.
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.files: dict[str, bytes] = {}
+        self.faults: list[str] = []
+        self.password = ""
+        self.token = ""
+        self.gated = False
+        self.commit = COMMIT
+        self.uses = 1 << 30
+        self.delay = 0.0
+        self.rate = 0.0
+        self.asked: list[Asked] = []
+        self.lock = threading.Lock()
+        self.addresses: dict[str, int] = {}
+        self.wrong_hashes = False
+
+    @property
+    def root(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def url(self, name: str) -> str:
+        return f"{self.root}/files/{name}"
+
+    @property
+    def sent(self) -> int:
+        return sum(each.sent for each in self.asked)
+
+    def count(self, beginning: str) -> int:
+        return sum(each.path.startswith(beginning) for each in self.asked)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients that go away are part of the tests."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: InputServer
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        server = self.server
+        time.sleep(server.delay)
+        self._sent = 0
+        parts = urllib.parse.urlsplit(self.path)
+        path = urllib.parse.unquote(parts.path)
+        try:
+            if path.startswith("/files/"):
+                self._file(path.removeprefix("/files/"), parts.query)
+            elif path.startswith("/cdn/"):
+                self._address(path.removeprefix("/cdn/"), parts.query)
+            else:
+                self._hub(path, parts.query)
+        finally:
+            asked = Asked(path, self.headers.get("Range"), self.headers.get("Authorization"), self._sent)
+            with server.lock:
+                server.asked.append(asked)
+
+    # A web server
+
+    def _file(self, name: str, query: str) -> None:
+        if self.server.password and self.headers.get("Authorization") is None and self.server.password not in query:
+            self._answer(401, b"", {})
+            return
+        self._bytes(name)
+
+    def _bytes(self, name: str, headers: dict[str, str] | None = None) -> None:
+        server = self.server
+        with server.lock:
+            fault = server.faults.pop(0) if server.faults else "ok"
+        if fault[0].isdigit():
+            status, *rest = fault.split("|")
+            self._answer(int(status), b"", dict(each.split("=", 1) for each in rest))
+            return
+        data = server.files.get(name)
+        if data is None:
+            self._answer(404, b"", {})
+            return
+        told = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', **(headers or {})}
+        body, status = data, 200
+        if match := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or ""):
+            start, stop = int(match[1]), min(int(match[2]) + 1, len(data))
+            if start >= len(data):
+                self._answer(416, b"", {"Content-Range": f"bytes */{len(data)}"})
+                return
+            told["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
+            body, status = data[start:stop], 206
+        if fault == "wrong":
+            body = bytes(len(body))
+        self._answer(status, body, told, cut=fault == "cut")
+
+    # A hub
+
+    def _hub(self, path: str, query: str) -> None:
+        server = self.server
+        allowed = not server.gated or self.headers.get("Authorization") == f"Bearer {server.token}"
+        if match := re.fullmatch(r"/api/datasets/org/name/revision/([^/]+)", path):
+            if match[1] not in ("main", "v1", server.commit):
+                self._refuse(404, "RevisionNotFound", f"Invalid rev id: {match[1]}")
+            else:
+                self._json({"id": "org/name", "sha": server.commit, "gated": server.gated and "auto"})
+        elif match := re.fullmatch(rf"/api/datasets/org/name/tree/{server.commit}", path):
+            self._tree(urllib.parse.parse_qs(query))
+        elif match := re.fullmatch(r"/datasets/org/name/resolve/([^/]+)/(.*)", path):
+            if not allowed:
+                self._refuse(
+                    403, "GatedRepo", "Access to dataset org/name is restricted. Visit its page to ask for it."
+                )
+            elif match[1] != server.commit or match[2] not in server.files:
+                self._refuse(404, "EntryNotFound", "Entry not found")
+            else:
+                self._resolve(match[2])
+        else:
+            self._refuse(401, "RepoNotFound", "Repository not found")
+
+    def _tree(self, query: dict[str, list[str]]) -> None:
+        server = self.server
+        assert query["recursive"] == ["true"]
+        first = int(query.get("cursor", ["0"])[0])
+        names = sorted(server.files)
+        entries = [
+            {"type": "directory", "oid": "0" * 40, "path": name}
+            for name in sorted({n.rpartition("/")[0] for n in names} - {""})
+        ]
+        entries += [self._entry(name) for name in names]
+        headers = {}
+        if first + PAGE < len(entries):
+            path = urllib.parse.urlsplit(self.path).path
+            headers["Link"] = f'<{server.root}{path}?recursive=true&expand=false&cursor={first + PAGE}>; rel="next"'
+        self._json(entries[first : first + PAGE], headers)
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        data = self.server.files[name]
+        entry = {"type": "file", "oid": hashlib.sha1(data).hexdigest(), "size": len(data), "path": name}
+        if _is_large(name):
+            digest = hashlib.sha256(data + b"?" * self.server.wrong_hashes).hexdigest()
+            entry["lfs"] = {"oid": digest, "size": len(data), "pointerSize": 134}
+        return entry
+
+    def _resolve(self, name: str) -> None:
+        server = self.server
+        data = server.files[name]
+        told = {"X-Repo-Commit": server.commit}
+        if not _is_large(name):
+            self._bytes(name, {**told, "ETag": f'"{hashlib.sha1(data).hexdigest()}"'})
+            return
+        with server.lock:
+            address = f"a{len(server.addresses)}"
+            server.addresses[address] = server.uses
+        told |= {"X-Linked-Size": str(len(data)), "X-Linked-Etag": f'"{self._entry(name)["lfs"]["oid"]}"'}
+        told["Location"] = (
+            f"{server.root.replace('127.0.0.1', 'localhost')}/cdn/{address}/{name}?X-Amz-Signature=SECRETSIGNATURE"
+        )
+        self._answer(302, b"", told)
+
+    def _address(self, path: str, query: str) -> None:
+        address, _, name = path.partition("/")
+        with self.server.lock:
+            self.server.addresses[address] -= 1
+            left = self.server.addresses[address]
+        if "SECRETSIGNATURE" not in query or left < 0 or self.headers.get("Authorization"):
+            self._answer(403, b"Request has expired", {})
+        else:
+            self._bytes(name)
+
+    def _refuse(self, status: int, code: str, words: str) -> None:
+        self._json({"error": words}, {"X-Error-Code": code, "X-Error-Message": words}, status)
+
+    def _json(self, value: Any, headers: dict[str, str] | None = None, status: int = 200) -> None:
+        self._answer(status, json.dumps(value).encode(), {"Content-Type": "application/json", **(headers or {})})
+
+    def _answer(self, status: int, body: bytes, headers: dict[str, str], *, cut: bool = False) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if cut:
+            self.close_connection = True
+            body = body[: len(body) // 2]
+        step = 1 << 18
+        for start in range(0, len(body), step):
+            self.wfile.write(body[start : start + step])
+            self._sent += len(body[start : start + step])
+            if self.server.rate:
+                time.sleep(len(body[start : start + step]) / self.server.rate)
+
+
+def _is_large(name: str) -> bool:
+    return not name.endswith((".md", ".json", ".jsonl"))
+
+
+@contextmanager
+def running_inputs() -> Iterator[InputServer]:
+    server = InputServer()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,212 @@
+"""Tables, datasets and iterables are inputs like files: built, streamed, continued, and refused with the record at fault."""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import pipeline
+from pipeline.builder.report.console import Progress
+from pipeline.errors import ConfigError, InputError, PlanChangedError
+from pipeline.text.discovery import find_inputs
+from pipeline.text.document import Document
+from pipeline.text.readers.reader import Reader
+from tests.text_samples import make_texts, write_texts
+
+TEXTS = make_texts(50, 9)
+RECORDS = [{"id": f"r{n}", "text": text, "score": n / 7} for n, text in enumerate(TEXTS)]
+
+
+def build(inputs: Any, output: Path, **settings: Any) -> Any:
+    plain = {"tokenizer": "bytes", "rules": (), "val_fraction": 0, "dedup": False, "progress": Progress(quiet=True)}
+    return pipeline.build(inputs, output, **{**plain, **settings})
+
+
+def shards_of(manifest: Any) -> list[str]:
+    return [shard.sha256 for shard in manifest.shards]
+
+
+def pandas_frame() -> Any:
+    return pytest.importorskip("pandas").DataFrame(RECORDS)
+
+
+def polars_frame() -> Any:
+    return pytest.importorskip("polars").DataFrame(RECORDS)
+
+
+def arrow_table() -> Any:
+    return pa.Table.from_pylist(RECORDS)
+
+
+def datasets_dataset() -> Any:
+    return pytest.importorskip("datasets").Dataset.from_list(RECORDS)
+
+
+def streaming_dataset() -> Any:
+    return datasets_dataset().to_iterable_dataset()
+
+
+def generator() -> Iterator[dict[str, Any]]:
+    yield from RECORDS
+
+
+HOLDERS = [pandas_frame, polars_frame, arrow_table, datasets_dataset, streaming_dataset, generator, lambda: RECORDS]
+
+
+@pytest.mark.parametrize("make", HOLDERS)
+def test_every_holder_streams_the_documents_of_a_file_in_their_order(make: Any) -> None:
+    stream = pipeline.TextDataset(make(), "bytes", epochs=1, eos=False)
+    assert [bytes(b - 3 for b in item["input_ids"].tolist()).decode() for item in stream.documents()] == TEXTS
+
+
+@pytest.mark.parametrize("make", [arrow_table, datasets_dataset, generator])
+def test_a_build_of_a_holder_gives_the_tokens_of_a_file(make: Any, tmp_path: Path) -> None:
+    write_texts(tmp_path / "r.jsonl", TEXTS)
+    file = build(str(tmp_path / "r.jsonl"), tmp_path / "file")
+    held = build({"web": make()}, tmp_path / "held")
+    assert held.splits["train"].tokens == file.splits["train"].tokens
+    assert held.inputs[0]["source"] == "web"
+    assert not (tmp_path / "held" / ".build").exists()
+
+
+def test_a_build_of_a_table_continues_and_refuses_another_table(tmp_path: Path) -> None:
+    def stop(stage: str) -> None:
+        if stage == "filter":
+            raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            build(arrow_table(), tmp_path / "out", after_stage=stop)
+    with pytest.raises(PlanChangedError, match=r"table\.parquet: bytes"):
+        build(arrow_table().slice(1), tmp_path / "out")
+    done = build(arrow_table(), tmp_path / "out")
+    assert build(arrow_table(), tmp_path / "out") == done
+    assert shards_of(build([arrow_table()], tmp_path / "other")) == shards_of(done)
+
+
+def test_a_generator_is_read_once_and_a_continued_build_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read: list[int] = []
+
+    def records() -> Iterator[dict[str, Any]]:
+        for record in RECORDS:
+            read.append(1)
+            yield record
+
+    def stop(stage: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(records(), tmp_path / "out", after_stage=stop, progress=Progress())
+    said = capsys.readouterr()
+    assert "cannot be read twice or compared later" in said.out + said.err
+    done = build(records(), tmp_path / "out", progress=Progress())
+    said = capsys.readouterr()
+    assert "continued from the records that it gave before" in said.out + said.err
+    assert len(read) == len(RECORDS)
+    assert shards_of(build(RECORDS, tmp_path / "list")) == shards_of(done)
+
+
+def test_holders_and_files_are_mixed_and_named(tmp_path: Path) -> None:
+    path = write_texts(tmp_path / "a.jsonl", TEXTS[:5])
+    manifest = build([arrow_table(), f"wiki={path}"], tmp_path / "out")
+    assert [(item["source"], item["name"]) for item in manifest.inputs] == [
+        ("", "table.parquet"),
+        ("wiki", "wiki/a.jsonl"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("holder", "said"),
+    [
+        ([{"text": "a"}, "b"], "record 2 of an iterable is of type str; give dicts"),
+        (
+            [{"text": "a"}, {"text": "b", "when": object()}],
+            "record 2 of an iterable, field 'when': Object of type object",
+        ),
+        (7, "an input of type int; give paths or urls, an iterable of dicts"),
+    ],
+)
+def test_what_holds_no_records_is_refused_with_number_and_cure(holder: Any, said: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=said):
+        pipeline.TextDataset(holder, "bytes")
+    with pytest.raises(InputError, match=said):
+        build(holder, tmp_path / "out")
+
+
+def test_records_with_lone_surrogates_are_counted_as_bad_ones(tmp_path: Path) -> None:
+    manifest = build([{"text": "good"}, {"text": "\ud800"}], tmp_path / "out")
+    assert manifest.counts["kept"] == 1
+    assert manifest.counts["bad"] == {"lone surrogate": 1}
+
+
+def test_a_dataset_dict_is_asked_for_its_split(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    both = datasets.DatasetDict(train=datasets_dataset(), test=datasets_dataset())
+    with pytest.raises(InputError, match=r"DatasetDict with the splits train, test; give one"):
+        pipeline.TextDataset(both, "bytes")
+    both.save_to_disk(tmp_path / "saved")
+    with pytest.raises(
+        InputError, match=r"a DatasetDict with the splits test, train; name one of them, as in .*/saved/test"
+    ):
+        find_inputs(str(tmp_path / "saved"))
+    (file,) = find_inputs(str(tmp_path / "saved" / "train"))
+    assert [record.text for record in Reader(file) if isinstance(record, Document)] == TEXTS
+
+
+def test_a_cut_arrow_file_is_damaged_and_the_file_format_is_read_too(tmp_path: Path) -> None:
+    table = arrow_table()
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write_table(table, 10)
+    assert [record.line for record in Reader(tmp_path / "a.arrow")] == list(range(1, 51))
+    with pa.ipc.new_stream(tmp_path / "b.arrow", table.schema) as writer:
+        writer.write_table(table, 10)
+    data = (tmp_path / "b.arrow").read_bytes()
+    (tmp_path / "cut.arrow").write_bytes(data[: len(data) // 2])
+    records = iter(Reader(tmp_path / "cut.arrow"))
+    with pytest.raises(InputError, match=r"cut\.arrow: not a whole Arrow file"):
+        list(records)
+
+
+@pytest.mark.parametrize("ending", ["jsonl.xz", "jsonl.bz2", "tsv", "tsv.xz"])
+def test_other_endings_give_the_same_documents(tmp_path: Path, ending: str) -> None:
+    data = write_texts(tmp_path / "a.jsonl", TEXTS).read_bytes()
+    if "tsv" in ending:
+        rows = ["id\ttext", *(f'r{n}\t"{text}"' for n, text in enumerate(TEXTS))]
+        data = ("\n".join(rows) + "\n").encode()
+    half = len(data) // 2
+    if ending.endswith("xz"):
+        data = lzma.compress(data[:half]) + lzma.compress(data[half:]) + bytes(4)
+    elif ending.endswith("bz2"):
+        data = bz2.compress(data[:half]) + bz2.compress(data[half:])
+    (tmp_path / f"b.{ending}").write_bytes(data)
+    assert [record.text for record in Reader(tmp_path / f"b.{ending}") if isinstance(record, Document)] == TEXTS
+    if ending.startswith("jsonl"):
+        (tmp_path / f"cut.{ending}").write_bytes(data[:-20])
+        with pytest.raises(InputError, match="is cut off at byte"):
+            list(Reader(tmp_path / f"cut.{ending}"))
+
+
+def test_files_of_any_ending_are_plain_text_if_they_are_said_to_be(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a.py", "b", "c.txt.gz"):
+        (tmp_path / "in" / name).write_text(f"text of {name}")
+    with pytest.raises(InputError, match=r"a\.py: unknown ending.*--format text reads plain text of any ending"):
+        find_inputs(str(tmp_path / "in" / "a.py"))
+    manifest = build(str(tmp_path / "in"), tmp_path / "out", format="text")
+    assert manifest.counts["kept"] == 3
+    stream = pipeline.TextDataset(tmp_path / "in", "bytes", format="text", epochs=1, eos=False)
+    texts = [bytes(b - 3 for b in item["input_ids"].tolist()).decode() for item in stream.documents()]
+    assert texts == ["text of a.py", "text of b", "text of c.txt.gz"]
+    (tmp_path / "big.data").write_bytes(b"".join(b'{"text": "%0600d"}\n' % n for n in range(3_000)))
+    manifest = build(str(tmp_path / "big.data"), tmp_path / "cut", format="jsonl", dedup=False)
+    assert manifest.counts["kept"] == 3_000
+    with pytest.raises(ConfigError, match=r"format must be one of .*text"):
+        build(str(tmp_path / "in"), tmp_path / "no", format="txt")

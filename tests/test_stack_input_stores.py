@@ -1,0 +1,91 @@
+"""Inputs on a real S3 protocol: files, globs and folders, each read by ranges of one version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipeline
+from pipeline.builder.report.console import Progress
+from pipeline.errors import InputError, ShardwrightError
+from pipeline.shards.remote.transport import Access
+from pipeline.text.discovery import find_inputs
+from pipeline.text.document import Document
+from pipeline.text.readers.reader import Reader, split_file
+from tests.text_samples import make_texts, write_texts
+
+pytestmark = pytest.mark.stacks
+
+TEXTS = make_texts(200, 3)
+NAMES = ("raw/a/part-2.jsonl", "raw/a/part-10.jsonl.zst", "raw/b/x.parquet")
+
+
+@pytest.fixture
+def bucket(s3: dict[str, Any], tmp_path: Path) -> Any:
+    import s3fs
+
+    files = s3fs.S3FileSystem(**s3)
+    if not files.exists("texts"):
+        files.mkdir("texts")
+    for name in NAMES:
+        path = write_texts(tmp_path / name.rpartition("/")[2], [f"{name} {text}" for text in TEXTS])
+        files.pipe(f"texts/{name}", path.read_bytes())
+    files.pipe("texts/raw/notes.bin", b"x")
+    return files
+
+
+def find(spec: str, s3: dict[str, Any]) -> Any:
+    return find_inputs(spec, access=Access(tries=3, first_delay=0.001, options=s3))
+
+
+def texts_of(file: Any, *span: Any) -> list[str]:
+    return [record.text for record in Reader(file, *span) if isinstance(record, Document)]
+
+
+def test_files_globs_folders_and_braces_of_a_store_are_listed_with_size_and_version(bucket: Any, s3: Any) -> None:
+    with pytest.warns(UserWarning, match=r"1 of 4 files left out.*notes\.bin"):
+        files = find("s3://texts/raw", s3)
+    assert [file.name for file in files] == ["a/part-2.jsonl", "a/part-10.jsonl.zst", "b/x.parquet"]
+    assert [file.path for file in find("s3://texts/raw/**/*.jsonl*", s3)] == [
+        f"s3://texts/{name}" for name in NAMES[:2]
+    ]
+    assert [file.name for file in find("s3://texts/raw/{a/part-2.jsonl,b/x.parquet}", s3)] == [
+        "part-2.jsonl",
+        "x.parquet",
+    ]
+    for file, name in zip(files, NAMES, strict=True):
+        assert file.stored.size == bucket.size(f"texts/{name}")
+        assert len(file.stored.version) == 32
+        assert texts_of(file) == [f"{name} {text}" for text in TEXTS]
+        spans = split_file(file, 3000)
+        assert [text for span in spans for text in texts_of(file, span)] == texts_of(file)
+
+
+def test_what_a_store_lacks_or_refuses_is_said(bucket: Any, s3: Any) -> None:
+    with pytest.raises(InputError, match="s3://texts/none: no object is there"):
+        find("s3://texts/none", s3)
+    with pytest.raises(InputError, match=r"s3://texts/raw/\*\.csv: no object is there"):
+        find("s3://texts/raw/*.csv", s3)
+    with pytest.raises(ShardwrightError, match="s3://nobucket"):
+        find("s3://nobucket/a.jsonl", s3)
+
+
+def test_an_object_of_a_store_that_changed_since_it_was_listed_is_refused(bucket: Any, s3: Any) -> None:
+    (file,) = find("s3://texts/raw/a/part-2.jsonl", s3)
+    records = iter(Reader(file))
+    next(records)
+    bucket.pipe("texts/raw/a/part-2.jsonl", b'{"text": "other"}\n' * 500)
+    with pytest.raises(InputError, match="it changed since it was listed"):
+        texts_of(file)
+
+
+def test_a_build_of_a_store_gives_the_shards_of_local_files(bucket: Any, s3: Any, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0, "progress": Progress(quiet=True)}
+    local = pipeline.build([str(tmp_path / Path(name).name) for name in NAMES], tmp_path / "local", **settings)
+    urls = [f"s3://texts/{name}" for name in NAMES]
+    remote = pipeline.build(urls, tmp_path / "remote", storage_options=s3, workers=2, **settings)
+    assert [shard.sha256 for shard in remote.shards] == [shard.sha256 for shard in local.shards]
+    stream = pipeline.TextDataset(urls, "bytes", epochs=1, storage_options=s3)
+    assert len(list(stream.documents())) == 3 * len(TEXTS)
