@@ -252,7 +252,7 @@ def filesystem(url: str, access: Access) -> Any:
 def signed(url: str, access: Access, seconds: int) -> str | None:
     """Return an http url that reads an object without further credentials for so long; None where none can be made."""
     try:
-        found = _filesystem(url, access).sign(url, expiration=seconds)
+        found = filesystem(url, access).sign(url, expiration=seconds)
     except ConfigError:
         raise
     except Exception:  # most file systems sign nothing, and some only with some kinds of credentials
