@@ -67,4 +67,5 @@ def _mask_given(name: str, given: Any, length: int) -> Mask:
             f"map_documents function {name} must return a loss mask of one boolean or integer for each of its {length} ids, "
             f"got shape {mask.shape} and dtype {mask.dtype}"
         )
-    return (mask != 0).astype(np.uint8)
+    counted: Mask = (mask != 0).astype(np.uint8)
+    return counted

@@ -19,7 +19,7 @@ from ..fields import Field
 from ..formats import format_of
 from ..storage.opening import open_input
 from .base import WHOLE, FileSpan, ReadLines, load_reader
-from .byte_stream import Damage, Source, is_compressed
+from .byte_stream import BLOCK, Damage, Source, is_compressed
 from .reader import Reader, check_sha256
 
 Wanted = Callable[[int], bool]
@@ -99,7 +99,7 @@ class BlockScan:
         fault: Damage | None = None
         self._fields.made_ids = self._span == WHOLE
         with open_input(self._file, *self._span) as file:
-            source = Source(file, *self._span)
+            source = Source(file, *self._span, block=BLOCK if self._span == WHOLE else max(512, self._block_bytes // 4))
             source.check_packing()
             batches, most = source.lines(), self._block_bytes
             begin: int | None = None  # the byte at which the block begins

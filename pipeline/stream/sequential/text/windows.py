@@ -23,6 +23,8 @@ import numpy as np
 from ....errors import InputError
 from ....shards.ranges.open_files import OPEN_FILES, OpenFiles
 from ....text.document import BadRecord, Document
+from ....text.formats import format_of
+from ....text.readers.byte_stream import is_compressed
 from ....text.readers.record_blocks import Block, BlockScan
 from ...order import derive_key, permutation
 from ..cursor import Chunk, Place
@@ -105,6 +107,7 @@ class TextWindows:
         self._scans: list[_Scan] = []
         self._most_scans = len(places) + _SCANS
         self._ends: dict[int, int] = {}  # how many blocks a piece has, once a scan came to its end
+        self._compressed: dict[int, bool] = {}  # files
         budget.join(self)
 
     @property
@@ -205,7 +208,8 @@ class TextWindows:
             return held
         piece = int(self._deal.epoch(epoch).order[at])
         # A scan that is under way goes to its end even if this lane has no more: others have blocks there.
-        if number >= self._ends.get(piece, number + 1) and all(each.place != (epoch, at) for each in self._scans):
+        end = self._ends[piece] if piece in self._ends else self._most_blocks(piece)
+        if number >= end and all(each.place != (epoch, at) for each in self._scans):
             return None
         scan = self._scan_before(epoch, at, piece, number)
         try:
@@ -221,6 +225,22 @@ class TextWindows:
         self._ends[piece] = scan.blocks.number
         self._drop(scan)
         return None
+
+    def _most_blocks(self, piece: int) -> float:
+        """Return how many blocks a piece may have: of plain lines as many as begin in its bytes, else unknown."""
+        number, span, _, _ = self._deal.pieces[piece]
+        file = self._data.files[number]
+        if format_of(file).module != "jsonl":
+            return math.inf
+        if number not in self._compressed:  # whatever its name says
+            try:
+                self._compressed[number] = is_compressed(file)
+            except OSError:
+                return math.inf  # reading it raises the error
+        if self._compressed[number]:
+            return math.inf
+        stop = self._data.size_of(file) if span.stop is None else span.stop
+        return -(-(stop - span.start) // self._block_bytes)
 
     def _scan_before(self, epoch: int, at: int, piece: int, number: int) -> _Scan:
         """Return the scan of a piece that has come nearest to block ``number``, or a new one."""
