@@ -80,12 +80,12 @@ def measure(directory: Path, texts: str | None, report: Report) -> None:
         ("the files", "MB", "first batch, ms", "resumed after 100, with hashes, ms"),
         cells,
     )
-    rows = [
-        (f"{files}", kind, *(f"{share:.1%}" for share in near_text_pairs(sorted_files(directory, files, kind))))
-        for files, kind in ((1, "jsonl.zst"), (32, "jsonl.zst"), (1, "jsonl"))
+    shuffled = [
+        (f"{count}", kind, *(f"{share:.1%}" for share in near_text_pairs(sorted_files(directory, count, kind))))
+        for count, kind in ((1, "jsonl.zst"), (32, "jsonl.zst"), (1, "jsonl"))
     ]
     heads = ("files", "kind", *(f"after {place:.0%}" for place in _PLACES))
-    report.table(f"Near pairs of sorted text, {_SORTED:,} documents of 1 kB: 2% is perfect", heads, rows)
+    report.table(f"Near pairs of sorted text, {_SORTED:,} documents of 1 kB: 2% is perfect", heads, shuffled)
 
 
 def near_text_pairs(files: Sequence[str], neighbours: int = 512) -> list[float]:

@@ -56,9 +56,14 @@ class Document:
     byte: int | None = None
 
     def where(self) -> str:
-        """Name the document for an error, by file, line and id."""
+        """Name the document for an error, by file, line (or byte) and id.
+
+        >>> Document("A text.", "a", "in.jsonl", 0, byte=64).where()
+        "in.jsonl: byte 64: document 'a'"
+        """
         name = f"{self.id}{self.part}"
-        return f"{place_of(self.file, self.line, self.start)}{f': document {name!r}' if name else ''}"
+        place = place_of(self.file, self.line, self.start) if self.byte is None else f"{self.file}: byte {self.byte}"
+        return f"{place}{f': document {name!r}' if name else ''}"
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ...errors import InputError
 from ..discovery import InputFile
-from ..document import BadRecord, Document, Fields, Record, Tally, made_id_at
+from ..document import BadRecord, Document, Fields, Record, Tally, Unselected, made_id_at
 from ..fields import Field
 from ..formats import format_of
 from ..storage.opening import open_input
@@ -143,6 +143,7 @@ class BlockScan:
             records = list(read(_Lines(lines, byte), self._fields, Tally()))
             starts = list(accumulate((len(line) + 1 for line in lines), initial=byte))
             for record in records:
+                assert not isinstance(record, Unselected)  # all are read
                 record.byte, record.line = starts[record.line - 1], 0
                 if isinstance(record, Document) and not record.id:
                     record.id = made_id_at(record.file, record.byte)
