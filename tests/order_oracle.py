@@ -202,12 +202,13 @@ def lane_count(options: Options, in_mix: bool) -> int:
     return options.lanes or (16 if in_mix else 64)
 
 
-def blocks_a_window(options: Options, in_mix: bool, K: int, y: int, sequential: bool = False) -> int:
+def blocks_a_window(options: Options, in_mix: bool, K: int, y: int, sequential_lanes: int = 0) -> int:
     if options.window:
         return options.window
+    if sequential_lanes:  # section 10
+        return max(1, (2 * (2**28 // sequential_lanes) * K + y) // (2 * y))
     least, mebibytes = (16, 3) if in_mix else (8, 4)
-    W = max(least, (2 * mebibytes * 2**20 * K + y) // (2 * y))
-    return 8 * W if sequential else W  # section 10
+    return max(least, (2 * mebibytes * 2**20 * K + y) // (2 * y))
 
 
 def window_count(K: int, C: int, W: int) -> int:
@@ -243,8 +244,8 @@ class Stream:
         self.name = name or ""
         self.options = options
         self.blocks = cut_blocks(extents, extents_a_block(len(sizes), y, in_mix))
-        self.lanes = 1 if sequential else lane_count(options, in_mix)
-        self.window = blocks_a_window(options, in_mix, len(self.blocks), y, sequential)
+        self.lanes = lane_count(options, in_mix)
+        self.window = blocks_a_window(options, in_mix, len(self.blocks), y, self.lanes if sequential else 0)
         self.M = window_count(len(self.blocks), self.lanes, self.window)
         self.tokens = sum(tokens_in(block) for block in self.blocks)  # T
         self.T = sum(len(block) for block in self.blocks) if options.whole_documents else self.tokens
@@ -365,9 +366,11 @@ def steps(first: int, end: int, ranks: int, batch: int, lanes: int, last: str = 
 # Section 10. Sequential readers
 
 
-def sequential_documents(source: Source, options: Options, e: int) -> list[Document]:
-    """Return the documents of epoch ``e`` in the order in which a sequential reader takes them."""
-    return Stream(source, options, sequential=True).epoch_documents(e)
+def sequential_documents(source: Source, options: Options, e: int) -> list[list[Document]]:
+    """Return the documents of epoch ``e`` that each lane of a sequential reader takes, in their order."""
+    documents = Stream(source, options, sequential=True).epoch_documents(e)
+    C, D = lane_count(options, in_mix=False), len(documents)
+    return [documents[lane * D // C : (lane + 1) * D // C] for lane in range(C)]
 
 
 # What a test compares

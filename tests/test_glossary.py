@@ -29,8 +29,8 @@ NAMES = (
     " transform"
 )
 STREAM_METHODS = (
-    "apply batch documents filter load_state_dict loader map numpy pack prefetch sample set_epoch set_weights shard shuffle"
-    " state_dict stats take to"
+    "apply batch documents filter load_state_dict loader map map_documents numpy pack prefetch sample set_epoch"
+    " set_weights shard shuffle state_dict stats take to"
 )
 DATASET_METHODS = {"ShardDataset": "from_texts from_tokens sources split", "TextDataset": "split"}
 BATCH_KEYS = {

@@ -212,7 +212,15 @@ def test_the_stream_asks_at_most_5_times_of_which_class_a_config_data_or_reader_
     rooms = ["config.py", "layout.py", "reader.py", "data/*.py", "indexed/*.py", "sequential/*.py"]
     classes = classes_of(path for room in rooms for path in stream.glob(room))
     classes |= classes_of(stream.glob("batch/[cl]*.py"))  # collators
-    assert {"StreamConfig", "PackLayout", "TextData", "MixedData", "HalfData", "PackedSequences", "Lanes"} <= classes
+    assert {
+        "StreamConfig",
+        "PackLayout",
+        "TextData",
+        "MixedData",
+        "HalfData",
+        "PackedSequences",
+        "SequentialReader",
+    } <= classes
     asked = [
         f"{relative(path)}:{node.lineno}"
         for path in sorted(stream.rglob("*.py"))

@@ -14,7 +14,8 @@ import pytest
 import pipeline
 from pipeline.shards.ranges.handles import Handles
 from pipeline.shards.ranges.open_files import OpenFiles
-from pipeline.stream.sequential.text_blocks import TextWindows
+from pipeline.stream.sequential.layout import LaneLayout
+from pipeline.stream.sequential.text.windows import TextWindows, WindowSize
 from tests.shard_samples import make_documents, write_dataset
 from tests.text_samples import make_texts, write_texts
 
@@ -23,7 +24,8 @@ SHARDS = 150
 START = """
 import hashlib, os, resource, sys
 from itertools import islice
-import numpy, torch, pipeline, pipeline.stream.datasets, pipeline.stream.sequential.text_blocks, pipeline.text.tokenizer.tokenizer
+import numpy, torch, pipeline, pipeline.stream.datasets, pipeline.text.tokenizer.tokenizer
+import pipeline.stream.sequential.text.windows
 from torch.utils.data import DataLoader
 
 def digest(batches, count):
@@ -95,13 +97,22 @@ def test_streams_give_under_a_limit_of_256_files_what_they_give_without(
     assert run(CASES[case], folder, 256) == unlimited[case]
 
 
-@pytest.mark.parametrize(("limit", "most"), [(3, 3), (99, 8)])
+@pytest.mark.parametrize(("limit", "most"), [(3, 3), (99, 10)])
 def test_scans_of_text_keep_to_the_budget_that_shards_share(tmp_path: Path, limit: int, most: int) -> None:
-    files = [write_texts(tmp_path / f"{n:02}.jsonl", make_texts(40, seed=n)) for n in range(12)]
+    files = [write_texts(tmp_path / f"{n:02}.jsonl.gz", make_texts(200, seed=n)) for n in range(12)]
     data = pipeline.TextDataset(files, "bytes")._data
     budget = OpenFiles(limit)
-    places = {lane: (0, lane, 0) for lane in range(12)}
-    windows = TextWindows(data, lanes=12, places=places, seed=0, window=12, filters=(), epochs=None, budget=budget)
+    places = dict.fromkeys(range(12), (0, 0, 0))
+    windows = TextWindows(
+        data,
+        layout=LaneLayout(rows=12, lanes=12),
+        places=places,
+        seed=0,
+        window=WindowSize(0),
+        filters=(),
+        epochs=None,
+        budget=budget,
+    )
     held = []
     for lane, place in places.items():
         assert windows.window(lane, place) is not None

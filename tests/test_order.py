@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.stream.order import Blocks, Sequences, Shuffle, Step, default_window, derive_key, mix64, permutation
+from pipeline.stream.order import (
+    Blocks,
+    Sequences,
+    Shuffle,
+    Step,
+    default_window,
+    derive_key,
+    mix64,
+    permutation,
+    sequential_window,
+)
 from pipeline.stream.order.shuffle import window_count
 from scripts.bench_stream import near_pairs
 
@@ -135,7 +145,8 @@ def test_default_windows_hold_four_megabytes_and_eight_blocks_at_least(size: int
     blocks = blocks_of([4000], size)
     assert blocks.extents == extents
     assert default_window(blocks) == window
-    assert default_window(blocks, sequential=True) == 8 * window
+    assert sequential_window(blocks, 4 << 20) == max(1, round((4 << 20) / (blocks.bytes / len(blocks))))
+    assert sequential_window(blocks, 1) == 1
 
 
 @given(

@@ -176,15 +176,17 @@ def test_one_epoch_from_its_beginning(case: Case, epoch: int) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(case=cases(bounded=False))
-def test_sequential_readers_of_one_lane(case: Case) -> None:
+def test_sequential_readers_take_a_part_of_each_epoch_for_each_lane(case: Case) -> None:
     with tempfile.TemporaryDirectory() as folder:
         data, source = case.dataset(folder)
-        case.options = replace(case.options, lanes=1)
+        lanes = case.options.lanes if case.options.seed is not None and case.options.lanes else 1
+        case.options = replace(case.options, lanes=lanes)
         stream = case.shuffled(data).filter(lambda document: True, name="all").documents()
-        found = iter(stream)
-        for epoch in range(3):
-            for document in sequential_documents(source, case.options, epoch):
-                assert next(found)["input_ids"].tolist() == (document or [0])
+        epochs = [sequential_documents(source, case.options, epoch) for epoch in range(3 * lanes + 3)]
+        expected = [iter([document for epoch in epochs for document in epoch[lane]]) for lane in range(lanes)]
+        count = 3 * sum(data._plan.data.documents) if sum(data._plan.data.documents) >= lanes else 0
+        for k, item in enumerate(islice(stream, count)):
+            assert item["input_ids"].tolist() == (next(expected[k % lanes]) or [0])
 
 
 LONG = {  # documents in extents of at least 192 KiB, by the most extents that a block of them holds
@@ -287,15 +289,17 @@ def test_a_mix_of_sources_with_windows_that_nobody_stated(lanes: int | None) -> 
     assert_follows(stream.shuffle(2, lanes=lanes).pack(512), oracle, 2, 8, number=9)
 
 
-@pytest.mark.parametrize("window", [None, 3])
-def test_the_window_of_sequential_readers_is_eight_times_as_large_unless_it_is_stated(window: int | None) -> None:
+@pytest.mark.parametrize(("window", "lanes"), [(None, 1), (3, 1), (None, 100), (3, 5)])
+def test_the_windows_of_sequential_readers_share_256_mebibytes_unless_they_are_stated(
+    window: int | None, lanes: int
+) -> None:
     (documents,) = numbered([LONG[1]])
     data, source = in_memory(documents, "<i8")
-    stream = data.shuffle(5, lanes=1, window=window).filter(lambda document: True, name="all").documents(max_length=1)
-    expected = sequential_documents(source, Options(seed=5, lanes=1, window=window), 0)
-    assert [item["input_ids"].tolist() for item in islice(stream, len(expected))] == [
-        document[:1] or [0] for document in expected
-    ]
+    stream = data.shuffle(5, lanes=lanes, window=window).filter(lambda document: True, name="all")
+    expected = sequential_documents(source, Options(seed=5, lanes=lanes, window=window), 0)
+    rows = islice(stream.documents(max_length=1), min(map(len, expected)) * lanes)
+    for k, item in enumerate(rows):
+        assert item["input_ids"].tolist() == (expected[k % lanes][k // lanes][:1] or [0])
 
 
 @pytest.mark.parametrize("seed", [None, 3])

@@ -176,9 +176,10 @@ def test_lanes_and_windows_follow_from_the_kind_of_stream_and_its_bytes() -> Non
     means = [1, 100_000, mebibyte // 4, mebibyte]
     assert [oracle.blocks_a_window(shuffled, False, 7, 7 * mean) for mean in means] == [4 * mebibyte, 42, 16, 8]
     assert [oracle.blocks_a_window(shuffled, True, 7, 7 * mean) for mean in means] == [3 * mebibyte, 31, 16, 16]
-    assert [oracle.blocks_a_window(shuffled, False, 7, 7 * mean, True) for mean in means][1:] == [336, 128, 64]
+    assert [oracle.blocks_a_window(shuffled, False, 7, 7 * mean, 64) for mean in means][1:] == [42, 16, 4]
+    assert oracle.blocks_a_window(shuffled, False, 7, 7 * mebibyte, 512) == 1
     stated = Options(seed=0, lanes=3, window=5)
-    assert [oracle.lane_count(stated, True), oracle.blocks_a_window(stated, False, 7, 7, True)] == [3, 5]
+    assert [oracle.lane_count(stated, True), oracle.blocks_a_window(stated, False, 7, 7, 3)] == [3, 5]
 
 
 @few

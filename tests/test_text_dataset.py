@@ -11,12 +11,16 @@ from typing import Any
 
 import numpy as np
 import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, InputError, StateError
+from pipeline.stream.sequential.layout import LaneLayout
+from pipeline.stream.sequential.text.windows import TextWindows, WindowSize
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.readers.reader import Reader
@@ -32,11 +36,17 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def make(files: Any, **options: Any) -> pipeline.Stream:
-    return pipeline.TextDataset(files, tokenizer="bytes", **options).shuffle(seed=3, window=40, lanes=6)
+    return pipeline.TextDataset(files, tokenizer="bytes", **options).shuffle(seed=3, window=144, lanes=36)
 
 
-def packed(files: Any, **options: Any) -> pipeline.Stream:
-    return make(files, **options).pack(64).batch(2)
+def packed(files: Any, ranks: int = 1, **options: Any) -> pipeline.Stream:
+    """A global batch of 6 rows, whatever the number of ranks."""
+    return make(files, **options).pack(64).batch(6 // ranks)
+
+
+def joined(ranks: list[list[Any]]) -> list[Any]:
+    """Return the global batches of ranks: their rows, rank after rank."""
+    return [[row for batch in step for row in batch] for step in zip(*ranks, strict=True)]
 
 
 def ids(batches: Any) -> list[Any]:
@@ -98,8 +108,8 @@ def test_packed_epochs_give_every_token_once_with_the_next_one_as_its_label(file
     for row, label in rows:
         counted = label[:-1] != -100
         assert torch.equal(label[:-1][counted], row[1:][counted])
-    # All batches but the last are full.
-    assert all(int(batch["valid_tokens"]) > 64 for batch in batches[:-1])
+    # All batches but the last are full of sequences, each lane's last of which is short.
+    assert all((batch["labels"] != -100).any(1).all() for batch in batches[:-1])
 
 
 @pytest.mark.parametrize(("start", "workers"), [("fork", 2), ("fork", 3), ("spawn", 2), ("forkserver", 3)])
@@ -115,21 +125,25 @@ def test_a_bounded_stream_has_the_same_order_in_workers(files: list[Path]) -> No
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 6])
-def test_ranks_take_the_batches_of_all_in_turn(files: list[Path], world_size: int) -> None:
+def test_ranks_take_rows_of_each_global_batch(files: list[Path], world_size: int) -> None:
     expected = ids(islice(packed(files), 12))
-    ranks = [ids(islice(packed(files).shard(rank, world_size), 12 // world_size)) for rank in range(world_size)]
-    assert [ranks[k % world_size][k // world_size] for k in range(12)] == expected
+    ranks = [ids(islice(packed(files, world_size).shard(rank, world_size), 12)) for rank in range(world_size)]
+    assert joined(ranks) == expected
 
 
 def test_it_resumes_after_every_batch_on_other_ranks_too(files: list[Path]) -> None:
-    pipeline.assert_resumes(lambda: packed(files), items=10)
-    pipeline.assert_resumes(lambda: make(files).pack(50, stride=20, boundaries=True).batch(3), items=5)
-    pipeline.assert_resumes(lambda: make(files).documents(30).batch(4), items=5)
-    pipeline.assert_resumes(lambda: make(files).pack(64), items=8)
-    pipeline.assert_resumes(lambda: make(files, epochs=1).pack(512).batch(4), items=99)
-    pipeline.assert_resumes(lambda: make(files, epochs=1).documents().batch(7), items=99)
-    pipeline.assert_resumes(lambda: packed(files).take(5), items=9)
-    pipeline.assert_resumes(lambda: make(files).filter(is_short).pack(64, best_fit=True).batch(2), items=6)
+    def few(**options: Any) -> pipeline.Stream:
+        return pipeline.TextDataset(files, "bytes", **options).shuffle(seed=3, window=40, lanes=12)
+
+    pipeline.assert_resumes(lambda: packed(files), items=5)
+    pipeline.assert_resumes(lambda: few().pack(50, stride=20, boundaries=True).batch(3), items=4)
+    pipeline.assert_resumes(lambda: few().documents(30).batch(4), items=4)
+    pipeline.assert_resumes(lambda: few().pack(64), items=5)
+    pipeline.assert_resumes(lambda: few(epochs=1).pack(512).batch(12), items=9)
+    pipeline.assert_resumes(lambda: few(epochs=1).documents().batch(12, last="drop").take(5), items=9)
+    pipeline.assert_resumes(lambda: packed(files).take(3), items=9)
+    pipeline.assert_resumes(lambda: few().filter(is_short).pack(64, best_fit=True).batch(2), items=5)
+    pipeline.assert_resumes(lambda: pipeline.TextDataset(files, "bytes", epochs=1).pack(99).batch(40), items=9)
 
 
 def drop_some(items: Any) -> Any:
@@ -139,8 +153,8 @@ def drop_some(items: Any) -> Any:
 
 
 def test_it_resumes_inside_a_batch_where_a_stage_drops_samples(files: list[Path]) -> None:
-    pipeline.assert_resumes(lambda: make(files).pack(32).apply(drop_some).batch(3), items=8)
-    pipeline.assert_resumes(lambda: make(files).pack(32).batch(3).apply(drop_some_batches), items=6)
+    pipeline.assert_resumes(lambda: make(files).pack(32).apply(drop_some).batch(3), items=5)
+    pipeline.assert_resumes(lambda: make(files).pack(32).batch(3).apply(drop_some_batches), items=4)
 
 
 def drop_some_batches(items: Any) -> Any:
@@ -161,41 +175,57 @@ def test_a_loader_that_saves_its_workers_states_resumes(files: list[Path]) -> No
 
 
 def test_states_of_ranks_merge_for_any_other_topology(files: list[Path]) -> None:
-    expected = ids(islice(packed(files), 24))
+    expected = ids(islice(packed(files), 14))
     states = []
     for rank in range(3):
-        stream = packed(files).shard(rank, 3)
+        stream = packed(files, 3).shard(rank, 3)
         list(islice(stream, 4))
         states.append(json.loads(json.dumps(stream.state_dict())))
+        assert len(states[-1]["lanes"]) == 12
+        assert len(json.dumps(states[-1]["lanes"])) < 64 * 12
     merged = pipeline.merge_states(states)
+    ranks = []
     for rank in range(2):
-        stream = packed(files).shard(rank, 2)
+        stream = packed(files, 2).shard(rank, 2)
         stream.load_state_dict(merged)
         assert stream.state_dict() == merged
-        assert ids(islice(stream, 6)) == expected[12:][rank::2]
+        ranks.append(ids(islice(stream, 10)))
+    assert joined(ranks) == expected[4:]
 
 
 def test_a_state_that_lacks_lanes_is_refused_naming_them(files: list[Path]) -> None:
-    stream = packed(files).shard(1, 3)
+    stream = packed(files, 3).shard(1, 3)
     list(islice(stream, 2))
     state = stream.state_dict()
     other = packed(files)
-    with pytest.raises(StateError, match=r"lacks lanes 0, 2, 3, 5 \(4 of 6\).*merge_states"):
+    with pytest.raises(StateError, match=r"lacks lanes 0, 1, 4, 5, 6, 7, 10, 11, \.\.\. \(24 of 36\).*merge_states"):
         other.load_state_dict(state)
-    with pytest.raises(StateError, match="lacks lanes 0, 2, 3, 5"):
+    with pytest.raises(StateError, match="lacks lanes 0, 1, 4, 5"):
         pipeline.merge_states([state])
-    ahead = packed(files).shard(0, 3)
+    ahead = packed(files, 3).shard(0, 3)
     list(islice(ahead, 3))
     with pytest.raises(StateError, match="sequence_index is 12 in state 0, but 18 in state 1"):
         pipeline.merge_states([state, ahead.state_dict()])
-    moved = {**state, "lanes": {**state["lanes"], "1": [0, 0, 0, 0, 1]}}
-    with pytest.raises(StateError, match="lane 1 stands at"):
+    moved = {**state, "lanes": {**state["lanes"], "2": [0, 0, 0, 0, 1]}}
+    with pytest.raises(StateError, match="lane 2 stands at"):
         pipeline.merge_states([state, moved])
     with pytest.raises(StateError, match="none"):
         pipeline.merge_states([])
     broken = {**state, "lanes": {"1": [0, 0]}}
     with pytest.raises(StateError, match="no state of a cursor stream"):
         other.load_state_dict(broken)
+
+
+@pytest.mark.parametrize(("ranks", "batch_size"), [(3, 6), (2, 2), (1, 7)])
+def test_a_state_of_another_global_batch_is_refused_with_the_cure(
+    files: list[Path], ranks: int, batch_size: int
+) -> None:
+    state = packed(files).state_dict()
+    other = pipeline.TextDataset(files, "bytes").shuffle(3, window=144).pack(64).batch(batch_size).shard(0, ranks)
+    with pytest.raises(StateError, match=r"(global_batch|lanes) was (6|36) when"):
+        other.load_state_dict(state)
+    with pytest.raises(StateError, match=r"global_batch was 6 .* but is 12 .* as many rows together"):
+        packed(files).shard(0, 2).load_state_dict(state)
 
 
 def test_states_of_a_stream_that_knows_its_counts_merge_to_any_of_them() -> None:
@@ -220,14 +250,17 @@ def test_the_state_is_small_json_that_a_weights_only_load_reads(files: list[Path
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        (lambda files: make(files).pack(64).batch(3), "batch_size"),
-        (lambda files: make(files).pack(32).batch(2), "seq_len"),
-        (lambda files: make(files).documents().batch(2), "kind"),
-        (lambda files: make(files).pack(64, best_fit=True).batch(2), "best_fit"),
-        (lambda files: make(files).filter(is_short).pack(64).batch(2), "filters"),
-        (lambda files: make(files, eos=False).pack(64).batch(2), "data"),
-        (lambda files: make(files[:3]).pack(64).batch(2), "data"),
-        (lambda files: pipeline.TextDataset(files, "bytes").shuffle(3, window=41, lanes=6).pack(64).batch(2), "window"),
+        (lambda files: make(files).pack(64).batch(3), "global_batch"),
+        (lambda files: make(files).pack(32).batch(6), "seq_len"),
+        (lambda files: make(files).documents().batch(6), "kind"),
+        (lambda files: make(files).pack(64, best_fit=True).batch(6), "best_fit"),
+        (lambda files: make(files).filter(is_short).pack(64).batch(6), "filters"),
+        (lambda files: make(files, eos=False).pack(64).batch(6), "data"),
+        (lambda files: make(files[:3]).pack(64).batch(6), "data"),
+        (
+            lambda files: pipeline.TextDataset(files, "bytes").shuffle(3, window=41, lanes=36).pack(64).batch(6),
+            "window",
+        ),
     ],
 )
 def test_a_state_of_another_shape_is_refused_naming_the_field(files: list[Path], change: Any, field: str) -> None:
@@ -253,27 +286,47 @@ def test_a_changed_file_is_refused_when_a_state_is_loaded(tmp_path: Path) -> Non
 def test_every_rank_takes_as_many_steps_though_one_keeps_hardly_anything(files: list[Path]) -> None:
     documents = make(files).filter(comes_from_last_file).documents()
     assert all(spelled(item["input_ids"]).startswith("3.") for item in islice(documents, 200))
-    stream = make(files).filter(comes_from_last_file).pack(64).batch(2)
-    expected = ids(islice(stream, 12))
-    ranks = [ids(islice(make(files).filter(comes_from_last_file).pack(64).batch(2).shard(r, 6), 2)) for r in range(6)]
-    assert [ranks[k % 6][k // 6] for k in range(12)] == expected
-    counted = stream.stats()
+
+    def stream(ranks: int) -> pipeline.Stream:
+        return make(files).filter(comes_from_last_file).pack(64).batch(6 // ranks)
+
+    whole = stream(1)
+    expected = ids(islice(whole, 12))
+    assert joined([ids(islice(stream(3).shard(rank, 3), 12)) for rank in range(3)]) == expected
+    counted = whole.stats()
     assert counted["rejected"] > counted["documents"] // 3
 
 
-def test_a_lane_of_which_a_whole_epoch_is_rejected_raises_and_never_spins(files: list[Path]) -> None:
-    with pytest.raises(ConfigError, match=r"lane 0 of 6 found no document to keep in a whole epoch .* rejected"):
-        next(iter(make(files).filter(is_nothing).pack(64).batch(2)))
-    assert list(make(files, epochs=2).filter(is_nothing).pack(64).batch(2)) == []
+def is_one_of_few(record: Any) -> bool:
+    return record.text.startswith(("3.17 ", "0.5 ", "2.30 "))
 
 
-def test_ranks_and_workers_that_do_not_divide_the_lanes_are_refused_naming_what_does(files: list[Path]) -> None:
-    with pytest.raises(ConfigError, match=r"6 lanes .* 4 ranks: .* one of \[1, 2, 3, 6\]"):
+def test_a_lane_of_which_an_epoch_is_rejected_goes_on_to_the_next(files: list[Path]) -> None:
+    stream = pipeline.TextDataset(files, "bytes").shuffle(0, lanes=4).filter(is_one_of_few).documents().batch(2)
+    rows = [spelled(row) for batch in islice(stream, 10) for row in batch["input_ids"]]
+    assert {row.partition(" ")[0] for row in rows} == {"3.17", "0.5", "2.30"}
+    assert stream.stats()["epoch"] > 0
+
+
+def test_an_epoch_of_which_all_lanes_of_a_rank_keep_nothing_raises_and_never_spins(files: list[Path]) -> None:
+    with pytest.raises(
+        ConfigError, match=r"no document was kept of a whole epoch, in any of the 36 lanes .* 206 rejected"
+    ):
+        next(iter(make(files).filter(is_nothing).pack(64).batch(6)))
+    assert list(make(files, epochs=2).filter(is_nothing).pack(64).batch(6)) == []
+
+
+def test_ranks_and_workers_that_cannot_share_the_lanes_are_refused_naming_what_can(files: list[Path]) -> None:
+    with pytest.raises(ConfigError, match=r"lanes=36 is no multiple of the 24 rows .* use lanes=48 or 24"):
         iter(packed(files).shard(0, 4))
-    with pytest.raises(ConfigError, match=r"one of \[1\].*an unshuffled stream has one: add .shuffle\(\)"):
+    with pytest.raises(ConfigError, match=r"unshuffled stream has one lane.*2 ranks.*add \.shuffle\(\)"):
         iter(pipeline.TextDataset(files, "bytes").pack(64).batch(2).shard(0, 2))
-    with pytest.raises(ConfigError, match="3 ranks of 4 workers"):
-        list(DataLoader(packed(files).shard(0, 3), batch_size=None, num_workers=4))
+    with pytest.raises(ConfigError, match=r"6 lanes, which 4 workers .* one of \[1, 2, 3, 6\], or .*lanes=24\)"):
+        list(DataLoader(packed(files), batch_size=None, num_workers=4))
+    few = pipeline.TextDataset(files, "bytes").shuffle().pack(8).batch(300)
+    assert next(iter(few))["input_ids"].shape == (300, 8)
+    with pytest.raises(ConfigError, match="there are 206 records for the 600 rows of a global batch"):
+        iter(few.shard(1, 2))
 
 
 def test_a_bounded_stream_on_several_ranks_is_refused_when_iteration_begins(files: list[Path]) -> None:
@@ -286,14 +339,14 @@ def test_a_bounded_stream_on_several_ranks_is_refused_when_iteration_begins(file
 
 @pytest.mark.parametrize("count", [5, 12])
 def test_take_before_batch_is_the_first_sequences_of_all_ranks(files: list[Path], count: int) -> None:
-    whole = [row for batch in ids(islice(make(files).pack(64).batch(2), 6)) for row in batch][:count]
-    ranks = [list(make(files).pack(64).take(count).batch(2).shard(rank, 2)) for rank in range(2)]
+    whole = [row for batch in ids(islice(packed(files), 2)) for row in batch][:count]
+    ranks = [list(make(files).pack(64).take(count).batch(3).shard(rank, 2)) for rank in range(2)]
     assert len(ranks[0]) == len(ranks[1])
     rows = [
         row
-        for turn in range(len(ranks[0]))
-        for rank in range(2)
-        for row, valid in zip(ranks[rank][turn]["input_ids"].tolist(), ranks[rank][turn]["labels"], strict=True)
+        for step in zip(*ranks, strict=True)
+        for batch in step
+        for row, valid in zip(batch["input_ids"].tolist(), batch["labels"], strict=True)
         if (valid != -100).any()
     ]
     assert rows == whole
@@ -348,14 +401,14 @@ def test_every_rank_skips_the_same_records_and_takes_equally_many_steps(tmp_path
     file = tmp_path / "bad.jsonl"
     lines = [json.dumps({"text": text}) if n % 5 else '{"text": ' for n, text in enumerate(TEXTS[3])]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    whole = ids(islice(packed(file, on_error="skip"), 20))
+    whole = ids(islice(packed(file, on_error="skip"), 10))
     text = spelled(np.concatenate([row for batch in whole for row in batch]))
     assert not any(bad[:40] in text for bad in TEXTS[3][::5] if len(bad) > 40)
     ranks = [
-        ids(DataLoader(packed(file, on_error="skip").shard(rank, 2).take(10), batch_size=None, num_workers=workers))
+        ids(DataLoader(packed(file, 2, on_error="skip").shard(rank, 2).take(10), batch_size=None, num_workers=workers))
         for rank in range(2)
     ]
-    assert [batch for step in zip(*ranks, strict=True) for batch in step] == whole
+    assert joined(ranks) == whole
 
 
 @pytest.mark.parametrize("kind", ["jsonl.gz", "jsonl.zst", "tar"])
@@ -376,30 +429,81 @@ def test_a_cut_file_raises_or_gives_what_comes_before_the_cut(tmp_path: Path, ki
     assert 0 < len(before) < len(texts)
     assert found == {*TEXTS[0], *texts[: len(before)]}
     assert skipping.stats()["damaged_files"] == 1
-    pipeline.assert_resumes(lambda: make([good, whole], on_error="skip").pack(64).batch(40), items=6)
+    pipeline.assert_resumes(lambda: make([good, whole], on_error="skip").pack(64).batch(36), items=2, world_sizes=(2,))
 
 
-def test_large_plain_files_are_read_in_any_place_without_what_comes_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pipeline.text.readers import record_blocks
-
-    monkeypatch.setattr(record_blocks, "_CUT_BY_BYTES", 1 << 16)
-    monkeypatch.setattr(record_blocks, "_BLOCK_BYTES", 1 << 12)
+def test_plain_files_are_read_in_any_place_without_what_comes_before(tmp_path: Path) -> None:
     texts = make_texts(3000, 5)
     file = write_texts(tmp_path / "large.jsonl", texts)
-    assert file.stat().st_size > 1 << 17
-    stream = pipeline.TextDataset(file, "bytes", epochs=1).shuffle(1, window=100, lanes=4).documents()
-    found = [spelled(item["input_ids"]) for item in stream]
+
+    def make_stream() -> pipeline.Stream:
+        return pipeline.TextDataset(file, "bytes", epochs=1).shuffle(1, window=100, lanes=4).documents().batch(4)
+
+    stream = make_stream()
+    found = [spelled(row) for batch in stream for row in batch["input_ids"]]
     assert Counter(found) == Counter(texts)
+    assert stream.stats()["bytes_read"] < 1.3 * file.stat().st_size
     state: dict[str, Any] = {}
-    stream = pipeline.TextDataset(file, "bytes", epochs=1).shuffle(1, window=100, lanes=4).documents()
-    for _ in islice(stream, 2500):
+    for _ in islice(stream, 625):
         state = stream.state_dict()
-    resumed = pipeline.TextDataset(file, "bytes", epochs=1).shuffle(1, window=100, lanes=4).documents()
+    resumed = make_stream()
     resumed.load_state_dict(state)
-    assert [spelled(item["input_ids"]) for item in resumed] == found[2500:]
+    assert [spelled(row) for batch in resumed for row in batch["input_ids"]] == found[2500:]
     assert resumed.stats()["bytes_read"] < file.stat().st_size // 2
+
+
+def test_documents_of_plain_files_without_an_id_are_named_by_their_byte(tmp_path: Path) -> None:
+    texts = make_texts(500, 5)
+    file = tmp_path / "a.jsonl"
+    lines = [json.dumps({"text": text}) for text in texts]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    starts = np.cumsum([0, *(len(line) + 1 for line in lines)]).tolist()
+    seen: dict[str, str] = {}
+
+    def note(record: Any) -> bool:
+        seen[record.text] = record.id
+        assert (record.line, record.byte) == (0, int(record.id.rpartition(" ")[2]))
+        return True
+
+    shuffled = pipeline.TextDataset(file, "bytes", epochs=1).shuffle(1, lanes=4)
+    assert len(list(shuffled.filter(note, name="note").documents())) == 500
+    assert seen == {text: f"a.jsonl:byte {start}" for text, start in zip(texts, starts, strict=False)}
+    rest, held = (
+        {spelled(row["input_ids"]) for row in half.shuffle(seed).documents()}
+        for seed, half in enumerate(pipeline.TextDataset(file, "bytes", epochs=1).split(val=0.3))
+    )
+    unshuffled = pipeline.TextDataset(file, "bytes", epochs=1).split(val=0.3)[1].documents()
+    assert held == {spelled(row["input_ids"]) for row in unshuffled}
+    assert rest | held == set(texts)
+    lines[400] = '{"text": '
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match=rf"a\.jsonl, byte {starts[400]}: .*on_error='skip'"):
+        list(pipeline.TextDataset(file, "bytes", epochs=1).shuffle(1, lanes=4).documents())
+
+
+def test_row_groups_of_one_parquet_file_are_read_apart_and_keep_their_row_numbers(tmp_path: Path) -> None:
+    texts = make_texts(400, 6)
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": texts}), file, row_group_size=50)
+    names: dict[str, str] = {}
+
+    def note(record: Any) -> bool:
+        names[record.text] = record.id
+        return True
+
+    stream = pipeline.TextDataset(file, "bytes", epochs=1).shuffle(1, lanes=8).filter(note, name="note").documents()
+    first = [spelled(batch["input_ids"]) for batch in islice(stream, 8)]
+    assert len({texts.index(text) // 50 for text in first}) > 4
+    assert Counter(spelled(item["input_ids"]) for item in stream) == Counter(texts)
+    assert names == {text: f"a.parquet:{n}" for n, text in enumerate(texts, 1)}
+
+
+def test_a_compressed_file_under_a_plain_name_gives_each_document_once(tmp_path: Path) -> None:
+    texts = make_texts(500, 7)
+    packed_file = write_texts(tmp_path / "a.jsonl.gz", texts)
+    file = packed_file.rename(tmp_path / "b.jsonl")
+    stream = pipeline.TextDataset(file, "bytes", epochs=1).shuffle(1, lanes=4).documents()
+    assert Counter(spelled(item["input_ids"]) for item in stream) == Counter(texts)
 
 
 def test_the_first_batch_reads_only_what_it_needs_of_many_files(tmp_path: Path) -> None:
@@ -410,15 +514,28 @@ def test_the_first_batch_reads_only_what_it_needs_of_many_files(tmp_path: Path) 
     assert stream.stats()["bytes_read"] < size // 10
 
 
-def test_a_lane_far_ahead_of_the_others_makes_nobody_lose_or_repeat(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pipeline.stream.sequential import text_blocks as module
-
-    monkeypatch.setattr(module, "_HELD_BYTES", 2000)  # what is passed over is hardly ever still there
+def test_a_lane_far_ahead_of_the_others_makes_nobody_lose_or_repeat(tmp_path: Path) -> None:
     files = [write_texts(tmp_path / f"{n}.jsonl.gz", make_texts(150, n)) for n in range(3)]
-    stream = pipeline.TextDataset(files, "bytes", epochs=1).shuffle(0, window=60, lanes=4).documents()
-    found = Counter(spelled(item["input_ids"]) for item in stream)
+    stream = pipeline.TextDataset(files, "bytes", epochs=1).shuffle(0, window=60, lanes=4)
+    layout = LaneLayout(rows=1, lanes=4)
+    windows = TextWindows(
+        stream._plan.data,
+        layout=layout,
+        places=dict.fromkeys(range(4), (0, 0, 0)),
+        seed=0,
+        window=WindowSize(0),
+        filters=(),
+        epochs=1,
+        held_bytes=2000,  # what is passed over is hardly ever still there
+    )
+    found: Counter[str] = Counter()
+    for lane in range(4):
+        place = (0, 0, 0)
+        while (window := windows.window(lane, place)) is not None:
+            chunk = window.take(0, None)
+            found.update(spelled(ids) for ids in np.split(chunk.ids, np.cumsum(chunk.lengths)[:-1]))
+            place = window.following
+    del found[""]
     assert found == Counter(text for n in range(3) for text in make_texts(150, n))
 
 

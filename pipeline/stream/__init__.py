@@ -2,6 +2,7 @@
 
 datasets.py   ShardDataset, TextDataset, mix: where a stream starts
 stream.py     the chain: each method returns a new stream. Start here
+document_stages.py    the part of the chain before .pack() and .documents()
 config.py     what the chain amounts to, as one value
 layout.py     what a sample is: packed, sampled or a whole document
 data/         the kinds of data: counts, fingerprints, readers

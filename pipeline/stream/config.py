@@ -15,6 +15,7 @@ from .function_identity import Filter
 from .layout import DocumentLayout, Layout
 from .order.mixture import Schedule
 from .reader import Collator
+from .sequential.layout import LaneLayout
 
 if TYPE_CHECKING:
     from .data.base import Data
@@ -30,11 +31,12 @@ class StreamConfig:
     is torch.distributed's; ``steps`` and ``batch_steps`` are what users put before and after batching; ``take`` bounds
     the global sequences, ``take_batches`` the batches of a rank; ``stored`` keeps ids in the width they are stored in;
     ``prefetch`` None reads two batches ahead for a GPU and none else. A mix, and nothing else, has ``weights``, from
-    global sequences on. ``filters`` say which documents stay.
+    global sequences on. ``filters`` say which documents stay, ``document_maps`` what becomes of them.
     """
 
     data: Data
     filters: tuple[Filter, ...] = ()
+    document_maps: tuple[Filter, ...] = ()
     weights: Schedule = ()
     epochs: int | None = None
     seed: int | None = None
@@ -82,7 +84,7 @@ class StreamConfig:
     @property
     def sequential(self) -> bool:
         """Whether lanes need cursors, because the counts before a sequence are unknown in advance."""
-        return self.best_fit or bool(self.filters) or not self.data.counted
+        return self.best_fit or bool(self.filters or self.document_maps) or not self.data.counted
 
     @property
     def filter_names(self) -> list[str]:
@@ -91,10 +93,18 @@ class StreamConfig:
 
     @property
     def lane_count(self) -> int:
-        """The lanes that the stream interleaves, and that ranks share; no table of extents is read for it."""
+        """The lanes that an indexed stream interleaves, and that ranks share; no table of extents is read for it."""
         if self.seed is None or not (self.layout is None or self.layout.interleaved):
             return 1
-        return self.data.default_lanes(self.sequential) if self.lanes is None else self.lanes
+        return self.data.default_lanes if self.lanes is None else self.lanes
+
+    def lane_layout(self, world_size: int) -> LaneLayout:
+        """Return the lanes of a sequential stream; text that was not counted before is read for it.
+
+        Raises ``ConfigError`` for lanes that the rows of a global batch cannot share.
+        """
+        rows = world_size * (self.batch_size or 1)
+        return LaneLayout(rows, 1) if self.seed is None else self.data.lane_layout(self, rows)
 
     @property
     def stored_dtype(self) -> np.dtype[Any] | None:
@@ -108,14 +118,19 @@ class StreamConfig:
         dtype = self.data.dtype if narrow and self.data.dtype.kind == "u" else np.dtype(np.int64)
         return self.stated_layout().collator(self, size, dtype)
 
-    def shape(self) -> dict[str, Any]:
-        """Return what the order depends on: a state made under one shape is refused under another."""
+    def shape(self, world_size: int) -> dict[str, Any]:
+        """Return what the order depends on: a state made under one shape is refused under another.
+
+        Of a sequential stream that is the global batch too, so it takes the number of ranks.
+        """
         layout = self.layout or DocumentLayout()
         shape: dict[str, Any] = {"order": ORDER, "split": self.data.split, "kind": layout.kind}
         shape |= {"seed": self.seed, "epochs": self.epochs}
         if layout.interleaved:
-            shape |= {"window": self.data.window(self), "lanes": self.lane_count}
+            lanes = self.lane_layout(world_size).lanes if self.sequential else self.lane_count
+            shape |= {"window": self.data.window(self, lanes), "lanes": lanes}
         shape |= layout.fields()
         if self.sequential:
-            shape |= {"batch_size": self.batch_size or 1, "filters": self.filter_names, "best_fit": layout.uncut}
+            shape |= {"global_batch": world_size * (self.batch_size or 1), "filters": self.filter_names}
+            shape |= {"document_maps": [each.name for each in self.document_maps], "best_fit": layout.uncut}
         return {**shape, "data": self.data.fingerprints()}

@@ -231,12 +231,15 @@ class TextDataset(Texts):
     ``on_error="skip"`` skips records that cannot be used and the rest of files that cannot be read on, and counts them in
     ``stats()``.
 
-    The stream is sequential: its lanes (48, fewer for small input; one, in the order of the files, without ``.shuffle()``)
-    keep a cursor each. Ranks and workers share the lanes, so ranks times workers must divide their number. ``.batch``
-    gives neighbouring sequences of one lane.
+    The stream is sequential (see ``Stream.shuffle``): rows of a global batch come from lanes of their own, spread over files,
+    row groups of Parquet and byte ranges of plain JSON Lines, where a document without an id is named by its byte. Without
+    ``.shuffle()`` there is one lane, in the order of the files, for one rank. Of sorted input, 300,000 documents of 1 kB,
+    3.4% of the pairs among 512 neighbours lie within 1% of the input if it is one compressed file (5.8% after a tenth of an
+    epoch, all at its start, for there is no seek), 2.4% if it is 32 such files, and 2.1% if it is one plain file; 2% is
+    perfect (``scripts/bench_stream.py text``).
 
     Raises ``InputError`` for files that are missing or of no known kind and, with ``on_error="stop"`` while iterating, for
-    records that cannot be used, naming file and line.
+    records that cannot be used, naming file and line or byte.
 
     >>> import pathlib, tempfile
     >>> file = pathlib.Path(tempfile.mkdtemp(), "texts.jsonl")

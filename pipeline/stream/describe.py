@@ -26,6 +26,7 @@ def stages(plan: StreamConfig) -> list[str]:
     ['.shuffle(seed=0, lanes=2)', '.pack(8)', ".batch(2, last='drop')"]
     """
     found = [f".filter({each})" for each in plan.filter_names]
+    found += [f".map_documents({each.name})" for each in plan.document_maps]
     if plan.seed is not None:
         found.append(written_call("shuffle", seed=plan.seed, window=plan.window, lanes=plan.lanes))
     if plan.layout is not None:
@@ -59,7 +60,7 @@ def _step(step: Any) -> str:
 
 def _facts(plan: StreamConfig, position: Position, context: WorkerContext) -> list[str]:
     found = [plan.data.sizes()]
-    if plan.seed is not None and (plan.layout is None or plan.layout.interleaved):
+    if plan.seed is not None and not plan.sequential and (plan.layout is None or plan.layout.interleaved):
         found.append(f"{plan.lane_count} lanes")
     if plan.epochs is not None:
         found.append(f"epochs={plan.epochs}")

@@ -42,7 +42,7 @@ _UNREAD = {"ctx", "kind", "type_comment", "returns", "annotation", "type_params"
 class Filter(NamedTuple):
     """A function of a document, and the name by which a state knows it."""
 
-    function: Callable[[Any], Any]
+    function: Callable[..., Any]
     name: str
 
 
@@ -50,8 +50,8 @@ class _Unknown(Exception):
     """Something whose contents cannot be told from those of another."""
 
 
-def identified(function: Callable[[Any], Any], name: str | None = None) -> Filter:
-    """Return a filter under ``name``, else under one that its code and the values that it reads give it.
+def identified(function: Callable[..., Any], name: str | None = None, method: str = "filter") -> Filter:
+    """Return a function of ``method`` under ``name``, else under one that its code and the values that it reads give it.
 
     Raises ``ConfigError`` for a function that reads what cannot be compared.
 
@@ -60,7 +60,7 @@ def identified(function: Callable[[Any], Any], name: str | None = None) -> Filte
     """
     if name is not None:
         if not isinstance(name, str) or not name:
-            raise ConfigError(f"the name of a filter must be a text that is not empty, got {name!r}")
+            raise ConfigError(f"the name given to .{method}() must be a text that is not empty, got {name!r}")
         return Filter(function, name)
     label = _label(function)
     reader = _Reader()
@@ -68,8 +68,8 @@ def identified(function: Callable[[Any], Any], name: str | None = None) -> Filte
         told = reader.value(function)
     except _Unknown as error:
         raise ConfigError(
-            f"filter {label} reads {error}, which a state cannot tell from another; give the filter a name that changes "
-            "whenever what it keeps does: .filter(..., name='long-1')"
+            f"{method} {label} reads {error}, which a state cannot tell from another; give the {method} a name that changes "
+            f"whenever what it returns does: .{method}(..., name='long-1')"
         ) from None
     digest = hashlib.blake2b(json.dumps(told).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return Filter(function, f"{label}#{digest}" + (f" (bytecode of {_VERSION})" if reader.bytecode else ""))

@@ -15,17 +15,16 @@ import torch
 
 from ..errors import ConfigError
 from .arguments import check_integer, device_given, group_topology, labels_are_inputs
-from .describe import describe, stages
+from .describe import describe
+from .document_stages import DocumentStages
 from .frameworks.framework_loader import Loader
-from .function_identity import identified
 from .layout import DocumentLayout, pack_layout, sample_layout
-from .loader.positioned_stream import PositionedStream
 from .loader.user_stages import Map, Take, counts_items
 
 Item = dict[str, Any]
 
 
-class Stream(PositionedStream):
+class Stream(DocumentStages):
     """A stage: iterate it, or call a method to get the next stage.
 
     Iterating yields this rank's samples, or its batches after ``batch``, as dicts of torch tensors in CPU memory. A batch
@@ -34,7 +33,8 @@ class Stream(PositionedStream):
     same keys, and arrays without the first dimension.
 
     A stream is *indexed* where counts of tokens are known in advance (shards, arrays), else *sequential*: a
-    ``TextDataset``, and any stream with ``filter`` or ``pack(best_fit=True)``, reads lanes that keep a cursor each.
+    ``TextDataset``, and any stream with ``filter``, ``map_documents`` or ``pack(best_fit=True)``, reads lanes that keep a
+    cursor each. It goes on with any number of ranks whose batches have as many rows together as before.
     Every method raises ``ConfigError`` for values that cannot work, and where it comes too early or too late in the chain.
 
     >>> import pipeline
@@ -44,54 +44,6 @@ class Stream(PositionedStream):
     """
 
     # Stages
-
-    def shuffle(self, seed: int = 0, *, window: int | None = None, lanes: int | None = None) -> Stream:
-        """Shuffle blocks, and documents within windows of blocks, and interleave ``lanes`` parts of the epoch.
-
-        A block is a run of neighbouring documents of one shard, at most about 768 KiB, which is read whole. The order is a
-        function of ``seed`` (an int from 0 on) and the epoch: ranks and workers do not change it. ``window`` is the number
-        of blocks whose documents are shuffled together; for a ``TextDataset``, the number of documents, in all lanes
-        together. Defaults: windows of about 4 MiB (8 blocks or more) and 64 lanes, for a mix 16 blocks and 16 lanes; for
-        a ``TextDataset``, 16,384 documents and 48 lanes.
-
-        >>> import pipeline
-        >>> stream = pipeline.ShardDataset.from_tokens(range(64), lengths=[8] * 8, epochs=1).shuffle(seed=1).pack(8)
-        >>> sorted(row["input_ids"][0].item() for row in stream)
-        [0, 8, 16, 24, 32, 40, 48, 56]
-        """
-        self._before_layout("shuffle")
-        if self._plan.seed is not None:
-            raise ConfigError(
-                f"a stream is shuffled once; remove the second .shuffle(), or that of seed={self._plan.seed}"
-            )
-        check_integer("seed", seed, least=0)
-        for name, value in (("window", window), ("lanes", lanes)):
-            if value is not None:
-                check_integer(name, value, least=1)
-        return self._with(seed=seed, window=window, lanes=lanes)
-
-    def filter(self, predicate: Callable[[Any], Any], *, name: str | None = None) -> Stream:
-        """Keep the documents for which ``predicate`` returns true.
-
-        The predicate gets the 1-D array of a document's token ids; for a ``TextDataset``, a record with the attributes
-        ``text``, ``id``, ``file``, ``line`` and ``source``. Its result must depend on nothing else. The kept count is unknown
-        in advance, so the stream becomes sequential (see ``Stream``): every rank takes equally many steps even if nearly all
-        documents of one rank are dropped, and every rank saves its own state (``merge_states``).
-
-        A state belongs to its filters: to their code and the values that it reads, or to ``name``, which a filter needs where
-        those cannot be compared, and which must change when the filter does. Raises ``ConfigError`` for a mix and, while
-        iterating, where a lane keeps no document of a whole epoch.
-
-        >>> import pipeline
-        >>> documents = pipeline.ShardDataset.from_tokens(range(64), lengths=[4, 60])
-        >>> next(iter(documents.filter(lambda ids: len(ids) > 8).pack(4)))["input_ids"].tolist()
-        [4, 5, 6, 7]
-        """
-        self._before_layout("filter")
-        if not callable(predicate):
-            raise ConfigError(f"filter needs a function, got {type(predicate).__name__}")
-        self._plan.data.check_stage("filter")
-        return self._with(filters=(*self._plan.filters, identified(predicate, name)))
 
     def pack(
         self,
@@ -114,7 +66,8 @@ class Stream(PositionedStream):
         ``batch``, a step is one sequence of each rank): ids, labels and ``position_ids`` are ``[batch_size, seq_len // shift,
         shift]``, and ``batch["shift"]`` is the drawn int. Another global batch size draws other shifts.
         ``best_fit=True`` packs whole documents, cuts only those longer than ``seq_len``, and pads a little; the stream becomes
-        sequential (see ``Stream``). Raises ``ConfigError`` where ``stride`` is above ``seq_len``, and for ``best_fit`` of a mix.
+        sequential (see ``Stream``), and warns where it may pad more than 5%. Raises ``ConfigError`` where ``stride`` is above
+        ``seq_len``, and for ``best_fit`` of a mix.
 
         >>> import pipeline
         >>> row = next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4)))
@@ -365,20 +318,3 @@ class Stream(PositionedStream):
     def _before_device(self, method: str) -> None:
         if self._plan.device is not None:
             raise ConfigError(f".{method}() comes before .to(), which moves what it gives; write it before .to()")
-
-    def _before_layout(self, method: str) -> None:
-        plan = self._plan
-        layout = None if plan.layout is None else plan.layout.call()
-        if layout is None and not plan.steps and plan.batch_size is None:
-            return
-        if layout is not None and method in ("pack", "sample", "documents"):
-            raise ConfigError(f".{method}() comes once: {layout} already says what a sample is; remove one of the two")
-        later = stages(plan)
-        later = (
-            later[later.index(layout) :] if layout is not None else [each for each in later if _follows_layout(each)]
-        )
-        raise ConfigError(f".{method}() comes before {later[0]}; move it there, as in .{method}(...){''.join(later)}")
-
-
-def _follows_layout(stage: str) -> bool:
-    return not stage.startswith((".filter(", ".shuffle("))

@@ -21,8 +21,8 @@ def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, world_size
     ``make_stream`` makes the same new stream at each call. Every state goes through JSON, is loaded into a new stream, and
     is saved again without a step. All items that follow are compared, byte for byte, with the uninterrupted run, also
     after a second resume. With several ranks, rows of ``input_ids`` of each global step are compared, unless a stage
-    binds the state to its rank; a sequential stream is compared by batches, on those ``world_sizes`` that divide its
-    lanes, and the states of the ranks are merged again.
+    binds the state to its rank; a sequential stream is compared on those ``world_sizes`` that divide its batch, with
+    batches as much smaller, and the states of the ranks are merged again.
 
     Raises ``AssertionError`` naming the position and what differs, and ``ConfigError`` for a stream without items.
 
@@ -54,7 +54,7 @@ def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, world_size
             shape = shape_of(state)
             if elastic and shape["epochs"] is None:
                 for world_size in world_sizes:
-                    if shape["lanes"] % world_size == 0:
+                    if shape["global_batch"] % world_size == 0 and shape["lanes"] % shape["global_batch"] == 0:
                         _assert_elastic_lanes(make_stream, state, whole[stop:], world_size)
         elif elastic and all(isinstance(item, dict) and "input_ids" in item for item in whole):
             for world_size in world_sizes:
@@ -96,31 +96,28 @@ def _is_equal(found: Any, expected: Any) -> bool:
 def _assert_elastic_lanes(
     make_stream: Callable[[], Stream], state: dict[str, Any], items: list[Any], world_size: int
 ) -> None:
-    """Assert that ranks continue from ``state`` in turn, and one rank from their merged states after one item each."""
-    start = part_of(state, 0)[1]["sequence_index"] // shape_of(state)["batch_size"]
-    states = []
+    """Assert that ranks share the rows of each batch from ``state`` on, and one rank goes on from their merged states."""
+    start, rows = part_of(state, 0)[1]["sequence_index"], shape_of(state)["global_batch"]
+    share = rows // world_size
+    found, states = [], []
     for rank in range(world_size):
-        stream = make_stream().shard(rank, world_size)
+        stream = make_stream()
+        stream = stream._with(batch_size=share).shard(rank, world_size)
         stream.load_state_dict(state)
-        where = f"after global sequence {part_of(state, 0)[1]['sequence_index']}, on rank {rank} of {world_size}"
-        ours = items[(rank - start) % world_size :: world_size]
-        found = []
-        for item in islice(stream, max(1, len(ours))):
-            found.append(item)
-            if len(found) == 1:
+        batches = []
+        for item in islice(stream, max(1, len(items))):
+            batches.append(_rows([item]))
+            if len(batches) == 1:
                 states.append(json.loads(json.dumps(stream.state_dict())))
-        _equal(f"items {where}", _alike(found[: len(ours)]), _alike(ours))
+        found.append(batches[: len(items)])
+    where = f"after sequence index {start}, on {world_size} ranks"
+    ranks = [[row for batch in step for row in batch] for step in zip(*found, strict=True)]
+    _equal(f"rows {where}", ranks, [_rows([item]) for item in items])
     if len(states) == world_size:
         stream = make_stream()
         stream.load_state_dict(merge_states(states))
-        rest = items[world_size:]
-        found = list(islice(stream, len(rest)))
-        _equal(f"items after the merged states of {world_size} ranks", _alike(found), _alike(rest))
-
-
-def _alike(items: list[Any]) -> list[Any]:
-    """Return what must be the same on any number of ranks: items, or their rows of ids where each step draws a shift."""
-    return _rows(items) if any(isinstance(item, dict) and "shift" in item for item in items) else items
+        rest = items[1:]
+        _equal(f"items after the merged states of {world_size} ranks", list(islice(stream, len(rest))), rest)
 
 
 def _rows(items: list[Any]) -> list[Any]:

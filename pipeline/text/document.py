@@ -36,7 +36,8 @@ class Document:
     """One text of the input, with the other fields of its record that were asked for, as ``metadata``.
 
     ``line`` is where the record begins: 1-based line, element or row of ``file``, counted from ``start``, where the span
-    begins that was read. ``part`` tells the documents apart that a transform made of one ("#1", "#2"). ``language`` is
+    begins that was read. Where lines are not counted, as in a file that is read from any byte, ``line`` is 0 and ``byte``
+    the record's offset. ``part`` tells the documents apart that a transform made of one ("#1", "#2"). ``language`` is
     known once it was identified.
 
     >>> Document("A text.", "a", "in.jsonl", 1, metadata={"url": "https://example.org"}).metadata["url"]
@@ -52,11 +53,17 @@ class Document:
     metadata: dict[str, Any] = field(default_factory=dict)
     part: str = ""
     language: Language | None = None
+    byte: int | None = None
 
     def where(self) -> str:
-        """Name the document for an error, by file, line and id."""
+        """Name the document for an error, by file, line (or byte) and id.
+
+        >>> Document("A text.", "a", "in.jsonl", 0, byte=64).where()
+        "in.jsonl: byte 64: document 'a'"
+        """
         name = f"{self.id}{self.part}"
-        return f"{place_of(self.file, self.line, self.start)}{f': document {name!r}' if name else ''}"
+        place = place_of(self.file, self.line, self.start) if self.byte is None else f"{self.file}: byte {self.byte}"
+        return f"{place}{f': document {name!r}' if name else ''}"
 
 
 @dataclass(slots=True)
@@ -180,6 +187,15 @@ def made_id(file: str, line: int) -> str:
     'wiki/part-0.jsonl:7'
     """
     return f"{file}:{line}"
+
+
+def made_id_at(file: str, byte: int) -> str:
+    """Return the id of a document that has none, and whose line is not known.
+
+    >>> made_id_at("wiki/part-0.jsonl", 4096)
+    'wiki/part-0.jsonl:byte 4096'
+    """
+    return f"{file}:byte {byte}"
 
 
 def scalar_name(value: str | float | bool) -> str:

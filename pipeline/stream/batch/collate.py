@@ -76,6 +76,9 @@ class PackCollator:
             ignored = np.flatnonzero(behind)
         else:
             ignored = _NOWHERE
+        if rows.masks is not None:
+            masked = np.flatnonzero(rows.masks[:, lag : lag + length] == 0)
+            ignored = np.union1d(ignored, masked)
         batch["valid_tokens"] = labels.size - len(ignored)
         if self.same_labels:
             batch["valid_tokens"] -= size - int(np.count_nonzero(ignored % length == 0))
@@ -153,6 +156,11 @@ class DocumentCollator:
         pad(tokens, lengths, self.eos_id, IGNORE, self.same_labels, ids, labels, mask)
         # However the labels are shifted, all tokens of a document count but one.
         valid = int((lengths - 1).clip(0).sum())
+        if rows.masks is not None:
+            for row, (mask_of_row, count) in enumerate(zip(rows.masks, lengths.tolist(), strict=True)):
+                shifted = mask_of_row[:count] if self.same_labels else mask_of_row[1:count]
+                labels[row, : len(shifted)][shifted == 0] = IGNORE
+            valid = int(np.count_nonzero(labels[:, int(self.same_labels) :] != IGNORE))
         return {"input_ids": ids, "labels": labels, "attention_mask": mask, "valid_tokens": valid}
 
 

@@ -44,7 +44,8 @@ class Rows(NamedTuple):
     ``tokens``: ``[filled, width]``, labels included, as they are stored, or None where they were written to the batch
     directly. ``document_ends``: None unless boundaries were asked for. ``valid``: int64 ``[filled]``, the tokens of each
     row before the end of a bounded stream, or None where none is cut. ``missing``: rows that were asked for but lie behind
-    the end of a stream whose end was unknown in advance.
+    the end of a stream whose end was unknown in advance. ``masks``: uint8 ``[filled, width]``, 0 for tokens that no label
+    counts, or None where all count.
     """
 
     filled: int
@@ -52,17 +53,19 @@ class Rows(NamedTuple):
     document_ends: Ends | None
     valid: NDArray[np.int64] | None = None
     missing: int = 0
+    masks: NDArray[np.uint8] | None = None
 
 
 class DocumentRows(NamedTuple):
     """Whole documents, valid until the next read: 1-D token ids for each of the first ``filled`` rows of a batch.
 
-    ``missing`` is as in `Rows`.
+    ``missing`` is as in `Rows`, and so are ``masks``, one for each document.
     """
 
     filled: int
     documents: list[NDArray[Any]]
     missing: int = 0
+    masks: list[NDArray[np.uint8]] | None = None
 
 
 class RowBuffer:

@@ -11,9 +11,12 @@ from ...errors import ConfigError
 from ...shards.ranges.shard_ranges import Source as Ranges
 from ..indexed.block_pool import BlockPool
 from ..indexed.token_stream import TokenStream
-from ..order import LANES, Sequences, Shuffle, default_window
-from ..sequential.cursor import Cursor, Windows, lane_stats
+from ..order import LANES, Sequences, Shuffle, default_window, sequential_window
+from ..sequential.best_fit_sizes import best_fit_tokens, most_lanes_a_row
+from ..sequential.cursor import Cursor, Windows, beginning
 from ..sequential.lanes import lanes_reader
+from ..sequential.layout import WINDOW_BYTES, LaneLayout, lane_layout
+from ..sequential.reader import lane_stats
 from ..sequential.shard_blocks import ShardWindows
 from .contents import Contents
 
@@ -23,9 +26,8 @@ if TYPE_CHECKING:
     from ..loader.worker_context import WorkerContext
     from ..reader import Reader
 
-SEQUENTIAL_LANES = 48
 _BLOCK_DOCUMENTS = 64  # of shards, that a filter sees at a time
-_BEST_FIT_SEQUENCES = 256  # that documents of shards are fitted into at a time
+_SPARE_WINDOWS = 8  # that stay in memory beyond one for each lane
 
 
 class Share(NamedTuple):
@@ -38,10 +40,12 @@ class Share(NamedTuple):
 class Data(Protocol):
     """Where the tokens of a stream come from: counts, a fingerprint, an order and readers.
 
-    ``counted``: how many tokens and documents there are is known in advance.
+    ``counted``: how many tokens and documents there are is known in advance. ``default_lanes``: those of a shuffled indexed
+    stream that states none.
     """
 
     counted: bool
+    default_lanes: int
     name: str
     split: str
     dtype: np.dtype[Any]
@@ -60,11 +64,14 @@ class Data(Protocol):
     def source_of_mix(self, name: str) -> CountedData:
         """Return this as the source ``name`` of a mix; raises ``ConfigError`` where it cannot be one."""
 
-    def default_lanes(self, sequential: bool) -> int:
-        """Return the lanes of a shuffled stream that states none."""
+    def lane_layout(self, config: StreamConfig, rows: int) -> LaneLayout:
+        """Return the lanes of a shuffled sequential stream, for so many rows of a global batch."""
 
-    def window(self, config: StreamConfig) -> Any:
-        """Return what is shuffled together, as a state holds it: blocks, of each source of a mix by name; of text documents."""
+    def window(self, config: StreamConfig, lanes: int) -> Any:
+        """Return what is shuffled together, as a state holds it: blocks, of each source of a mix by name; of text as stated.
+
+        ``lanes`` are those in force.
+        """
 
     def sequences(self, config: StreamConfig) -> Sequences | None:
         """Return where the epochs' sequences begin; None where epochs are not counted in advance, or are the sources' own."""
@@ -83,6 +90,7 @@ class CountedData:
     """
 
     counted = True
+    default_lanes = LANES
     name: str
     split: str
     dtype: np.dtype[Any]
@@ -113,13 +121,17 @@ class CountedData:
     def source_of_mix(self, name: str) -> CountedData:
         return self
 
-    def default_lanes(self, sequential: bool) -> int:
-        return SEQUENTIAL_LANES if sequential else LANES
+    def lane_layout(self, config: StreamConfig, rows: int) -> LaneLayout:
+        most = most_lanes_a_row(config.layout, rows, sum(self.tokens), self.dtype.itemsize)
+        return lane_layout(rows, config.lanes, lambda most: min(most, sum(self.documents)), most)
 
-    def window(self, config: StreamConfig) -> int:
+    def window(self, config: StreamConfig, lanes: int) -> int:
         if config.seed is None:
             return 1
-        return config.window or default_window(self.contents.blocks(), sequential=config.sequential)
+        if config.window is not None:
+            return config.window
+        blocks = self.contents.blocks()
+        return sequential_window(blocks, WINDOW_BYTES // lanes) if config.sequential else default_window(blocks)
 
     def sequences(self, config: StreamConfig) -> Sequences | None:
         layout = config.stated_layout()
@@ -131,40 +143,43 @@ class CountedData:
 
     def make_reader(self, config: StreamConfig, start: Position, context: WorkerContext, share: Share) -> Reader[Any]:
         if config.sequential:
-            return lanes_reader(config, self.windows, start, context, share.skip, share.every)
+            return lanes_reader(config, self.windows, sum(self.tokens), start, context, share.skip, share.every)
         return config.stated_layout().make_reader(self, config, cut=start.start_epoch is None)
 
     def stats(self, config: StreamConfig, position: Position) -> dict[str, Any]:
         if config.sequential:
-            return lane_stats(Counter(), 0, position.lanes or {})
+            return lane_stats(Counter(), 0, position.lanes or beginning(position.start_epoch or 0, 1))
         sequences = self.sequences(config)
         assert sequences is not None
         return {"bytes_read": 0, "epoch": sequences.epoch(position.sequence_index)}
 
-    def windows(self, config: StreamConfig, cursors: dict[int, Cursor], epochs: int | None) -> Windows:
+    def windows(
+        self, config: StreamConfig, lanes: LaneLayout, cursors: dict[int, Cursor], epochs: int | None
+    ) -> Windows:
         """Return what sequential lanes read: blocks of shuffled documents."""
-        stream, documents = self._document_stream(config), _BLOCK_DOCUMENTS
+        stream = self._document_stream(config, lanes.lanes, len(cursors) + _SPARE_WINDOWS)
+        documents = _BLOCK_DOCUMENTS
         if config.best_fit:
-            tokens = _BEST_FIT_SEQUENCES * config.stated_layout().sequence_stride
-            documents = tokens * stream.documents_per_epoch // stream.tokens_per_epoch
-            documents = min(max(documents, 256), 65_536)
-        # Of few documents every lane has some, and lanes have about equally many.
-        documents = min(documents, max(1, stream.documents_per_epoch // config.lane_count))
+            most = WINDOW_BYTES // (lanes.lanes * self.dtype.itemsize)
+            tokens = best_fit_tokens(config.stated_layout().sequence_stride, most)
+            documents = max(1, tokens * stream.documents_per_epoch // stream.tokens_per_epoch)
         filters = tuple(each.function for each in config.filters)
-        return ShardWindows(stream, lanes=config.lane_count, documents=documents, filters=filters, epochs=epochs)
+        return ShardWindows(stream, lanes=lanes.lanes, documents=documents, filters=filters, epochs=epochs)
 
     def order(self, config: StreamConfig) -> Shuffle:
         """Return the order of an indexed stream; ``ConfigError`` where there is nothing to order."""
         unit = config.stated_layout().unit
-        order = Shuffle(self.contents.blocks(), config.lane_count, self.window(config), config.seed)
+        lanes = config.lane_count
+        order = Shuffle(self.contents.blocks(), lanes, self.window(config, lanes), config.seed)
         self.raise_if_empty(order.tokens if unit == "tokens" else order.documents, unit)
         return order
 
-    def _document_stream(self, config: StreamConfig) -> TokenStream:
+    def _document_stream(self, config: StreamConfig, lanes: int, windows: int) -> TokenStream:
+        """Return the documents of each epoch in their order; so many windows stay in memory."""
         unit = config.stated_layout().unit
-        order = Shuffle(self.contents.blocks(), 1, self.window(config), config.seed)
+        order = Shuffle(self.contents.blocks(), lanes, self.window(config, lanes), config.seed)
         self.raise_if_empty(order.tokens if unit == "tokens" else order.documents, unit)
-        return self.token_stream(config, order, None)
+        return self.token_stream(config, order, None, aside=windows)
 
     def token_stream(
         self, config: StreamConfig, order: Shuffle, sequences: Sequences | None, **options: Any

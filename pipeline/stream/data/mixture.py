@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _REFUSED = {
     "filter": "a mix counts the tokens of its sources in advance, so it cannot be filtered; build filtered shards",
+    "map_documents": (
+        "a mix counts the tokens of its sources in advance, so its documents cannot be mapped; build mapped shards"
+    ),
     "pack(best_fit=True)": "a mix counts the tokens of its sources in advance, so best_fit cannot pack it; remove best_fit",
     "sample": "a mix is packed; add .pack(seq_len) in place of .sample()",
     "documents": "a mix is packed; add .pack(seq_len) in place of .documents()",
@@ -29,6 +32,7 @@ class MixedData:
     """Several sources: what they share, and each by its name."""
 
     counted = True
+    default_lanes = LANES_OF_MIX
 
     def __init__(self, sources: Mapping[str, CountedData]) -> None:
         self.sources = dict(sorted(sources.items()))
@@ -60,10 +64,10 @@ class MixedData:
     def source_of_mix(self, name: str) -> NoReturn:
         raise ConfigError(f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix")
 
-    def default_lanes(self, sequential: bool) -> int:
-        return LANES_OF_MIX
+    def lane_layout(self, config: StreamConfig, rows: int) -> NoReturn:
+        raise ConfigError("a mix counts the tokens of its sources in advance, so it is no sequential stream")
 
-    def window(self, config: StreamConfig) -> dict[str, int]:
+    def window(self, config: StreamConfig, lanes: int) -> dict[str, int]:
         if config.seed is None:
             return dict.fromkeys(self.sources, 1)
         return {
@@ -77,7 +81,8 @@ class MixedData:
     def make_reader(
         self, config: StreamConfig, start: Position, context: WorkerContext, share: Share
     ) -> MixedSequences:
-        layout, windows, lanes = self._layout(config), self.window(config), config.lane_count
+        layout, lanes = self._layout(config), config.lane_count
+        windows = self.window(config, lanes)
         streams = {}
         for name, data in self.sources.items():
             order = Shuffle(data.contents.blocks(in_mix=True), lanes, windows[name], config.seed, name)

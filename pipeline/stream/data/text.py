@@ -8,17 +8,26 @@ import json
 import os
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ...errors import ConfigError, InputError
-from ..sequential.cursor import Cursor, Windows, lane_stats
+from ..sequential.best_fit_sizes import best_fit_tokens, most_lanes_a_row
+from ..sequential.cursor import Cursor, Windows, beginning
 from ..sequential.lanes import lanes_reader
+from ..sequential.layout import WINDOW_BYTES, LaneLayout, lane_layout
+from ..sequential.reader import lane_stats
 from .base import Share
+from .holdout import held_out
 
 if TYPE_CHECKING:
     from ...text.discovery import InputFile
+    from ...text.document import Document
     from ...text.fields import Field
     from ...text.tokenizer.tokenizer import Tokenizer
     from ..config import StreamConfig
@@ -26,9 +35,10 @@ if TYPE_CHECKING:
     from ..loader.worker_context import WorkerContext
     from ..reader import Reader
 
-_WINDOW = 16_384  # documents
-_LANE_BYTES = 1 << 20  # input that makes a lane worth having
-_LANES = (1, 2, 4, 6, 12, 24, 48)  # each of which many numbers of ranks and workers divide
+_PACKED = 3  # compressed text is counted as so many times its size
+_COUNTED_BYTES = 64 << 20  # of input: if it holds fewer records than were asked for, more are estimated from it
+_KEYS = 256  # documents that are judged at once
+_TOKEN_BYTES = 4  # of text: about
 
 
 class TextData:
@@ -39,6 +49,7 @@ class TextData:
     """
 
     counted = False
+    default_lanes = 1  # of an indexed stream, which text never is
     name = ""
     split = "text"
 
@@ -66,15 +77,60 @@ class TextData:
         # Of each split that made this: the share held out, and whether this is what was.
         self.splits: tuple[tuple[Fraction, bool], ...] = ()
         self._found = {file.name: _stamp(file) for file in files}
-        from ...text.formats import is_packed
-
-        # Compressed text is counted as three times its size.
-        self.bytes = sum(self._found[file.name][0] * (3 if is_packed(file) else 1) for file in files)
+        self.bytes = sum(map(self.weight_of, files))
+        self._counted: dict[int, int] = {}  # records, by how many were asked for
 
     def __repr__(self) -> str:
         named = repr(str(self.files[0].path)) if len(self.files) == 1 else f"{len(self.files):,} files"
         halves = "".join(f".split(val={float(share):g})[{int(held)}]" for share, held in self.splits)
         return f"TextDataset({named}, tokenizer={self.encoder.name!r}){halves}"
+
+    def size_of(self, file: InputFile) -> int:
+        """Return the bytes that a file had when the stream was made."""
+        return self._found[file.name][0]
+
+    def weight_of(self, file: InputFile) -> int:
+        """Return about how many bytes of text a file holds: its own, or three times those of a compressed one."""
+        from ...text.formats import is_packed
+
+        return self.size_of(file) * (_PACKED if is_packed(file) else 1)
+
+    def records(self, most: int) -> int:
+        """Return how many documents there are, at most ``most``: counted in the first 64 MiB, then estimated by bytes."""
+        if most not in self._counted:
+            self._counted[most] = self._count(most)
+        return self._counted[most]
+
+    def _count(self, most: int) -> int:
+        from ...text.document import Document
+        from ...text.readers.reader import Reader
+
+        found = done = 0  # documents, and bytes of the files before this one
+        batch: list[Document] = []
+        for file in self.files:
+            weight = self.weight_of(file) // max(1, self.size_of(file))
+            reader = Reader(file, text_key=self.text_key, id_key=self.id_key, keep=self.fields)
+            with suppress(InputError):  # it is raised when the file is read for the stream
+                for record in reader:
+                    if isinstance(record, Document):
+                        batch.append(record)
+                    if len(batch) >= min(_KEYS, most):
+                        found, batch = found + int(self.selects(batch).sum()), []
+                        if found >= most:
+                            return most
+                        if (read := done + reader.bytes_read * weight) >= _COUNTED_BYTES:
+                            return min(most, found * self.bytes // read)
+            done += self.size_of(file) * weight
+        return min(most, found + int(self.selects(batch).sum()))
+
+    def selects(self, documents: list[Document]) -> NDArray[np.bool_]:
+        """Say of each document whether the splits that made this leave it here."""
+        kept = np.ones(len(documents), bool)
+        if self.splits and documents:
+            keys = [_key(document) for document in documents]
+            for level, (share, held) in enumerate(self.splits):
+                kept &= held_out(keys, share, level) == held
+        return kept
 
     def fingerprints(self) -> dict[str, str]:
         return {self.name: self.fingerprint}
@@ -90,34 +146,46 @@ class TextData:
             f"source {name!r} is text, whose tokens are not counted in advance; build shards of it and mix those"
         )
 
-    def default_lanes(self, sequential: bool) -> int:
-        """Return how many lanes suit this much text: 48, fewer for less than 48 MiB."""
-        return max(lanes for lanes in _LANES if lanes == 1 or lanes * _LANE_BYTES <= self.bytes)
+    @property
+    def tokens(self) -> int:
+        """About how many tokens there are."""
+        return self.bytes // _TOKEN_BYTES
 
-    def window(self, config: StreamConfig) -> int:
-        """Return the documents that are shuffled together."""
-        unshuffled = _WINDOW // 16 if config.best_fit else 1
-        return unshuffled if config.seed is None else config.window or _WINDOW
+    def lane_layout(self, config: StreamConfig, rows: int) -> LaneLayout:
+        most = most_lanes_a_row(config.layout, rows, self.tokens, _TOKEN_BYTES)
+        return lane_layout(rows, config.lanes, self.records, most)
+
+    def window(self, config: StreamConfig, lanes: int) -> int | None:
+        """Return the documents that are shuffled together, where they are stated."""
+        return config.window
 
     def sequences(self, config: StreamConfig) -> None:
         config.stated_layout()
 
     def make_reader(self, config: StreamConfig, start: Position, context: WorkerContext, share: Share) -> Reader[Any]:
-        return lanes_reader(config, self.windows, start, context, share.skip, share.every)
+        return lanes_reader(config, self.windows, self.tokens, start, context, share.skip, share.every)
 
     def stats(self, config: StreamConfig, position: Position) -> dict[str, Any]:
-        return lane_stats(Counter(), 0, position.lanes or {})
+        return lane_stats(Counter(), 0, position.lanes or beginning(position.start_epoch or 0, 1))
 
-    def windows(self, config: StreamConfig, cursors: dict[int, Cursor], epochs: int | None) -> Windows:
+    def windows(
+        self, config: StreamConfig, lanes: LaneLayout, cursors: dict[int, Cursor], epochs: int | None
+    ) -> Windows:
         """Return what sequential lanes read: windows of documents."""
-        from ..sequential.text_blocks import TextWindows  # loaded for text alone
+        from ..sequential.text.windows import TextWindows, WindowSize  # loaded for text alone
 
+        size = least = 0
+        if config.seed is not None:
+            size = WINDOW_BYTES // lanes.lanes
+        if config.best_fit:
+            least = best_fit_tokens(config.stated_layout().sequence_stride, size // _TOKEN_BYTES) * _TOKEN_BYTES
+        documents = None if config.window is None else max(1, config.window // lanes.lanes)
         return TextWindows(
             self,
-            lanes=config.lane_count,
+            layout=lanes,
             places={lane: (cursor[0], cursor[1], cursor[2]) for lane, cursor in cursors.items()},
             seed=config.seed,
-            window=self.window(config),
+            window=WindowSize(max(size, least), least, documents),
             filters=tuple(each.function for each in config.filters),
             epochs=epochs,
         )
@@ -128,6 +196,7 @@ class TextData:
         for data, is_held in ((rest, False), (held, True)):
             data.splits = (*self.splits, (share, is_held))
             vars(data).pop("fingerprint", None)  # of the whole
+            data._counted = {}
         return rest, held
 
     def check(self, file: InputFile) -> None:
@@ -165,6 +234,16 @@ class TextData:
         if self.fields:
             told.append([str(field) for field in self.fields])  # one that does not fit makes a bad record
         return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode()).hexdigest()
+
+
+def _key(document: Document) -> str:
+    """Return what a document is split by: its id, or where its record has none a hash of its text."""
+    from ...text.document import made_id, made_id_at
+
+    made = (made_id(document.file, document.line), made_id_at(document.file, document.byte or 0))
+    if document.id and document.id not in made:
+        return document.id
+    return hashlib.blake2b(document.text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _stamp(file: InputFile) -> tuple[int, int]:

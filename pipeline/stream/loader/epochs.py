@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from ...errors import ConfigError
 from ..config import StreamConfig
 from ..order import Step
-from ..sequential.cursor import beginning
 from .position import Position
 from .user_stages import counts_items
 from .worker_context import WorkerContext
@@ -78,9 +77,7 @@ def start_of_epoch(plan: StreamConfig, epoch: int) -> Position:
     """Return the position at the start of ``epoch``, where a pass begins."""
     if epoch == 0 and plan.epochs is not None and plan.epochs > 1:
         return Position(0)
-    if plan.sequential:
-        return Position(0, lanes=beginning(epoch, plan.lane_count), start_epoch=epoch)
-    return Position(first_of(plan)(epoch), start_epoch=epoch)
+    return Position(0 if plan.sequential else first_of(plan)(epoch), start_epoch=epoch)
 
 
 def next_pass(plan: StreamConfig, position: Position) -> Position:
@@ -109,17 +106,17 @@ def after_load(plan: StreamConfig, position: Position, world_size: int) -> tuple
     return started, replace(position, start_epoch=started)
 
 
-def knows_epoch(plan: StreamConfig, position: Position) -> bool:
+def knows_epoch(plan: StreamConfig, position: Position, world_size: int) -> bool:
     """Say whether every rank finds the same epoch in a loaded position: lanes of an endless stream drift apart."""
     if not plan.sequential or position.lanes is None or any(b is not None for b in (plan.take, plan.take_batches)):
         return True
-    return plan.epochs is not None or len(position.lanes) == plan.lane_count
+    return plan.epochs is not None or len(position.lanes) == plan.lane_layout(world_size).lanes
 
 
 def _epoch_reached(plan: StreamConfig, position: Position) -> int:
     """Return the epoch that holds the next sequence; of lanes, the epoch of the one that has come least far."""
     if plan.sequential:
-        return min((cursor[0] for cursor in (position.lanes or {}).values()), default=0)
+        return min((cursor[0] for cursor in (position.lanes or {}).values()), default=position.start_epoch or 0)
     sequences = plan.data.sequences(plan)
     return 0 if sequences is None else sequences.epoch(position.sequence_index)
 

@@ -100,7 +100,7 @@ class PositionedStream(IterableDataset[Any]):
             self._position.note_worker(loaded=after_load(self._plan, position, context.world_size)[0])
         else:
             self._position.set(position)
-            self._loaded, self._epoch_known = True, knows_epoch(self._plan, position)
+            self._loaded, self._epoch_known = True, knows_epoch(self._plan, position, context.world_size)
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of ``epoch`` (an int from 0 on): every ``iter()`` starts there, and ``take`` counts from there.

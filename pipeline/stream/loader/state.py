@@ -27,7 +27,10 @@ from .user_stages import Map, remembering
 from .worker_context import WorkerContext
 
 STATE_VERSION = 1
-_CURES = {"filters": "; filters that keep the same documents are one where both have one name: .filter(..., name=...)"}
+_CURES = {
+    "filters": "; filters that keep the same documents are one where both have one name: .filter(..., name=...)",
+    "global_batch": "; a sequential stream goes on with any number of ranks whose batches have as many rows together",
+}
 
 log = logging.getLogger("pipeline")
 
@@ -42,11 +45,11 @@ def to_state(position: Position, plan: StreamConfig, context: WorkerContext) -> 
     if context.workers > 1:
         part["workers"] = context.workers
     if plan.sequential:
-        lanes = position.lanes or beginning(0, plan.lane_count)
+        lanes = position.lanes or beginning(position.start_epoch or 0, plan.lane_layout(context.world_size).lanes)
         part["lanes"] = {lane: list(cursor) for lane, cursor in lanes.items()}
     if plan.mixed:
         part["weights"] = _to_leaf(position.weights or weights_to_json(plan.weights))
-    state: dict[str, Any] = {"version": STATE_VERSION, "shape": _to_leaf(plan.shape())}
+    state: dict[str, Any] = {"version": STATE_VERSION, "shape": _to_leaf(plan.shape(context.world_size))}
     names = _binding(plan)
     if not names:
         return state | part
@@ -64,7 +67,7 @@ def from_state(state: Any, plan: StreamConfig, context: WorkerContext) -> Positi
     if not isinstance(state, dict) or state.get("version") != STATE_VERSION:
         found = state.get("version") if isinstance(state, dict) else type(state).__name__
         raise StateError(f"state version {found!r}, but this release reads {STATE_VERSION}")
-    _refuse_other_shape(shape_of(state), plan)
+    _refuse_other_shape(shape_of(state), plan, context)
     rank, part = part_of(state, context.rank)
     index, bound_to = part.get("sequence_index"), part.get("bound_to")
     if not isinstance(index, int) or index < 0:
@@ -129,9 +132,9 @@ def is_bound(state: Mapping[str, Any]) -> bool:
     return part_of(state, 0)[1].get("bound_to") is not None
 
 
-def _refuse_other_shape(saved: dict[str, Any], plan: StreamConfig) -> None:
+def _refuse_other_shape(saved: dict[str, Any], plan: StreamConfig, context: WorkerContext) -> None:
     """Raise ``StateError`` for the first field that differs, the data before all; ``epochs`` may be raised."""
-    ours = plan.shape()
+    ours = plan.shape(context.world_size)
     for field in {"data": None, **ours, **saved}:
         theirs, now = saved.get(field), ours.get(field)
         if field == "epochs" and theirs is not None and (now is None or now > theirs):
@@ -253,12 +256,12 @@ def _from_leaf(field: str, leaf: Any, kind: type) -> Any:
 
 
 def _lanes(part: Mapping[str, Any], plan: StreamConfig, context: WorkerContext) -> dict[str, Cursor]:
-    lanes, count = part.get("lanes"), plan.lane_count
+    lanes, layout = part.get("lanes"), plan.lane_layout(context.world_size)
     if not isinstance(lanes, dict) or not all(_is_cursor(cursor) for cursor in lanes.values()):
         raise StateError(f"this is no state of a cursor stream: lanes is {str(lanes)[:100]}")
-    missing = [lane for lane in range(context.rank, count, context.world_size) if str(lane) not in lanes]
+    missing = [lane for lane in layout.own(context.rank, context.world_size) if str(lane) not in lanes]
     if missing and context.workers == 1:
-        raise missing_lanes(missing, count)
+        raise missing_lanes(missing, layout.lanes)
     return lanes
 
 

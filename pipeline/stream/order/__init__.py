@@ -154,9 +154,10 @@ as it needs; its labels begin ``shift`` tokens later. ``C = 1`` in section 5, ``
 
 10. Sequential readers
 ----------------------
-Streams whose counts are not known ahead (``.filter``, best-fit packing) take the documents of each epoch in the order of
-section 3 with ``C = 1`` and, where ``.shuffle`` does not state it, 8 times the ``W`` of one source there. How they deal them
-to lanes, `pipeline.stream.sequential.shard_blocks` says.
+Streams whose counts are unknown in advance (``.filter``, best-fit packing) take the documents of each epoch in the order of
+section 3 with their own ``C`` and, where ``.shuffle`` does not state it, ``W`` such that a lane's window holds 256 MiB / ``C``:
+with ``x`` = 2**28 // ``C``, ``max(1, (2 x K + y) // (2 y))``. `pipeline.stream.sequential` says how many lanes there are, which
+documents each takes and which row of a batch it makes.
 
 11. Files
 ---------
@@ -170,7 +171,7 @@ kernels.py     compiled loops of these
 
 from .hashing import derive_key, mix64, permutation
 from .interleave import Sequences, Step
-from .shuffle import LANES, LANES_OF_MIX, Blocks, Epoch, Shuffle, default_window
+from .shuffle import LANES, LANES_OF_MIX, Blocks, Epoch, Shuffle, default_window, sequential_window
 
 __all__ = [
     "LANES",
@@ -184,4 +185,5 @@ __all__ = [
     "derive_key",
     "mix64",
     "permutation",
+    "sequential_window",
 ]

@@ -19,7 +19,6 @@ _BLOCK_BYTES = 768 * _KIB
 _WINDOW_BYTES, _WINDOW_BYTES_OF_MIX = 4 * _MIB, 3 * _MIB
 _LEAST_BLOCKS, _LEAST_BLOCKS_OF_MIX = 8, 16
 _EPOCHS_KEPT, _BLOCKS_KEPT = 3, 1024  # of tiny sources of a mix, many epochs are in use at once
-_SEQUENTIAL = 8  # windows of sequential readers are so many times as large: all lanes share one
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,12 +151,17 @@ def window_count(blocks: int, lanes: int, window: int) -> int:
     return count
 
 
-def default_window(blocks: Blocks, *, in_mix: bool = False, sequential: bool = False) -> int:
+def default_window(blocks: Blocks, *, in_mix: bool = False) -> int:
     """Return how many blocks make a window unless the user states it."""
     least, size = (_LEAST_BLOCKS_OF_MIX, _WINDOW_BYTES_OF_MIX) if in_mix else (_LEAST_BLOCKS, _WINDOW_BYTES)
     total = max(1, blocks.bytes)
-    window = max(least, (2 * size * len(blocks) + total) // (2 * total))
-    return window * _SEQUENTIAL if sequential else window
+    return max(least, (2 * size * len(blocks) + total) // (2 * total))
+
+
+def sequential_window(blocks: Blocks, size: int) -> int:
+    """Return how many blocks make about ``size`` bytes, at least one: a window of a sequential reader."""
+    total = max(1, blocks.bytes)
+    return max(1, (2 * size * len(blocks) + total) // (2 * total))
 
 
 def _before(counts: NDArray[np.int64], order: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,9 +1,54 @@
-"""Readers of data whose counts are unknown in advance: raw text, ``.filter``, best-fit packing.
+"""Readers of data whose counts are unknown in advance: raw text, ``.filter``, ``.map_documents``, best-fit packing.
 
-lanes.py             the reader of one rank and worker: its lanes, each with a cursor
-cursor.py            a lane: where it stands, and what it packed but did not hand out
-text_blocks.py       blocks of records of text files, dealt to lanes
-shard_blocks.py      blocks of documents of shards, dealt to lanes
+layout.py            how many lanes there are; which of them a rank and a worker read
+lanes.py             a plan made into the reader of one rank and worker
+reader.py            the rows that a rank takes of each step
+packing.py           a lane's documents as sequences: joined and cut, or one a sequence
+cursor.py            where a lane stands, and the documents that it keeps from there on
+document_maps.py     the user's functions of documents
+text/                raw text: which blocks of files each lane reads, and windows of them
+shard_blocks.py      documents of shards for lanes
 best_fit.py          best-fit packing of whole documents
 best_fit_kernels.py  its compiled loops
+best_fit_sizes.py    how many documents it packs at a time
+
+The definition
+==============
+A global batch has ``G`` rows, ranks x batch size (1 without ``.batch``). There are ``L`` lanes; row ``j`` of step ``k`` is
+the next sequence of lane ``(k G + j) % L``, and rank ``r`` of ``R`` has rows ``r G / R`` to before ``(r + 1) G / R``. So
+the rows of a step are the same for every ``R`` that divides ``G``. In a stream bounded by ``epochs``, a row whose lane has
+ended comes from the next lane, in turn, that has not; the stream ends with the last lane.
+
+``L`` is 1 without ``.shuffle()``, and what ``.shuffle(lanes=)`` states: a multiple of ``G``. Else it is ``m G``, ``m`` the
+least of 4, 12, 24, 48 with ``m G >= 64`` (48 if none), lowered to the greatest of 24, 12, 4, 2, 1 that is at most ``records
+// G``; fewer than ``G`` records have as many lanes. Best fit also lowers ``m`` until a lane's epoch has 16 sequences and
+the least windows of all lanes (below) take 512 MiB.
+
+A lane reads windows. Each is made again from its place (epoch, bundle, round), and its documents are shuffled by
+``key("text window", seed, lane, epoch, bundle, round)``. What the filters leave is one stream of documents, endless or of
+``epochs`` epochs; a lane of which an epoch keeps nothing goes on to its next. ``.pack`` joins the documents and cuts a
+sequence every ``stride`` tokens; ``best_fit`` packs each window alone (`best_fit`), in an order by ``key("best fit", seed,
+lane, epoch, bundle, round)``; ``.documents`` gives each.
+
+Text
+----
+A block is a run of records of a piece of a file (`text.deal`); it ends with the record that reaches ``b`` bytes, each
+counted with one byte more (lines of JSON Lines as they are, of other formats the characters of their text): ``b = max(1,
+min(32 KiB, n // (8 L)))``, ``n`` the bytes of all files, those that are compressed three times. A piece of plain JSON Lines
+is a part of a file of more than ``p = max(1, min(256 KiB, plain // (4 L)), plain // 2**17)`` bytes, which is cut in
+``ceil(size / p)`` parts at ``size k // parts``, and holds the lines that begin in it (``plain``: bytes of all plain JSON
+Lines). `text.deal` says which blocks
+each lane reads in which round.
+
+A window is a number of rounds, at least one, and ends with its epoch: with the round that reaches ``256 MiB / L`` of
+blocks, or, where ``.shuffle(window=w)`` states documents, ``max(1, w // L)`` documents, and otherwise with the one that
+reaches max(4, 4 (bundle + round)) blocks, counted from the window's place, so that the first ones are short. Best fit needs
+``4 t`` bytes in any case, ``t = seq_len * max(32, min(256, 64 MiB // (L seq_len)))``. Without ``.shuffle()`` a window is
+one round, or those that best fit needs: 32 sequences of 4 bytes a token.
+
+Shards
+------
+The documents of an epoch in their order (section 10 of `pipeline.stream.order`), ``D`` of them, are cut into ``L`` parts:
+lane ``l`` has documents ``l D // L`` to before ``(l + 1) D // L``, in chunks of about 64, of best fit of about ``t`` tokens
+(with ``256 MiB / item`` for 64 MiB, ``item`` the bytes of a token). A place is (epoch, 0, number of the chunk).
 """

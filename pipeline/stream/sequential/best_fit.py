@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..batch.rows import Ends, Rows
 from ..order import permutation
 from .best_fit_kernels import WIDTHS, fill, fit
 from .cursor import Chunk, Cursor, Place, Reader
+from .packing import MOST_TOKENS, Sequences
 
 
 def best_fit_decreasing(sizes: NDArray[np.int64], capacity: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -36,7 +36,7 @@ def best_fit_decreasing(sizes: NDArray[np.int64], capacity: int) -> tuple[NDArra
     return np.argsort(ranks[bins], kind="stable"), np.concatenate([[0], np.cumsum(counts[order])])
 
 
-class BestFitLane:
+class BestFitDocuments:
     """A lane's sequences of ``seq_len`` tokens, window by window, with ``extra`` more where a long document was cut.
 
     ``reader`` gives whole windows. ``key(place)`` orders a window's sequences, None keeps them in the order of their
@@ -44,11 +44,19 @@ class BestFitLane:
     """
 
     def __init__(
-        self, reader: Reader, cursor: Cursor, *, seq_len: int, extra: int, key: Callable[[Place], int] | None
+        self,
+        reader: Reader,
+        cursor: Cursor,
+        *,
+        seq_len: int,
+        extra: int,
+        with_ends: bool,
+        key: Callable[[Place], int] | None,
     ) -> None:
         self._reader = reader
         self._seq_len = seq_len
         self._extra = extra
+        self._with_ends = with_ends
         self._key = key
         self._place: Place = (cursor[0], cursor[1], cursor[2])
         self._next = cursor[3]
@@ -56,29 +64,37 @@ class BestFitLane:
         self._pieces = np.empty((0, 3), np.int64)  # start, stop, end of the document, bin by bin
         self._cuts = np.zeros(1, np.int64)
         self._ids: NDArray[Any] = np.empty(0)
+        self._mask: NDArray[Any] | None = None
 
-    @property
-    def cursor(self) -> Cursor:
-        going = self._rows is None or self._next < len(self._rows)
-        return [*self._place, self._next, 0] if going else self._reader.cursor
-
-    def draw(self, count: int) -> Rows | None:
+    def more(self) -> Sequences | None:
         while self._rows is None or self._next >= len(self._rows):
             first = self._next if self._rows is None else 0
             if (found := self._reader.take(None)) is None:
                 return None
             (self._place, chunk), self._next = found, first
             self._rows = self._pack(chunk)
-        bins = self._rows[self._next : self._next + count]
+        begin, count = self._next, max(1, MOST_TOKENS // self._seq_len)
+        bins = self._rows[begin : begin + count]
         self._next += len(bins)
+        numbers = range(begin, self._next + (self._next < len(self._rows)))
+        cursors = [[*self._place, number, 0] for number in numbers]
+        if self._next == len(self._rows):
+            cursors.append(self._reader.cursor)
+        tokens, available, places, spans = self._fill(self._ids, bins)
+        ends = [places[first:last] for first, last in spans.tolist()] if self._with_ends else None
+        masks = None if self._mask is None else list(self._fill(self._mask, bins)[0].astype(np.uint8))
+        return Sequences(list(tokens), cursors, available.tolist(), ends, masks)
+
+    def _fill(self, ids: NDArray[Any], bins: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
+        """Copy some bins to rows; return these, the tokens that each has, and where documents end (as ``Ends``)."""
         sizes = self._cuts[bins + 1] - self._cuts[bins]
         cuts = np.concatenate([[0], np.cumsum(sizes)])
         pieces = self._pieces[np.arange(cuts[-1]) + np.repeat(self._cuts[bins] - cuts[:-1], sizes)]
-        tokens = np.empty((len(bins), self._seq_len + self._extra), self._ids.dtype)
+        tokens = np.empty((len(bins), self._seq_len + self._extra), ids.dtype)
         available, ends = np.empty(len(bins), np.int64), np.empty(len(pieces), np.int64)
         spans = np.empty((len(bins), 2), np.int64)
-        fill(self._ids, pieces, cuts, self._seq_len, tokens, available, ends, spans)
-        return Rows(len(bins), tokens, Ends(ends, spans), available)
+        fill(ids, pieces, cuts, self._seq_len, tokens, available, ends, spans)
+        return tokens, available, ends, spans
 
     def _pack(self, chunk: Chunk) -> NDArray[np.int64]:
         """Cut long documents and put all into bins; return these in their order."""
@@ -91,5 +107,6 @@ class BestFitLane:
         items, self._cuts = best_fit_decreasing(stops - starts, size)
         self._pieces = np.stack([starts, stops, ends], axis=1)[items]
         self._ids = chunk.ids if chunk.ids.dtype in WIDTHS else chunk.ids.astype(np.int64)
+        self._mask = None if chunk.mask is None else chunk.mask.astype(np.uint16)
         bins = len(self._cuts) - 1
         return np.arange(bins) if self._key is None else permutation(bins, self._key(self._place))

@@ -1,4 +1,8 @@
-"""Documents of shards for lanes with a cursor: blocks of each epoch's shuffled documents, dealt to lanes in turn."""
+"""Documents of shards for lanes with a cursor: each lane reads a part of its own of every epoch's shuffled documents.
+
+The documents of an epoch in their order (that of the indexed readers, with the lanes in force) are cut into equal parts, one
+for each lane. A lane takes its part in chunks of about equal size.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ Predicate = Callable[[Any], Any]
 
 
 class ShardWindows:
-    """Blocks of ``documents`` documents of an endless stream: block ``n * lanes + lane`` of an epoch is a lane's n-th."""
+    """Chunks of about ``documents`` documents: lane ``l`` of ``lanes`` has the documents from ``l * D // lanes`` on, of ``D``."""
 
     def __init__(
         self, stream: TokenStream, *, lanes: int, documents: int, filters: tuple[Predicate, ...], epochs: int | None
@@ -33,24 +37,24 @@ class ShardWindows:
         return self._stream.bytes_read
 
     def window(self, lane: int, place: Place) -> ShardWindow | None:
-        """Return the block of ``lane`` at ``place``, or None behind the last epoch; behind an epoch's last, none of it."""
+        """Return the chunk of ``lane`` at ``place``, or None behind the last epoch."""
         epoch, _, number = place
         if self._epochs is not None and epoch >= self._epochs:
             return None
         total = self._stream.documents_per_epoch
-        first = (number * self._lanes + lane) * self._documents
-        count = max(0, min(self._documents, total - first))
-        last = first + self._lanes * self._documents >= total
-        following = (epoch + 1, 0, 0) if last else (epoch, 0, number + 1)
-        return ShardWindow(self._stream, place, following, first, count, self._filters, self.counts)
+        begin, end = (total * n // self._lanes for n in (lane, lane + 1))
+        chunks = max(1, (2 * (end - begin) + self._documents) // (2 * self._documents))
+        first, stop = (begin + (end - begin) * min(n, chunks) // chunks for n in (number, number + 1))
+        following = (epoch + 1, 0, 0) if number + 1 >= chunks else (epoch, 0, number + 1)
+        return ShardWindow(self._stream, place, following, first, stop - first, self._filters, self.counts)
 
     def close(self) -> None:
-        """Let go of threads."""
+        """Stop threads and give back files."""
         self._stream.close()
 
 
 class ShardWindow:
-    """A block of documents, read whole when it is taken from."""
+    """A chunk of documents, read whole when it is taken from."""
 
     def __init__(
         self,

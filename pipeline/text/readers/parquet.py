@@ -53,6 +53,17 @@ def group_cuts(file: InputFile, unit_bytes: int) -> list[int]:
     return cuts
 
 
+def rows_of_groups(file: InputFile) -> list[int]:
+    """Return the rows of each row group; none of a file that cannot be read."""
+    import pyarrow as pa
+
+    try:
+        metadata = _metadata(file)
+    except (pa.ArrowException, OSError):
+        return []  # reading it raises the error
+    return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+
+
 def _metadata(file: InputFile) -> Any:
     import pyarrow.parquet as pq
 

@@ -1,8 +1,7 @@
-"""Reads a file as fixed blocks of records, in order. Only wanted blocks are kept; they are parsed when used.
+"""Reads a file, or a span of it, as fixed blocks of records, in order. Only wanted blocks are kept; they are parsed when used.
 
-What a block holds depends on the file alone, so any number of readers can share a file's blocks out among them. Plain
-JSON Lines of some size are cut by bytes, so that a reader begins anywhere; other files are read from their beginning,
-JSON Lines among them without parsing what is not wanted.
+A block ends with the record that makes it reach a number of bytes. So what it holds depends on the file alone, and any number
+of readers can share a file's blocks among them. JSON Lines are passed over without parsing what is not wanted.
 """
 
 from __future__ import annotations
@@ -10,33 +9,35 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import BinaryIO, NamedTuple
+from itertools import accumulate
+from typing import NamedTuple
 
 from ...errors import InputError
 from ..discovery import InputFile
-from ..document import BadRecord, Document, Fields, Record, Tally
+from ..document import BadRecord, Document, Fields, Record, Tally, Unselected, made_id_at
 from ..fields import Field
 from ..formats import format_of
 from ..storage.opening import open_input
-from ..storage.remote_file import RANGE_BYTES, RemoteFile
-from .base import ReadLines, load_reader
-from .byte_stream import Damage, Source, is_compressed
+from .base import WHOLE, FileSpan, ReadLines, load_reader
+from .byte_stream import BLOCK, Damage, Source, is_compressed
 from .reader import Reader, check_sha256
 
-_CUT_BY_BYTES = 64 << 20  # plain JSON Lines from this size on
-_BLOCK_BYTES = 128 << 10
 Wanted = Callable[[int], bool]
 
 
 class Block(NamedTuple):
-    """Some neighbouring records: ``records()`` parses them; ``size`` is about how many bytes they take."""
+    """Some neighbouring records: ``records()`` parses them; ``size`` is how many bytes they take."""
 
     size: int
     records: Callable[[], list[Record]]
 
 
 class BlockScan:
-    """Goes once over the blocks of a file from block ``first`` on; iterating gives (number, block) of the wanted ones.
+    """Goes once over the blocks of about ``block_bytes`` of a file or span; iterating gives (number, block) of the wanted ones.
+
+    ``span``: bytes of plain JSON Lines, whose documents then have a byte offset and no line, and are called by it where they
+    have no id; or row groups of Parquet, with ``lines`` rows before them. Of a compressed file, which has no seek, the span
+    that begins it holds all.
 
     ``number`` is the block that comes next, and at the end how many there are. ``bytes_read`` counts raw bytes. Raises
     ``InputError`` for a file that cannot be read on, after the blocks before the fault.
@@ -45,9 +46,11 @@ class BlockScan:
     def __init__(
         self,
         file: InputFile,
-        records: int,
-        first: int,
+        block_bytes: int,
         wanted: Wanted,
+        *,
+        span: FileSpan = WHOLE,
+        lines: int = 0,
         text_key: str = "text",
         id_key: str = "id",
         keep: Sequence[Field] = (),
@@ -55,11 +58,12 @@ class BlockScan:
         self.number = 0
         self.bytes_read = 0
         self._file = file
-        self._records = records
+        self._block_bytes = block_bytes
+        self._span = span
+        self._rows_before = lines
         self._fields = Fields(text_key, id_key, file.name, file.source, kept=tuple(keep))
         self._wanted = wanted
-        self._expected = 0  # the first block that a remote file was not told of
-        self._blocks = self._cut(first)
+        self._blocks = self._cut()
 
     def __iter__(self) -> Iterator[tuple[int, Block]]:
         return self
@@ -72,44 +76,33 @@ class BlockScan:
         if not ending():  # when files close by themselves, and modules are gone: `sys` is bound before
             self._blocks.close()
 
-    def _cut(self, first: int) -> Generator[tuple[int, Block], None, None]:
+    def _cut(self) -> Generator[tuple[int, Block], None, None]:
         path = os.fspath(self._file)
         read_lines = load_reader(format_of(self._file)).read_lines
         if read_lines is None:
             yield from self._of_records()
             return
         try:
-            if self._file.size >= _CUT_BY_BYTES and not is_compressed(self._file):
-                yield from self._of_bytes(path, first, read_lines)
-            else:
-                yield from self._of_lines(path, read_lines)
+            if self._span != WHOLE and is_compressed(self._file):
+                if self._span.start:
+                    return
+                self._span = WHOLE
+            yield from self._of_lines(read_lines)
         except Damage as damage:
-            raise InputError(f"{path}: {damage}; {self.number} blocks of {self._records} lines were read") from None
+            raise InputError(f"{path}: {damage}; {self.number} blocks of it were read") from None
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
 
-    def _of_bytes(self, path: str, first: int, read: ReadLines) -> Iterator[tuple[int, Block]]:
-        size = self._file.size
-        count = -(-size // _BLOCK_BYTES)
-        self._fields.made_ids = False  # which line a record stands on is not known here
-        with open_input(self._file, in_order=False) as file:
-            for self.number in range(first, count):
-                if self._wanted(self.number):
-                    self._expect(file, count)
-                    start = self.number * _BLOCK_BYTES
-                    source = Source(file, start, min(start + _BLOCK_BYTES, size))
-                    lines = [line for batch in source.lines() for line in batch]
-                    self.bytes_read += source.bytes_read
-                    yield self.number, self._lines(read, lines, 0, source.text_start)
-        self.number = max(first, count)
-
-    def _of_lines(self, path: str, read: ReadLines) -> Iterator[tuple[int, Block]]:
-        held: list[bytes] = []
+    def _of_lines(self, read: ReadLines) -> Iterator[tuple[int, Block]]:
+        block: list[bytes] = []
+        size = before = 0  # bytes of the block, and lines before it
         fault: Damage | None = None
-        with open_input(self._file) as file:
-            source = Source(file)
+        self._fields.made_ids = self._span == WHOLE
+        with open_input(self._file, *self._span) as file:
+            source = Source(file, *self._span, block=BLOCK if self._span == WHOLE else max(512, self._block_bytes // 4))
             source.check_packing()
-            batches = source.lines()
+            batches, most = source.lines(), self._block_bytes
+            begin: int | None = None  # the byte at which the block begins
             while fault is None:
                 try:
                     batch = next(batches, None)
@@ -118,45 +111,51 @@ class BlockScan:
                 if batch is None:
                     break
                 self.bytes_read = source.bytes_read
-                held += batch
-                whole = len(held) // self._records * self._records
-                for begin in range(0, whole, self._records):
-                    if self._wanted(self.number):
-                        lines = held[begin : begin + self._records]
-                        yield self.number, self._lines(read, lines, self.number * self._records, None)
-                    self.number += 1
-                del held[:whole]
+                if begin is None:
+                    begin = source.text_start
+                for line in batch:
+                    block.append(line)
+                    size += len(line) + 1
+                    if size >= most:
+                        if self._wanted(self.number):
+                            yield self.number, self._lines(read, block, size, before, begin)
+                        before, begin = before + len(block), begin + size
+                        self.number, block, size = self.number + 1, [], 0
         if fault is None:
             check_sha256(self._file, source)
-        if held:  # before a fault too
+        if block:  # before a fault too
             if self._wanted(self.number):
-                yield self.number, self._lines(read, held, self.number * self._records, None)
+                yield self.number, self._lines(read, block, size, before, begin or 0)
             self.number += 1
         if fault is not None:
             raise fault
 
-    def _expect(self, file: BinaryIO, count: int) -> None:
-        """Have a remote file fetch the wanted blocks from this one on together, as far as they are neighbours."""
-        if not isinstance(file, RemoteFile) or self.number < self._expected:
-            return
-        last = min(count, self.number + 4 * RANGE_BYTES // _BLOCK_BYTES)
-        self._expected = next((n for n in range(self.number + 1, last) if not self._wanted(n)), last)
-        file.expect_span(self.number * _BLOCK_BYTES, self._expected * _BLOCK_BYTES)
+    def _lines(self, read: ReadLines, lines: list[bytes], size: int, before: int, byte: int) -> Block:
+        span = self._span
 
-    def _lines(self, read: ReadLines, lines: list[bytes], before: int, byte: int | None) -> Block:
         def parse() -> list[Record]:
-            records = list(read(_Lines(lines, byte or 0), self._fields, Tally(before)))
+            if span == WHOLE:
+                records = list(read(_Lines(lines, 0), self._fields, Tally(before)))
+                for record in records:
+                    if isinstance(record, BadRecord):
+                        record.byte = None  # it counts from the block's beginning
+                return records
+            records = list(read(_Lines(lines, byte), self._fields, Tally()))
+            starts = list(accumulate((len(line) + 1 for line in lines), initial=byte))
             for record in records:
-                if isinstance(record, BadRecord) and byte is None:
-                    record.byte = None
+                assert not isinstance(record, Unselected)  # all are read
+                record.byte, record.line = starts[record.line - 1], 0
+                if isinstance(record, Document) and not record.id:
+                    record.id = made_id_at(record.file, record.byte)
             return records
 
-        return Block(sum(map(len, lines)), parse)
+        return Block(size, parse)
 
     def _of_records(self) -> Iterator[tuple[int, Block]]:
         fields = self._fields
-        reader = Reader(self._file, text_key=fields.text_key, id_key=fields.id_key, keep=fields.kept)
-        records, block = iter(reader), list[Record]()
+        lines = self._rows_before if self._span.start else 0
+        reader = Reader(self._file, self._span, text_key=fields.text_key, id_key=fields.id_key, keep=fields.kept)
+        records, block, size = iter(reader), list[Record](), 0
         fault: InputError | None = None
         while fault is None:
             try:
@@ -164,12 +163,19 @@ class BlockScan:
             except InputError as error:
                 record, fault = None, error
             if record is not None:
+                if lines:
+                    record.line += lines  # of the file, not of the span
+                if isinstance(record, Document):
+                    size += len(record.text)
+                    record.start = 0
+                    record.id = record.id or fields.missing_id(record.line)
+                size += 1
                 block.append(record)
-            if block and (record is None or len(block) == self._records):
+            if block and (record is None or size >= self._block_bytes):
                 self.bytes_read = reader.bytes_read
                 if self._wanted(self.number):
-                    yield self.number, _parsed(block)
-                self.number, block = self.number + 1, []
+                    yield self.number, _parsed(block, size)
+                self.number, block, size = self.number + 1, [], 0
             if record is None:
                 break
         if fault is not None:
@@ -187,5 +193,5 @@ class _Lines:
         yield self._lines
 
 
-def _parsed(records: list[Record]) -> Block:
-    return Block(sum(len(record.text) for record in records if isinstance(record, Document)), lambda: records)
+def _parsed(records: list[Record], size: int) -> Block:
+    return Block(size, lambda: records)

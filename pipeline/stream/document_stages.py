@@ -1,0 +1,118 @@
+"""The stages of documents, before ``.pack()`` or ``.documents()``: shuffle, filter, map_documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError
+from .arguments import check_integer
+from .describe import stages
+from .function_identity import identified
+from .loader.positioned_stream import PositionedStream
+
+if TYPE_CHECKING:
+    from .stream import Stream
+
+
+class DocumentStages(PositionedStream):
+    """The part of a ``Stream`` whose methods choose, change and order documents."""
+
+    def shuffle(self, seed: int = 0, *, window: int | None = None, lanes: int | None = None) -> Stream:
+        """Shuffle blocks, and documents within windows of blocks, and interleave ``lanes`` parts of the epoch.
+
+        A block is a run of neighbouring documents of one shard, at most about 768 KiB, which is read whole. The order is a
+        function of ``seed`` (an int from 0 on) and the epoch: ranks and workers do not change it. ``window`` is the number
+        of blocks whose documents are shuffled together; for a ``TextDataset``, the number of documents, in all lanes
+        together. Defaults: windows of about 4 MiB (8 blocks or more) and 64 lanes, for a mix 16 blocks and 16 lanes.
+
+        Of a sequential stream, each row of a global batch (ranks x batch size) has lanes of its own: 4 to 48, fewer for
+        little data. ``lanes`` is then a multiple of the rows, and workers of a loader must divide the lanes of a row. All
+        windows together hold 256 MiB.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64), lengths=[8] * 8, epochs=1).shuffle(seed=1).pack(8)
+        >>> sorted(row["input_ids"][0].item() for row in stream)
+        [0, 8, 16, 24, 32, 40, 48, 56]
+        """
+        self._before_layout("shuffle")
+        if self._plan.seed is not None:
+            raise ConfigError(
+                f"a stream is shuffled once; remove the second .shuffle(), or that of seed={self._plan.seed}"
+            )
+        check_integer("seed", seed, least=0)
+        for name, value in (("window", window), ("lanes", lanes)):
+            if value is not None:
+                check_integer(name, value, least=1)
+        return self._with(seed=seed, window=window, lanes=lanes)
+
+    def filter(self, predicate: Callable[[Any], Any], *, name: str | None = None) -> Stream:
+        """Keep the documents for which ``predicate`` returns true.
+
+        The predicate gets the 1-D array of a document's token ids; for a ``TextDataset``, a record with the attributes
+        ``text``, ``id``, ``file``, ``line`` and ``source``. Its result must depend on nothing else. The kept count is unknown
+        in advance, so the stream becomes sequential (see ``Stream``): every rank takes equally many steps even if nearly all
+        documents of one rank are dropped, and every rank saves its own state (``merge_states``).
+
+        A state belongs to its filters: to their code and the values that it reads, or to ``name``, which a filter needs where
+        those cannot be compared, and which must change when the filter does. Raises ``ConfigError`` for a mix and, while
+        iterating, where no document is kept of a whole epoch (of a rank's part of 8 epochs).
+
+        >>> import pipeline
+        >>> documents = pipeline.ShardDataset.from_tokens(range(64), lengths=[4, 60])
+        >>> next(iter(documents.filter(lambda ids: len(ids) > 8).pack(4)))["input_ids"].tolist()
+        [4, 5, 6, 7]
+        """
+        self._before_layout("filter")
+        if not callable(predicate):
+            raise ConfigError(f"filter needs a function, got {type(predicate).__name__}")
+        self._plan.data.check_stage("filter")
+        if self._plan.document_maps:
+            raise ConfigError(".filter() sees documents as they are stored; write it before .map_documents()")
+        return self._with(filters=(*self._plan.filters, identified(predicate, name)))
+
+    def map_documents(self, function: Callable[[Any, Any], Any], *, name: str | None = None) -> Stream:
+        """Replace the token ids of each document before documents are packed: for templates, fill-in-the-middle, loss masks.
+
+        ``function(ids, mask)`` gets the 1-D read-only array of a document's ids, and its loss mask: None where every token
+        counts, else uint8, 0 for tokens that no label counts. It returns the new ids, of any length, or ``(ids, mask)``, one
+        boolean or integer for each. Labels of masked tokens are -100. Its result must depend on nothing else. Several
+        functions run one after another.
+
+        Lengths are unknown in advance then, so the stream becomes sequential (see ``Stream``). A state belongs to the
+        functions, as to those of ``filter``, or to their ``name``. Raises ``ConfigError`` for a mix, and while iterating for
+        a result that is none of these, or an id that the dtype of the data cannot hold.
+
+        >>> import pipeline
+        >>> documents = pipeline.ShardDataset.from_tokens(range(8), lengths=[3, 5])
+        >>> stream = documents.map_documents(lambda ids, mask: (ids[::-1], ids[::-1] > 1)).pack(4)
+        >>> row = next(iter(stream))
+        >>> row["input_ids"].tolist(), row["labels"].tolist()
+        ([2, 1, 0, 7], [-100, -100, 7, 6])
+        """
+        self._before_layout("map_documents")
+        if not callable(function):
+            raise ConfigError(f"map_documents needs a function, got {type(function).__name__}")
+        self._plan.data.check_stage("map_documents")
+        return self._with(document_maps=(*self._plan.document_maps, identified(function, name, "map_documents")))
+
+    def _with(self, **changes: Any) -> Stream:
+        """Return a stream whose plan differs by these fields."""
+        raise NotImplementedError
+
+    def _before_layout(self, method: str) -> None:
+        plan = self._plan
+        layout = None if plan.layout is None else plan.layout.call()
+        if layout is None and not plan.steps and plan.batch_size is None:
+            return
+        if layout is not None and method in ("pack", "sample", "documents"):
+            raise ConfigError(f".{method}() comes once: {layout} already says what a sample is; remove one of the two")
+        later = stages(plan)
+        later = (
+            later[later.index(layout) :] if layout is not None else [each for each in later if _follows_layout(each)]
+        )
+        raise ConfigError(f".{method}() comes before {later[0]}; move it there, as in .{method}(...){''.join(later)}")
+
+
+def _follows_layout(stage: str) -> bool:
+    return not stage.startswith((".filter(", ".map_documents(", ".shuffle("))

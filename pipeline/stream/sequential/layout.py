@@ -1,0 +1,101 @@
+"""Lanes of a sequential stream: how many there are, and which of them a rank and a worker read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...errors import ConfigError
+
+WINDOW_BYTES = 256 << 20  # of all lanes together
+_LANES_A_ROW = (4, 12, 24, 48)
+_FEWER_A_ROW = (24, 12, 4, 2, 1)
+_LEAST_LANES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLayout:
+    """``lanes`` that give the ``rows`` of each global batch: row ``j`` of step ``k`` comes from lane (k * rows + j) % lanes.
+
+    ``lanes`` is a multiple of ``rows``, unless there are fewer; one rank without workers reads them then.
+
+    >>> layout = LaneLayout(rows=4, lanes=8)
+    >>> layout.own(rank=1, world_size=2), layout.own(rank=1, world_size=2, step=1, every=2)
+    ([2, 3, 6, 7], [6, 7])
+    """
+
+    rows: int
+    lanes: int
+
+    @property
+    def groups(self) -> int:
+        """Groups of lanes: lane ``l`` belongs to group ``l % groups``. Lanes of one row are one group."""
+        return min(self.rows, self.lanes)
+
+    @property
+    def lanes_a_group(self) -> int:
+        return self.lanes // self.groups
+
+    def own(self, rank: int, world_size: int, step: int = 0, every: int = 1) -> list[int]:
+        """Return the lanes of a rank, or of a worker that makes every ``every``-th step of its rank from ``step`` on."""
+        if self.lanes < self.rows or (world_size, every) == (1, 1):
+            return list(range(self.lanes))
+        share = self.rows // world_size
+        first = range(step % every, self.lanes_a_group, every)
+        return [number * self.rows + row for number in first for row in range(rank * share, (rank + 1) * share)]
+
+    def check(self, world_size: int, workers: int) -> None:
+        """Raise ``ConfigError`` where ranks and workers cannot share the lanes, naming what can."""
+        if self.lanes < self.rows:
+            if world_size * workers == 1:
+                return
+            cause = (
+                "an unshuffled stream has one lane"
+                if self.lanes == 1
+                else f"there are {self.lanes} records for the {self.rows} rows of a global batch"
+            )
+            raise ConfigError(
+                f"{cause}, which {world_size} ranks of {workers} workers cannot share; add .shuffle(), give more input or "
+                "iterate on one rank without workers"
+            )
+        if self.lanes_a_group % workers:
+            allowed = [count for count in range(1, self.lanes_a_group + 1) if self.lanes_a_group % count == 0]
+            raise ConfigError(
+                f"each row of a batch comes from {self.lanes_a_group} lanes, which {workers} workers cannot share: use "
+                f"num_workers of one of {allowed}, or .shuffle(lanes={self.rows * workers * _rounds(workers)})"
+            )
+
+
+def _rounds(workers: int) -> int:
+    """Return how many lanes each of ``workers`` gets of a row in the lanes that an error proposes."""
+    return max(1, _LANES_A_ROW[0] // workers)
+
+
+def lane_layout(
+    rows: int, stated: int | None, records: Callable[[int], int], most_a_row: int | None = None
+) -> LaneLayout:
+    """Return the lanes of a shuffled stream of ``rows`` rows in a global batch.
+
+    ``stated`` are those that the user asked for. ``records(most)`` counts the records of an epoch up to ``most``;
+    ``most_a_row`` bounds the lanes of a row. Raises ``ConfigError`` for stated lanes that are no multiple of ``rows``.
+
+    >>> [lane_layout(rows, None, lambda most: most).lanes for rows in (1, 2, 8, 16, 100)], lane_layout(4, None, lambda most: 9)
+    ([48, 96, 96, 64, 400], LaneLayout(rows=4, lanes=8))
+    """
+    if stated is not None:
+        if stated % rows:
+            below, above = stated // rows * rows, -(-stated // rows) * rows
+            raise ConfigError(
+                f"lanes={stated} is no multiple of the {rows} rows of a global batch (ranks x batch size), each of which "
+                f"has lanes of its own; use lanes={above}{f' or {below}' if below else ''}"
+            )
+        return LaneLayout(rows, stated)
+    wanted = next((count for count in _LANES_A_ROW if count * rows >= _LEAST_LANES), _LANES_A_ROW[-1])
+    if most_a_row is not None:
+        wanted = min(wanted, most_a_row)
+    found = records(wanted * rows)
+    if found < rows:
+        return LaneLayout(rows, max(1, found))
+    if wanted not in _LANES_A_ROW or found < wanted * rows:
+        wanted = next(count for count in _FEWER_A_ROW if count <= min(wanted, found // rows))
+    return LaneLayout(rows, wanted * rows)

@@ -1,0 +1,206 @@
+"""Which blocks of text files each lane reads in an epoch, and when: arithmetic alone, but for the sizes of files.
+
+Pieces are what can be read apart: a file, row groups of Parquet where there are fewer files than lanes, byte ranges of
+plain JSON Lines. Epoch ``e`` permutes them by (seed, e) and lays them side by side on a line, as long as their weights. The
+line is cut into equal parts, one for each group of lanes (the lanes of one row of a batch).
+
+Every epoch has a turn ``u = key("text turns", seed, e)`` (0 without a seed), so that lanes get other blocks in each epoch.
+
+A piece inside one part belongs to that group. A longer one is shared: its blocks come in turns of ``8 n``, for the ``n`` groups
+that it touches; block ``b`` has slot ``k = (b + u) * s % (8 n)`` (``s`` the first number from ``(8 n) * 5 // 8`` on that is
+coprime to ``8 n``), and belongs to the group in whose part the middle of slot ``k`` lies, of ``8 n`` equal slots of the piece.
+
+A group reads ``width`` of its pieces at a time: a bundle. Of the piece ``q`` of a bundle, the group's block ``c`` (from 0)
+belongs to lane ``(c + q + (u >> 32)) % lanes`` of the group's, which reads it in round ``c // lanes``; so each round gives a lane
+a block of each piece. ``width`` is as many as the group has lanes, but at most ``128 // groups``, and at least 1.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....text.formats import format_of, is_packed
+from ....text.readers.base import WHOLE, FileSpan
+from ....text.storage.input_file import InputFile
+from ...order import derive_key, permutation
+
+if TYPE_CHECKING:
+    from ...data.text import TextData
+
+_TURNS = 8
+_PIECES_OPEN = 128  # of all groups together
+_PIECE_BYTES = 256 << 10  # of plain JSON Lines, less for little input
+_PIECES_A_LANE = 4
+_MOST_PIECES = 1 << 17
+
+
+class Piece(NamedTuple):
+    """What is read apart of a file: all of it, or a span. ``lines``: rows of the file before it; ``weight`` from its bytes."""
+
+    file: int
+    span: FileSpan
+    weight: int
+    lines: int = 0
+
+
+class Slot(NamedTuple):
+    """A piece's turn of blocks: the group of each, its number among the group's in the turn, and how many each group has."""
+
+    groups: list[int]
+    numbers: list[int]
+    own: dict[int, list[int]]
+
+
+def cut_pieces(data: TextData, lanes: int) -> list[Piece]:
+    """Return the pieces of the files, for ``lanes`` lanes; one lane reads files as they are."""
+    sizes = [data.size_of(file) for file in data.files]
+    lines = [format_of(file).module == "jsonl" and not is_packed(file) for file in data.files]
+    plain = sum(size for size, each in zip(sizes, lines, strict=True) if each)
+    step = max(1, min(_PIECE_BYTES, plain // (_PIECES_A_LANE * lanes)), plain // _MOST_PIECES)
+    pieces = []
+    for number, (file, size) in enumerate(zip(data.files, sizes, strict=True)):
+        if lanes > 1 and lines[number] and size > step:
+            count = -(-size // step)
+            cuts = [size * k // count for k in range(count + 1)]
+            pieces += [Piece(number, FileSpan(*cut), cut[1] - cut[0]) for cut in pairwise(cuts)]
+            continue
+        weight = max(1, data.weight_of(file))
+        if 1 < lanes > len(data.files) and format_of(file).module == "parquet":
+            pieces += _row_groups(number, file, weight)
+        else:
+            pieces.append(Piece(number, WHOLE, weight))
+    return pieces
+
+
+def _row_groups(number: int, file: InputFile, weight: int) -> list[Piece]:
+    from ....text.readers.parquet import rows_of_groups
+
+    rows = rows_of_groups(file)
+    if len(rows) < 2:
+        return [Piece(number, WHOLE, weight)]
+    total, before, pieces = max(1, sum(rows)), 0, []
+    for group, count in enumerate(rows):
+        pieces.append(Piece(number, FileSpan(group, group + 1), max(1, weight * count // total), before))
+        before += count
+    return pieces
+
+
+class Deal:
+    """The pieces of a stream's epochs, dealt to ``groups`` groups of ``lanes`` lanes."""
+
+    def __init__(self, pieces: list[Piece], *, groups: int, lanes: int, seed: int | None) -> None:
+        self.pieces = pieces
+        self.groups = groups
+        self.lanes = lanes
+        self.width = max(1, min(lanes, _PIECES_OPEN // groups))
+        self._seed = seed
+        self._weights = np.array([piece.weight for piece in pieces], np.int64)
+        self.epoch = lru_cache(maxsize=4)(self._epoch)
+
+    def _epoch(self, epoch: int) -> EpochDeal:
+        count, seed = len(self.pieces), self._seed
+        order = np.arange(count) if seed is None else permutation(count, derive_key("text pieces", seed, epoch))
+        turn = 0 if seed is None else derive_key("text turns", seed, epoch)
+        return EpochDeal(self, order, self._weights[order], turn)
+
+
+class EpochDeal:
+    """The pieces of one epoch, by their place in its ``order``."""
+
+    def __init__(self, deal: Deal, order: NDArray[np.int64], weights: NDArray[np.int64], turn: int) -> None:
+        self.order = order
+        self._turn = turn
+        self._lane_turn = turn >> 32
+        self._deal = deal
+        self._weights = weights
+        self._stops = np.cumsum(weights)
+        self._total = int(self._stops[-1])
+        groups = deal.groups
+        self._first = (self._stops - weights) * groups // self._total
+        self._last = (self._stops * groups - 1) // self._total
+        self._slots: dict[int, Slot] = {}
+        self._ranges: dict[int, range] = {}
+
+    def piece(self, place: int) -> Piece:
+        return self._deal.pieces[int(self.order[place])]
+
+    def bundle(self, group: int, number: int) -> range:
+        """Return the places of the pieces of a group's bundle; none behind its last."""
+        width = self._deal.width
+        return self._places(group)[number * width : (number + 1) * width]
+
+    def block(self, group: int, place: int, lane: int, round: int) -> int:
+        """Return which block of a piece the ``lane``-th of a group's lanes reads in a round of the bundle."""
+        deal = self._deal
+        q = (place - self._places(group).start) % deal.width
+        number = round * deal.lanes + (lane - q - self._lane_turn) % deal.lanes
+        slot = self._slot(place)
+        if slot is None:
+            return number
+        own = slot.own[group]
+        turn, at = divmod(number, len(own))
+        return turn * len(slot.groups) + own[at]
+
+    def reader_of(self, place: int, block: int) -> tuple[int, int, int]:
+        """Return the lane of the stream that reads a block, and the bundle and the round in which it does."""
+        deal, slot = self._deal, self._slot(place)
+        if slot is None:
+            group, number = int(self._first[place]), block
+        else:
+            turn, at = divmod(block, len(slot.groups))
+            group = slot.groups[at]
+            number = turn * len(slot.own[group]) + slot.numbers[at]
+        bundle, q = divmod(place - self._places(group).start, deal.width)
+        round, at = divmod(number, deal.lanes)
+        return (at + q + self._lane_turn) % deal.lanes * deal.groups + group, bundle, round
+
+    def _places(self, group: int) -> range:
+        """Return the places of all pieces of a group: neighbours, of which the first and the last may be shared."""
+        found = self._ranges.get(group)
+        if found is None:
+            first = int(self._last.searchsorted(group, side="left"))
+            stop = int(self._first.searchsorted(group, side="right"))
+            if first < stop and not self._has(group, first):
+                first += 1
+            if first < stop and not self._has(group, stop - 1):
+                stop -= 1
+            found = self._ranges[group] = range(first, max(first, stop))
+        return found
+
+    def _has(self, group: int, place: int) -> bool:
+        slot = self._slot(place)
+        return slot is None or group in slot.own
+
+    def _slot(self, place: int) -> Slot | None:
+        """Return the slots of a shared piece, None for one that a single group reads."""
+        first, last = int(self._first[place]), int(self._last[place])
+        if first == last:
+            return None
+        found = self._slots.get(place)
+        if found is None:
+            found = self._slots[place] = self._share(place, _TURNS * (last - first + 1))
+        return found
+
+    def _share(self, place: int, count: int) -> Slot:
+        weight, groups = int(self._weights[place]), self._deal.groups
+        begin = int(self._stops[place]) - weight
+        spread = count * 5 // 8
+        while math.gcd(spread, count) != 1:
+            spread += 1
+        owners: list[int] = []
+        numbers: list[int] = []
+        own: dict[int, list[int]] = {}
+        for block in range(count):
+            slot = (block + self._turn) * spread % count
+            group = (2 * count * begin + weight * (2 * slot + 1)) * groups // (2 * count * self._total)
+            blocks = own.setdefault(group, [])
+            owners.append(group)
+            numbers.append(len(blocks))
+            blocks.append(block)
+        return Slot(owners, numbers, own)
