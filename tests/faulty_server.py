@@ -6,14 +6,15 @@ import hashlib
 import re
 import socket
 import struct
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from .local_server import LocalServer, serving
 
 
-class FaultyServer(ThreadingHTTPServer):
+class FaultyServer(LocalServer):
     """``objects``: path -> bytes. ``faults`` are used up by requests in turn.
 
     A fault is a status ("429", "503;2": with Retry-After), "reset" (connection reset half-way), "short" (half of the
@@ -23,10 +24,8 @@ class FaultyServer(ThreadingHTTPServer):
     64 KiB.
     """
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.objects: dict[str, bytes] = {}
         self.faults: list[str] = []
         self.ranges = True
@@ -35,10 +34,7 @@ class FaultyServer(ThreadingHTTPServer):
         self.sent = 0
 
     def url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/{path}"
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that go away are part of the tests."""
+        return f"{self.root}/{path}"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -51,8 +47,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         server = self.server
         wanted = self.headers.get("Range")
-        server.requests.append((self.path, wanted))
-        fault = server.faults.pop(0) if server.faults else "ok"
+        with server.lock:
+            server.requests.append((self.path, wanted))
+            fault = server.faults.pop(0) if server.faults else "ok"
         if fault[0].isdigit():
             status, _, after = fault.partition(";")
             self.send_response(int(status))
@@ -115,20 +112,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         for at in range(0, len(body), 1 << 16):
+            with server.lock:  # before the bytes: who has them finds them counted
+                server.sent += len(body[at : at + (1 << 16)])
             self.wfile.write(body[at : at + (1 << 16)])
-            server.sent += len(body[at : at + (1 << 16)])
             if server.pause:
                 time.sleep(server.pause)
 
 
 @contextmanager
 def running_server() -> Iterator[FaultyServer]:
-    server = FaultyServer()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving(FaultyServer()) as server:
         yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -5,26 +5,31 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
 import time
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from .local_server import LocalServer, serving
 
 COMMIT = "c0ffee" + "0" * 34
 PAGE = 1000
 
 
-class Asked(NamedTuple):
+@dataclass
+class Asked:
+    """A request, noted before its answer begins: who has an answer finds its request here."""
+
     path: str
     range: str | None
     authorization: str | None
-    sent: int
+    sent: int = 0
 
 
-class InputServer(ThreadingHTTPServer):
+class InputServer(LocalServer):
     """``files`` are served under ``/files/``, and as the repository ``org/name`` of a hub; large ones of it lie elsewhere.
 
     ``faults`` are used up by requests for bytes, in turn: a status with headers behind it ("429;RateLimit=...;...",
@@ -33,10 +38,8 @@ class InputServer(ThreadingHTTPServer):
     answer, ``rate`` (bytes a second) bounds each. ``redirects`` send who asks for a file to another url.
     """
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.files: dict[str, bytes] = {}
         self.faults: list[str] = []
         self.password = ""
@@ -47,19 +50,9 @@ class InputServer(ThreadingHTTPServer):
         self.delay = 0.0
         self.rate = 0.0
         self.asked: list[Asked] = []
-        self.lock = threading.Lock()
         self.addresses: dict[str, int] = {}
         self.wrong_hashes = False
         self.redirects: dict[str, str] = {}
-        self.connections = 0
-
-    def get_request(self) -> Any:
-        self.connections += 1
-        return super().get_request()
-
-    @property
-    def root(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
 
     def url(self, name: str) -> str:
         return f"{self.root}/files/{name}"
@@ -70,9 +63,6 @@ class InputServer(ThreadingHTTPServer):
 
     def count(self, beginning: str) -> int:
         return sum(each.path.startswith(beginning) for each in self.asked)
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that go away are part of the tests."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -85,21 +75,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         server = self.server
-        time.sleep(server.delay)
-        self._sent = 0
         parts = urllib.parse.urlsplit(self.path)
         path = urllib.parse.unquote(parts.path)
-        try:
-            if path.startswith("/files/"):
-                self._file(path.removeprefix("/files/"), parts.query)
-            elif path.startswith("/cdn/"):
-                self._address(path.removeprefix("/cdn/"), parts.query)
-            else:
-                self._hub(path, parts.query)
-        finally:
-            asked = Asked(path, self.headers.get("Range"), self.headers.get("Authorization"), self._sent)
-            with server.lock:
-                server.asked.append(asked)
+        self._asked = Asked(path, self.headers.get("Range"), self.headers.get("Authorization"))
+        with server.lock:
+            server.asked.append(self._asked)
+        time.sleep(server.delay)
+        if path.startswith("/files/"):
+            self._file(path.removeprefix("/files/"), parts.query)
+        elif path.startswith("/cdn/"):
+            self._address(path.removeprefix("/cdn/"), parts.query)
+        else:
+            self._hub(path, parts.query)
 
     # A web server
 
@@ -227,8 +214,8 @@ class _Handler(BaseHTTPRequestHandler):
             body = body[: len(body) // 2]
         step = 1 << 18
         for start in range(0, len(body), step):
+            self._asked.sent += len(body[start : start + step])
             self.wfile.write(body[start : start + step])
-            self._sent += len(body[start : start + step])
             if self.server.rate:
                 time.sleep(len(body[start : start + step]) / self.server.rate)
 
@@ -239,12 +226,5 @@ def _is_large(name: str) -> bool:
 
 @contextmanager
 def running_inputs() -> Iterator[InputServer]:
-    server = InputServer()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving(InputServer()) as server:
         yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

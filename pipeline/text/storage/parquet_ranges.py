@@ -12,15 +12,16 @@ from .remote_file import RANGE_BYTES, ByteRange, RemoteFile, cut_evenly, joined
 
 _MAGIC = b"PAR1"
 _TAIL_SHARE, _LEAST_TAIL, _MOST_TAIL = 256, 64 << 10, 1 << 20  # asked for at first: footers of large files are large
-_KEPT = 8
+_KEPT, _KEPT_BYTES = 8, 32 << 20  # footers: the last ones whatever their size, and more while they are small
 _FIRST_BYTES = 1 << 20
 
 
 class _Footer(NamedTuple):
-    """``metadata``, and all bytes of the file where they came with it, else b''."""
+    """``metadata``, all bytes of the file where they came with it, else b'', and the bytes that were asked for."""
 
     metadata: Any
     whole: bytes
+    size: int
 
 
 class _Footers:
@@ -39,7 +40,7 @@ class _Footers:
     def keep(self, stored: StoredObject, footer: _Footer) -> None:
         with self._lock:
             self._held[stored] = footer
-            while len(self._held) > _KEPT:
+            while len(self._held) > _KEPT and sum(each.size for each in self._held.values()) > _KEPT_BYTES:
                 self._held.popitem(last=False)
 
 
@@ -73,7 +74,7 @@ def _ask_footer(file: RemoteFile) -> _Footer:
     whole = tail if len(tail) == size else b""
     if length > len(tail):
         tail = _read(file, size - length, size - len(tail)) + tail
-    return _Footer(pq.read_metadata(pa.BufferReader(_MAGIC + tail[-length:])), whole)
+    return _Footer(pq.read_metadata(pa.BufferReader(_MAGIC + tail[-length:])), whole, len(tail))
 
 
 def expect_columns(file: RemoteFile, metadata: Any, columns: list[str], groups: Sequence[int]) -> None:

@@ -1,0 +1,46 @@
+"""What the web servers of the tests share: a free port of localhost, a thread that serves, connections counted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, TypeVar
+
+
+class LocalServer(ThreadingHTTPServer):
+    """``lock`` guards what the handlers of several connections count."""
+
+    daemon_threads = True
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+        self.connections = 0
+        self.lock = threading.Lock()
+
+    @property
+    def root(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def get_request(self) -> Any:
+        self.connections += 1
+        return super().get_request()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients that go away are part of the tests."""
+
+
+Server = TypeVar("Server", bound=LocalServer)
+
+
+@contextmanager
+def serving(server: Server) -> Iterator[Server]:
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
