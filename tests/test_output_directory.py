@@ -1,4 +1,4 @@
-"""What lies in the way of a build: mistakes are named before any work is done, and mending one needs no cleaning up."""
+"""A build checks its settings, inputs and output directory before any work is done; a refused one needs no cleanup."""
 
 from __future__ import annotations
 
