@@ -31,7 +31,7 @@ from pipeline.builder.recipe import Recipe
 from pipeline.builder.report.stats import BuildStats
 from pipeline.builder.report.waterfall import waterfall
 from pipeline.builder.stages import line_dedup as repeats
-from pipeline.builder.stages.registry import losses
+from pipeline.builder.stages.registry import changes
 from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
@@ -197,7 +197,7 @@ def test_sources_and_languages_add_up_and_every_report_tells_what_was_cut(
     assert samples["cut as repeated"][0]["reason"].endswith("that stood before")
     page = (tmp_path / "out/report.html").read_text()
     stats = BuildStats.from_json(counts)
-    said = next(row.what for row in waterfall(stats, losses(stats)) if row.what.startswith("cut"))
+    said = next(row.what for row in waterfall(stats, changes(stats)) if row.what.startswith("cut"))
     lines = f"{counts['repeats']['lines']:,} lines that occur earlier"
     assert said == f"cut from {counts['repeats']['documents']:,} documents: {lines}"
     assert said in page

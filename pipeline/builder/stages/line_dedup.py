@@ -32,7 +32,7 @@ from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, wri
 from ..plan import Input
 from ..recipe import Recipe
 from ..report.samples import Samples, sample_keys
-from ..report.stats import PASSED, BuildStats, Loss, OutcomeCounts
+from ..report.stats import PASSED, BuildStats, Change, OutcomeCounts
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace
 from .stage import Run, Stage
@@ -62,12 +62,12 @@ class LineDedupStage(Stage):
         for index, _ in run.each("cut repeats", function, left, prepare, sizes.__getitem__):
             uncut[left[index]].unlink()  # not by the worker: one that outlives a killed build must remove nothing
 
-    def losses(self, stats: BuildStats) -> Sequence[Loss]:
+    def changes(self, stats: BuildStats) -> Sequence[Change]:
         if not stats.repeats:
             return ()
         what = " and ".join(f"{stats.repeats[kind]:,} {kind}" for kind in KINDS if kind in stats.repeats)
         what = f"cut from {stats.repeats['documents']:,} documents: {what} that occur earlier"
-        return [Loss(what, 0, stats.repeats["characters"])]
+        return [Change(what, 0, stats.repeats["characters"])]
 
 
 def count_buckets(workspace: Workspace, bucket_hashes: int) -> int:
