@@ -258,7 +258,7 @@ def _from_leaf(field: str, leaf: Any, kind: type) -> Any:
 def _lanes(part: Mapping[str, Any], config: StreamConfig, context: WorkerContext) -> dict[str, Cursor]:
     lanes, layout = part.get("lanes"), config.lane_layout(context.world_size)
     if not isinstance(lanes, dict) or not all(_is_cursor(cursor) for cursor in lanes.values()):
-        raise StateError(f"this is no state of a cursor stream: lanes is {str(lanes)[:100]}")
+        raise StateError(f"this is no state of a sequential stream: lanes is {str(lanes)[:100]}")
     missing = [lane for lane in layout.own(context.rank, context.world_size) if str(lane) not in lanes]
     if missing and context.workers == 1:
         raise missing_lanes(missing, layout.lanes)
