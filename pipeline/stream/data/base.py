@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from ...errors import ConfigError
-from ...shards.ranges.shard_ranges import Source as Ranges
+from ...shards.ranges.source import Source as Ranges
 from ..indexed.block_pool import BlockPool
 from ..indexed.token_stream import TokenStream
 from ..order import LANES, Sequences, Shuffle, default_window, sequential_window
