@@ -7,6 +7,7 @@ The rooms, and what each may import:
 
     errors.py         every error that is raised on purpose, in one tree
     atomic.py         files that appear under their name only when whole
+    notices.py        warnings that name the user's line
     special_files.py  pipes, devices and sockets, named before they are opened
     compiling.py      compiled loops, kept in a cache where one is writable
     intrinsics.py     what compiled loops need beyond numba: arrays at addresses, copies
