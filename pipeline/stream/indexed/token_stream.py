@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from ..batch.rows import RowBuffer
 from ..order import Epoch, Sequences, Shuffle
-from . import gather as kernels
-from .block_pool import BlockPool, Read
-from .shuffle_window import ShuffleWindow
-from .threads import Threads
+from .windows import gather as kernels
+from .windows.block_pool import BlockPool, Read
+from .windows.shuffle_window import ShuffleWindow
+from .windows.threads import Threads
 
 Tokens = NDArray[Any]
 _LateRow = tuple[int, Tokens, list[NDArray[np.int64]]]

@@ -10,12 +10,12 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import CorruptShardError
-from ...shards.ranges.mapped import BufferedBytes
-from ...shards.ranges.shard_ranges import LONG_BYTES
-from ...shards.ranges.source import Source
-from ..data.contents import Contents
-from ..order import Shuffle
+from ....errors import CorruptShardError
+from ....shards.ranges.mapped import BufferedBytes
+from ....shards.ranges.shard_ranges import LONG_BYTES
+from ....shards.ranges.source import Source
+from ...data.contents import Contents
+from ...order import Shuffle
 from .coming_blocks import ComingBlocks
 from .gather import BLOCK_COLUMNS
 from .shuffle_window import ShuffleWindow
