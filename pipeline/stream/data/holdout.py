@@ -130,7 +130,7 @@ def _select(root: KeyedData, given: Selection, share: Fraction, level: int) -> S
     def select(number: int) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
         index = root.index(number)
         extents = slice(int(table.shard_bounds[number]), int(table.shard_bounds[number + 1]))
-        firsts = table.first_document_of(extents)
+        firsts = table.first_documents[extents]
         if len(index.lengths) != int(table.documents[extents].sum(dtype=np.int64)):
             raise CorruptShardError(
                 f"shard {number} of split {root.split!r}: {len(index.lengths)} documents, but another number was counted "
