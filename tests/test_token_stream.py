@@ -19,10 +19,10 @@ from pipeline.shards.ranges.memory_ranges import MemoryRanges
 from pipeline.shards.ranges.source import Index, Runs
 from pipeline.stream.batch.rows import RowBuffer
 from pipeline.stream.data.contents import Contents
-from pipeline.stream.indexed.block_pool import BlockPool
 from pipeline.stream.indexed.lookahead import Lookahead
 from pipeline.stream.indexed.mixed import MixedSequences
 from pipeline.stream.indexed.token_stream import Piece, TokenStream
+from pipeline.stream.indexed.windows.block_pool import BlockPool
 from pipeline.stream.order import Sequences, Shuffle, Step
 from pipeline.stream.order.mixture import Mixture
 from tests.oracle import Oracle

@@ -5,6 +5,7 @@ recipe.py            what is asked for: every setting that decides a byte of the
 limits.py            sizes of units and buffers, which change no byte
 spool.py             inputs that hold their records -> files of the work directory
 plan.py              inputs and recipe -> units of work
+reading.py           which units are read: no more than fill the token quotas of sources
 references.py        what a recipe names (rules, models, tokenizers), resolved once and kept in the work directory
 build_tokenizer.py   the tokenizer of a build, named or trained
 stages/              filter, line_dedup, dedup, train_tokenizer, tokenize, split, write: one file a stage, and `registry`

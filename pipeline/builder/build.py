@@ -23,7 +23,9 @@ from .engine.registry import engine_session, open_engine
 from .engine.signals import reraise_swallowed_signals
 from .limits import DEFAULT_LIMITS, Limits
 from .manifest import gather_stats, make_manifest, write_beside_shards, write_run
+from .partitions.partition import TOKENIZE
 from .plan import make_plan
+from .reading import until_quotas_are_filled
 from .recipe import Recipe
 from .references import resolve
 from .report.console import Progress
@@ -66,8 +68,9 @@ def build(
     ``transforms`` are functions of documents, or their names as ``module:function``, which run after normalising; a list
     that names built-in ones too ("normalize", "clean", "language", "rules", "decontaminate") is the whole order.
 
-    ``after_stage`` is called with the name of each step that is complete: "plan", then the stages in their order. If it
-    raises, the build ends there, and the same call without it continues.
+    ``after_stage`` is called with the name of each step that is complete: "plan", then the stages in their order, some of
+    them again where quotas of tokens ask for more of the input. If it raises, the build ends there, and the same call
+    without it continues.
 
     Raises ``InputError`` for input that cannot be read, ``ConfigError`` for settings that cannot work,
     ``PlanChangedError`` where another build began in ``output``, and ``BuildError`` for what stops a build later.
@@ -129,11 +132,11 @@ def _check_transforms(recipe: Recipe, engine: str, workers: int, start_method: s
 def _run_stages(run: Run, after_stage: Callable[[str], object], facts: dict[str, Any]) -> Manifest:
     """Run the stages that the recipe asks for, and write what is beside the shards; return the manifest."""
     workspace, seconds = run.workspace, run.seconds
-    for stage in STAGES:
-        if stage.wanted(run.plan.recipe):
-            with _timed(run, stage.name):
-                stage.run(run)
-            after_stage(stage.name)
+    stages = [stage for stage in STAGES if stage.wanted(run.plan.recipe)]
+    for stage in until_quotas_are_filled(stages, run, TOKENIZE):
+        with _timed(run, stage.name):
+            stage.run(run)
+        after_stage(stage.name)
     with _timed(run, "finish"):
         stats = gather_stats(workspace)
         manifest = make_manifest(workspace, stats)
@@ -152,4 +155,5 @@ def _timed(run: Run, name: str) -> Iterator[None]:
     started, before = time.perf_counter(), seconds.get("start", 0.0)
     with reraise_swallowed_signals():
         yield
-    seconds[name] = time.perf_counter() - started - (seconds.get("start", 0.0) - before)
+    took = time.perf_counter() - started - (seconds.get("start", 0.0) - before)
+    seconds[name] = seconds.get(name, 0.0) + took

@@ -33,6 +33,11 @@ def threshold(share: float) -> np.uint64:
     return np.uint64(min(share * 2.0**64, 2.0**64 - 2048))
 
 
+def draw_file(name: str, seed: int) -> bytes:
+    """Return what the files of a source are sorted by where a quota bounds how many of them are read."""
+    return hashlib.blake2b(f"files\0{seed}\0{name}".encode("utf-8", "surrogateescape"), digest_size=16).digest()
+
+
 def _mix64(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""How much a build reads, holds and sorts at once. No limit changes a byte of the result."""
+"""How much a build reads, holds and sorts at once. No limit changes a byte of the result, but where quotas bound reading."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ class Limits:
     """The sizes of units, partitions and buffers, and how long a build waits for another one.
 
     They are no part of the recipe, because equal inputs and recipes give equal bytes under any limits. The plan keeps
-    them: a build that is continued, and its workers on any machine, use the limits with which it was started.
+    them: a build that is continued, and its workers on any machine, use the limits with which it was started. With token
+    quotas, the sizes of units say in what pieces a source is read until its quota is filled.
     """
 
     unit_bytes: int = 32 << 20  # of input; bounds the memory of a worker and what a killed build loses

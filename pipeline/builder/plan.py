@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from ..errors import ConfigError, InputError, PlanChangedError, did_you_mean
 from ..shards.manifest import PLAN_NAME
 from ..shards.remote.transport import Access, is_remote, local_name
 from ..text.storage.input_file import NO_CREDENTIALS, Credentials, InputFile, StoredObject
+from .draws import draw_file
 from .limits import DEFAULT_LIMITS, Limits
 from .recipe import Recipe
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 PLAN_VERSION = 3
 _REQUESTS_AT_ONCE = 16
 _MIB = 1 << 20
+_BYTES_OF_RECORD, _BYTES_OF_TOKEN = 1 << 16, 32  # of input, which few need
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,7 @@ def make_plan(
     for name in recipe.quotas:
         if name and name not in sources:
             raise ConfigError(f"max_tokens: no source {name!r}{did_you_mean(name, sources)}")
-    units = cut_units(inputs, limits, credentials, recipe.format)
+    units = cut_units(inputs, limits, credentials, recipe)
     absolute = tuple(path if is_remote(path) else os.path.abspath(local_name(path)) for path in recipe.against)
     settings = recipe.described()
     recipe = replace(recipe, against=absolute)
@@ -248,16 +251,16 @@ def check_same(item: Input, credentials: Credentials = NO_CREDENTIALS) -> None:
         raise InputError(f"{item.path}: cannot be read any more: {error.strerror}; restore it to continue") from error
     if (status.st_size, status.st_mtime_ns) != (item.size, item.mtime_ns):
         raise InputError(
-            f"{item.path}: it changed during the build: {item.size:,} bytes of {_moment(item.mtime_ns)} before, now "
-            f"{status.st_size:,} bytes of {_moment(status.st_mtime_ns)}. Restore it to continue, or start over with "
+            f"{item.path}: it changed during the build: {item.size:,} bytes of {moment(item.mtime_ns)} before, now "
+            f"{status.st_size:,} bytes of {moment(status.st_mtime_ns)}. Restore it to continue, or start over with "
             "--overwrite once nothing writes to it"
         )
 
 
-def _moment(ns: int) -> str:
+def moment(ns: int) -> str:
     """Return a time as people read it, to the nanosecond.
 
-    >>> _moment(1_000_000_000_000_000_001)
+    >>> moment(1_000_000_000_000_000_001)
     '2001-09-09 01:46:40.000000001 UTC'
     """
     seconds, rest = divmod(ns, 10**9)
@@ -268,11 +271,12 @@ def cut_units(
     inputs: Sequence[Input],
     limits: Limits = DEFAULT_LIMITS,
     credentials: Credentials = NO_CREDENTIALS,
-    format: str = "",
+    recipe: Recipe | None = None,
 ) -> tuple[tuple[Span, ...], ...]:
     """Cut inputs into units of bounded size: large files into spans or lanes, neighbouring small ones joined.
 
-    The cut depends on names and sizes alone, never on workers, so any number of these gives the same units.
+    The cut depends on names and sizes alone, never on workers, so any number of these gives the same units. Where quotas
+    bound what is read, no unit holds files of two sources, nor a piece of a file and another file.
     """
     from ..text.readers.reader import split_file
 
@@ -281,10 +285,19 @@ def cut_units(
     units: list[tuple[Span, ...]] = []
     held: list[Span] = []
     weight = 0
-    split = functools.partial(_split, split_file, target, credentials, format)
+    recipe = recipe or Recipe()
+    apart, far = recipe.reads_by_quota, _files_far_beyond(inputs, recipe)
+    split = functools.partial(_split, split_file, target, credentials, recipe.format)
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix="shardwright-plan") as threads:
-        cut = list((threads.map if any(item.is_remote for item in inputs) else map)(split, inputs))
-    for number, (item, pieces) in enumerate(zip(inputs, cut, strict=True)):
+        near = [number for number in range(len(inputs)) if number not in far]
+        each = (threads.map if any(item.is_remote for item in inputs) else map)(split, [inputs[n] for n in near])
+        cut = dict(zip(near, each, strict=True))
+    for number, item in enumerate(inputs):
+        pieces = cut.get(number, [(0, None)])
+        other = apart and held and (len(pieces) > 1 or item.source != inputs[held[-1].input].source)
+        if other or (apart and held and len(cut.get(held[-1].input, ())) > 1):
+            units.append(tuple(held))
+            held, weight = [], 0
         count = _lanes(item, len(inputs), limits) if len(pieces) == 1 else 1
         if count > 1:
             units += [tuple(held)] if held else []
@@ -302,6 +315,25 @@ def cut_units(
     return tuple(units)
 
 
+def _files_far_beyond(inputs: Sequence[Input], recipe: Recipe) -> set[int]:
+    """Return the files that will hardly be reached before a limit or a quota is: they stay whole.
+
+    To find where a remote one may be cut takes a request and some bytes, and there may be thousands.
+    """
+    far: set[int] = set()
+    for source in sorted({item.source for item in inputs}):
+        order = [number for number, item in enumerate(inputs) if item.source == source]
+        left = recipe.quota(source) * _BYTES_OF_TOKEN
+        if recipe.reads_by_quota and left < math.inf:
+            order.sort(key=lambda number: draw_file(inputs[number].name, recipe.seed))
+        elif recipe.limit is not None:
+            left = recipe.limit * _BYTES_OF_RECORD
+        for number in order:
+            far |= {number} if left <= 0 else set()
+            left -= inputs[number].size
+    return far
+
+
 def _split(
     split_file: Callable[..., list[FileSpan]], target: int, credentials: Credentials, format: str, item: Input
 ) -> list[FileSpan]:
@@ -316,56 +348,3 @@ def _lanes(item: Input, inputs: int, limits: Limits) -> int:
         return 1  # each lane would fetch the whole file
     wanted = min(item.size // limits.lane_bytes, -(-limits.units_wanted // inputs), limits.most_lanes)
     return wanted if wanted > 1 and is_compressed(item.path) else 1
-
-
-def check_unchanged(old: Plan, new: Plan) -> None:
-    """Raise ``PlanChangedError``, naming each field that differs with both values, unless both plans are one.
-
-    The paths of inputs are not compared: a dataset that moved is the same dataset.
-    """
-    differences = list(_differences(_comparable(old), _comparable(new), ""))
-    if differences:
-        shown = "\n  ".join(differences[:20])
-        more = f"\n  ... and {len(differences) - 20} more" if len(differences) > 20 else ""
-        raise PlanChangedError(
-            f"input or recipe differ from those of the build in this directory:\n  {shown}{more}\n"
-            "Give the same command to continue it, --overwrite to start over, or another --output"
-        )
-
-
-def _comparable(plan: Plan) -> dict[str, Any]:
-    inputs = {
-        item.name: {
-            "source": item.source,
-            "bytes": item.size,
-            "modified": _moment(item.mtime_ns),
-            "sha256 of its first and last MiB": item.ends,
-        }
-        | ({"url": item.path, "version": item.version} if item.version else {})
-        for item in plan.inputs
-    }
-    return {
-        "recipe": plan.settings,
-        "definitions": json.loads(json.dumps(plan.definitions)),
-        "inputs": inputs,
-        "order of inputs": [item.name for item in plan.inputs] if len(plan.inputs) == len(inputs) else None,
-    }
-
-
-def _differences(old: Any, new: Any, where: str) -> Iterable[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted(old.keys() | new.keys()):
-            place = f"{where}: {key}" if where else str(key)
-            if key not in old:
-                yield f"{place}: new ({_brief(new[key])})"
-            elif key not in new:
-                yield f"{place}: gone (was {_brief(old[key])})"
-            else:
-                yield from _differences(old[key], new[key], place)
-    elif old != new:
-        yield f"{where}: was {_brief(old)}, now {_brief(new)}"
-
-
-def _brief(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 100 else text[:97] + "..."

@@ -131,6 +131,16 @@ class Recipe:
             _whole(f"max_tokens of {source or 'each source'}", found[source], 0)
         return found
 
+    def quota(self, source: str) -> float:
+        """Return the most tokens of a source; infinity without a quota."""
+        quotas = self.quotas
+        return quotas.get(source, quotas.get("", math.inf))
+
+    @property
+    def reads_by_quota(self) -> bool:
+        """Whether reading a source ends when its quota is filled; a ``limit`` says by itself what is read."""
+        return bool(self.max_tokens) and self.limit is None
+
     @property
     def condition(self) -> Where | None:
         """What ``where`` says; None where it is not given."""

@@ -178,7 +178,8 @@ def make_parser(prog: str | None = None) -> Parser:
     )
     add(
         "--max-tokens",
-        help="most tokens of a source, as in web=5e9,wiki=1e9, or of each: a sample by the hash of the content",
+        help="most tokens of a source, as in web=5e9,wiki=1e9, or of each: its files are read in an order drawn by --seed, until "
+        "what dedup leaves fills the quota; with --limit, a sample of what that reads",
     )
     add(
         "--seed",

@@ -9,27 +9,30 @@ changed between two of them is noticed, whatever its size and time say. It costs
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 from ...atomic import write_json
 from ...errors import InputError
 from ...text.readers.reader import byte_ranges
 from ..plan import Plan, check_same
+from ..reading import read_units
 from ..workspace.workspace import Workspace
 from .partition import partition_table, read_json
 
 _BLOCK = 1 << 20
 
 
-def cut_inputs(plan: Plan) -> list[int]:
-    """Return the inputs that are cut in pieces, by number; none where ``limit`` may leave pieces unread.
+def cut_inputs(plan: Plan, units: Iterable[int]) -> list[int]:
+    """Return the inputs that are cut in pieces, all of them among the ``units`` that are read; none with ``limit``.
 
     Remote ones are not read again: the store's version says that all pieces are of one object.
     """
     if plan.recipe.limit is not None:
         return []
     cut = {span.input for unit in plan.units for span in unit if (span.start, span.stop) != (0, None)}
-    return sorted(number for number in cut if not plan.inputs[number].is_remote)
+    unread = {span.input for number in set(range(len(plan.units))).difference(units) for span in plan.units[number]}
+    return sorted(number for number in cut - unread if not plan.inputs[number].is_remote)
 
 
 def hash_path(workspace: Workspace, number: int) -> Path:
@@ -58,7 +61,7 @@ def hash_input(workspace: Workspace, number: int) -> None:
 
 
 def whole_hashes(workspace: Workspace, plan: Plan) -> list[str | None]:
-    """Return the sha256 of each input; None for one that was not read to its end, being damaged or beyond ``limit``.
+    """Return the sha256 of each input; None for one that was not read to its end: damaged, or beyond ``limit`` or a quota.
 
     Of a remote one that was read in part, it is what the store told, if it did.
     Raises ``InputError`` for an input of which a piece was read otherwise than it stands in the whole.
@@ -72,7 +75,7 @@ def whole_hashes(workspace: Workspace, plan: Plan) -> list[str | None]:
         (digests[0] if len(digests) == 1 else None) or item.sha256 or None
         for digests, item in zip(read, plan.inputs, strict=True)
     ]
-    for number in cut_inputs(plan):
+    for number in cut_inputs(plan, read_units(workspace)):
         held = read_json(hash_path(workspace, number))
         wrong = [k for k, (a, b) in enumerate(zip(read[number], held["pieces"], strict=True)) if a not in (b, None)]
         if wrong:

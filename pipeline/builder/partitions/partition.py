@@ -23,7 +23,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,6 +39,7 @@ from ..plan import Input, Plan
 from ..workspace.workspace import Workspace
 
 FILTER, DEDUP, TOKENIZE, SPLIT = "filter", "dedup", "tokenize", "split"  # stages whose results partitions show
+DEDUPING = "deduping"  # the folder of what dedup keeps while it runs
 DONE = "done.json"
 PARTITIONS = "partitions.json"
 
@@ -166,8 +167,8 @@ def documents_path(folder: Path) -> Path:
     return folder / "documents.arrow"
 
 
-def write_partition_table(workspace: Workspace, plan: Plan) -> None:
-    """Write what the finished units hold: every partition in input order, and each span's first line and hash.
+def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int]) -> None:
+    """Write what the units that were ``read`` hold: every partition in input order, and each span's first line and hash.
 
     ``damaged`` tells of every file that could not be read to its end where, why, and how many ``unconfirmed`` documents
     were read before that was known: no checksum vouches for them.
@@ -176,19 +177,20 @@ def write_partition_table(workspace: Workspace, plan: Plan) -> None:
     first_lines, digests = [], []
     damaged = []
     lines: dict[int, int] = {}  # of each input, before the present span
+    known = set(read)
     for number, unit in enumerate(plan.units):
-        done = read_json(unit_folder(workspace, number) / DONE)
+        done = read_json(unit_folder(workspace, number) / DONE) if number in known else {"partitions": [], "spans": []}
         # The lanes of a file take turns at its partitions.
         found += [(number - unit[0].lane, partition, number) for partition in done["partitions"]]
         befores, hashes = [], []
-        for span, read in itertools.zip_longest(unit, done["spans"]):
+        for span, told in itertools.zip_longest(unit, done["spans"]):
             befores.append(lines.get(span.input, 0))
             if span.lane == span.lanes - 1:
-                lines[span.input] = befores[-1] + (read["lines"] if read else 0)
-            hashes.append(read["sha256"] if read else None)
-            if read and read["damage"] and span.lane == 0:
-                line = read["damage"]["line"] + befores[-1]
-                damaged.append({"file": plan.inputs[span.input].name, **read["damage"], "line": line})
+                lines[span.input] = befores[-1] + (told["lines"] if told else 0)
+            hashes.append(told["sha256"] if told else None)
+            if told and told["damage"] and span.lane == 0:
+                line = told["damage"]["line"] + befores[-1]
+                damaged.append({"file": plan.inputs[span.input].name, **told["damage"], "line": line})
         first_lines.append(befores)
         digests.append(hashes)
     partitions = [[number, partition] for _, partition, number in sorted(found)]

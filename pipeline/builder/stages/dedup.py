@@ -45,7 +45,7 @@ from ..dedup.signature_store import check_against, fetch_earlier
 from ..dedup.union_find import longest_of, roots_of, write_clusters
 from ..limits import DEFAULT_LIMITS
 from ..outcome import Outcome
-from ..partitions.partition import DEDUP, partition_rows, partitions, read_batches, read_json
+from ..partitions.partition import DEDUP, DEDUPING, partition_rows, partitions, read_batches, read_json
 from ..report.stats import BuildStats, Change
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace
@@ -222,7 +222,7 @@ class DedupStage(Stage):
 def _dedup(run: Run) -> None:
     workspace, recipe = run.workspace, run.plan.recipe
     hashes = partition_rows(workspace, "hashes", 16, np.uint8)
-    folder, n = workspace.root / "deduping", len(hashes)
+    folder, n = workspace.folder(DEDUPING), len(hashes)
     job = _job(workspace, hashes) if recipe.dedup and n else None
     with result_directory(workspace.folder(DEDUP)) as directory:
         np.save(directory / "starts.npy", hashes.starts)

@@ -34,6 +34,7 @@ from ..partitions.partition import (
 )
 from ..partitions.partition_writer import MetadataColumn, PartitionWriter, Row, make_hasher, write_line
 from ..plan import Plan, Span, check_same
+from ..reading import read_units
 from ..recipe import Recipe
 from ..references import References
 from ..report.samples import sample_keys
@@ -61,12 +62,12 @@ class FilterStage(Stage):
             return
         for folder in (workspace.folder(self.name), hash_path(workspace, 0).parent):
             folder.mkdir(exist_ok=True)
-        limits = _record_limits(run)
+        limits, units = _record_limits(run), read_units(workspace)
         todo: list[_Task] = [
-            ("hash", number, None) for number in cut_inputs(plan) if not hash_path(workspace, number).exists()
+            ("hash", number, None) for number in cut_inputs(plan, units) if not hash_path(workspace, number).exists()
         ]
         bad = 0
-        for unit in range(len(plan.units)):
+        for unit in units:
             done = unit_folder(workspace, unit) / DONE
             if done.exists():
                 bad += read_json(done)["bad"]
@@ -79,8 +80,8 @@ class FilterStage(Stage):
         for _, found in run.each(self.name, function, todo, prepare, functools.partial(_task_bytes, plan)):
             bad += found
             check_errors(bad, plan.recipe)
-        _raise_if_all_are_bad(workspace, plan)
-        write_partition_table(workspace, plan)
+        _raise_if_all_are_bad(workspace, plan, units)
+        write_partition_table(workspace, plan, units)
 
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
         stats.damaged = partition_table(workspace)["damaged"]
@@ -142,12 +143,12 @@ def _record_limits(run: Run) -> list[int | None]:
     return limits
 
 
-def _raise_if_all_are_bad(workspace: Workspace, plan: Plan) -> None:
-    """Raise ``InputError`` where every single record was bad: then it is the settings that are wrong.
+def _raise_if_all_are_bad(workspace: Workspace, plan: Plan, read: Sequence[int]) -> None:
+    """Raise ``InputError`` where every single record of the units ``read`` was bad: then it is the settings that are wrong.
 
     With ``on_error="skip"`` an empty dataset is what was asked for.
     """
-    units = [unit_folder(workspace, number) for number in range(len(plan.units))]
+    units = [unit_folder(workspace, number) for number in read]
     done = [read_json(unit / DONE) for unit in units]
     records, bad = sum(each["records"] for each in done), sum(each["bad"] for each in done)
     share = plan.recipe.max_errors

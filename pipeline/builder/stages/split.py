@@ -27,6 +27,7 @@ from ..draws import draws, threshold
 from ..outcome import Outcome
 from ..partitions.partition import DEDUP, SPLIT, Partition, partitions, read_json
 from ..plan import Plan
+from ..reading import AT, BEYOND, quotas_of_pieces
 from ..report.stats import BuildStats, OutcomeCounts
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace
@@ -68,22 +69,25 @@ class SplitStage(Stage):
 def assign_splits(workspace: Workspace) -> None:
     """Assign splits and apply token quotas by what is drawn for each content; count the outcomes of all that passed."""
     plan, every = workspace.plan, partitions(workspace)
-    quotas, bounds = plan.recipe.quotas, {}
-    if quotas:
-        bounds = quota_bounds(lambda: (_survivors(plan, each) for each in every), _numbered(plan), quotas)
+    sides, quotas = quotas_of_pieces(workspace, every)
+    numbered = _numbered(plan)
+    bounds = quota_bounds(lambda: (_at_quota(plan, *each) for each in zip(every, sides, strict=True)), numbered, quotas)
     kinds = np.load(workspace.folder(DEDUP) / "kind.npy", mmap_mode="r")
     survive = len(kinds) - sum(read_json(workspace.folder(DEDUP) / "counts.json")["duplicates"].values())
     counts, table, runs = _Counts(plan), np.zeros((len(every), 3), np.int64), [Runs(), Runs()]
-    names = list(_numbered(plan))
+    names = list(numbered)
     with result_directory(workspace.folder(SPLIT)) as directory:
         with open(directory / "split.npy", "wb") as splits, open(directory / "outcome.npy", "wb") as outcomes:
             write_npy(splits, (survive,), np.uint8, [])
             write_npy(outcomes, kinds.shape, np.uint8, [])
-            for partition in every:
+            for partition, side in zip(every, sides, strict=True):
                 kind = np.array(kinds[partition.rows])
                 found = _survivors(plan, partition)
                 place = np.where(in_validation(found.splits, plan.recipe.val_fraction), VAL, TRAIN).astype(np.uint8)
-                place[beyond_quotas(found, int(table.sum()), bounds)] = OVER
+                if side == BEYOND:
+                    place[:] = OVER
+                elif side == AT:
+                    place[beyond_quotas(found, int(table.sum()), bounds)] = OVER
                 outcome = kind.copy()
                 outcome[kind == Outcome.KEPT] = np.where(place == OVER, Outcome.OVER_QUOTA, Outcome.KEPT)
                 place.tofile(splits)
@@ -177,6 +181,12 @@ def _survivors(plan: Plan, partition: Partition) -> Survivors:
     hashes = partition.hashes[stay]
     splits, quotas = (draws(hashes, plan.recipe.seed, purpose) for purpose in ("val", "max_tokens"))
     return Survivors(_sources(plan, partition)[stay], splits, quotas, partition.token_lengths)
+
+
+def _at_quota(plan: Plan, partition: Partition, side: int) -> Survivors:
+    """Return the survivors of a partition; those beside the piece in which a quota is reached are of no source."""
+    found = _survivors(plan, partition)
+    return found if side == AT else found._replace(sources=np.full_like(found.sources, -1))
 
 
 class Runs:

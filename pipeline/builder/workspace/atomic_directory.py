@@ -66,6 +66,15 @@ def sweep(directory: Path) -> None:
         discard(left)
 
 
+def discard_whole(path: Path) -> None:
+    """Remove a file or a directory under its name at once: a kill leaves no part of it that looks complete."""
+    temporary = temporary_path(path)
+    discard(temporary)
+    with suppress(FileNotFoundError):
+        os.rename(path, temporary)
+    discard(temporary)
+
+
 def discard(path: Path) -> None:
     """Remove a file or a directory with all in it, if it is there."""
     if path.is_dir():

@@ -10,10 +10,11 @@ from ...shards.manifest import MANIFEST_NAME, PLAN_NAME, Manifest
 from ...shards.remote.transport import is_remote, local_name
 from ..manifest import result_files
 from ..partitions.partition import DONE, FILTER
-from ..plan import Input, Plan, check_unchanged
+from ..plan import Input, Plan
 from ..recipe import Recipe
 from ..references import References
 from .atomic_directory import discard
+from .plan_changes import check_unchanged
 from .workspace import Workspace
 
 

@@ -28,6 +28,7 @@ _MOST_BYTES = 32 << 30  # that stay mapped though unused: the system's tables of
 _AROUND = 64 << 10  # bytes that the kernel maps around a page that is read
 _WILL_NEED, _DONT_NEED = 3, 4  # the same on all systems that have madvise
 _WHOLE = 1 << 62
+Columns = NDArray[np.int64]  # [2, n]: where maps begin and their bytes, or offsets of ranges in them and their bytes
 _madvise: Any = types.ExternalFunction("madvise", types.int32(types.uintp, types.uintp, types.int32))
 
 
@@ -42,8 +43,8 @@ class MappedShard(NamedTuple):
 class BytesInUse:
     """Ranges of memory that hold bytes while this is referred to, and are given back then."""
 
-    def __init__(self, ranges: Sequence[NDArray[np.int64]], shards: Sequence[MappedShard]) -> None:
-        finalize(self, _give_back, ranges, shards).atexit = False
+    def __init__(self, maps: Columns, ranges: Columns, shards: Sequence[MappedShard]) -> None:
+        finalize(self, _give_back, maps, ranges, shards).atexit = False
 
 
 class ShardMaps:
@@ -73,12 +74,12 @@ class ShardMaps:
         shards = self._find(firsts)
         if shards is None:
             return None
-        (starts_at, lengths_at), counts = self._index_places(firsts, lasts)
-        starts, lengths = np.empty(int(counts.sum()), np.int64), np.empty(int(counts.sum()), np.uint32)
-        bases, limits = _columns(shards)
-        self._check_ends(firsts, lengths_at + 4 * counts, limits)
-        _copy(bases, limits, starts_at, 8 * counts, starts.view(np.uint8))
-        _copy(bases, limits, lengths_at, 4 * counts, lengths.view(np.uint8))
+        maps, places = _columns(shards), self._places(firsts, lasts)
+        self._check_ends(firsts, places[2] + places[3], maps[1])
+        count = int(places[3].sum()) // 4
+        starts, lengths = np.empty(count, np.int64), np.empty(count, np.uint32)
+        _copy(maps, places[:2], starts.view(np.uint8))
+        _copy(maps, places[2:4], lengths.view(np.uint8))
         return starts, lengths
 
     def memory(self, firsts: Runs, lasts: Runs) -> tuple[NDArray[np.int64], BytesInUse] | None:
@@ -86,21 +87,20 @@ class ShardMaps:
         shards = self._find(firsts)
         if shards is None:
             return None
-        table, (bases, limits) = self._table, _columns(shards)
-        offsets, sizes = table.offsets[firsts], table.size_sums[lasts] - table.size_sums[firsts]
-        self._check_ends(firsts, offsets + sizes, limits)
-        return bases + offsets, BytesInUse((bases, limits, offsets, sizes), shards)
+        maps, places = _columns(shards), self._places(firsts, lasts)[4:]
+        self._check_ends(firsts, places[0] + places[1], maps[1])
+        return maps[0] + places[0], BytesInUse(maps, places, shards)
 
     def ask(self, firsts: Runs, lasts: Runs, sizes: NDArray[np.int64]) -> bool:
         """Have the kernel read the indexes of runs, and ``sizes`` of their bytes, and do not wait; False where it cannot."""
         shards = self._find(firsts)
         if shards is None:
             return False
-        (starts_at, lengths_at), counts = self._index_places(firsts, lasts)
-        bases, limits = _columns(shards)
+        maps, places = _columns(shards), self._places(firsts, lasts)
+        places[5] = sizes
         request = min((shard.request for shard in shards), default=PAGE)
-        for offsets, count in ((starts_at, 8 * counts), (lengths_at, 4 * counts), (self._table.offsets[firsts], sizes)):
-            _advise(bases, limits, offsets, count, request, _WILL_NEED, PAGE)
+        for k in (0, 2, 4):
+            _advise(maps, places[k : k + 2], request, _WILL_NEED, PAGE)
         return True
 
     def close(self) -> None:
@@ -109,27 +109,26 @@ class ShardMaps:
             self._shards.clear()
             self._held = 0
 
-    def _index_places(
-        self, firsts: Runs, lasts: Runs
-    ) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]]:
-        """Return where the starts and the lengths of the documents of runs lie in their shards, and how many there are."""
-        table = self._table
-        shards, begins = table.shard_numbers[firsts], table.first_documents[firsts].astype(np.int64)
-        counts = table.document_sums[lasts] - table.document_sums[firsts]
-        counts[table.starts_at[shards] == 0] = 0  # they have no index in the file
-        return (table.starts_at[shards] + 8 * begins, table.lengths_at[shards] + 4 * begins), counts
+    def _places(self, firsts: Runs, lasts: Runs) -> NDArray[np.int64]:
+        """Return offset and bytes of what runs have of starts, lengths and documents in their shards (int64 [6, runs])."""
+        table, out = self._table, np.empty((6, len(firsts)), np.int64)
+        _locate(
+            firsts, lasts, table.shard_of(firsts), table.shard_bounds, table.starts_at, table.lengths_at,
+            table.document_sums, table.size_sums, out,
+        )  # fmt: skip
+        return out
 
     def _check_ends(self, firsts: Runs, ends: NDArray[np.int64], limits: NDArray[np.int64]) -> None:
         """Raise unless what runs hold ends within their shards: to read beyond a map would end the process."""
         if (ends > limits).any():
             k = int(np.argmax(ends > limits))
-            name = self._names[int(self._table.shard_numbers[firsts[k]])]
+            name = self._names[int(self._table.shard_of(firsts[k]))]
             raise ended_early(name, int(limits[k]), int(ends[k] - limits[k]))
 
     def _find(self, firsts: Runs) -> list[MappedShard] | None:
         """Return the shard of each run."""
         found = []
-        for number in self._table.shard_numbers[firsts].tolist():
+        for number in self._table.shard_of(firsts).tolist():
             shard = self._shards.get(number) or self._map(number)
             if shard is None:
                 return None
@@ -152,39 +151,58 @@ class ShardMaps:
         return shard
 
 
-def _columns(shards: Sequence[MappedShard]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where the map of each shard begins, and how many bytes it has."""
-    return (
-        np.array([shard.bytes.address for shard in shards], np.int64),
-        np.array([shard.size for shard in shards], np.int64),
-    )
+def _columns(shards: Sequence[MappedShard]) -> Columns:
+    """Return where the maps of shards begin, and their bytes."""
+    return np.array([[shard.bytes.address for shard in shards], [shard.size for shard in shards]], np.int64)
 
 
-def _give_back(ranges: Sequence[NDArray[np.int64]], shards: Sequence[MappedShard]) -> None:
+def _give_back(maps: Columns, ranges: Columns, shards: Sequence[MappedShard]) -> None:
     """Give pages back; ``shards`` are mapped until then."""
-    _advise(*ranges, _WHOLE, _DONT_NEED, _AROUND)
+    _advise(maps, ranges, _WHOLE, _DONT_NEED, _AROUND)
 
 
-_RANGES = int64[::1], int64[::1], int64[::1], int64[::1]  # base and bytes of each map, offset and bytes of each range
+_ITEMS = types.Array(int64, 1, "C", readonly=True)
 
 
-@compiled(types.void(*_RANGES, int64, int64, int64))
-def _advise(bases: Any, limits: Any, offsets: Any, sizes: Any, piece: Any, advice: Any, unit: Any) -> None:
+@compiled(types.void(*(int64[::1], int64[::1], int64[::1]), *[_ITEMS] * 5, int64[:, ::1]))
+def _locate(
+    firsts: Any,
+    lasts: Any,
+    shards: Any,
+    shard_bounds: Any,
+    starts_at: Any,
+    lengths_at: Any,
+    document_sums: Any,
+    size_sums: Any,
+    out: Any,
+) -> None:
+    """Write offset and bytes of the starts, the lengths and the documents of each run; a shard without an index has none."""
+    for k in range(len(firsts)):
+        first, shard, begin = firsts[k], shards[k], shard_bounds[shards[k]]
+        before = document_sums[first] - document_sums[begin]
+        count = document_sums[lasts[k]] - document_sums[first] if starts_at[shard] else 0
+        out[0, k], out[1, k] = starts_at[shard] + 8 * before, 8 * count
+        out[2, k], out[3, k] = lengths_at[shard] + 4 * before, 4 * count
+        out[4, k], out[5, k] = size_sums[first] - size_sums[begin], size_sums[lasts[k]] - size_sums[first]
+
+
+@compiled(types.void(int64[:, ::1], int64[:, ::1], int64, int64, int64))
+def _advise(maps: Any, ranges: Any, piece: Any, advice: Any, unit: Any) -> None:
     """Advise the kernel on ranges, piece by piece, widened to whole units of memory but not beyond their maps."""
-    for k in range(len(bases)):
-        begin = bases[k] + offsets[k]
-        at, end = max(bases[k], begin // unit * unit), min(bases[k] + limits[k], -(-(begin + sizes[k]) // unit) * unit)
-        while sizes[k] and at < end:
+    for k in range(maps.shape[1]):
+        begin, size = maps[0, k] + ranges[0, k], ranges[1, k]
+        at, end = max(maps[0, k], begin // unit * unit), min(maps[0, k] + maps[1, k], -(-(begin + size) // unit) * unit)
+        while size and at < end:
             count = min(piece, end - at)
             _madvise(at, count, advice)
             at += count
 
 
-@compiled(types.void(*_RANGES, types.uint8[::1]))
-def _copy(bases: Any, limits: Any, offsets: Any, sizes: Any, out: Any) -> None:
-    """Copy ranges, one behind the other."""
+@compiled(types.void(int64[:, ::1], int64[:, ::1], types.uint8[::1]))
+def _copy(maps: Any, ranges: Any, out: Any) -> None:
+    """Copy ranges, one behind the other, and give their pages back."""
     at = int64(out.ctypes.data)
-    for k in range(len(bases)):
-        copy_bytes(at, bases[k] + offsets[k], sizes[k])
-        at += sizes[k]
-    _advise(bases, limits, offsets, sizes, _WHOLE, _DONT_NEED, _AROUND)
+    for k in range(maps.shape[1]):
+        copy_bytes(at, maps[0, k] + ranges[0, k], ranges[1, k])
+        at += ranges[1, k]
+    _advise(maps, ranges, _WHOLE, _DONT_NEED, _AROUND)

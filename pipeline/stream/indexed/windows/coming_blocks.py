@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...shards.ranges.coming_bytes import ComingBytes
-from ...shards.ranges.remote_ranges import RemoteRanges
-from ..order import Shuffle
+from ....shards.ranges.coming_bytes import ComingBytes
+from ....shards.ranges.remote_ranges import RemoteRanges
+from ...order import Shuffle
 from .gather import copy_tokens
 
 Rows = list[tuple[int, int]]  # of the table of extents, first and behind the last, of each block

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import CorruptShardError
+from ....errors import CorruptShardError
 from .gather import arrange
 
 _NONE = np.zeros(0, np.int64)

@@ -1,0 +1,177 @@
+"""How much of the input is read where sources have token quotas: no more than holds them.
+
+A source is a list of *pieces*: units of small files, the units of a file that is cut, or the lanes of one. Files take turns in
+an order drawn from their names and the seed; the pieces of one file follow each other, so that its lines can be counted. The
+first pieces are read, filtered, deduplicated and tokenized. Where too few tokens survive, more pieces are, and the stages
+after filtering start over with all that was read. How many pieces follows from the tokens counted and the sizes of
+files alone, so neither workers nor interruptions change it.
+
+    reading.json    pieces to read of each source with a quota, once that is more than at first
+
+Of the piece in which a quota is reached, documents are drawn by the hash of their content; those of the pieces before it
+all stay. With ``limit``, all that it leaves is read, and is one piece.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from ..atomic import write_json
+from .draws import draw_file
+from .partitions.partition import DEDUPING, FILTER, PARTITIONS, Partition, partitions, read_json
+from .plan import Plan
+from .workspace.atomic_directory import discard_whole
+from .workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from .stages.stage import Run, Stage
+
+READING = "reading.json"
+FIRST_BYTES = 2  # of input read for each token wanted, before it is known how many they make
+MOST_GROWTH = 16  # times the bytes read so far: the first documents say little about all others
+BELOW, AT, BEYOND = -1, 0, 1  # where a piece lies beside the one in which the quota of its source is reached
+
+Piece = tuple[int, ...]  # numbers of units
+
+
+def pieces(plan: Plan) -> dict[str, list[Piece]]:
+    """Return the pieces of each source with a quota in the order of reading; nothing where all input is read.
+
+    >>> from pipeline.builder.plan import Input, Span
+    >>> from pipeline.builder.recipe import Recipe
+    >>> inputs = tuple(Input(name, name, "web", 9, 0, "") for name in ("a", "b", "c"))
+    >>> units = ((Span(0, 0, 5),), (Span(0, 5, None),), (Span(1), Span(2)))
+    >>> pieces(Plan(inputs, units, Recipe(max_tokens="web=5"), {}, {}))
+    {'web': [(2,), (0,), (1,)]}
+    """
+    recipe, files = plan.recipe, dict[str, list[list[list[int]]]]()
+    if not recipe.reads_by_quota:
+        return {}
+    for number, unit in enumerate(plan.units):
+        first, source = unit[0], plan.inputs[unit[0].input].source
+        if recipe.quota(source) == math.inf:
+            continue
+        held = files.setdefault(source, [])
+        if first.lane:
+            held[-1][-1].append(number)
+        elif first.start:
+            held[-1].append([number])
+        else:
+            held.append([[number]])
+
+    def drawn(file: list[list[int]]) -> bytes:
+        name = plan.inputs[plan.units[file[0][0]][0].input].name
+        return draw_file(name, recipe.seed)
+
+    return {
+        source: [tuple(piece) for file in sorted(held, key=drawn) for piece in file] for source, held in files.items()
+    }
+
+
+def read_units(workspace: Workspace) -> list[int]:
+    """Return the numbers of the units that are read, in input order."""
+    plan = workspace.plan
+    order, counts = pieces(plan), _piece_counts(workspace)
+    unread = {unit for source, held in order.items() for piece in held[counts[source] :] for unit in piece}
+    return [number for number in range(len(plan.units)) if number not in unread]
+
+
+def _piece_counts(workspace: Workspace) -> dict[str, int]:
+    """Return how many pieces are read of each source with a quota."""
+    path, plan = workspace.root / READING, workspace.plan
+    if path.exists():
+        return dict(read_json(path))
+    return {
+        source: _pieces_with(_ends(plan, held), FIRST_BYTES * int(plan.recipe.quota(source)))
+        for source, held in pieces(plan).items()
+    }
+
+
+def _ends(plan: Plan, held: Sequence[Piece]) -> list[int]:
+    """Return how many bytes of input the first of some pieces hold, the first two, and so on."""
+    spans = Counter(span.input for unit in plan.units for span in unit)
+    sizes = (
+        sum(plan.inputs[span.input].size // spans[span.input] for number in piece for span in plan.units[number])
+        for piece in held
+    )
+    return list(accumulate(max(1, size) for size in sizes))
+
+
+def _pieces_with(ends: Sequence[int], size: int) -> int:
+    """Return how many pieces hold ``size`` bytes."""
+    return 0 if size <= 0 else min(len(ends), 1 + sum(end < size for end in ends))
+
+
+def until_quotas_are_filled(stages: Sequence[Stage], run: Run, last: str) -> Iterator[Stage]:
+    """Yield the stages in order, those up to ``last`` again with more of the input as long as quotas are not filled."""
+    names = [stage.name for stage in stages]
+    again = names.index(last) + 1
+    while True:
+        yield from stages[:again]
+        if run.workspace.folder(names[again]).exists() or not read_more(run):
+            break
+    yield from stages[again:]
+
+
+def read_more(run: Run) -> bool:
+    """Have more of the input read where a quota is not filled by what survived; whether there is more to read."""
+    workspace, plan = run.workspace, run.plan
+    order, counts = pieces(plan), _piece_counts(workspace)
+    tokens, more = _tokens(workspace, order), dict(counts)
+    for source, held in order.items():
+        quota, found, read = int(plan.recipe.quota(source)), sum(tokens[source]), counts[source]
+        if found >= quota or read == len(held):
+            continue
+        ends = _ends(plan, held)
+        size = ends[read - 1]
+        wanted = min(MOST_GROWTH * size, size * quota * 9 // (8 * found) if found else 2 * size)
+        more[source] = max(read + 1, _pieces_with(ends, wanted))
+        run.progress.say(
+            f"max_tokens: {read} of {len(held)} pieces of {source or 'the input'} hold {found:,} of {quota:,} tokens; "
+            f"{more[source] - read} more are read"
+        )
+    if more == counts:
+        return False
+    # A kill in between leaves results of what was read so far, from which the same follows.
+    for name in (*plan.stages, DEDUPING, PARTITIONS):
+        if name != FILTER:
+            discard_whole(workspace.folder(name))
+    write_json(workspace.root / READING, more)
+    return True
+
+
+def _tokens(workspace: Workspace, order: dict[str, list[Piece]]) -> dict[str, list[int]]:
+    """Return the tokens that survived of each piece of each source."""
+    place = {
+        unit: (source, rank) for source, held in order.items() for rank, piece in enumerate(held) for unit in piece
+    }
+    found = {source: [0] * len(held) for source, held in order.items()}
+    for partition in partitions(workspace) if order else ():
+        if partition.unit in place:
+            source, rank = place[partition.unit]
+            found[source][rank] += int(partition.token_lengths.sum())
+    return found
+
+
+def quotas_of_pieces(workspace: Workspace, every: Sequence[Partition]) -> tuple[list[int], dict[str, int]]:
+    """Return where each partition lies beside the piece in which its source's quota is reached, and the quotas of those pieces.
+
+    A source that its quota holds as a whole has no such piece.
+    """
+    plan = workspace.plan
+    order, sides, quotas = pieces(plan), dict[int, int](), dict[str, int]()
+    if not order:
+        return [AT] * len(every), plan.recipe.quotas
+    for source, tokens in _tokens(workspace, order).items():
+        left = int(plan.recipe.quota(source))
+        for piece, held in zip(order[source], tokens, strict=True):
+            side = BELOW if left >= held and source not in quotas else BEYOND if source in quotas else AT
+            if side == AT:
+                quotas[source] = left
+            left -= held
+            sides.update(dict.fromkeys(piece, side))
+    return [sides.get(partition.unit, BELOW) for partition in every], quotas
