@@ -5,7 +5,7 @@ A measure is a plain function from a `Page` (a document, with its words, lines a
     def exclamation_ratio(page):
         return page.text.count("!") / max(len(page.text), 1)
 
-Limits stand in rule files: ``presets/gopher.toml``, or ``exclamation_ratio = { max = 0.05 }`` in one of your own, where
+Limits are written in rule files: ``presets/gopher.toml``, or ``exclamation_ratio = { max = 0.05 }`` in one of your own, where
 ``"my_measures:exclamation_ratio" = { max = 0.05 }`` names a function in a module of your own.
 
     text_view.py        a document's words, marks, lines and paragraphs: the definitions

@@ -34,7 +34,7 @@ from filters.spacy_tokens import is_symbol, split_tokens
 from filters.unicode_classes import ALPHABETIC, MARK, NUMBER, SPACES, UNSPACED, kinds
 
 DEFINITION = "shardwright-2"
-"""The name of the definitions above; it stands in recipes, and changes when one of them does."""
+"""The name of the definitions above; recipes hold it, and it changes when one of them does."""
 
 _PIECES = re.compile(
     r"""

@@ -1,7 +1,7 @@
 """Compiled functions that are loaded from numba's cache, and work where none can be kept.
 
 Compile at module level only: a function inside another carries its cells into the cache's key, which differ from
-process to process, so that it is compiled anew every time and the cache grows.
+process to process, so that it is compiled again every time and the cache grows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lines and paragraphs that stood before are cut over the whole corpus, as plain loops and sets would."""
+"""Lines and paragraphs that occur earlier in the corpus are cut, as plain loops and sets would cut them."""
 
 from __future__ import annotations
 
@@ -176,8 +176,8 @@ def test_what_is_cut_and_what_goes_with_it_stand_in_rejected(tmp_path: Path) -> 
     run(tmp_path / "in.jsonl", tmp_path / "out", **PLAIN, dedup_lines=True, keep_rejected=True)
     found = [json.loads(line) for line in (tmp_path / "out/rejected.jsonl").read_text().splitlines()]
     assert [(r["id"], r["line"], r["reason"], r["text"]) for r in found] == [
-        ("in.jsonl:2", 2, "cut: 2 lines that stood before", f"{MENU}\n{MENU}"),
-        ("in.jsonl:3", 3, "words_left 3 < 50 without 1 line that stood before", texts[2]),
+        ("in.jsonl:2", 2, "cut: 2 lines found earlier in the corpus", f"{MENU}\n{MENU}"),
+        ("in.jsonl:3", 3, "words_left 3 < 50 without 1 line found earlier in the corpus", texts[2]),
     ]
     assert kept(tmp_path / "out") == [texts[0], second]
 
@@ -194,7 +194,7 @@ def test_sources_and_languages_add_up_and_every_report_tells_what_was_cut(
     samples = counts["samples"]
     assert {sample["text"] for sample in samples["kept"]} <= {text[:600] for text in kept(tmp_path / "out")}
     assert "without" in samples["words_left"][0]["reason"]
-    assert samples["cut as repeated"][0]["reason"].endswith("that stood before")
+    assert samples["cut as repeated"][0]["reason"].endswith("found earlier in the corpus")
     page = (tmp_path / "out/report.html").read_text()
     stats = BuildStats.from_json(counts)
     said = next(row.what for row in waterfall(stats, changes(stats)) if row.what.startswith("cut"))

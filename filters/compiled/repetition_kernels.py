@@ -35,7 +35,7 @@ def table_size(entries):  # type: ignore[no-untyped-def]
 
 @compiled("Tuple((int64, int64))(uint64[::1], int64[::1], int64)")
 def count_duplicates(hashes, lengths, count):  # type: ignore[no-untyped-def]
-    """Return how many of the first `count` parts stood before, and their characters."""
+    """Return how many of the first `count` parts occur earlier, and their characters."""
     size = table_size(count)
     table = np.full(size, -1, np.int32)
     duplicates = characters = 0
@@ -56,7 +56,7 @@ def measure_ngrams(hashes, reach, pieces, characters, ratios):  # type: ignore[n
     """Write the nine n-gram ratios; `reach[i]` is the number of characters in the first i pieces."""
     grams = hashes[:pieces].copy()
     places = np.arange(pieces, dtype=np.int32)  # where an n-gram that may have occurred before or may again begins
-    first = np.empty(pieces, np.int32)  # the place where the same n-gram first stood
+    first = np.empty(pieces, np.int32)  # the place where the same n-gram first occurred
     counts = np.empty(pieces, np.int32)
     seen = np.empty(pieces, np.bool_)
     live = pieces
@@ -83,7 +83,7 @@ def measure_ngrams(hashes, reach, pieces, characters, ratios):  # type: ignore[n
                 first[at] = before
                 counts[before] += 1
         kept = 0
-        for index in range(live):  # without a branch: which ones occur again cannot be foretold
+        for index in range(live):  # without a branch, which the processor could not predict
             at = places[index]
             places[kept] = at
             seen[at] = False

@@ -34,7 +34,7 @@ from filters.unicode_classes import SPACES, TERMINALS
 
 _CHUNK = 4096
 _LAST = 0x40000  # in Unicode's planes beyond the third no character is a letter, a number or white space
-# What must stand in a line that begins with one of these words for it to be code: nothing, a colon at its end, one of ({;=
+# What a line that begins with one of these words must hold to be code: nothing, a colon at its end, one of ({;=
 _KEYWORDS = (
     "import from async def return",
     "class if elif while for with try except else finally",
@@ -94,7 +94,7 @@ def profanity_ratio(texts: Sequence[str], *, word_list: Path = DEFAULT_LIST) -> 
 
 
 def _pieces(texts: Sequence[str], places: NDArray[np.int64]) -> Iterator[tuple[int, str]]:
-    """Yield what stands at each place, a text's number, a beginning and an end; as lists, millions would fill memory."""
+    """Yield the piece at each place: a text's number, a beginning and an end. Lists of millions would fill memory."""
     for first in range(0, len(places), _CHUNK):
         for text, begin, end in places[first : first + _CHUNK].tolist():
             yield text, texts[text][begin:end]

@@ -4,7 +4,7 @@ fastText spends most of its time on hash maps, strings and unpacking. Here each 
 text adds up is found by counting bits. Sums are taken in fastText's order and precision, so that scores are equal to
 their last digits; the library is the definition that the tests hold this file to.
 
-    word        what stands between white space and NUL bytes; the line's end is a word too
+    word        what is between white space or NUL bytes; the line's end is a word too
     rows        the word's own, where the model knows it; then those of its n-grams of `minn` to `maxn` characters, ``<``
                 and ``>`` around the word, each by FNV-1a of its bytes modulo `bucket`, where the model kept that bucket
     hidden      the mean of all rows

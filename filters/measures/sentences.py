@@ -30,7 +30,7 @@ def sentences(page: Page) -> int:
 
 
 def lorem_ipsum(page: Page) -> int:
-    """Return how often "lorem ipsum" stands in the text, in small letters or capitals."""
+    """Return how often "lorem ipsum" occurs in the text, in small letters or capitals."""
     return page.text.lower().count("lorem ipsum")
 
 

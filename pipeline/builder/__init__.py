@@ -1,12 +1,12 @@
 """Raw text -> shards. `pipeline.build` runs a build: the plan, then one stage after the other, then the manifest.
 
 build.py             runs the stages in order: start here
-recipe.py            what is asked for: every setting that decides a byte of the result
+recipe.py            every setting that decides a byte of the result
 limits.py            sizes of units and buffers, which change no byte
 spool.py             inputs that hold their records -> files of the work directory
 plan.py              inputs and recipe -> units of work
 reading.py           which units are read: no more than fill the token quotas of sources
-references.py        what a recipe names (rules, models, tokenizers), resolved once and kept in the work directory
+references.py        files that a recipe names (rules, models, tokenizers), resolved once and kept in the work directory
 build_tokenizer.py   the tokenizer of a build, named or trained
 stages/              filter, line_dedup, dedup, train_tokenizer, tokenize, split, write: one file a stage, and `registry`
 transforms/          what documents pass in order: normalize, clean, language, rules, decontaminate
@@ -15,7 +15,7 @@ workspace/           the work directory: its layout, its lock, results that appe
 dedup/               the algorithms of deduplication: MinHash, LSH, Jaccard, union-find, n-grams of evaluation sets
 engine/              runs units in this process, in worker processes, or on Ray
 report/              what was counted, and how it is shown: terminal, report.html, rejected.jsonl, dry run
-outcome.py           what became of a document
+outcome.py           why a document is in the dataset or not
 draws.py             which documents are drawn for validation, quotas and samples: hashes of (seed, purpose, text)
 manifest.py          the end of a build: counts that add up, manifest.json, and the files beside the shards
 """

@@ -1,11 +1,11 @@
-"""What is drawn from the hash of a text: the same for the same text, seed and purpose, whatever else the input holds.
+"""Random numbers drawn from the hash of a text: equal for an equal text, seed and purpose, whatever else the input holds.
 
     draw(h, seed, purpose)  = mix64(mix64(h0 ^ k0) + (h1 ^ k1)),  h0 and h1 the halves of the text's 128-bit hash
     k0, k1                  = the halves of BLAKE2b(purpose, 0, seed in decimal), little-endian
     mix64                   the finaliser of SplitMix64
 
-Each purpose ("val", "max_tokens", "samples", "tokenizer") draws on its own, so that what validation holds says nothing
-of what a quota keeps.
+Each purpose ("val", "max_tokens", "samples", "tokenizer") has draws of its own: the documents of validation and those
+that a quota keeps are independent.
 """
 
 from __future__ import annotations

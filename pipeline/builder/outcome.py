@@ -1,4 +1,4 @@
-"""What became of a document that passed the filters."""
+"""The outcome of a document that passed the filters."""
 
 from __future__ import annotations
 

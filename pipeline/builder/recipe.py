@@ -44,7 +44,7 @@ class Recipe:
     text_key: str = "text"
     id_key: str = "id"
     normalize: bool = True
-    keep_fields: tuple[str, ...] = ()  # "url:str": fields of records that stand in the tables of shards
+    keep_fields: tuple[str, ...] = ()  # "url:str": fields of records that the tables of shards keep
     scores: str | None = None  # Parquet file of keys of texts and numbers, which become fields
     where: str | None = None  # which records are read, as in "int_score >= 3"
     limit: int | None = None  # records read, in input order, unreadable ones included

@@ -46,7 +46,7 @@ def _spool(holder: Any, folder: Path, progress: Progress) -> Path:
     if can_be_read_again(holder):
         return write_holder(holder, folder)
     if (path := written_holder(folder)) is not None:
-        progress.say(f"{kind}: continued from the records that it gave before; --overwrite reads it anew")
+        progress.say(f"{kind}: continued from the records that it gave before; --overwrite reads it again")
         return path
     progress.say(f"{kind}: cannot be read twice or compared later, so its records are written to {folder} first")
     return write_holder(holder, folder)

@@ -1,7 +1,7 @@
 """What all commands share: one parser class, and one place that turns errors and signals into exit statuses.
 
 0     done
-1, 2  an error, or wrong usage: each command says in its help which is which
+1, 2  an error or wrong usage: the help of each command says which
 130   interrupted by Ctrl-C or SIGTERM
 141   the reader of the output has closed it, as ``| head`` does
 """

@@ -1,4 +1,4 @@
-"""The entry of all commands: finds the one that is asked for, imports it, and runs it."""
+"""The entry point of all commands: finds the one that is asked for, imports it, and runs it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None, *, program: str = "shardwright") -> 
 
 
 def make_parser(program: str) -> Parser:
-    """Return the parser of what stands before the command's own arguments."""
+    """Return the parser of the arguments before the command's own."""
     width = max(map(len, COMMANDS))
     listed = "\n".join(f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items())
     parser = Parser(

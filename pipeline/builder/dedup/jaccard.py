@@ -3,7 +3,7 @@
 The shingles of a group of documents are one file, so that any two documents are compared without reading texts again:
 
     uint64  [shingles]          the distinct shingles of each document, increasing, by the 64-bit hashes of minhash.py
-    int64   [documents + 1]     where each document's begin
+    int64   [documents + 1]     where the shingles of each document begin
 
 About eight bytes a word, kept until the stage is done.
 """
@@ -36,7 +36,7 @@ class ExactSimilarity:
     """Says which pairs of documents are at least ``threshold`` similar.
 
     ``paths`` are the files of groups, ``starts`` (``[groups + 1]``) where each one's documents begin. The first ``before``
-    documents belong to earlier builds, whose texts are not read again: of pairs with these the signatures' word stands.
+    documents belong to earlier builds, whose texts are not read again: pairs with these are decided by their signatures.
     """
 
     def __init__(self, paths: Sequence[Path], starts: Sequence[int], before: int, threshold: float) -> None:

@@ -1,4 +1,4 @@
-"""The compiled loops of dedup: shingles -> signatures -> keys, passages, union-find. The plain definitions stand in
+"""The compiled loops of dedup: shingles -> signatures -> keys, passages, union-find. The plain definitions are in
 minhash.py, union_find.py and segments.py.
 
 Importing this module compiles nothing where numba's cache can be written; import it before forking.

@@ -1,6 +1,6 @@
 """Edges -> clusters -> what becomes of each document. A forest of uint32, 4 bytes a document, is all that is in memory.
 
-With ``keep="longest"`` it is 12 bytes, for the longest member so far of each cluster stands beside it.
+With ``keep="longest"`` it is 12 bytes, for the longest member so far of each cluster is kept too.
 """
 
 from __future__ import annotations

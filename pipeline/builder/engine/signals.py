@@ -1,4 +1,4 @@
-"""Raises again what a signal raised and a library swallowed, so that Ctrl-C always ends a build."""
+"""Raises again the exceptions of signals that a library swallowed, so that Ctrl-C always ends a build."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def reraise_swallowed_signals() -> Iterator[None]:
-    """Raise at the end of the block what a signal's handler raised inside it, where a library swallowed that.
+    """Raise at the end of the block the exception of a signal's handler that a library swallowed inside it.
 
     Compiled modules ignore every exception in parts of their start-up (``numpy.random`` does), and then a build
     would continue although it was asked to stop.

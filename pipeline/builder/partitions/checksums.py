@@ -1,7 +1,7 @@
 """Whole-file hashes of inputs that several units read in pieces, and the proof that the pieces were of that file.
 
 A hash of a whole file cannot be put together from hashes of its pieces. So each input that is cut is read once more,
-from end to end, by a unit of its own beside the filter units: what ``sha256sum`` prints stands in the manifest. The
+from end to end, by a unit of its own beside the filter units: the manifest has what ``sha256sum`` prints. The
 same pass hashes each piece, and `whole_hashes` holds these to what the filter units hashed as they read: a file that
 changed between two of them is noticed, whatever its size and time say. It costs about a second for each GB.
 """
@@ -64,7 +64,7 @@ def whole_hashes(workspace: Workspace, plan: Plan) -> list[str | None]:
     """Return the sha256 of each input; None for one that was not read to its end: damaged, or beyond ``limit`` or a quota.
 
     Of a remote one that was read in part, it is what the store told, if it did.
-    Raises ``InputError`` for an input of which a piece was read otherwise than it stands in the whole.
+    Raises ``InputError`` for an input of which a piece differed when it was read.
     """
     read: list[list[str | None]] = [[] for _ in plan.inputs]
     for unit, digests in zip(plan.units, partition_table(workspace)["sha256"], strict=True):

@@ -1,4 +1,4 @@
-"""What was kept, dropped and why, as one self-contained page beside the shards.
+"""The build report: what was kept, what was dropped and why, as one self-contained page beside the shards.
 
 Text of the corpus is hostile: everything is escaped, nothing is loaded from elsewhere, no script runs. The page shows the
 manifest alone: equal manifests give equal bytes.

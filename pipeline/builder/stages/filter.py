@@ -163,7 +163,7 @@ def _raise_if_all_are_bad(workspace: Workspace, plan: Plan, read: Sequence[int])
     with open(unit / partition_name(number) / "rejected.jsonl", "rb") as file:
         first = orjson.loads(file.readline())
     for path in units:
-        discard(path)  # so that another recipe is no change of a build that was started
+        discard(path)  # so that a changed recipe is not refused as another build
     raise InputError(
         f"none of the {records:,} records is a document; the first, {first['file']}, line {first['line']}: "
         f"{first['reason']}"

@@ -6,8 +6,8 @@
     line_dedup/partitions/000034/    a partition again, its texts cut: later stages read this one
 
 Memory is bounded: a bucket holds a few million hashes, and each partition adds a hash once, however often it repeats it.
-All documents that passed the filters count as earlier ones, whatever becomes of them later: what is cut from a document
-does not depend on dedup, on quotas or on how much was left of others.
+Every document that passed the filters counts as an earlier one, even if a later stage drops it: what is cut from a document
+does not depend on dedup, on quotas or on how much is left of others.
 """
 
 from __future__ import annotations
@@ -193,9 +193,9 @@ class PassageRemover:
         if violation is None:
             self._cut.update({**cut.kinds, "documents": 1, "characters": row.characters - len(text)})
             self._keep(row._replace(text=text, characters=len(text)))
-            self._reject(row, CUT, f"cut: {what} that stood before", taken(row.text, cut.places))
+            self._reject(row, CUT, f"cut: {what} found earlier in the corpus", taken(row.text, cut.places))
         else:
-            reason = f"{violation.reason} without {what} that stood before"
+            reason = f"{violation.reason} without {what} found earlier in the corpus"
             self._count(row, WORDS_LEFT)
             self._reject(row, WORDS_LEFT, reason, row.text)
 
@@ -253,7 +253,7 @@ def prepare_cut(workspace: Workspace) -> None:
 def cut_partition(buckets: int, partition: Partition) -> None:
     """Write one partition again, without the passages that occur earlier."""
     result = partition.rewritten(LineDedupStage.name)
-    if result.exists():  # what it was made of may be gone
+    if result.exists():  # its source may be removed already
         return
     recipe, source = partition.workspace.plan.recipe, partition.before(LineDedupStage.name)
     hasher = make_hasher(recipe) if recipe.dedup else None

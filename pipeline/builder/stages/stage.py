@@ -66,7 +66,7 @@ class Run:
                     advance(index, weights[index])
 
     def do(self, name: str, function: Callable[[Any], object], units: Sequence[Any], *options: Any) -> None:
-        """Run a unit function over units as `each` does, where its results are in files."""
+        """Run a unit function over units as `each` does, and ignore what it returns: its results are files."""
         for _ in self.each(name, function, units, *options):
             pass
 

@@ -107,7 +107,7 @@ def lay_out(
 
     ``batches`` are the tokens of the documents in order, some at a time; they are gone through twice. ``runs`` are the
     sources of the documents in order and how many follow each other: a shard holds documents of one source alone, so that
-    sources can be mixed anew, and the shards of each are balanced.
+    a stream can mix the sources with other weights, and the shards of each are balanced.
 
     >>> [(s.first, s.last) for s in lay_out([np.full(4, 100), np.full(6, 100)], "train", 300)]
     [(0, 3), (3, 6), (6, 10)]
