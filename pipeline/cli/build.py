@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pipeline.builder.engine.registry import ENGINES
 from pipeline.builder.recipe import KEEP, ON_ERROR, RUNNING, VERIFY, Recipe, read_config
-from pipeline.builder.report.html import REPORT_NAME
 from pipeline.shards.manifest import Manifest
 from pipeline.text.formats import FORMAT_NAMES
 
@@ -231,6 +230,8 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
 def _closing_lines(prog: str, output: str, manifest: Manifest) -> list[str]:
     """Return what a user needs next: where the dataset and the report are, and the command that checks it."""
+    from pipeline.builder.report.html import REPORT_NAME  # which imports all stages: --help needs none
+
     documents, tokens = (
         sum(getattr(split, of) for split in manifest.splits.values()) for of in ("documents", "tokens")
     )

@@ -128,7 +128,7 @@ class SequentialReader:
             f"no document was kept of {'a whole epoch' if epochs == 1 else f'{epochs} epochs'}, in any of the "
             f"{len(self._own)} lanes of this process "
             f"({counts['documents']} read so far, {counts['rejected']} rejected by filters, {counts['bad_records']} bad); "
-            "loosen the filter, or give more input"
+            "loosen the filter or the condition, or give more input"
         )
 
     def close(self) -> None:
