@@ -34,7 +34,7 @@ from .spool import spool_holders
 from .stages.registry import STAGES, losses
 from .stages.stage import Run
 from .transforms.user_functions import only_here, spec_of
-from .workspace.output_directory import clear, finished, local_directory, start
+from .workspace.output_directory import clear, commits_of_started, finished, local_directory, start
 from .workspace.workspace import Workspace
 
 
@@ -92,7 +92,8 @@ def build(
     specs, overwrite = spool_holders(inputs, workspace, progress, limits, overwrite)
     references = resolve(recipe)
     access = Access(options=storage_options or {})
-    plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, access)
+    commits = {} if overwrite else commits_of_started(workspace, progress)
+    plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, access, commits)
     stages = [stage for stage in STAGES if stage.wanted(recipe)]
     editing = tuple(stage.name for stage in stages if stage.edits)
     plan = replace(plan, stages=tuple(stage.name for stage in stages), editing_stages=editing)

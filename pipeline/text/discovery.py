@@ -36,11 +36,13 @@ def find_inputs(
     output: str | os.PathLike[str] | None = None,
     access: Access | None = None,
     format: str = "",
+    commits: dict[str, str] | None = None,
 ) -> list[InputFile]:
     """Return the input files that ``specs`` name, in the order of the specs, sorted naturally within each.
 
     A spec is a file, a directory (read with all that lies below), a glob (``**`` too) or brace pattern, a url of one
-    (``https://``, ``s3://``, ``gs://``, ``az://``, ``hf://``; ``access`` says how it is reached), or ``NAME=`` and one of
+    (``https://``, ``s3://``, ``gs://``, ``az://``, ``hf://``; ``access`` says how it is reached, ``commits`` which commits
+    revisions of the hub stand for, those that are looked up included), or ``NAME=`` and one of
     these, which names the source. A spec that is a path or matches files as a whole names no
     source, so ``date=*/x.jsonl`` are the partitions of that name where there are any. Datasets of shards below a
     directory or pattern are left out with one warning that counts them, and so is ``output``, the directory that is
@@ -52,7 +54,8 @@ def find_inputs(
         specs = [specs]
     if format and format not in FORMAT_NAMES:
         raise ConfigError(f"format must be one of {', '.join(FORMAT_NAMES)}, got {format!r}")
-    finder = _Finder(output, Credentials(access=access or Access()), format)
+    commits = {} if commits is None else commits
+    finder = _Finder(output, Credentials(access=access or Access()), format, commits)
     found = [file for spec in specs for file in finder.expand(os.fspath(spec))]
     return [replace(file, forced_format=format) for file in found] if format else found
 
@@ -115,7 +118,10 @@ def _glob(pattern: str) -> list[str]:
 class _Finder:
     """Finds files, and leaves out datasets of shards and the directory that is built."""
 
-    def __init__(self, output: str | os.PathLike[str] | None, credentials: Credentials, format: str) -> None:
+    def __init__(
+        self, output: str | os.PathLike[str] | None, credentials: Credentials, format: str, commits: dict[str, str]
+    ) -> None:
+        self._commits = commits
         self._any_ending = bool(format)
         self._credentials = credentials
         self._output = None if output is None else os.path.realpath(output)
@@ -152,7 +158,7 @@ class _Finder:
 
     def _of_url(self, pattern: str, source: str) -> list[InputFile]:
         """Return the files of a url; of those that a glob or folder gives, the ones with a known ending."""
-        files = list_urls(pattern, source, self._credentials)
+        files = list_urls(pattern, source, self._credentials, self._commits)
         if len(files) == 1 and files[0].path == shown(pattern):
             if not self._any_ending:
                 format_of(files[0])

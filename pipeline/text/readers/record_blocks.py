@@ -38,9 +38,9 @@ class BlockScan:
     """Goes once over the blocks of about ``block_bytes`` of a file or span; iterating gives (number, block) of the wanted ones.
 
     ``span``: bytes of plain JSON Lines, whose documents then have a byte offset and no line, and are called by it where they
-    have no id; or row groups of Parquet, with ``lines`` rows before them. Of a compressed file, which has no seek, the span that begins it
-    holds all. Records that ``where`` does not select are in no block; those of lines count in the block's bytes, for lines are
-    parsed when they are used.
+    have no id; or row groups of Parquet, with ``lines`` rows before them. Of a compressed file, which has no seek, the span
+    that begins it holds all. Records that ``where`` does not select are in no block; those of lines count in the block's bytes,
+    for lines are parsed when they are used.
 
     ``number`` is the block that comes next, and at the end how many there are. ``bytes_read`` counts raw bytes. Raises
     ``InputError`` for a file that cannot be read on, after the blocks before the fault.

@@ -20,17 +20,18 @@ _AT_ONCE = 16
 _MAGIC = re.compile(r"[*?[]")
 
 
-def list_urls(pattern: str, source: str, credentials: Credentials) -> list[InputFile]:
+def list_urls(pattern: str, source: str, credentials: Credentials, commits: dict[str, str]) -> list[InputFile]:
     """Return the files that a url names: one, those that its glob or braces match, those below its folder.
 
-    Braces and single files work everywhere; a glob or a folder where the store can list. Raises ``InputError`` where
+    Braces and single files work everywhere; a glob or a folder where the store can list. ``commits`` are those that revisions
+    of the hub stand for, as `list_dataset` has it. Raises ``InputError`` where
     nothing is there, and ``StorageError`` where the store cannot be asked.
     """
     clean = shown(pattern)
     if clean.startswith("hf://"):
         from .hub_files import list_dataset
 
-        return list_dataset(clean, source, credentials)
+        return list_dataset(clean, source, credentials, commits)
     urls = _braces(pattern)
     if is_http(clean):
         return _of_web_servers(urls, source, credentials)
