@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import ConfigError, InputError, did_you_mean
+from ..natural_order import natural_key
 from ..shards.manifest import is_dataset
 from ..shards.remote.transport import Access, is_remote, local_name, shown
 from ..special_files import special_kind
@@ -21,7 +22,6 @@ from .formats import ENDINGS, FORMAT_NAMES, find_format, format_of
 from .storage.holders import saved_dataset
 from .storage.input_file import Credentials, InputFile, as_input
 from .storage.listing import list_urls
-from .storage.names import natural
 
 __all__ = ["InputFile", "find_inputs", "fingerprint"]
 
@@ -112,7 +112,7 @@ def _has_magic(pattern: str) -> bool:
 
 
 def _glob(pattern: str) -> list[str]:
-    return sorted(glob.glob(pattern, recursive=True), key=natural)
+    return sorted(glob.glob(pattern, recursive=True), key=natural_key)
 
 
 class _Finder:
@@ -239,9 +239,9 @@ class _Finder:
                 if real not in seen and not self._leaves_out(path):
                     seen.add(real)
                     kept.append(name)
-            names[:] = sorted(kept, key=natural)
+            names[:] = sorted(kept, key=natural_key)
             found += (os.path.join(directory, name) for name in files)
-        yield from (Path(name) for name in sorted(found, key=natural))
+        yield from (Path(name) for name in sorted(found, key=natural_key))
 
     def _known_only(self, given: str, root: Path, paths: list[Path], source: str) -> list[InputFile]:
         found = [InputFile(path, path.relative_to(root).as_posix(), source) for path in paths]

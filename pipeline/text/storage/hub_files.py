@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...errors import InputError, did_you_mean
+from ...natural_order import natural_key
 from ..formats import find_format
 from .hub import HubFile, Repository, list_files, pin, read_small, stored_object
 from .input_file import Credentials, InputFile
-from .names import natural
 
 _SPEC = re.compile(
     r"hf://datasets/(?P<id>[\w.-]+/[\w.-]+|[\w.-]+(?=[@:]|$))"
@@ -58,7 +58,7 @@ def list_dataset(url: str, source: str, credentials: Credentials, commits: dict[
         for file in found
         for stored in (stored_object(repository, file),)
     ]
-    return sorted(made, key=lambda file: natural(file.name))
+    return sorted(made, key=lambda file: natural_key(file.name))
 
 
 def _at_path(url: str, path: str, files: Sequence[HubFile]) -> list[HubFile]:

@@ -9,10 +9,10 @@ from itertools import islice
 from typing import Any
 
 from ...errors import InputError, MissingObjectError
+from ...natural_order import natural_key
 from ...shards.remote.access import is_http, shown
 from ...shards.remote.transport import filesystem, retrying
 from .input_file import Credentials, InputFile, StoredObject
-from .names import natural
 from .ranges import describe_http, version_of
 
 MOST_URLS = 1_000_000
@@ -91,7 +91,7 @@ def _of_store(url: str, source: str, credentials: Credentials) -> list[InputFile
         )
         for each in objects
     ]
-    return sorted(named, key=lambda file: natural(file.name))
+    return sorted(named, key=lambda file: natural_key(file.name))
 
 
 def _braces(pattern: str) -> list[str]:
