@@ -15,7 +15,7 @@ Limits stand in rule files: ``presets/gopher.toml``, or ``exclamation_ratio = { 
     cleaners/           cut parts of a document before it is measured
     language/           which language and script a document is in
     compiled/           the same measures for many documents at once, in compiled passes
-    rules/              rule files -> limits on measures -> verdicts; modules of the user
+    rules/              rule files -> limits on measures, and which of them a document violates; modules of the user
     presets/            rule files: Gopher, C4, FineWeb, FineWeb2, code, profanity, HTML remnants
 
 Nothing here imports the pipeline, but its errors and its compiler; compiled code and models are loaded when first used.

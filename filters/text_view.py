@@ -2,9 +2,9 @@
 
 What the parts are, for every measure of this package:
 
-* A *word* is a run of visible characters between white space: ``well-known,`` is one, and so is ``--``. So count DCLM
-  (``word.split()``) and NeMo Curator (``str.split``). A run with letters of a script that is written without spaces
-  is split into pieces instead, and its words are the pieces that are no marks.
+* A *word* is a run of visible characters between white space, as ``str.split`` gives it: ``well-known,`` is one, and so
+  is ``--``. A run with letters of a script that is written without spaces is split into pieces instead, and its words
+  are the pieces that are no marks.
 * A *piece* is a smaller part, a word or a mark. Its words are runs of letters and digits with their combining marks,
   in which full stops and underscores (between letters or digits) and commas and colons (between digits) may occur:
   ``example.org``, ``snake_case``, ``1,000``. Initials keep their last full stop: ``U.S.``. Hyphens separate words, and

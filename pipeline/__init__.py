@@ -8,9 +8,11 @@ The rooms, and what each may import:
     errors.py         every error that is raised on purpose, in one tree
     atomic.py         files that appear under their name only when whole
     natural_order.py  names sorted by the values of the numbers in them
+    notices.py        warnings that name the user's line
     special_files.py  pipes, devices and sockets, named before they are opened
     compiling.py      compiled loops, kept in a cache where one is writable
-    shards/           the format: writer, reader, manifest, storage. NumPy and the standard library
+    intrinsics.py     what compiled loops need beyond numba: arrays at addresses, copies
+    shards/           the format: writer, reader, manifest, storage. NumPy, the standard library, and numba for maps
     text/             documents, normalising, tokenizers. Loaded only when text is read
     builder/          raw text -> shards. Never torch, never stream/
     stream/           shards -> batches. Never builder/

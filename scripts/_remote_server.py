@@ -4,6 +4,8 @@
 
 Prints its port. ``GET /__counts__?until=T`` returns, as JSON, the requests and bytes since the last such request and before T,
 by the clock that all processes of a machine share (``time.monotonic``), and forgets those after it too.
+
+It shares the processors with what is measured, so it does little: it knows GET alone, and reads one header.
 """
 
 from __future__ import annotations
@@ -12,12 +14,14 @@ import argparse
 import json
 import os
 import re
+import socket
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 
-_SLICE = 64 << 10
+_SLICE = 256 << 10
+_RANGE = re.compile(rb"(?i)range: *bytes=(\d+)-(\d*)")
 
 
 class Link:
@@ -39,7 +43,7 @@ class Link:
             time.sleep(left)
 
 
-class Server(ThreadingHTTPServer):
+class Server(ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = 256
 
@@ -59,42 +63,48 @@ class Server(ThreadingHTTPServer):
             self.events.append((time.monotonic(), requests, size))
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(StreamRequestHandler):
     server: Server
-    protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
     def setup(self) -> None:
         time.sleep(self.server.latency)  # of the handshake
         super().setup()
 
-    def do_GET(self) -> None:
+    def handle(self) -> None:
+        while request := self.rfile.readline():
+            match = None
+            while (line := self.rfile.readline().strip()) != b"":
+                match = match or _RANGE.fullmatch(line)
+            self._answer(request.split()[1].decode(), match)
+
+    def _answer(self, target: str, match: re.Match[bytes] | None) -> None:
         server = self.server
-        if self.path.startswith("/__counts__"):
-            until = float(self.path.partition("=")[2] or "inf")
+        if target.startswith("/__counts__"):
+            until = float(target.partition("=")[2] or "inf")
             with server.lock:
                 events, server.events = server.events, []
             counted = [(requests, size) for when, requests, size in events if when <= until]
             body = json.dumps({"requests": sum(r for r, _ in counted), "bytes": sum(b for _, b in counted)}).encode()
-            self._head(200, len(body))
-            self.wfile.write(body)
+            self._send_head("200 OK", len(body))
+            self.connection.sendall(body)
             return
         server.count(1, 0)
         time.sleep(server.latency)
-        path = (server.directory / self.path.split("?")[0].lstrip("/")).resolve()
+        path = (server.directory / target.split("?")[0].lstrip("/")).resolve()
         if server.directory not in path.parents or not path.is_file():
-            self._head(404, 0)
+            self._send_head("404 Not Found", 0)
             return
-        size = path.stat().st_size
-        match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        start, stop = (int(match[1]), min(size, int(match[2] or size) + 1)) if match else (0, size)
-        mark = f'"{path.stat().st_mtime_ns:x}-{size:x}"'
-        self._head(206 if match else 200, stop - start, mark, f"bytes {start}-{stop - 1}/{size}" if match else None)
         with path.open("rb") as file:
-            self.wfile.flush()
+            info = os.fstat(file.fileno())
+            size, mark = info.st_size, f'ETag: "{info.st_mtime_ns:x}-{info.st_size:x}"'
+            if match is None:
+                start, stop = 0, size
+                self._send_head("200 OK", size, mark)
+            else:
+                start, stop = int(match[1]), min(size, int(match[2] or size) + 1)
+                content = f"Content-Range: bytes {start}-{stop - 1}/{size}"
+                self._send_head("206 Partial Content", stop - start, mark, content)
             while start < stop:
                 part = min(_SLICE, stop - start)
                 server.link.pass_on(part)
@@ -102,14 +112,10 @@ class Handler(BaseHTTPRequestHandler):
                 server.count(0, sent)
                 start += sent
 
-    def _head(self, status: int, length: int, mark: str | None = None, content_range: str | None = None) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(length))
-        if mark:
-            self.send_header("ETag", mark)
-        if content_range:
-            self.send_header("Content-Range", content_range)
-        self.end_headers()
+    def _send_head(self, status: str, length: int, *headers: str) -> None:
+        lines = [f"HTTP/1.1 {status}", f"Content-Length: {length}", *headers]
+        more = socket.MSG_MORE if length else 0  # one packet with what follows
+        self.connection.send("\r\n".join([*lines, "", ""]).encode(), more)
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ def in_turn(before: Path, now: Path, data: Mapping[str, Any], rounds: int) -> di
     ``data`` is what `_stream_child` reads. The trees take turns, each measurement in a process of its own; the first run
     of each is not counted, because it compiles.
     """
-    first = [run(tree, "streams", data) for tree in (before, now)]
+    first = [run(tree, data) for tree in (before, now)]
     found = [(measure(before, data), measure(now, data)) for _ in range(rounds)]
     digests = [each["digests"] for each in first]
     return {
@@ -61,7 +61,8 @@ def units() -> dict[str, str]:
 
 def measure(tree: Path, data: Mapping[str, Any]) -> dict[str, float]:
     """Return the quantities of one round, in the units of the table."""
-    streams, start = run(tree, "streams", data), run(tree, "start", data)
+    streams = run(tree, data)
+    start = streams["start"]
     found: dict[str, float] = {}
     if "missing" not in start:
         found = {PROCESS_START: start["seconds"], f"{PROCESS_START}, CPU": start["cpu"]}
@@ -71,9 +72,9 @@ def measure(tree: Path, data: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-def run(tree: Path, task: str, data: Mapping[str, Any]) -> dict[str, Any]:
+def run(tree: Path, data: Mapping[str, Any]) -> dict[str, Any]:
     """Run the child on the library of a tree and return what it found."""
-    request = json.dumps({**data, "task": task, "began": time.monotonic()})
+    request = json.dumps({**data, "began": time.monotonic()})
     done = subprocess.run(
         [sys.executable, str(CHILD), request], env=environment(tree), capture_output=True, text=True, cwd=tree
     )

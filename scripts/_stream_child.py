@@ -1,8 +1,9 @@
 """Time the streams of the ``pipeline`` that comes first in PYTHONPATH; run by ``bench_stream.py --against``.
 
-    python scripts/_stream_child.py '{"task": "streams", "shards": DIRECTORY, ...}'
+    python scripts/_stream_child.py '{"shards": DIRECTORY, ..., "began": time.monotonic()}'
 
-Prints one JSON object. Only public names are used. Where a commit has other names, add a line with them: the first line
+Prints one JSON object. ``seq_len``, ``rounds`` and ``batches``, the number of batches of a round, may be given to measure
+less. Only public names are used. Where a commit has other names, add a line with them: the first line
 of a stream that gives a batch is timed, and a stream without one is left out, with the reason.
 """
 
@@ -23,19 +24,23 @@ Make = Callable[[Any, dict[str, Any]], Any]
 
 # Each: how many batches make a round, and how the stream is made, in the words of one commit or another.
 STREAMS: dict[str, tuple[int, list[Make]]] = {
-    "packed": (256, [lambda p, d: shuffled(p, d).pack(SEQ_LEN).batch(BATCH)]),
-    "stored width": (256, [lambda p, d: shuffled(p, d).pack(SEQ_LEN).batch(BATCH, dtype="stored")]),
-    "boundaries": (256, [lambda p, d: shuffled(p, d).pack(SEQ_LEN, boundaries=True).batch(BATCH)]),
-    "documents of 60 tokens": (256, [lambda p, d: shuffled(p, d, "short").pack(SEQ_LEN).batch(BATCH)]),
-    "mix of 4 sources": (256, [lambda p, d: mixed(p, d).shuffle(seed=0).pack(SEQ_LEN).batch(BATCH)]),
-    "sampled": (128, [lambda p, d: shuffled(p, d).sample(SEQ_LEN).batch(BATCH)]),
+    "packed": (256, [lambda p, d: shuffled(p, d).pack(length(d)).batch(BATCH)]),
+    "stored width": (256, [lambda p, d: shuffled(p, d).pack(length(d)).batch(BATCH, dtype="stored")]),
+    "boundaries": (256, [lambda p, d: shuffled(p, d).pack(length(d), boundaries=True).batch(BATCH)]),
+    "documents of 60 tokens": (256, [lambda p, d: shuffled(p, d, "short").pack(length(d)).batch(BATCH)]),
+    "mix of 4 sources": (256, [lambda p, d: mixed(p, d).shuffle(seed=0).pack(length(d)).batch(BATCH)]),
+    "sampled": (128, [lambda p, d: shuffled(p, d).sample(length(d)).batch(BATCH)]),
     "padded documents": (128, [lambda p, d: shuffled(p, d).documents(max_length=512, bucket=64).batch(BATCH)]),
-    "best fit": (64, [lambda p, d: shuffled(p, d).pack(SEQ_LEN, best_fit=True).batch(BATCH)]),
+    "best fit": (64, [lambda p, d: shuffled(p, d).pack(length(d), best_fit=True).batch(BATCH)]),
     "raw text": (
         16,
-        [lambda p, d: p.TextDataset(d["texts"], d["tokenizer"]).shuffle(seed=0).pack(SEQ_LEN).batch(BATCH)],
+        [lambda p, d: p.TextDataset(d["texts"], d["tokenizer"]).shuffle(seed=0).pack(length(d)).batch(BATCH)],
     ),
 }
+
+
+def length(data: dict[str, Any]) -> int:
+    return int(data.get("seq_len", SEQ_LEN))
 
 
 def shuffled(pipeline: Any, data: dict[str, Any], name: str = "shards") -> Any:
@@ -73,7 +78,7 @@ def time_streams(data: dict[str, Any]) -> dict[str, Any]:
         actions["first batch"] = lambda: timed(lambda: next(iter(make())))
         actions["first batch after a resume"] = partial(time_resume, make)
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in actions}
-    for _ in range(ROUNDS):
+    for _ in range(data.get("rounds", ROUNDS)):
         for name, action in actions.items():
             taken[name].append(action())
     for name, pairs in taken.items():
@@ -147,4 +152,5 @@ def time_start(data: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     request = json.loads(sys.argv[1])
-    print(json.dumps(time_start(request) if request["task"] == "start" else time_streams(request)))
+    start = time_start(request)  # first, while the process is fresh
+    print(json.dumps({**time_streams(request), "start": start}))

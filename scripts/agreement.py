@@ -117,8 +117,8 @@ def compare(name: str, texts: Sequence[str], rule_sets: Sequence[str], interpret
     theirs = datatrove_reasons(texts, interpreter)
     for rules in rule_sets:
         loaded = load_rules(rules)
-        verdicts = [verdict and verdict.measure for verdict in loaded.judge_all(loaded.measure_all(texts))]
-        pairs = [(ours or "kept", reason or "kept") for ours, reason in zip(verdicts, theirs, strict=True)]
+        violations = [violation and violation.measure for violation in loaded.judge_all(loaded.measure_all(texts))]
+        pairs = [(ours or "kept", reason or "kept") for ours, reason in zip(violations, theirs, strict=True)]
         differing = Counter(pair for pair in pairs if (pair[0] == "kept") != (pair[1] == "kept"))
         kept = [sum(pair[side] == "kept" for pair in pairs) for side in (0, 1)]
         equal = 1 - differing.total() / max(1, len(texts))

@@ -35,15 +35,15 @@ def rows_in_order(
     make: Any, world_size: int, batch: int, state: dict[str, Any] | None = None, rows: Any = None
 ) -> list[Any]:
     """Return the rows that ``world_size`` ranks of ``make()`` get, in global order: the ids, or what ``rows(stream)`` gives."""
-    plan, ranks = make()._plan, []
+    config, ranks = make()._config, []
     for rank in range(world_size):
         stream = make().shard(rank, world_size).batch(batch)
         if state:
             stream.load_state_dict(state)
         ranks.append((rows or rows_of)(stream))
-    _, end = pass_bounds(plan, first_of(plan), Position(0), world_size)
+    _, end = pass_bounds(config, first_of(config), Position(0), world_size)
     start = state["sequence_index"] if state else 0
-    return global_rows(ranks, batch, plan.lane_count, start=start, end=end)
+    return global_rows(ranks, batch, config.lane_count, start=start, end=end)
 
 
 def rows_of(stream: pipeline.Stream) -> list[list[int]]:

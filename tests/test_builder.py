@@ -34,7 +34,8 @@ SETTINGS: dict[str, Any] = {
 
 
 def run(inputs: Any, output: Path, **options: Any) -> Manifest:
-    return build(inputs, output, **{"progress": Progress(quiet=True), **SETTINGS, **options})
+    """Build; workers are forked, because pytest-xdist runs a thread, with which they would be spawned by default."""
+    return build(inputs, output, **{"progress": Progress(quiet=True), "start_method": "fork", **SETTINGS, **options})
 
 
 def digests(directory: Path) -> dict[str, str]:
@@ -106,9 +107,9 @@ def test_the_stream_reads_every_token_that_webdataset_reads(built: Path) -> None
     "options",
     [
         {"workers": 1},
-        {"workers": 2, "start_method": "fork"},
-        {"workers": 3, "start_method": "spawn"},
-        {"workers": 7},
+        {"workers": 2, "start_method": "spawn"},
+        {"workers": 3, "start_method": "fork"},
+        {"workers": 7, "start_method": "fork"},
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )

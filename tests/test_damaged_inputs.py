@@ -26,7 +26,7 @@ PACK = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor(write_checksum=Tr
 
 
 def run(inputs: Any, output: Path, **options: Any) -> Manifest:
-    return build(inputs, output, progress=Progress(quiet=True), **{**SETTINGS, **options})
+    return build(inputs, output, progress=Progress(quiet=True), **{"start_method": "fork", **SETTINGS, **options})
 
 
 def wrong_sum(data: bytes) -> bytes:

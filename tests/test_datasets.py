@@ -64,7 +64,7 @@ def test_an_eos_id_that_tokens_cannot_hold_is_refused(folder: Path, tmp_path: Pa
 
 
 def test_an_eos_id_beyond_the_vocabulary_is_refused(folder: Path) -> None:
-    assert pipeline.ShardDataset(folder / "data", eos_id=59_999)._plan.data.eos_id == 59_999
+    assert pipeline.ShardDataset(folder / "data", eos_id=59_999)._config.data.eos_id == 59_999
     with pytest.raises(ConfigError, match="from 0 to 59999, the greatest id of a vocabulary of 60,000, got 60000"):
         pipeline.ShardDataset(folder / "data", eos_id=60_000)
 
@@ -127,7 +127,7 @@ def test_a_tokenizer_is_a_name_a_path_or_loaded(folder: Path, kind: str) -> None
     texts = pipeline.ShardDataset.from_texts(TEXTS, given, epochs=1)
     found = [sample["input_ids"].tolist() for sample in texts.documents()]
     assert found == [[*ids.tolist(), expected.eos_id] for ids in expected.encode_batch(TEXTS)]
-    assert texts._plan.data.tokenizer == expected.sha256
+    assert texts._config.data.tokenizer == expected.sha256
     streamed = pipeline.TextDataset(folder / "a.jsonl", given, epochs=1).documents()
     assert [sample["input_ids"].tolist() for sample in streamed] == found
 
@@ -212,7 +212,7 @@ def test_stages_are_refused_in_a_wrong_order_with_the_right_one() -> None:
 
 def test_a_stream_as_text_shows_the_chain_the_data_and_the_lengths(folder: Path) -> None:
     data = pipeline.ShardDataset(folder / "data", epochs=2)
-    tokens = sum(data._plan.data.tokens)
+    tokens = sum(data._config.data.tokens)
     stream = data.shuffle(seed=3, lanes=4).pack(16, boundaries=True).map(dict).batch(2, last="drop").to("cpu")
     first, second = repr(stream).splitlines()
     assert first == (

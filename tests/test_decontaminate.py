@@ -108,8 +108,9 @@ def test_evaluation_sets_have_a_key_of_their_own(tmp_path: Path) -> None:
 
 def test_records_of_a_set_that_yield_no_text_are_counted_in_a_warning(tmp_path: Path) -> None:
     quiz = write_records(tmp_path / "quiz.jsonl", [{"text": QUESTION}, {"text": None}, {}])
-    with pytest.warns(UserWarning, match=r"quiz\.jsonl: .* 2 of 3 records yield no text, the first, line 2"):
+    with pytest.warns(UserWarning, match=r"quiz\.jsonl: .* 2 of 3 records yield no text, the first, line 2") as caught:
         manifest = decontaminated(tmp_path, [QUESTION], quiz)
+    assert caught[0].filename == __file__
     assert manifest.counts["dropped"] == {"contaminated": 1}
 
 

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import pipeline
 from pipeline.errors import InputError
 from pipeline.text import formats, readers
 from pipeline.text.readers.base import FormatReader, load_reader
@@ -535,6 +536,14 @@ def test_files_left_out_of_a_directory_are_named(tree: Path) -> None:
         assert len(find_inputs(tree)) == 5
     for name in ("README.md", ".hidden.jsonl", "a/_SUCCESS"):
         assert name in str(caught[0].message)
+
+
+def test_a_warning_names_the_line_of_the_user_whatever_was_called(tree: Path) -> None:
+    (tree / "notes.bin").write_bytes(b"")
+    for call in (find_inputs, lambda folder: pipeline.TextDataset(folder, tokenizer="bytes")):
+        with pytest.warns(UserWarning, match="1 of 6 files left out") as caught:
+            call(tree)
+        assert caught[0].filename == __file__
 
 
 def test_links_are_followed_once(tree: Path) -> None:

@@ -146,7 +146,7 @@ def test_indexing_an_older_dataset_gives_the_bytes_of_the_builder(tmp_path: Path
     lines = [json.dumps({"id": str(k), "text": english(k, 40)}) for k in range(300)]
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
     options: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "dedup": False, "progress": Progress(quiet=True)}
-    options |= {"tokens_per_shard": 200_000, "val_fraction": 0.1, "tokens_per_sample": 500}
+    options |= {"tokens_per_shard": 200_000, "val_fraction": 0.1, "tokens_per_sample": 500, "start_method": "fork"}
     for workers in (1, 2):
         build(tmp_path / "in.jsonl", tmp_path / f"{workers}", workers=workers, **options)
     one, two = tmp_path / "1", tmp_path / "2"

@@ -120,7 +120,10 @@ def test_a_rule_on_a_score_drops_what_scores_less(tmp_path: Path) -> None:
             '{ model = "model.bin", label = "__label__hg", min = 0.5 }',
             "no label '__label__hg' .did you mean '__label__hq'",
         ),
-        ('{ model = "train.txt", label = "__label__hq", min = 0.5 }', "train.txt is not a fastText model"),
+        (
+            '{ model = "train.txt", label = "__label__hq", min = 0.5 }',
+            "train.txt is not a fastText model of format 12: copy it again$",
+        ),
         ('{ model = "gone.bin", label = "__label__hq", min = 0.5 }', "gone.bin' does not exist"),
         ('{ model = "words.bin", label = "__label__hq", min = 0.5 }', "not a supervised fastText model"),
     ],

@@ -45,4 +45,4 @@ def test_the_preset_cleans_before_rules_measure_and_counts_what_it_replaced() ->
     text, counts = rules.cut("I saw it &amp; I liked it.<br /><br />Twice.")
     assert text == "I saw it & I liked it.\n\nTwice."
     assert counts == {"html_remnants.tags": 2, "html_remnants.entities": 1}
-    assert load_rules("gopher").cutters == ()
+    assert load_rules("gopher").cleaners == ()

@@ -26,7 +26,7 @@ SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0
 
 
 def run(inputs: Any, output: Path, **options: Any) -> Manifest:
-    return build(inputs, output, **{"progress": Progress(quiet=True), **SETTINGS, **options})
+    return build(inputs, output, **{"progress": Progress(quiet=True), "start_method": "fork", **SETTINGS, **options})
 
 
 def write_jsonl(path: Path, count: int = 60) -> Path:

@@ -89,7 +89,7 @@ def _work(unit: int) -> int:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_engines_pass_on_the_progress_of_units_while_they_run(workers: int) -> None:
     told: list[tuple[int, int]] = []
-    with open_local(EngineOptions(workers), None) as engine:
+    with open_local(EngineOptions(workers, "fork"), None) as engine:
         engine.on_progress = lambda index, amount: told.append((index, amount))
         before_results = [len(told) for _ in engine.map(_work, [0, 1])]
     assert before_results[0] > 0

@@ -181,7 +181,7 @@ def test_a_schedule_changes_weights_at_its_places(folder: Path) -> None:
 
 
 def test_temperature_weighs_by_tokens(folder: Path) -> None:
-    tokens = [sum(pipeline.ShardDataset(folder / name)._plan.data.tokens) for name in NAMES]
+    tokens = [sum(pipeline.ShardDataset(folder / name)._config.data.tokens) for name in NAMES]
     for temperature, power in ((1, 1.0), (2, 0.5)):
         iterator = iter(stream := mixed(folder, temperature=temperature).shuffle(lanes=1).pack(4).batch(1))
         next(iterator)

@@ -148,6 +148,20 @@ def test_a_server_that_is_not_there_is_named() -> None:
         describe("http://127.0.0.1:9/a.tar", Access(tries=2, first_delay=0.001))
 
 
+def test_a_proxy_is_used_but_for_hosts_that_no_proxy_names(
+    server: FaultyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", server.root)
+    monkeypatch.setenv("no_proxy", "direct.invalid,127.0.0.1")
+    server.objects["http://proxied.invalid/a.tar"[1:]] = DATA  # the whole url takes the place of the path
+    for start in (0, 7):
+        assert read_range("http://proxied.invalid/a.tar", start, 9, QUICK) == DATA[start : start + 9]
+    assert read_range(server.url("a.tar"), 0, 9, QUICK) == DATA[:9]
+    assert [path for path, _ in server.requests] == [*2 * ["http://proxied.invalid/a.tar"], "/a.tar"]
+    with pytest.raises(StorageError, match="could not read"):
+        read_range("http://direct.invalid/a.tar", 0, 9, Access(tries=1))
+
+
 def test_reading_stops_with_a_transient_where_bytes_are_missing(server: FaultyServer) -> None:
     server.faults = ["short"]
     pieces: list[bytes] = []

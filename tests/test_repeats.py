@@ -31,7 +31,7 @@ from pipeline.builder.recipe import Recipe
 from pipeline.builder.report.stats import BuildStats
 from pipeline.builder.report.waterfall import waterfall
 from pipeline.builder.stages import line_dedup as repeats
-from pipeline.builder.stages.registry import losses
+from pipeline.builder.stages.registry import changes
 from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
@@ -197,7 +197,7 @@ def test_sources_and_languages_add_up_and_every_report_tells_what_was_cut(
     assert samples["cut as repeated"][0]["reason"].endswith("that stood before")
     page = (tmp_path / "out/report.html").read_text()
     stats = BuildStats.from_json(counts)
-    said = next(row.what for row in waterfall(stats, losses(stats)) if row.what.startswith("cut"))
+    said = next(row.what for row in waterfall(stats, changes(stats)) if row.what.startswith("cut"))
     lines = f"{counts['repeats']['lines']:,} lines that occur earlier"
     assert said == f"cut from {counts['repeats']['documents']:,} documents: {lines}"
     assert said in page
@@ -265,11 +265,11 @@ def test_repeats_within_a_part_and_from_earlier_ones_are_told_apart() -> None:
 @settings(max_examples=300, deadline=None)
 @given(text=st.text(alphabet="aß雨ฟเ ์က္ा0'._-,\u200bあ\n ", max_size=40), words_left=st.integers(0, 8))
 def test_too_few_words_are_as_many_as_the_measure_counts(text: str, words_left: int) -> None:
-    verdict = repeats.too_short(text, words_left)
+    violation = repeats.too_short(text, words_left)
     counted = words(Page(text))
-    assert (verdict is not None) == (counted < words_left or not text.strip())
-    if verdict is not None and text.strip():
-        assert verdict.reason == f"words_left {counted} < {words_left}"
+    assert (violation is not None) == (counted < words_left or not text.strip())
+    if violation is not None and text.strip():
+        assert violation.reason == f"words_left {counted} < {words_left}"
 
 
 def test_settings_that_cannot_be_are_refused(many: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Rule files -> rules -> verdicts."""
+"""Rule files give rules, and rules say which documents are dropped and why."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from filters import bundled_rule_sets
 from filters.compiled import SCANNED
-from filters.rules.ruleset import Rule, RuleSet, Verdict, load_rules
+from filters.rules.ruleset import Rule, RuleSet, Violation, load_rules
 from pipeline.errors import BuildError, ConfigError
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
@@ -84,15 +84,15 @@ def test_values_exactly_on_every_threshold_are_kept(name: str) -> None:
         for limit, beyond, kind in ((rule.min, -math.inf, "min"), (rule.max, math.inf, "max")):
             if math.isfinite(limit):
                 assert rules.judge({**on, rule.name: limit}) is None
-                verdict = rules.judge({**on, rule.name: math.nextafter(limit, beyond)})
-                assert verdict is not None
-                assert (verdict.measure, verdict.bound, verdict.kind) == (rule.name, limit, kind)
+                violation = rules.judge({**on, rule.name: math.nextafter(limit, beyond)})
+                assert violation is not None
+                assert (violation.measure, violation.bound, violation.kind) == (rule.name, limit, kind)
 
 
 def test_a_nan_drops() -> None:
-    verdict = Rule("x", "x", "s", max=1.0).judge(math.nan)
-    assert verdict is not None
-    assert verdict.reason == "x is not a number, max 1"
+    violation = Rule("x", "x", "s", max=1.0).judge(math.nan)
+    assert violation is not None
+    assert violation.reason == "x is not a number, max 1"
     assert Rule("x", "x", "s").judge(math.nan) is not None
 
 
@@ -107,14 +107,14 @@ def test_a_nan_drops() -> None:
     ],
 )
 def test_the_reason_shows_a_comparison_that_fails(value: float, bound: float, kind: str, reason: str) -> None:
-    assert Verdict("s", "x", value, bound, kind).reason == reason
+    assert Violation("s", "x", value, bound, kind).reason == reason
 
 
 def test_the_first_rule_that_fails_speaks_for_its_set() -> None:
     rules = load_rules("gopher,fineweb")
-    verdict = rules.judge(rules.measure("short"))
-    assert verdict is not None
-    assert (verdict.rule_set, verdict.reason) == ("gopher_quality", "words 1 < 50")
+    violation = rules.judge(rules.measure("short"))
+    assert violation is not None
+    assert (violation.rule_set, violation.reason) == ("gopher_quality", "words 1 < 50")
 
 
 def test_a_value_that_is_missing_is_an_error_not_a_pass() -> None:
@@ -128,14 +128,14 @@ def test_documents_are_measured_and_judged_together_as_alone(tmp_path: Path) -> 
     texts = ["", "short", PROSE, PROSE + "\n" + PROSE, "# # # { shit }\n" * 60, "汉字" * 80, PROSE]
     contexts = [{"language": "de" if k % 2 else "en", "language_score": 0.9} for k in range(len(texts))]
     measured = rules.measure_all(texts, contexts)
-    verdicts = rules.judge_all(measured)
-    assert len({verdict and verdict.measure for verdict in verdicts}) > 3
+    violations = rules.judge_all(measured)
+    assert len({violation and violation.measure for violation in violations}) > 3
     for row, (text, context) in enumerate(zip(texts, contexts, strict=True)):
         alone = rules.measure(text, context)
         held = [name for name, holds in zip(rules.measures, measured.holds[row], strict=True) if holds]
         assert list(alone) == held
         assert list(alone.values()) == measured.values[row][measured.holds[row]].tolist()
-        assert rules.judge(alone) == verdicts[row]
+        assert rules.judge(alone) == violations[row]
     assert rules.judge_all(rules.measure_all([])) == []
 
 
@@ -143,9 +143,9 @@ def test_a_nan_is_judged_broken_and_no_rules_break_nothing() -> None:
     rules = load_rules("gopher_quality")
     measured = rules.measure_all([PROSE])
     measured.values[0, 3] = math.nan
-    [verdict] = rules.judge_all(measured)
-    assert verdict is not None
-    assert verdict.measure == rules.measures[3]
+    [violation] = rules.judge_all(measured)
+    assert violation is not None
+    assert violation.measure == rules.measures[3]
     assert load_rules("none").judge_all(load_rules("none").measure_all([PROSE])) == [None]
 
 
@@ -238,9 +238,9 @@ def test_a_measure_of_ones_own_is_five_lines(tmp_path: Path) -> None:
     rules = load_rules(path)
     values = rules.measure("a!!?")
     assert values == {"rules_test_measures:exclamation_ratio": 0.5, "questions": 0.25}
-    verdict = rules.judge(values)
-    assert verdict is not None
-    assert verdict.reason == "rules_test_measures:exclamation_ratio 0.5 > 0.25"
+    violation = rules.judge(values)
+    assert violation is not None
+    assert violation.reason == "rules_test_measures:exclamation_ratio 0.5 > 0.25"
     before = rules.describe()
     with open(tmp_path / "rules_test_measures.py", "a") as file:
         file.write("# edited\n")
@@ -295,9 +295,9 @@ def test_a_measure_may_return_any_kind_of_number(tmp_path: Path, value: str, num
 @pytest.mark.parametrize(
     ("value", "said"), [("None", "returned None"), ("text", "returned 'a'"), ("1 / 0", "raised ZeroDiv")]
 )
-def test_a_cutter_that_fails_or_returns_something_else_is_named(tmp_path: Path, value: str, said: str) -> None:
+def test_a_cleaner_that_fails_or_returns_something_else_is_named(tmp_path: Path, value: str, said: str) -> None:
     rules = own_measures(tmp_path, f"def f(text):\n    return {value}\n", '[cut]\n"own_measures:f" = {}')
-    with pytest.raises(BuildError, match=f"in: line 3: cutter 'own_measures:f' {said}"):
+    with pytest.raises(BuildError, match=f"in: line 3: cleaner 'own_measures:f' {said}"):
         rules.cut("a", lambda: "in: line 3")
 
 
@@ -381,14 +381,14 @@ def test_a_file_that_changed_since_the_rules_were_resolved_is_refused_with_both_
         RuleSet.from_json(resolved)
 
 
-def test_a_cutter_of_ones_own_counts_what_it_cuts(tmp_path: Path) -> None:
-    (tmp_path / "rules_test_cutters.py").write_text(
+def test_a_cleaner_of_ones_own_counts_what_it_cuts(tmp_path: Path) -> None:
+    (tmp_path / "rules_test_cleaners.py").write_text(
         "def shout(text, *, mark):\n    return text.replace(mark, ''), {'marks': text.count(mark)}\n"
     )
-    rules = load_rules(rule_file(tmp_path, '[cut]\n"rules_test_cutters:shout" = { mark = "!" }\nduplicate_lines = {}'))
+    rules = load_rules(rule_file(tmp_path, '[cut]\n"rules_test_cleaners:shout" = { mark = "!" }\nduplicate_lines = {}'))
     assert rules.cut("a!\na\nb") == (
         "a\nb",
-        {"rules_test_cutters:shout.marks": 1, "duplicate_lines.duplicate": 1},
+        {"rules_test_cleaners:shout.marks": 1, "duplicate_lines.duplicate": 1},
     )
 
 
@@ -461,9 +461,9 @@ def test_a_profile_holds_for_its_language_alone(tmp_path: Path) -> None:
     values = rules.measure(text, {"language": "de", "language_score": 0.5})
     assert values["deu_Latn.stop_words"] == 3
     assert "fra_Latn.stop_words" not in values
-    verdict = rules.with_limit("deu_Latn.top_2_gram_ratio", "max", 1).judge(values)
-    assert verdict is not None
-    assert verdict.measure.startswith("deu_Latn.") or verdict.measure == "duplicate_line_char_ratio"
+    violation = rules.with_limit("deu_Latn.top_2_gram_ratio", "max", 1).judge(values)
+    assert violation is not None
+    assert violation.measure.startswith("deu_Latn.") or violation.measure == "duplicate_line_char_ratio"
     assert not [name for name in rules.measure(text, {"language": "en"}) if "_Latn" in name]
     assert rules.measure(text, {"language": "fr"})["fra_Latn.stop_words"] == 0
 

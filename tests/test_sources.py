@@ -45,7 +45,7 @@ def dataset(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
 
 
 def run(inputs: Any, output: Path, **options: Any) -> Manifest:
-    return build(inputs, output, progress=Progress(quiet=True), **{**SETTINGS, **options})
+    return build(inputs, output, progress=Progress(quiet=True), **{"start_method": "fork", **SETTINGS, **options})
 
 
 def test_each_shard_holds_one_source_and_says_which(dataset: Path) -> None:

@@ -212,7 +212,7 @@ def test_a_state_that_lacks_lanes_is_refused_naming_them(files: list[Path]) -> N
     with pytest.raises(StateError, match="none"):
         pipeline.merge_states([])
     broken = {**state, "lanes": {"1": [0, 0]}}
-    with pytest.raises(StateError, match="no state of a cursor stream"):
+    with pytest.raises(StateError, match="no state of a sequential stream"):
         other.load_state_dict(broken)
 
 
@@ -519,7 +519,7 @@ def test_a_lane_far_ahead_of_the_others_makes_nobody_lose_or_repeat(tmp_path: Pa
     stream = pipeline.TextDataset(files, "bytes", epochs=1).shuffle(0, window=60, lanes=4)
     layout = LaneLayout(rows=1, lanes=4)
     windows = TextWindows(
-        stream._plan.data,
+        stream._config.data,
         layout=layout,
         places=dict.fromkeys(range(4), (0, 0, 0)),
         seed=0,

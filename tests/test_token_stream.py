@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from pipeline.errors import CorruptShardError
 from pipeline.shards.extents.table import ExtentTable
-from pipeline.shards.ranges.shard_ranges import MemoryRanges
+from pipeline.shards.ranges.memory_ranges import MemoryRanges
+from pipeline.shards.ranges.source import Index, Runs
 from pipeline.stream.batch.rows import RowBuffer
 from pipeline.stream.data.contents import Contents
-from pipeline.stream.indexed.block_pool import BlockPool
 from pipeline.stream.indexed.lookahead import Lookahead
 from pipeline.stream.indexed.mixed import MixedSequences
 from pipeline.stream.indexed.token_stream import Piece, TokenStream
+from pipeline.stream.indexed.windows.block_pool import BlockPool
 from pipeline.stream.order import Sequences, Shuffle, Step
 from pipeline.stream.order.mixture import Mixture
 from tests.oracle import Oracle
@@ -54,12 +55,19 @@ class Shelf:
     def _own(self, first: int) -> MemoryRanges:
         return self._shards[int(self.table.shard_numbers[first])]
 
-    def index(self, first: int, last: int) -> tuple[bytes, bytes]:
-        return self._own(first).index(0, last - first)
+    def index(self, firsts: Runs, lasts: Runs) -> Index:
+        parts = [
+            self._own(int(first)).index(firsts[k : k + 1] * 0, (lasts - firsts)[k : k + 1])
+            for k, first in enumerate(firsts)
+        ]
+        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
     def memory(self, first: int, last: int) -> Any:
         self.brought.append(first)
         return self._own(first).memory(0, last - first)
+
+    def memories(self, firsts: Runs, lasts: Runs) -> None:
+        return
 
     def read(self, shard: int, offset: int, target: memoryview) -> None:
         self._shards[shard].read(0, offset, target)
@@ -68,10 +76,10 @@ class Shelf:
         for each in wanted:
             self.read(*each)
 
-    def ask(self, first: int, last: int) -> None:
-        self.asked.add(first)
+    def ask(self, firsts: Runs, lasts: Runs) -> None:
+        self.asked.update(firsts.tolist())
 
-    def ask_index(self, first: int, last: int) -> None:
+    def ask_index(self, firsts: Runs, lasts: Runs) -> None:
         return
 
     def ask_bytes(self, shard: int, offset: int, size: int) -> None:
@@ -359,10 +367,8 @@ def test_an_error_while_loading_ahead_is_raised_when_that_window_is_read() -> No
 def test_an_index_that_points_outside_its_block_is_an_error_not_a_read_past_its_end() -> None:
     stream, shelf = stream_over(numbered([[5] * 4]), window=1, seed=None)
     index = shelf.index
-    shelf.index = lambda first, last: (
-        np.arange(4, dtype="<i8").tobytes()[:-8] + b"\xff" * 7 + b"\x00",
-        index(first, last)[1],
-    )  # type: ignore[method-assign]
+    far = np.array([0, 1, 2, (1 << 56) - 1])
+    shelf.index = lambda firsts, lasts: (far, index(firsts, lasts)[1])  # type: ignore[method-assign]
     with pytest.raises(CorruptShardError, match="outside its block"):
         stream.read(0, np.zeros(3, "<u2"))
     stream.close()
@@ -371,7 +377,7 @@ def test_an_index_that_points_outside_its_block_is_an_error_not_a_read_past_its_
 def test_an_index_of_other_counts_than_the_order_was_made_of_is_refused() -> None:
     stream, shelf = stream_over(numbered([[5] * 4, [6] * 4]), window=1, seed=None)
     index = shelf.index
-    shelf.index = lambda first, last: index(1, 2)  # type: ignore[method-assign]
+    shelf.index = lambda firsts, lasts: index(firsts + 1, lasts + 1)  # type: ignore[method-assign]
     with pytest.raises(CorruptShardError, match=r"shard 0, documents from 0 on.*24 tokens.*but 20"):
         stream.read(0, np.zeros(3, "<u2"))
     stream.close()

@@ -8,11 +8,21 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from filters.language.fasttext_kernels import FNV_START, find_ngrams, find_word, ones, step
+from filters.language.fasttext_kernels import (
+    BYTES,
+    FNV_START,
+    LINE_FEED,
+    WORD_BEGIN,
+    WORD_END,
+    bucket_row,
+    copy_word,
+    find_ngrams,
+    find_word,
+    longest_line,
+    step,
+)
 from pipeline.compiling import compiled
 
-_LINE_FEED, _SPACE, _BEGIN, _END = (np.uint8(ord(c)) for c in "\n <>")
-_BYTES = numba.types.Array(numba.uint8, 1, "C", readonly=True)
 _ROWS = numba.types.Array(numba.float32, 2, "C", readonly=True, aligned=False)
 _WORD_NGRAM = np.uint64(116049371)
 _END_WORD = np.frombuffer(b"</s>", np.uint8)
@@ -28,11 +38,8 @@ def _add_word_ngrams(hashes, ngram, bucket, buckets, rows, hidden):  # type: ign
         wide = hashes[first]
         for last in range(first + 1, min(len(hashes), first + ngram)):
             wide = wide * _WORD_NGRAM + hashes[last]
-            number = np.int64(wide % bucket)
-            bits = buckets[number >> 6, 0]
-            bit = np.uint64(1) << np.uint64(number & 63)
-            if bits & bit:
-                row = np.int64(buckets[number >> 6, 1]) + ones(bits & (bit - np.uint64(1)))
+            row = bucket_row(np.int64(wide % bucket), buckets)
+            if row >= 0:
                 for k in range(len(hidden)):
                     hidden[k] += rows[row, k]
                 summed += 1
@@ -41,7 +48,7 @@ def _add_word_ngrams(hashes, ngram, bucket, buckets, rows, hidden):  # type: ign
 
 @compiled(
     numba.void(
-        _BYTES, numba.int64[::1], _BYTES, numba.int64[::1], numba.int32[::1], numba.uint64[:, ::1], _ROWS, numba.float32[:, ::1],
+        BYTES, numba.int64[::1], BYTES, numba.int64[::1], numba.int32[::1], numba.uint64[:, ::1], _ROWS, numba.float32[:, ::1],
     )
 )  # fmt: skip
 def mean_rows(text, shape, letters, ends, slots, buckets, rows, hidden):  # type: ignore[no-untyped-def]
@@ -52,24 +59,18 @@ def mean_rows(text, shape, letters, ends, slots, buckets, rows, hidden):  # type
     maxn, end_row, ngram = shape[2], shape[3], shape[4]
     bucket = np.uint64(shape[0])
     dim = hidden.shape[1]
-    longest, begin = 0, 0
-    for at in range(len(text)):
-        if text[at] == _LINE_FEED:
-            longest, begin = max(longest, at - begin), at + 1
+    longest = longest_line(text)
     word = np.empty(longest + 6, np.uint8)
-    word[0] = _BEGIN
+    word[0] = WORD_BEGIN
     found = np.empty((longest + 2) * max(1, maxn), np.int32)
     hashes = np.empty(longest // 2 + 3, np.uint64)
     at = 0
     for line in range(len(hidden)):
         summed, seen = 0, 0
         while True:
-            stop = 1
-            while text[at] > _SPACE or not (text[at] == _SPACE or 9 <= text[at] <= 13 or text[at] == 0):
-                word[stop] = text[at]
-                stop += 1
-                at += 1
-            ended = text[at] == _LINE_FEED
+            stop = copy_word(text, at, word)
+            at += stop - 1
+            ended = text[at] == LINE_FEED
             at += 1
             if stop > 1:
                 known = find_word(word, stop, letters, ends, slots)
@@ -78,7 +79,7 @@ def mean_rows(text, shape, letters, ends, slots, buckets, rows, hidden):  # type
                         hidden[line, k] += rows[known, k]
                     summed += 1
                 if maxn > 0:
-                    word[stop] = _END
+                    word[stop] = WORD_END
                     count = find_ngrams(word, stop + 1, shape, buckets, found)
                     for each in range(count):
                         for k in range(dim):

@@ -13,8 +13,8 @@ from pipeline.compiling import compiled
 WIDTH = 16  # of a row, zeros behind a shorter one; a constant, so that a row is added by one or two instructions
 
 FNV_START, _FNV_PRIME, _SIGN = np.uint32(2166136261), np.uint32(16777619), np.uint32(0xFFFFFF00)
-_LINE_FEED, _SPACE, _BEGIN, _END = (np.uint8(ord(c)) for c in "\n <>")
-_BYTES = numba.types.Array(numba.uint8, 1, "C", readonly=True)
+LINE_FEED, _SPACE, WORD_BEGIN, WORD_END = (np.uint8(ord(c)) for c in "\n <>")
+BYTES = numba.types.Array(numba.uint8, 1, "C", readonly=True)
 
 
 @compiled("uint32(uint32, uint8)")
@@ -24,7 +24,7 @@ def step(value, byte):  # type: ignore[no-untyped-def]
     return np.uint32((value ^ extended) * _FNV_PRIME)
 
 
-@compiled(numba.void(_BYTES, numba.int64[::1], numba.int32[::1]))
+@compiled(numba.void(BYTES, numba.int64[::1], numba.int32[::1]))
 def fill(letters, ends, slots):  # type: ignore[no-untyped-def]
     mask = len(slots) - 1
     for word in range(len(ends) - 1):
@@ -37,7 +37,7 @@ def fill(letters, ends, slots):  # type: ignore[no-untyped-def]
         slots[slot] = word
 
 
-@compiled(numba.int64(numba.uint8[::1], numba.int64, _BYTES, numba.int64[::1], numba.int32[::1]))
+@compiled(numba.int64(numba.uint8[::1], numba.int64, BYTES, numba.int64[::1], numba.int32[::1]))
 def find_word(word, stop, letters, ends, slots):  # type: ignore[no-untyped-def]
     """Return which word of the dictionary ``word[1:stop]`` is, -1 for none."""
     value = FNV_START
@@ -58,12 +58,41 @@ def find_word(word, stop, letters, ends, slots):  # type: ignore[no-untyped-def]
     return -1
 
 
+@compiled(numba.int64(BYTES))
+def longest_line(text):  # type: ignore[no-untyped-def]
+    """Return the bytes of the longest line of ``text``, every one of which ends in a line feed."""
+    longest, begin = 0, 0
+    for at in range(len(text)):
+        if text[at] == LINE_FEED:
+            longest, begin = max(longest, at - begin), at + 1
+    return longest
+
+
+@compiled(numba.int64(BYTES, numba.int64, numba.uint8[::1]))
+def copy_word(text, at, word):  # type: ignore[no-untyped-def]
+    """Write the bytes from ``at`` up to the next white space or NUL to ``word[1:]``; return where they end in ``word``."""
+    stop = 1
+    while text[at] > _SPACE or not (text[at] == _SPACE or 9 <= text[at] <= 13 or text[at] == 0):
+        word[stop] = text[at]
+        stop += 1
+        at += 1
+    return stop
+
+
 @compiled("int64(uint64)")
-def ones(bits):  # type: ignore[no-untyped-def]
+def _ones(bits):  # type: ignore[no-untyped-def]
     bits -= (bits >> np.uint64(1)) & np.uint64(0x5555555555555555)
     bits = (bits & np.uint64(0x3333333333333333)) + ((bits >> np.uint64(2)) & np.uint64(0x3333333333333333))
     bits = (bits + (bits >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
     return np.int64((bits * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@compiled("int64(int64, uint64[:, ::1])")
+def bucket_row(number, buckets):  # type: ignore[no-untyped-def]
+    """Return the row of a bucket of n-grams, -1 for one that the model does not keep."""
+    bits = buckets[number >> 6, 0]
+    bit = np.uint64(1) << np.uint64(number & 63)
+    return np.int64(buckets[number >> 6, 1]) + _ones(bits & (bit - np.uint64(1))) if bits & bit else -1
 
 
 @compiled("int64(uint8[::1], int64, int64[::1], uint64[:, ::1], int32[::1])")
@@ -86,11 +115,9 @@ def find_ngrams(word, total, shape, buckets, found):  # type: ignore[no-untyped-
                 at += 1
             if n < minn or (n == 1 and (start == 0 or at == total)):
                 continue
-            number = np.int64(value % bucket)
-            bits = buckets[number >> 6, 0]
-            bit = np.uint64(1) << np.uint64(number & 63)
-            if bits & bit:
-                found[count] = np.int64(buckets[number >> 6, 1]) + ones(bits & (bit - np.uint64(1)))
+            row = bucket_row(np.int64(value % bucket), buckets)
+            if row >= 0:
+                found[count] = row
                 count += 1
     return count
 
@@ -126,18 +153,15 @@ def _descend(hidden, output, tree, pending, chances, label, score):  # type: ign
 
 @compiled(
     numba.void(
-        _BYTES, numba.int64[::1], _BYTES, numba.int64[::1], numba.int32[::1], numba.uint64[:, ::1],
+        BYTES, numba.int64[::1], BYTES, numba.int64[::1], numba.int32[::1], numba.uint64[:, ::1],
         numba.float32[:, ::1], numba.float32[:, ::1], numba.int32[:, ::1], numba.int32[::1], numba.float32[::1],
     )
 )  # fmt: skip
 def predict(text, shape, letters, ends, slots, buckets, rows, output, tree, labels, scores):  # type: ignore[no-untyped-def]
     """Write the label and score of each line of ``text``."""
-    longest, begin = 0, 0
-    for at in range(len(text)):
-        if text[at] == _LINE_FEED:
-            longest, begin = max(longest, at - begin), at + 1
+    longest = longest_line(text)
     word = np.empty(longest + 2, np.uint8)
-    word[0] = _BEGIN
+    word[0] = WORD_BEGIN
     found = np.empty((longest + 2) * shape[2], np.int32)
     hidden = np.zeros(WIDTH, np.float32)
     pending, chances = np.empty((len(tree), 1), np.int64), np.empty(len(tree), np.float32)
@@ -146,18 +170,15 @@ def predict(text, shape, letters, ends, slots, buckets, rows, output, tree, labe
         hidden[:] = 0
         summed = 0
         while True:
-            stop = 1
-            while text[at] > _SPACE or not (text[at] == _SPACE or 9 <= text[at] <= 13 or text[at] == 0):
-                word[stop] = text[at]
-                stop += 1
-                at += 1
+            stop = copy_word(text, at, word)
+            at += stop - 1
             if stop > 1:
                 known = find_word(word, stop, letters, ends, slots)
-                word[stop] = _END
+                word[stop] = WORD_END
                 count = find_ngrams(word, stop + 1, shape, buckets, found)
             else:
                 known, count = -1, 0
-            ended = text[at] == _LINE_FEED
+            ended = text[at] == LINE_FEED
             at += 1
             if known >= 0:
                 for k in range(WIDTH):

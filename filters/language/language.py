@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from filters.language.model_file import check_model
+from filters.language.model_file import COPY_AGAIN, check_model
 from filters.text_view import Page
 from pipeline.errors import ConfigError
 
@@ -127,7 +127,7 @@ class LanguageIdentifier:
 
     def __init__(self, model: str | Path | None = None) -> None:
         self.path = bundled_model() if model is None else Path(model)
-        self._labels = check_model(self.path)
+        self._labels = check_model(self.path, f"{COPY_AGAIN}, or leave --lid-model out for the bundled lid.176")
         self._predict: Any = None
         self._compiled: FastText | Literal[False] | None = None  # False: not a model for it
 

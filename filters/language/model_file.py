@@ -14,26 +14,26 @@ from pipeline.special_files import special_kind
 
 _MAGIC, _VERSION = 793712314, 12
 _SUPERVISED = 3
-_REMEDY = "copy it again, or leave --lid-model out for the bundled lid.176"
+COPY_AGAIN = "copy it again"
 
 
-def check_model(path: Path) -> list[str]:
-    """Return the labels of a fastText model; ConfigError unless the file is as long as its own parts say."""
+def check_model(path: Path, cure: str = COPY_AGAIN) -> list[str]:
+    """Return the labels of a fastText model; ConfigError, with the cure, unless the file is as long as its parts say."""
     labels: list[str] = []
     if kind := special_kind(path):
-        raise ConfigError(f"language model {path} is {kind}: write it to a file")
+        raise ConfigError(f"model {path} is {kind}: write it to a file")
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
             if _take(file, "ii") != (_MAGIC, _VERSION):
-                raise ConfigError(f"language model {path} is not a fastText model of format {_VERSION}: {_REMEDY}")
+                raise ConfigError(f"model {path} is not a fastText model of format {_VERSION}: {cure}")
             needed = _model_size(file, labels)
     except OSError as error:
-        raise ConfigError(f"language model {path} cannot be read ({error.strerror}): name a file that can") from error
+        raise ConfigError(f"model {path} cannot be read ({error.strerror}): name a file that can") from error
     except (struct.error, OverflowError, EOFError):
         needed = -1
     if needed != size:
-        raise ConfigError(f"language model {path} is truncated or damaged at {size:,} bytes: {_REMEDY}")
+        raise ConfigError(f"model {path} is truncated or damaged at {size:,} bytes: {cure}")
     return labels
 
 
@@ -49,7 +49,7 @@ def check_label(model: Path, label: str) -> None:
 
 
 class ModelHeader(NamedTuple):
-    """What stands before the dictionary: training arguments, and how many entries, words, labels and kept buckets."""
+    """The beginning of a model file: training arguments, and how many entries, words, labels and kept buckets it has."""
 
     dim: int
     word_ngrams: int
@@ -65,7 +65,7 @@ class ModelHeader(NamedTuple):
 
 
 def read_header(file: BinaryIO) -> ModelHeader:
-    """Read the header of a model file; the file then stands at the dictionary. A short file raises ``struct.error``."""
+    """Read the header of a model file, up to the dictionary. A short file raises ``struct.error``."""
     file.seek(struct.calcsize("<ii"))  # magic number and version
     dim, _, _, _, _, word_ngrams, loss, kind, bucket, minn, maxn, _, _ = _take(file, "12id")
     entries, words, labels, _, pruned = _take(file, "iiiqq")

@@ -1,7 +1,8 @@
 """Whether a document is worded like prose: the quality rules of Gopher that look at words.
 
-Gopher's paper does not say what a word is. By default words are the runs between white space, as in DCLM and NeMo
-Curator. datatrove counts spaCy's tokens, among them most punctuation marks: ``by = "tokens"`` does the same.
+Gopher's paper does not say what a word is. By default words are the runs between white space, as in NeMo Curator and
+in DCLM's filters of word length, symbols, letters and stop words. datatrove counts spaCy's tokens, among them most
+punctuation marks: ``by = "tokens"`` does the same.
 ``by = "pieces"`` counts words and marks in a compiled pass, which costs as little as the default.
 """
 

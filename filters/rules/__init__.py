@@ -1,6 +1,6 @@
 """Rules: limits on measures, read from rule files.
 
-ruleset.py       measures and limits -> verdicts
+ruleset.py       which limits documents violate
 loader.py        rule files (TOML, FineWeb2's YAML) -> rules
 columns.py       rules on fields of the record
 resolve.py       names of measures -> functions, with their parameters

@@ -25,8 +25,8 @@ _COUNT_WORDS = ("newline_ratio", "mean_word_length", "alphabetic_ratio")  # amon
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Why a document goes: the rule, its value and the limit it breaks (`kind` is "min" or "max")."""
+class Violation:
+    """Why a document is dropped: the rule, its value and the limit that it exceeds (`kind` is "min" or "max")."""
 
     rule_set: str
     measure: str
@@ -39,9 +39,9 @@ class Verdict:
     def reason(self) -> str:
         """The comparison that failed, in as many digits as it takes to be seen to fail.
 
-        >>> Verdict("gopher", "mean_word_length", 1.7, 3.0, "min").reason
+        >>> Violation("gopher", "mean_word_length", 1.7, 3.0, "min").reason
         'mean_word_length 1.7 < 3'
-        >>> Verdict("gopher", "top_2_gram_ratio", 0.2000004, 0.2, "max").reason
+        >>> Violation("gopher", "top_2_gram_ratio", 0.2000004, 0.2, "max").reason
         'top_2_gram_ratio 0.2000004 > 0.2'
         """
         if self.said:
@@ -81,7 +81,7 @@ class Rule:
     language: str = ""
     script: str = ""
 
-    def judge(self, value: float) -> Verdict | None:
+    def judge(self, value: float) -> Violation | None:
         """Return why `value` is outside the limits, None while it is inside."""
         if self.min <= value <= self.max:
             return None
@@ -91,7 +91,7 @@ class Rule:
             if self.measure == "column_in"
             else ""
         )
-        return Verdict(self.rule_set, self.name, value, self.min if kind == "min" else self.max, kind, said)
+        return Violation(self.rule_set, self.name, value, self.min if kind == "min" else self.max, kind, said)
 
     @property
     def origin(self) -> str:
@@ -109,7 +109,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Cutter:
+class Cleaner:
     """One line of a rule file's [cut]: a function from a text to what is left of it."""
 
     name: str
@@ -120,13 +120,13 @@ class Cutter:
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The cutter, its parameters not yet bound."""
+        """The cleaner, its parameters not yet bound."""
         return find_function(
-            self.name, filters.cleaner_functions(), self.module, f"cutter of rule set {self.rule_set!r}"
+            self.name, filters.cleaner_functions(), self.module, f"cleaner of rule set {self.rule_set!r}"
         )
 
     def bound(self) -> Callable[[str], tuple[str, dict[str, int]]]:
-        """Return the cutter as a function of a text alone."""
+        """Return the cleaner as a function of a text alone."""
         return bind(self.function, self.name, self.parameters, self.files)
 
 
@@ -135,12 +135,12 @@ def user_module(name: str, home: str, what: str) -> UserModule | None:
     return find_module(name.partition(":")[0], home, what) if ":" in name else None
 
 
-def read_rules(names: Iterable[str]) -> tuple[list[Rule], list[Cutter]]:
-    """Return the rules and cutters of rule sets and files, the later over the earlier."""
+def read_rules(names: Iterable[str]) -> tuple[list[Rule], list[Cleaner]]:
+    """Return the rules and cleaners of rule sets and files, the later over the earlier."""
     book = _Book()
     for name in names:
         book.read(name, seen=())
-    return list(book.rules.values()), list(book.cutters.values())
+    return list(book.rules.values()), list(book.cleaners.values())
 
 
 class _Book:
@@ -148,7 +148,7 @@ class _Book:
 
     def __init__(self) -> None:
         self.rules: dict[str, Rule] = {}
-        self.cutters: dict[str, Cutter] = {}
+        self.cleaners: dict[str, Cleaner] = {}
 
     def read(self, name: str, seen: tuple[Path, ...], home: str = "") -> None:
         path = _find(name, home)
@@ -168,11 +168,11 @@ class _Book:
             raise ConfigError(f"rule file {path}: language must be a code such as de or deu_Latn, not {language!r}")
         own_name = name if name in filters.bundled_rule_sets() else path.stem
         self.add(own_name, str(path.parent), table, language)
-        for cutter_name, parameters in _tables(cuts, path).items():
+        for cleaner_name, parameters in _tables(cuts, path).items():
             if parameters is None:
-                self.cutters.pop(cutter_name, None)
+                self.cleaners.pop(cleaner_name, None)
             else:
-                self.cutters[cutter_name] = _make_cutter(cutter_name, own_name, parameters, str(path.parent))
+                self.cleaners[cleaner_name] = _make_cleaner(cleaner_name, own_name, parameters, str(path.parent))
 
     def add(self, rule_set: str, home: str, table: Mapping[str, Any], language: str) -> None:
         for key, entry in _tables(table, Path(home, rule_set)).items():
@@ -212,11 +212,11 @@ class _Book:
         return replace(rule, parameters={**old.parameters, **parameters}, files={**old.files, **files})
 
 
-def _make_cutter(name: str, rule_set: str, parameters: Mapping[str, Any], home: str) -> Cutter:
-    cutter = Cutter(name, rule_set, module=user_module(name, home, f"cutter of rule set {rule_set!r}"))
-    files = named_files(cutter.function, name, parameters, home)
+def _make_cleaner(name: str, rule_set: str, parameters: Mapping[str, Any], home: str) -> Cleaner:
+    cleaner = Cleaner(name, rule_set, module=user_module(name, home, f"cleaner of rule set {rule_set!r}"))
+    files = named_files(cleaner.function, name, parameters, home)
     plain = {key: value for key, value in parameters.items() if key not in files}
-    return replace(cutter, parameters=plain, files=files)
+    return replace(cleaner, parameters=plain, files=files)
 
 
 def _find(name: str, home: str) -> Path:
@@ -243,7 +243,7 @@ def _load_toml(path: Path) -> dict[str, Any]:
 def _tables(table: object, path: Path) -> dict[str, dict[str, Any] | None]:
     """Return a copy of a table of tables, None where `false` switches one off."""
     if not isinstance(table, Mapping):
-        raise ConfigError(f"rule file {path}: [cut] must be a table of cutters, not {table!r}")
+        raise ConfigError(f"rule file {path}: [cut] must be a table of cleaners, not {table!r}")
     entries: dict[str, dict[str, Any] | None] = {}
     for name, entry in table.items():
         if entry is not False and not isinstance(entry, Mapping):

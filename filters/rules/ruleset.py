@@ -1,7 +1,7 @@
-"""Measures and limits -> verdicts: which documents stay, and the reason written by the machine.
+"""Which documents keep within the limits of all rules, and the reason why another one is dropped.
 
 A rule file is TOML. Each key is a rule: it names a measure of `filters`, or ``"module:function"`` of your own, and
-limits it. A document stays while ``min <= value <= max`` holds for every rule; a NaN holds for none.
+limits it. A document is kept if ``min <= value <= max`` for every rule; NaN is within no limits.
 
     extends = ["gopher"]                                   # begin with these rule sets
     words = { min = 20 }                                   # replaces gopher's minimum, keeps its maximum
@@ -46,14 +46,14 @@ from filters.language.language import sample_of
 from filters.language.scripts import is_written_in, script_of_label, script_of_text
 from filters.measures.lines import SHORT_LINE
 from filters.rules.columns import column_kind
-from filters.rules.loader import NO_RULES, Cutter, Rule, Verdict, read_rules
+from filters.rules.loader import NO_RULES, Cleaner, Rule, Violation, read_rules
 from filters.rules.named_files import NamedFile
 from filters.rules.resolve import bind, describe_parameters, full_name
 from filters.rules.user_modules import UserModule
 from filters.text_view import DEFINITION, By, Page
 from pipeline.errors import BuildError, ConfigError, did_you_mean
 
-__all__ = ["Cutter", "Measured", "Rule", "RuleSet", "Verdict", "load_rules"]
+__all__ = ["Cleaner", "Measured", "Rule", "RuleSet", "Violation", "load_rules"]
 
 
 def load_rules(specs: str | Path | Sequence[str | Path] | None) -> RuleSet:
@@ -74,16 +74,16 @@ def load_rules(specs: str | Path | Sequence[str | Path] | None) -> RuleSet:
 
 
 class RuleSet:
-    """Rules in the order they are judged, and the cutters that come before them.
+    """Rules in the order they are judged, and the cleaners that come before them.
 
     Measuring is the costly half and judging the cheap one: keep the values, and other limits need no measuring.
     Pickles, and is plain JSON, as what it was resolved to: worker processes look for no rule file and no module.
     """
 
-    def __init__(self, rules: Iterable[Rule] = (), cutters: Iterable[Cutter] = ()) -> None:
+    def __init__(self, rules: Iterable[Rule] = (), cleaners: Iterable[Cleaner] = ()) -> None:
         self.rules = tuple(rules)
-        self.cutters = tuple(cutters)
-        self._cutters = [(cutter.name, cutter.bound()) for cutter in self.cutters]
+        self.cleaners = tuple(cleaners)
+        self._cleaners = [(cleaner.name, cleaner.bound()) for cleaner in self.cleaners]
         for rule in self.rules:  # a mistake in any rule is said now, not when the first document meets it
             rule.bound()
         self._special = {rule.language for rule in self.rules if rule.language}
@@ -92,7 +92,7 @@ class RuleSet:
 
     def __bool__(self) -> bool:
         """True where there is anything to cut or to judge."""
-        return bool(self.rules or self.cutters)
+        return bool(self.rules or self.cleaners)
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -120,16 +120,16 @@ class RuleSet:
             pass
 
     def cut(self, text: str, where: Callable[[], str] = lambda: "a text") -> tuple[str, dict[str, int]]:
-        """Return what the cutters leave of `text`, and how much each cut, as ``cutter.reason -> lines``.
+        """Return what the cleaners leave of `text`, and how much each cut, as ``cleaner.reason -> lines``.
 
-        Raises BuildError for a cutter that fails, or returns anything else; `where` names the document in it.
+        Raises BuildError for a cleaner that fails, or returns anything else; `where` names the document in it.
         """
         counts: dict[str, int] = {}
-        for name, function in self._cutters:
+        for name, function in self._cleaners:
             try:
                 found = function(text)
             except Exception as error:
-                raise BuildError(f"{where()}: cutter {name!r} raised {type(error).__name__}: {error}") from error
+                raise BuildError(f"{where()}: cleaner {name!r} raised {type(error).__name__}: {error}") from error
             if not (
                 isinstance(found, tuple)
                 and len(found) == 2
@@ -137,7 +137,7 @@ class RuleSet:
                 and isinstance(found[1], Mapping)
             ):
                 raise BuildError(
-                    f"{where()}: cutter {name!r} returned {_shown(found)}; it must return the text that is left and a "
+                    f"{where()}: cleaner {name!r} returned {_shown(found)}; it must return the text that is left and a "
                     "dict of what was cut"
                 )
             text, cuts = found
@@ -218,8 +218,8 @@ class RuleSet:
             plan = self._plans[spoken] = _Plan(self.rules, spoken)
         return plan
 
-    def judge(self, values: Mapping[str, float]) -> Verdict | None:
-        """Return the verdict of the first rule that `values` break, None for a document that stays.
+    def judge(self, values: Mapping[str, float]) -> Violation | None:
+        """Return the violation of the first rule that `values` break, None for a document that is kept.
 
         A rule for one language is passed over where `measure` found it not to hold; any other missing value is a
         KeyError, never a pass.
@@ -232,16 +232,16 @@ class RuleSet:
                 return rule.judge(value)
         return None
 
-    def judge_all(self, measured: Measured) -> list[Verdict | None]:
-        """Return the verdict on each document, as `judge` does for one."""
+    def judge_all(self, measured: Measured) -> list[Violation | None]:
+        """Return the first violation of each document, as `judge` does for one."""
         values, holds = measured
         low, high = (np.array([getattr(rule, kind) for rule in self.rules]) for kind in ("min", "max"))
         broken = holds & ~((low <= values) & (values <= high))
-        verdicts: list[Verdict | None] = [None] * len(values)
+        violations: list[Violation | None] = [None] * len(values)
         for row in np.flatnonzero(broken.any(axis=1)).tolist():
             place = int(broken[row].argmax())
-            verdicts[row] = self.rules[place].judge(values[row, place].item())
-        return verdicts
+            violations[row] = self.rules[place].judge(values[row, place].item())
+        return violations
 
     def with_limit(self, name: str, kind: str, value: float) -> RuleSet:
         """Return these rules with the "min" or "max" of one of them replaced: values measured before still hold."""
@@ -250,17 +250,17 @@ class RuleSet:
         rules = list(self.rules)
         place = self.measures.index(name)
         rules[place] = replace(rules[place], min=value) if kind == "min" else replace(rules[place], max=value)
-        return RuleSet(rules, self.cutters)
+        return RuleSet(rules, self.cleaners)
 
     def to_json(self) -> dict[str, Any]:
         """Return the resolved rules as plain JSON, from which `from_json` makes them again in any process or directory."""
-        return {"rules": [_entry(rule) for rule in self.rules], "cutters": [_entry(each) for each in self.cutters]}
+        return {"rules": [_entry(rule) for rule in self.rules], "cleaners": [_entry(each) for each in self.cleaners]}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> RuleSet:
         """Make rules of what `to_json` returned. Raises BuildError for a file that changed since."""
-        rules, cutters = ([_arguments(entry) for entry in value[name]] for name in ("rules", "cutters"))
-        return cls([Rule(**each) for each in rules], [Cutter(**each) for each in cutters])
+        rules, cleaners = ([_arguments(entry) for entry in value[name]] for name in ("rules", "cleaners"))
+        return cls([Rule(**each) for each in rules], [Cleaner(**each) for each in cleaners])
 
     def describe(self) -> dict[str, Any]:
         """Return the resolved rules as plain JSON: two sets that describe alike decide alike."""
@@ -282,24 +282,24 @@ class RuleSet:
             ],
             "cut": [
                 {
-                    "name": cutter.name,
-                    "rule_set": cutter.rule_set,
-                    "cutter": full_name(function, cutter.name, cutter.module),
-                    "parameters": describe_parameters(cutter.parameters, cutter.files, function),
+                    "name": cleaner.name,
+                    "rule_set": cleaner.rule_set,
+                    "cleaner": full_name(function, cleaner.name, cleaner.module),
+                    "parameters": describe_parameters(cleaner.parameters, cleaner.files, function),
                 }
-                for cutter in self.cutters
-                for function in [cutter.function]
+                for cleaner in self.cleaners
+                for function in [cleaner.function]
             ],
         }
 
 
-def _entry(item: Rule | Cutter) -> dict[str, Any]:
-    """Return a rule or cutter as plain JSON, without the limits that it has not."""
+def _entry(item: Rule | Cleaner) -> dict[str, Any]:
+    """Return a rule or cleaner as plain JSON, without the limits that it has not."""
     return {name: value for name, value in asdict(item).items() if value not in (None, -math.inf, math.inf)}
 
 
 def _arguments(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a rule or cutter is made from."""
+    """Return what a rule or cleaner is made from."""
     files = {key: NamedFile(**file) for key, file in entry["files"].items()}
     module = {"module": UserModule(**entry["module"])} if "module" in entry else {}
     return {**entry, "files": files, **module}

@@ -31,7 +31,7 @@ from .references import resolve
 from .report.console import Progress
 from .report.waterfall import waterfall
 from .spool import spool_holders
-from .stages.registry import STAGES, losses
+from .stages.registry import STAGES, changes
 from .stages.stage import Run
 from .transforms.user_functions import only_here, spec_of
 from .workspace.output_directory import clear, commits_of_started, finished, local_directory, start
@@ -145,7 +145,7 @@ def _run_stages(run: Run, after_stage: Callable[[str], object], facts: dict[str,
     seconds["total"] = sum(seconds.values())
     write_run(workspace, manifest, seconds, facts)
     manifest.write(workspace.output)
-    run.progress.table(manifest, waterfall(stats, losses(stats)), seconds)
+    run.progress.table(manifest, waterfall(stats, changes(stats)), seconds)
     return manifest
 
 

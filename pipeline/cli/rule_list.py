@@ -56,7 +56,7 @@ def _comment(path: Path) -> list[str]:
 
 def _rules(rules: RuleSet) -> list[str]:
     return [f"  {rule.name:<34}{limits(rule)}" for rule in rules.rules] + [
-        f"  {cutter.name:<34}cleaner" for cutter in rules.cutters
+        f"  {cleaner.name:<34}cleaner" for cleaner in rules.cleaners
     ]
 
 

@@ -80,7 +80,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     if options.measure and options.measure not in rules.measures:
         module = user_module(options.measure, "", "measure of --measure")
         tried_rule = Rule(options.measure, options.measure, "--measure", module=module)
-        measured = RuleSet([*rules.rules, tried_rule], rules.cutters)
+        measured = RuleSet([*rules.rules, tried_rule], rules.cleaners)
     bad: list[BadRecord] = []
     samples = list(_measure(measured, options, bad))
     if not samples:
@@ -168,9 +168,9 @@ def _print_bad(bad: list[BadRecord]) -> None:
 
 def _print_table(rules: RuleSet, samples: list[Sample], examples: int) -> None:
     """Print for each rule how many documents it drops, how many fail it at all, and examples."""
-    verdicts = [rules.judge(sample.values) for sample in samples]
-    first = Counter(verdict.measure for verdict in verdicts if verdict is not None)
-    kept = sum(verdict is None for verdict in verdicts)
+    violations = [rules.judge(sample.values) for sample in samples]
+    first = Counter(violation.measure for violation in violations if violation is not None)
+    kept = sum(violation is None for violation in violations)
     rows = []
     for rule in rules.rules:
         failing = [sample for sample in samples if rule.name in sample.values and rule.judge(sample.values[rule.name])]
@@ -182,12 +182,12 @@ def _print_table(rules: RuleSet, samples: list[Sample], examples: int) -> None:
         print(f"{name:{width}}  {limits:>16}  {drops:>7,}  {drops / len(samples):>6.1%}  {fails:>7,}")
     print("\n(drops: documents for which it is the first rule to fail; fails: whatever the others say)")
     for rule in rules.rules if examples else ():
-        dropped = [(s, v) for s, v in zip(samples, verdicts, strict=True) if v is not None and v.measure == rule.name]
-        for place, (sample, verdict) in enumerate(dropped[:examples]):
+        dropped = [(s, v) for s, v in zip(samples, violations, strict=True) if v is not None and v.measure == rule.name]
+        for place, (sample, violation) in enumerate(dropped[:examples]):
             if place == 0:
                 print(f"\n{rule.name}")
             where = f"{sample.document.file}:{sample.document.line}"
-            print(f"  {verdict.reason}   [{sample.language}] {sample.document.id} {where}")
+            print(f"  {violation.reason}   [{sample.language}] {sample.document.id} {where}")
             print(f"    {excerpt(sample.text)}")
 
 

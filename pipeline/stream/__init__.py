@@ -16,6 +16,5 @@ frameworks/   stream.loader() for training frameworks
 arguments.py  checks of the users' arguments
 describe.py   repr(stream)
 function_identity.py  a name for a filter's code and values, for states
-intrinsics.py         typed copies for compiled loops
 testing.py            assert_resumes
 """

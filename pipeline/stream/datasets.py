@@ -47,11 +47,11 @@ class Documents(Stream):
         >>> len(train.documents()) + len(val.documents())
         64
         """
-        plan = self._plan
+        config = self._config
         rest, held_out = split_data(self._data, share_given(val))
         return (
-            Documents(rest, epochs=plan.epochs, max_open_shards=plan.max_open_shards),
-            Documents(held_out, epochs=plan.epochs, max_open_shards=plan.max_open_shards),
+            Documents(rest, epochs=config.epochs, max_open_shards=config.max_open_shards),
+            Documents(held_out, epochs=config.epochs, max_open_shards=config.max_open_shards),
         )
 
 
@@ -135,9 +135,9 @@ class ShardDataset(Documents):
             raise ConfigError(
                 "no source of this dataset has a name; name inputs when you build, as in wiki=wiki/*.jsonl web=web/*.jsonl"
             )
-        if self._plan.epochs is not None:
+        if self._config.epochs is not None:
             raise ConfigError("sources are mixed endlessly, each by epochs of its own: leave epochs out")
-        limit = self._plan.max_open_shards
+        limit = self._config.max_open_shards
         return {name: Documents(data, epochs=None, max_open_shards=limit) for name, data in found.items()}
 
     @classmethod
@@ -212,7 +212,7 @@ class Texts(Stream):
         1
         """
         rest, held_out = self._data.halves(share_given(val))
-        return Texts(rest, epochs=self._plan.epochs), Texts(held_out, epochs=self._plan.epochs)
+        return Texts(rest, epochs=self._config.epochs), Texts(held_out, epochs=self._config.epochs)
 
 
 class TextDataset(Texts):
@@ -338,7 +338,7 @@ def mix(
         schedule: Schedule = ((0, temperature_weights(counts, temperature)),)
     else:
         schedule = _schedule(weights, list(data))
-    limit = min(source._plan.max_open_shards for source in sources.values())
+    limit = min(source._config.max_open_shards for source in sources.values())
     return Stream(StreamConfig(data=mixed, weights=schedule, max_open_shards=limit))
 
 
@@ -349,9 +349,9 @@ def _bare(name: Any, source: Any) -> CountedData:
     if not isinstance(source, Stream):
         given = f"got {source!r} of type {type(source).__name__}"
         raise ConfigError(f"source {name!r} must be a dataset, {given}; write pipeline.ShardDataset(...)")
-    plan = source._plan
-    data = plan.data.source_of_mix(name)
-    if plan != StreamConfig(data=data, max_open_shards=plan.max_open_shards):
+    config = source._config
+    data = config.data.source_of_mix(name)
+    if config != StreamConfig(data=data, max_open_shards=config.max_open_shards):
         raise ConfigError(f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix")
     return data
 

@@ -36,9 +36,9 @@ class DocumentStages(PositionedStream):
         [0, 8, 16, 24, 32, 40, 48, 56]
         """
         self._before_layout("shuffle")
-        if self._plan.seed is not None:
+        if self._config.seed is not None:
             raise ConfigError(
-                f"a stream is shuffled once; remove the second .shuffle(), or that of seed={self._plan.seed}"
+                f"a stream is shuffled once; remove the second .shuffle(), or that of seed={self._config.seed}"
             )
         check_integer("seed", seed, least=0)
         for name, value in (("window", window), ("lanes", lanes)):
@@ -66,10 +66,10 @@ class DocumentStages(PositionedStream):
         self._before_layout("filter")
         if not callable(predicate):
             raise ConfigError(f"filter needs a function, got {type(predicate).__name__}")
-        self._plan.data.check_stage("filter")
-        if self._plan.document_maps:
+        self._config.data.check_stage("filter")
+        if self._config.document_maps:
             raise ConfigError(".filter() sees documents as they are stored; write it before .map_documents()")
-        return self._with(filters=(*self._plan.filters, identified(predicate, name)))
+        return self._with(filters=(*self._config.filters, identified(predicate, name)))
 
     def map_documents(self, function: Callable[[Any, Any], Any], *, name: str | None = None) -> Stream:
         """Replace the token ids of each document before documents are packed: for templates, fill-in-the-middle, loss masks.
@@ -93,21 +93,21 @@ class DocumentStages(PositionedStream):
         self._before_layout("map_documents")
         if not callable(function):
             raise ConfigError(f"map_documents needs a function, got {type(function).__name__}")
-        self._plan.data.check_stage("map_documents")
-        return self._with(document_maps=(*self._plan.document_maps, identified(function, name, "map_documents")))
+        self._config.data.check_stage("map_documents")
+        return self._with(document_maps=(*self._config.document_maps, identified(function, name, "map_documents")))
 
     def _with(self, **changes: Any) -> Stream:
-        """Return a stream whose plan differs by these fields."""
+        """Return a stream whose config differs by these fields."""
         raise NotImplementedError
 
     def _before_layout(self, method: str) -> None:
-        plan = self._plan
-        layout = None if plan.layout is None else plan.layout.call()
-        if layout is None and not plan.steps and plan.batch_size is None:
+        config = self._config
+        layout = None if config.layout is None else config.layout.call()
+        if layout is None and not config.steps and config.batch_size is None:
             return
         if layout is not None and method in ("pack", "sample", "documents"):
             raise ConfigError(f".{method}() comes once: {layout} already says what a sample is; remove one of the two")
-        later = stages(plan)
+        later = stages(config)
         later = (
             later[later.index(layout) :] if layout is not None else [each for each in later if _follows_layout(each)]
         )

@@ -85,7 +85,7 @@ class Stream(DocumentStages):
         if best_fit and stride != seq_len:
             raise ConfigError(f"best_fit packs each document once; remove stride={stride}, or best_fit")
         if best_fit:
-            self._plan.data.check_stage("pack(best_fit=True)")
+            self._config.data.check_stage("pack(best_fit=True)")
         return self._with(layout=pack_layout(seq_len, stride, shift, boundaries, labels, best_fit))
 
     def sample(self, seq_len: int, *, shift: int | str = 1, boundaries: bool = False, labels: str = "next") -> Stream:
@@ -102,13 +102,13 @@ class Stream(DocumentStages):
         [1, 1, 1, 1]
         """
         self._before_layout("sample")
-        self._plan.data.check_stage("sample")
+        self._config.data.check_stage("sample")
         check_integer("seq_len", seq_len, least=1)
-        if self._plan.sequential:
+        if self._config.sequential:
             raise ConfigError(
                 ".sample() needs to know in advance where tokens are; use .pack() for text and after .filter()"
             )
-        if self._plan.window is not None or self._plan.lanes is not None:
+        if self._config.window is not None or self._config.lanes is not None:
             raise ConfigError(".sample() draws from the whole split at once; remove window= and lanes= from .shuffle()")
         return self._with(layout=sample_layout(seq_len, shift, boundaries, labels))
 
@@ -135,14 +135,14 @@ class Stream(DocumentStages):
         [[0, 1, 2], [3, 4, 9]]
         """
         self._before_layout("documents")
-        self._plan.data.check_stage("documents")
+        self._config.data.check_stage("documents")
         if max_length is not None:
             check_integer("max_length", max_length, least=1)
         check_integer("pad_to_multiple_of", pad_to_multiple_of, least=1)
         same = labels_are_inputs(labels)
         if bucket is not None:
             check_integer("bucket", bucket, least=1)
-            if self._plan.sequential:
+            if self._config.sequential:
                 raise ConfigError("bucket needs to know lengths in advance; remove it for text and after .filter()")
         layout = DocumentLayout(
             max_length=max_length, pad_to_multiple_of=pad_to_multiple_of, same_labels=same, bucket=bucket
@@ -165,11 +165,11 @@ class Stream(DocumentStages):
         (torch.Size([3, 4]), 7)
         """
         self._before_device("batch")
-        if self._plan.batch_size is not None:
+        if self._config.batch_size is not None:
             raise ConfigError("a stream is batched once; remove the second .batch()")
         check_integer("batch_size", batch_size, least=1)
-        layout = self._plan.layout
-        if layout is not None and layout.drawn_shift and not counts_items(self._plan):
+        layout = self._config.layout
+        if layout is not None and layout.drawn_shift and not counts_items(self._config):
             raise ConfigError(
                 "shift='divisors' draws one shift for a batch, and a stage given to .apply() may join samples of "
                 "several; put .batch() before .apply()"
@@ -224,11 +224,11 @@ class Stream(DocumentStages):
         5
         """
         check_integer("count", count, least=0)
-        plan = self._plan
-        if not counts_items(plan):
+        config = self._config
+        if not counts_items(config):
             return self._with_step(Take(count), "take")
-        name = "take" if plan.batch_size is None else "take_batches"
-        before = getattr(plan, name)
+        name = "take" if config.batch_size is None else "take_batches"
+        before = getattr(config, name)
         return self._with(**{name: count if before is None else min(count, before)})
 
     def shard(self, rank: Any, world_size: int | None = None) -> Stream:
@@ -259,12 +259,12 @@ class Stream(DocumentStages):
         >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2).to("cpu")))["input_ids"].device
         device(type='cpu')
         """
-        if self._plan.batch_size is None:
+        if self._config.batch_size is None:
             raise ConfigError(".to(device) moves batches; add .batch(size) before it")
-        if self._plan.numpy or self._plan.stored:
+        if self._config.numpy or self._config.stored:
             raise ConfigError(".to(device) gives int64 tensors; remove .numpy() and dtype='stored' before it")
-        if self._plan.device is not None:
-            raise ConfigError(f"a stream is moved once; remove .to({self._plan.device!r}) or the second .to()")
+        if self._config.device is not None:
+            raise ConfigError(f"a stream is moved once; remove .to({self._config.device!r}) or the second .to()")
         return self._with(device=device_given(device))
 
     def numpy(self) -> Stream:
@@ -305,16 +305,16 @@ class Stream(DocumentStages):
         return Loader(self, keys, length)
 
     def __repr__(self) -> str:
-        return describe(self._plan, self._position.get(), self._context())
+        return describe(self._config, self._position.get(), self._context())
 
     def _with(self, **changes: Any) -> Stream:
-        return Stream(replace(self._plan, **changes))
+        return Stream(replace(self._config, **changes))
 
     def _with_step(self, step: Any, method: str) -> Stream:
         self._before_device(method)
-        name = "steps" if self._plan.batch_size is None else "batch_steps"
-        return self._with(**{name: (*getattr(self._plan, name), step)})
+        name = "steps" if self._config.batch_size is None else "batch_steps"
+        return self._with(**{name: (*getattr(self._config, name), step)})
 
     def _before_device(self, method: str) -> None:
-        if self._plan.device is not None:
+        if self._config.device is not None:
             raise ConfigError(f".{method}() comes before .to(), which moves what it gives; write it before .to()")

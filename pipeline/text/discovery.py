@@ -8,13 +8,13 @@ import hashlib
 import os
 import re
 import stat
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import ConfigError, InputError, did_you_mean
 from ..natural_order import natural_key
+from ..notices import warn
 from ..shards.manifest import is_dataset
 from ..shards.remote.transport import Access, is_remote, local_name, shown
 from ..special_files import special_kind
@@ -153,7 +153,7 @@ class _Finder:
                     format_of(path)
                 files.append(InputFile(path, path.name, source))
         if self._left_out:
-            warnings.warn(f"{pattern}: {self._said()}", stacklevel=4)
+            warn(f"{pattern}: {self._said()}")
         return files
 
     def _of_url(self, pattern: str, source: str) -> list[InputFile]:
@@ -265,7 +265,7 @@ def _with_known_endings(given: str, found: list[InputFile], left_out: str = "", 
         message = (
             f"{given}: {len(unknown)} of {len(found)} files left out (hidden, or with an ending not known): {shown}"
         )
-        warnings.warn(message, stacklevel=6)
+        warn(message)
     return files
 
 

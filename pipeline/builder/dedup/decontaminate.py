@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from ...atomic import write_json
 from ...errors import ConfigError, DamagedInputError
+from ...notices import warn
 from ...text.document import TEXT_KEY, BadRecord, Document
 from ...text.normalize import normalize
 from ..partitions.partition import read_json
@@ -155,7 +155,7 @@ def _read_set(file: InputFile, key: str) -> tuple[list[str], str]:
         said = f"{file.path}: evaluation set of which {len(bad):,} of {len(records):,} records yield no text, {first}"
         if not texts:
             raise ConfigError(_with_cure(said))
-        warnings.warn(_with_cure(said), stacklevel=2)
+        warn(_with_cure(said))
     return texts, reader.sha256 or f"version {file.stored.version if file.stored else ''}"
 
 

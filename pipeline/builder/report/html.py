@@ -16,7 +16,7 @@ from filters import measure_functions, summary
 
 from ...atomic import atomic_file
 from ...shards.manifest import Manifest
-from ..stages.registry import losses
+from ..stages.registry import changes
 from .console import damage_said
 from .stats import BuildStats, descending
 from .template import FIGURE, PAGE
@@ -49,7 +49,7 @@ def render(manifest: Manifest) -> str:
         tokenizer=manifest.tokenizer,
         fingerprint=manifest.fingerprint,
         cards=_cards(stats),
-        waterfall=[_bar(row) for row in waterfall(stats, losses(stats))],
+        waterfall=[_bar(row) for row in waterfall(stats, changes(stats))],
         bad=descending(stats.bad),
         damaged=stats.damaged,
         damage=damage_said(stats.damaged),
@@ -103,7 +103,7 @@ def _bar(row: Row) -> dict[str, Any]:
         "share": row.share,
         "tokens": f"{'' if row.is_exact else '≈ '}{row.tokens:,}",
         "left": round(100 * row.left_share, 2),
-        "took": round(100 * max(0.0, row.share), 2) if row.is_loss else 0.0,
+        "took": round(100 * max(0.0, row.share), 2) if row.is_change else 0.0,
     }
 
 

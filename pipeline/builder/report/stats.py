@@ -18,6 +18,9 @@ from .samples import Samples
 
 BINS = 40
 PASSED = ""  # the outcome of a document that no filter dropped
+# Metadata of the fields of `BuildStats`: how they are in the manifest, where all others always are.
+_NEVER = {"manifest": "never"}
+_IF_ANY = {"manifest": "unless empty"}
 
 
 class OutcomeCounts:
@@ -143,8 +146,8 @@ class PartitionCounts:
         }
 
 
-class Loss(NamedTuple):
-    """What took documents or characters away."""
+class Change(NamedTuple):
+    """What removed documents or characters, or added documents: then ``documents`` is negative."""
 
     what: str
     documents: int
@@ -172,9 +175,9 @@ class BuildStats:
     dropped: dict[str, int] = field(default_factory=dict)
     dropped_characters: dict[str, int] = field(default_factory=dict)
     cut: dict[str, int] = field(default_factory=dict)
-    edited: dict[str, int] = field(default_factory=dict)  # documents, by transform of the user; so is ``added``
-    added: dict[str, int] = field(default_factory=dict)
-    repeats: dict[str, int] = field(default_factory=dict)
+    edited: dict[str, int] = field(default_factory=dict, metadata=_IF_ANY)  # documents, by the user's transform
+    added: dict[str, int] = field(default_factory=dict, metadata=_IF_ANY)  # documents, by the user's transform
+    repeats: dict[str, int] = field(default_factory=dict, metadata=_IF_ANY)
     duplicates: dict[str, int] = field(default_factory=dict)
     duplicate_characters: dict[str, int] = field(default_factory=dict)
     cluster_sizes: dict[str, int] = field(default_factory=dict)
@@ -183,19 +186,16 @@ class BuildStats:
     by_source: dict[str, dict[str, Any]] = field(default_factory=dict)
     by_language: dict[str, dict[str, Any]] = field(default_factory=dict)
     samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    filtered: OutcomeCounts = field(default_factory=OutcomeCounts)  # of the filters; no part of the manifest
-    added_to: OutcomeCounts = field(default_factory=OutcomeCounts)  # nor this
+    filtered: OutcomeCounts = field(default_factory=OutcomeCounts, metadata=_NEVER)  # the outcomes of the filters
+    added_to: OutcomeCounts = field(default_factory=OutcomeCounts, metadata=_NEVER)
 
     def to_json(self) -> dict[str, Any]:
-        value = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in _INTERNAL}
-        for name in ("repeats", "edited", "added"):
-            if not value[name]:
-                del value[name]
-        return value
+        found = {item: getattr(self, item.name) for item in fields(self) if item.metadata != _NEVER}
+        return {item.name: value for item, value in found.items() if value or item.metadata != _IF_ANY}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> BuildStats:
-        known = {item.name for item in fields(cls)} - _INTERNAL
+        known = {item.name for item in fields(cls) if item.metadata != _NEVER}
         return cls(**{name: held for name, held in value.items() if name in known})
 
     def add_partitions(self, partitions: Iterable[Mapping[str, Any]]) -> None:
@@ -250,9 +250,6 @@ class BuildStats:
                     f"duplicates and {held['kept']} kept make {found}: this is a fault of the builder, not of "
                     "the input; please report it"
                 )
-
-
-_INTERNAL = {"filtered", "added_to"}
 
 
 def by_group(

@@ -92,7 +92,7 @@ are the limits.</p><div class="grid">{% for plot in plots %}{{ figure(plot) }}{%
 
 <h2>Samples</h2><p class="soft">A few of each kind, chosen by the hash of the text among all of them, up to
 600 characters.</p>
-{% for verdict, rows in samples %}<details{{ " open" if verdict == "kept" }}><summary>{{ verdict }}</summary>
+{% for outcome, rows in samples %}<details{{ " open" if outcome == "kept" }}><summary>{{ outcome }}</summary>
 <div class="panel">{% for row in rows %}<div class="sample"><p><code>{{ row.id }}</code> {{ row.file }}, line
 {{ "{:,}".format(row.line) }} <span class="soft">{{ row.reason or "" }}</span></p>
 {% if row.original %}<div class="pair"><div><p class="soft">dropped</p>

@@ -46,7 +46,7 @@ from ..dedup.union_find import longest_of, roots_of, write_clusters
 from ..limits import DEFAULT_LIMITS
 from ..outcome import Outcome
 from ..partitions.partition import DEDUP, DEDUPING, partition_rows, partitions, read_batches, read_json
-from ..report.stats import BuildStats, Loss
+from ..report.stats import BuildStats, Change
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace
 from .stage import Run, Stage
@@ -212,9 +212,9 @@ class DedupStage(Stage):
         held = read_json(workspace.folder(self.name) / "counts.json")
         stats.duplicates, stats.cluster_sizes = held["duplicates"], held["cluster_sizes"]
 
-    def losses(self, stats: BuildStats) -> Sequence[Loss]:
+    def changes(self, stats: BuildStats) -> Sequence[Change]:
         return [
-            Loss(f"{kind} duplicates", stats.duplicates[kind], stats.duplicate_characters[kind])
+            Change(f"{kind} duplicates", stats.duplicates[kind], stats.duplicate_characters[kind])
             for kind in (Outcome.EXACT.key, Outcome.NEAR.key)
         ]
 

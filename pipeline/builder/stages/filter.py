@@ -38,7 +38,7 @@ from ..reading import read_units
 from ..recipe import Recipe
 from ..references import References
 from ..report.samples import sample_keys
-from ..report.stats import PASSED, BuildStats, Histograms, Loss, PartitionCounts, descending
+from ..report.stats import PASSED, BuildStats, Change, Histograms, PartitionCounts, descending
 from ..transforms.chain import Chain, Judged
 from ..workspace.atomic_directory import discard, result_directory
 from ..workspace.workspace import Workspace
@@ -86,10 +86,10 @@ class FilterStage(Stage):
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
         stats.damaged = partition_table(workspace)["damaged"]
 
-    def losses(self, stats: BuildStats) -> Sequence[Loss]:
-        added = [Loss(f"added by {name}", -number, 0) for name, number in descending(stats.added)]
+    def changes(self, stats: BuildStats) -> Sequence[Change]:
+        added = [Change(f"added by {name}", -number, 0) for name, number in descending(stats.added)]
         return added + [
-            Loss(f"dropped by {rule}", number, stats.dropped_characters.get(rule, 0))
+            Change(f"dropped by {rule}", number, stats.dropped_characters.get(rule, 0))
             for rule, number in descending(stats.dropped)
         ]
 

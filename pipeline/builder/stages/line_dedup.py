@@ -22,7 +22,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from filters.rules.loader import Rule, Verdict
+from filters.rules.loader import Rule, Violation
 from filters.rules.ruleset import RuleSet
 
 from ...atomic import write_json
@@ -33,7 +33,7 @@ from ..plan import Input
 from ..reading import pieces
 from ..recipe import Recipe
 from ..report.samples import Samples, sample_keys
-from ..report.stats import PASSED, BuildStats, Loss, OutcomeCounts
+from ..report.stats import PASSED, BuildStats, Change, OutcomeCounts
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace
 from .stage import Run, Stage
@@ -65,12 +65,12 @@ class LineDedupStage(Stage):
             if not again:
                 uncut[left[index]].unlink()  # not by the worker: one that outlives a killed build must remove nothing
 
-    def losses(self, stats: BuildStats) -> Sequence[Loss]:
+    def changes(self, stats: BuildStats) -> Sequence[Change]:
         if not stats.repeats:
             return ()
         what = " and ".join(f"{stats.repeats[kind]:,} {kind}" for kind in KINDS if kind in stats.repeats)
         what = f"cut from {stats.repeats['documents']:,} documents: {what} that occur earlier"
-        return [Loss(what, 0, stats.repeats["characters"])]
+        return [Change(what, 0, stats.repeats["characters"])]
 
 
 def count_buckets(workspace: Workspace, bucket_hashes: int) -> int:
@@ -147,7 +147,7 @@ class _Cut(NamedTuple):
     kinds: Counter[str]
 
 
-class Cutter:
+class PassageRemover:
     """Cuts the texts of one partition, counts, and drops those of which too little is left."""
 
     def __init__(
@@ -189,13 +189,13 @@ class Cutter:
         """Keep what is left of a document, if that is enough."""
         text = without(row.text, cut.places)
         what = " and ".join(f"{number:,} {kind if number > 1 else kind[:-1]}" for kind, number in cut.kinds.items())
-        verdict = too_short(text, self._recipe.words_left)
-        if verdict is None:
+        violation = too_short(text, self._recipe.words_left)
+        if violation is None:
             self._cut.update({**cut.kinds, "documents": 1, "characters": row.characters - len(text)})
             self._keep(row._replace(text=text, characters=len(text)))
             self._reject(row, CUT, f"cut: {what} that stood before", taken(row.text, cut.places))
         else:
-            reason = f"{verdict.reason} without {what} that stood before"
+            reason = f"{violation.reason} without {what} that stood before"
             self._count(row, WORDS_LEFT)
             self._reject(row, WORDS_LEFT, reason, row.text)
 
@@ -225,10 +225,10 @@ class Cutter:
         return {**counts, "outcomes": outcomes.to_json(), "samples": samples, "kept": kept, "repeats": dict(self._cut)}
 
 
-def too_short(text: str, words_left: int) -> Verdict | None:
+def too_short(text: str, words_left: int) -> Violation | None:
     """Return why nothing is to be kept of a text that was cut."""
     if not text.strip():
-        return Verdict("dedup", WORDS_LEFT, 0, max(1, words_left), "min")
+        return Violation("dedup", WORDS_LEFT, 0, max(1, words_left), "min")
     first = text.split(None, 4 * words_left)[: 4 * words_left]
     if sum(map(str.isalpha, first)) >= words_left:
         return None  # each of these holds at least a word; most texts need no counting beyond them
@@ -260,8 +260,8 @@ def cut_partition(buckets: int, partition: Partition) -> None:
     with result_directory(result) as directory:
         shutil.copyfile(source / "rejected.jsonl", directory / "rejected.jsonl")
         with open(directory / "rejected.jsonl", "ab") as rejected, PartitionWriter(directory, hasher) as writer:
-            cutter = Cutter(recipe, partition.inputs, load_repeats(partition, buckets), writer, rejected)
+            remover = PassageRemover(recipe, partition.inputs, load_repeats(partition, buckets), writer, rejected)
             for batch in read_batches(source, *Row._fields):
                 columns = [column.to_pylist() for column in batch.columns]
-                cutter.add([Row(*values) for values in zip(*columns, strict=True)])
-        write_json(directory / "counts.json", cutter.recounted(read_json(source / "counts.json")))
+                remover.add([Row(*values) for values in zip(*columns, strict=True)])
+        write_json(directory / "counts.json", remover.recounted(read_json(source / "counts.json")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..report.stats import BuildStats, Loss
+from ..report.stats import BuildStats, Change
 from .dedup import DedupStage
 from .filter import FilterStage
 from .line_dedup import LineDedupStage
@@ -25,7 +25,7 @@ STAGES: tuple[Stage, ...] = (
 )
 
 
-def losses(stats: BuildStats) -> Iterator[Loss]:
-    """Yield what each stage removed, in the order of the stages."""
+def changes(stats: BuildStats) -> Iterator[Change]:
+    """Yield what each stage removed or added, in the order of the stages."""
     for stage in STAGES:
-        yield from stage.losses(stats)
+        yield from stage.changes(stats)

@@ -13,7 +13,7 @@ from ..engine.base import Engine, report_progress
 from ..plan import Plan
 from ..recipe import Recipe
 from ..report.console import Progress
-from ..report.stats import BuildStats, Loss
+from ..report.stats import BuildStats, Change
 from ..workspace.workspace import Workspace
 
 RECORDS_PER_REPORT = 256  # read between reports of progress
@@ -105,6 +105,6 @@ class Stage(ABC):
         """Add what this stage counted. The outcomes of documents are counted by partition already."""
         return
 
-    def losses(self, stats: BuildStats) -> Sequence[Loss]:
-        """Return the documents and characters that this stage removed, for the report."""
+    def changes(self, stats: BuildStats) -> Sequence[Change]:
+        """Return what this stage removed or added, as rows of the report."""
         return ()

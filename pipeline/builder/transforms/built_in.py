@@ -12,7 +12,7 @@ from ...text.document import Document
 from ...text.normalize import normalize_all
 from ..dedup.decontaminate import Decontaminator
 from ..report.stats import PartitionCounts
-from .transform import Drop, Transform, Verdict
+from .transform import Decision, Drop, Transform
 
 EMPTY = Drop("empty text", "empty text")
 
@@ -22,7 +22,7 @@ class Normalize(Transform):
 
     name = "normalize"
 
-    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Verdict]:
+    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
         for document, text in zip(documents, normalize_all([each.text for each in documents]), strict=True):
             document.text = text
         return documents
@@ -36,7 +36,7 @@ class Clean(Transform):
     def __init__(self, rules: RuleSet) -> None:
         self._rules = rules
 
-    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Verdict]:
+    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
         for document in documents:
             document.text, cut = self._rules.cut(document.text, document.where)
             counts.cut.update(cut)
@@ -55,11 +55,11 @@ class IdentifyLanguage(Transform):
     def prepare(self) -> None:
         self._identifier.identify_all(["to load the model"])
 
-    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Verdict]:
+    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
         found = self._identifier.identify_all([document.text for document in documents])
         return [self._judge(*pair) for pair in zip(documents, found, strict=True)]
 
-    def _judge(self, document: Document, language: Language) -> Verdict:
+    def _judge(self, document: Document, language: Language) -> Decision:
         document.language = language
         if not document.text or document.text.isspace():
             return EMPTY
@@ -83,7 +83,7 @@ class ApplyRules(Transform):
     def prepare(self) -> None:
         self._rules.prepare()
 
-    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Verdict]:
+    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
         known: list[dict[str, Any]] = [each.language.context() if each.language else {} for each in documents]
         if self._rules.fields:
             known = [context | {"metadata": each.metadata} for context, each in zip(known, documents, strict=True)]
@@ -91,8 +91,8 @@ class ApplyRules(Transform):
         measured = self._rules.measure_all([document.text for document in documents], known, where)
         counts.histograms.add(*measured)
         return [
-            document if verdict is None else Drop(verdict.reason, verdict.measure)
-            for document, verdict in zip(documents, self._rules.judge_all(measured), strict=True)
+            document if violation is None else Drop(violation.reason, violation.measure)
+            for document, violation in zip(documents, self._rules.judge_all(measured), strict=True)
         ]
 
 
@@ -104,7 +104,7 @@ class Decontaminate(Transform):
     def __init__(self, evaluation: Decontaminator) -> None:
         self._evaluation = evaluation
 
-    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Verdict]:
+    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
         overlaps = self._evaluation.overlaps([document.text for document in documents])
         return [
             Drop(f"contaminated by {name} ({overlap} shared n-grams)", "contaminated") if overlap else document

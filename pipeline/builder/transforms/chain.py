@@ -67,14 +67,14 @@ class _Batch:
         left = self._left
         if not left:
             return
-        verdicts = transform([self._documents[k] for k in left], counts)
+        decisions = transform([self._documents[k] for k in left], counts)
         several: dict[int, list[Document]] = {}
-        for k, verdict in zip(left, verdicts, strict=True):
-            if type(verdict) is Drop:
-                self._drops[k] = verdict.rule or transform.name, verdict.reason
-            elif type(verdict) is list:
-                several[k] = verdict
-                counts.added[transform.name] += len(verdict) - 1
+        for k, decision in zip(left, decisions, strict=True):
+            if type(decision) is Drop:
+                self._drops[k] = decision.rule or transform.name, decision.reason
+            elif type(decision) is list:
+                several[k] = decision
+                counts.added[transform.name] += len(decision) - 1
         if several:
             self._insert(several)
         self._left = [k for k in (range(len(self._drops)) if several else left) if self._drops[k] is None]

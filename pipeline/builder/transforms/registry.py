@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BUILT_IN: Mapping[str, Callable[[Recipe, References], Transform | None]] = {
     "normalize": lambda recipe, references: Normalize() if recipe.normalize else None,
-    "clean": lambda recipe, references: Clean(references.rules) if references.rules.cutters else None,
+    "clean": lambda recipe, references: Clean(references.rules) if references.rules.cleaners else None,
     "language": lambda recipe, references: IdentifyLanguage(
         LanguageIdentifier(references.language_model.path), parse_languages(recipe.language, recipe.language_threshold)
     ),
@@ -77,7 +77,7 @@ def check_order(recipe: Recipe, rules: RuleSet) -> None:
     """Raise ``ConfigError`` where the order leaves out what the recipe asks for, or measures what is not yet known."""
     order = transform_order(recipe)
     asked = {
-        "clean": ("rules with a [cut] table", bool(rules.cutters)),
+        "clean": ("rules with a [cut] table", bool(rules.cleaners)),
         "language": ("language, or rules for languages", bool(recipe.language) or rules.reads_language),
         "rules": (f"rules {','.join(recipe.rules)}", bool(rules.rules)),
         "decontaminate": ("decontaminate", bool(recipe.decontaminate)),

@@ -21,7 +21,7 @@ from ...text.document import Document
 from ..dedup.minhash import text_hashes
 from ..partitions.partition import read_json
 from ..report.stats import PartitionCounts
-from .transform import Transform, Verdict
+from .transform import Decision, Transform
 
 KEY = "key"
 _KEY_BYTES = 16
@@ -132,7 +132,7 @@ class JoinScores(Transform):
         self._scores = scores
         self._none = dict.fromkeys(scores.names)
 
-    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Verdict]:
+    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
         found = self._scores.look_up([document.text for document in documents])
         for document, numbers in zip(documents, found, strict=True):
             document.metadata |= self._none if numbers is None else numbers

@@ -12,7 +12,7 @@ from ..report.stats import PartitionCounts
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The verdict on a document that is dropped: the ``reason`` is shown with samples of such documents.
+    """Decides that a document is dropped: the ``reason`` is shown with samples of such documents.
 
     ``rule`` is the name that the report counts it under, by default that of the transform.
 
@@ -24,7 +24,7 @@ class Drop:
     rule: str = ""
 
 
-Verdict = Document | Drop | list[Document]
+Decision = Document | Drop | list[Document]
 """A document is kept, as it is or with another text or metadata; or it is dropped; or several take its place."""
 
 
@@ -34,8 +34,8 @@ class Transform(ABC):
     name: str
 
     @abstractmethod
-    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Verdict]:
-        """Return a verdict on each of some documents in input order, which may be edited themselves.
+    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
+        """Return a decision on each of some documents in input order, which may be edited themselves.
 
         What is decided of a document depends on that document alone. ``counts`` takes what is counted.
         """

@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import BuildError, ConfigError
 from ...text.document import Document, surrogate_in
 from ..report.stats import PartitionCounts
-from .transform import Drop, Transform, Verdict
+from .transform import Decision, Drop, Transform
 
 _RETURNS = "it must return the document, a list of documents that take its place, or a Drop"
 
@@ -25,7 +25,7 @@ class UserTransform(Transform):
         if self._batch is not None and (type(self._batch) is not int or self._batch < 1):
             raise ConfigError(f"transform {name!r}: batch must be a whole number of at least 1, got {self._batch!r}")
 
-    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Verdict]:
+    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
         self._load()
         texts = [document.text for document in documents]
         if self._batch is None:
@@ -34,18 +34,18 @@ class UserTransform(Transform):
             returned = []
             for first in range(0, len(documents), self._batch):
                 returned += self._call_batch(list(documents[first : first + self._batch]))
-        verdicts: list[Verdict] = []
+        decisions: list[Decision] = []
         edited = 0
         for document, text, value in zip(documents, texts, returned, strict=True):
             if value is not document:
-                value = self._verdict(document, value)
+                value = self._decision(document, value)
             if value is document and document.text is not text and document.text != text:
                 self._check_text(document, document.text)
                 edited += 1
-            verdicts.append(value)
+            decisions.append(value)
         if edited:
             counts.edited[self.name] += edited
-        return verdicts
+        return decisions
 
     def _load(self) -> None:
         """Call the user's ``load`` in each process once, after it was forked."""
@@ -80,7 +80,7 @@ class UserTransform(Transform):
             )
         return list(returned)
 
-    def _verdict(self, document: Document, value: Any) -> Verdict:
+    def _decision(self, document: Document, value: Any) -> Decision:
         """Return what the user's result says of a document; where it comes from is not the user's to change."""
         if isinstance(value, Drop):
             return Drop(str(value.reason), self.name)

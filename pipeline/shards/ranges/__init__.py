@@ -1,6 +1,9 @@
 """Ranges of bytes of shards.
 
-shard_ranges.py    ranges of many local shards, checked against the table of extents: start here
+source.py          what readers ask for documents, of whatever kind of shards: start here
+shard_ranges.py    ranges of many local shards, checked against the table of extents
+shard_maps.py      the same of shards that are mapped whole, without a call for each range
+memory_ranges.py   the same of an array
 remote_ranges.py   the same of remote shards, many requests in flight
 remote_indexes.py  slices of the indexes of remote shards
 block_store.py     what both share: folders in the cache, retries of wrong bytes

@@ -103,9 +103,14 @@ def ended_early(name: str, offset: int, missing: int) -> TruncatedShardError:
 
 def will_need(handle: int, offset: int, size: int) -> None:
     """Ask the kernel to read a range of an open file into its cache, and do not wait for it."""
-    request = _LEAST_REQUEST if size <= _LEAST_REQUEST else _request_size(os.fstat(handle).st_dev)
+    request = _LEAST_REQUEST if size <= _LEAST_REQUEST else request_size(os.fstat(handle).st_dev)
     for begin in range(offset, offset + size, request):
         os.posix_fadvise(handle, begin, min(request, offset + size - begin), os.POSIX_FADV_WILLNEED)
+
+
+def maps_here() -> bool:
+    """Say whether this system has the maps that are used here."""
+    return _libc is not None
 
 
 def can_map(path: str | os.PathLike[str]) -> bool:
@@ -126,7 +131,7 @@ def _kind(directory: str) -> int | None:
 
 
 @lru_cache
-def _request_size(device: int) -> int:
+def request_size(device: int) -> int:
     """Return how many bytes the kernel reads for one piece of advice: the rest of a longer one it passes over."""
     try:
         text = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb").read_text()

@@ -21,6 +21,7 @@ from .block_store import BlockStore, WrongBytesError
 from .coming_bytes import ComingBytes, memory_at
 from .mapped import BufferedBytes, Bytes, map_range, read_bytes
 from .remote_indexes import RemoteIndexes
+from .source import Index, Runs, joined
 
 Rows = tuple[int, int]
 Read = tuple[int, int, memoryview]  # shard, offset, where to
@@ -62,11 +63,11 @@ class RemoteRanges:
         """Have the indexes of runs of extents at hand soon; each comes with when the order needs it, in epochs."""
         self._indexes.ask(wanted)
 
-    def ask_index(self, first: int, last: int) -> None:
-        self._indexes.ask([(first, last, 0.0)])
+    def ask_index(self, firsts: Runs, lasts: Runs) -> None:
+        self._indexes.ask([(*run, 0.0) for run in zip(firsts.tolist(), lasts.tolist(), strict=True)])
 
-    def index(self, first: int, last: int) -> tuple[bytes, bytes]:
-        return self._indexes.get(first, last)
+    def index(self, firsts: Runs, lasts: Runs) -> Index:
+        return joined([self._indexes.get(*run) for run in zip(firsts.tolist(), lasts.tolist(), strict=True)])
 
     # Blocks
 
@@ -79,6 +80,9 @@ class RemoteRanges:
         if found is not None:
             coming.come(found, self._objects.name(shard))
         return coming
+
+    def memories(self, firsts: Runs, lasts: Runs) -> None:
+        """Each block takes memory of its own."""
 
     def bring(self, coming: ComingBytes, first: int, last: int, due: float, *, now: bool = False) -> None:
         """Ask for bytes, before others if they are needed ``now``; ``due`` is when the order needs them."""
@@ -101,7 +105,11 @@ class RemoteRanges:
 
         self._requests.submit(ROWS if now else BLOCKS, _of(self, work), coming.future)
 
-    def ask(self, first: int, last: int, due: float = 0.0) -> None:
+    def ask(self, firsts: Runs, lasts: Runs) -> None:
+        for run in zip(firsts.tolist(), lasts.tolist(), strict=True):
+            self.ask_run(*run)
+
+    def ask_run(self, first: int, last: int, due: float = 0.0) -> None:
         """Have index and bytes of these extents in the cache on disk, when nothing else is asked for."""
         if self._cache is None:
             return

@@ -7,115 +7,26 @@ import os
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import CorruptShardError
 from ..extents.table import ExtentTable
-from ..index import Index
+from ..index import Index as ShardIndex
 from ..manifest import ShardInfo
 from ..reader import check_shard
 from ..remote.cache import Lease
 from .handles import Handles
-from .mapped import BufferedBytes, Bytes, map_range, read_bytes, read_range, will_need
+from .mapped import BufferedBytes, Bytes, map_range, maps_here, read_bytes, read_range, will_need
+from .source import Index, Runs, joined
 
 LONG_BYTES = 4 << 20  # of a run of extents that holds a long document: the kernel may read ahead in it
 _INDEX_BYTES = 64 << 20  # of indexes of tars that have none of their own, which are kept in memory whole
-
-
-class Source(Protocol):
-    """Documents by runs of extents, each a pair of rows of a table, of one shard.
-
-    ``waits``: what is asked for may take time, so threads ask for it ahead. ``copies``: bytes take memory of their own.
-    ``behind``: bytes come behind their index (see `RemoteRanges`, which offers more).
-    ``rows_first``: where blocks are not in memory yet, rows may be read before them.
-    """
-
-    waits: bool
-    copies: bool
-    behind: bool
-    rows_first: bool
-
-    def index(self, first: int, last: int) -> tuple[bytes, bytes]:
-        """Return where the documents of extents ``first`` to before ``last`` start (bytes, <i8), and their tokens (<u4)."""
-
-    def memory(self, first: int, last: int) -> Bytes | Any:
-        """Return the bytes of these extents, with the ``address`` of the first."""
-
-    def check(self, first: int, last: int) -> None:
-        """Verify the bytes of these extents at their first use, where that was asked for."""
-
-    def read(self, shard: int, offset: int, target: memoryview) -> None:
-        """Fill ``target`` from a byte of a shard on."""
-
-    def read_all(self, wanted: list[tuple[int, int, memoryview]]) -> None:
-        """Fill targets, each from a byte of a shard on."""
-
-    def ask(self, first: int, last: int) -> None:
-        """Have the index and the bytes of these extents at hand soon."""
-
-    def ask_index(self, first: int, last: int) -> None:
-        """Have the index of these extents at hand soon."""
-
-    def ask_bytes(self, shard: int, offset: int, size: int) -> None:
-        """Have these bytes of a shard at hand soon."""
-
-    def close(self) -> None:
-        """Give back what is held."""
-
-
-@dataclass(frozen=True, eq=False)
-class InMemory:
-    """Where bytes of an array begin; the array stays alive with this."""
-
-    address: int
-    owner: Any
-
-
-class MemoryRanges:
-    """Documents of an array, one behind the other."""
-
-    waits = copies = behind = rows_first = False
-
-    def __init__(self, table: ExtentTable, tokens: NDArray[Any], lengths: NDArray[np.int64]) -> None:
-        self._table = table
-        self._tokens = tokens
-        self._lengths = lengths.astype("<u4")
-        self._starts = (np.cumsum(lengths) - lengths) * tokens.itemsize
-
-    def index(self, first: int, last: int) -> tuple[bytes, bytes]:
-        part = slice(int(self._table.document_sums[first]), int(self._table.document_sums[last]))
-        return self._starts[part].tobytes(), self._lengths[part].tobytes()
-
-    def memory(self, first: int, last: int) -> InMemory:
-        return InMemory(self._tokens.ctypes.data + int(self._table.offsets[first]), self._tokens)
-
-    def check(self, first: int, last: int) -> None:
-        return
-
-    def read(self, shard: int, offset: int, target: memoryview) -> None:
-        target[:] = self._tokens.view(np.uint8).data[offset : offset + len(target)]
-
-    def read_all(self, wanted: list[tuple[int, int, memoryview]]) -> None:
-        for each in wanted:
-            self.read(*each)
-
-    def ask(self, first: int, last: int) -> None:
-        return
-
-    def ask_index(self, first: int, last: int) -> None:
-        return
-
-    def ask_bytes(self, shard: int, offset: int, size: int) -> None:
-        return
-
-    def close(self) -> None:
-        return
 
 
 class ShardRanges:
@@ -135,7 +46,7 @@ class ShardRanges:
         names: Sequence[str],
         infos: Sequence[ShardInfo | None],
         lease: Callable[[int], Lease],
-        scan: Callable[[Path], Index],
+        scan: Callable[[Path], ShardIndex],
         *,
         limit: int,
         mapped: bool,
@@ -158,9 +69,23 @@ class ShardRanges:
         self._checked_index = np.zeros(len(table), bool)
         self._unverified = np.full(len(table) if verify else 0, True)
         self._hashed: set[int] = set()
-        self._indexes: OrderedDict[int, Index] = OrderedDict()
+        self._indexes: OrderedDict[int, ShardIndex] = OrderedDict()
+        self._maps = None
+        if mapped and maps_here() and self._limit >= table.shards:  # all shards stay where they are
+            from .shard_maps import ShardMaps  # compiled for systems that have maps
 
-    def index(self, first: int, last: int) -> tuple[bytes, bytes]:
+            self._maps = ShardMaps(table, self._opened, self._names)
+
+    def index(self, firsts: Runs, lasts: Runs) -> Index:
+        found = None
+        if self._maps is not None and self.table.starts_at[self.table.shard_numbers[firsts]].all():
+            found = self._maps.index(firsts, lasts)
+        if found is None:
+            found = joined([self._index_of(*run) for run in zip(firsts.tolist(), lasts.tolist(), strict=True)])
+        self._check_index(firsts, lasts, *found)
+        return found
+
+    def _index_of(self, first: int, last: int) -> tuple[bytes, bytes]:
         table, shard = self.table, int(self.table.shard_numbers[first])
         begin = int(table.first_documents[first])
         count = int(table.document_sums[last] - table.document_sums[first])
@@ -168,15 +93,11 @@ class ShardRanges:
         if starts_at == 0:
             kept = self._kept_index(shard)
             part = slice(begin, begin + count)
-            starts, lengths = kept.starts[part].astype("<i8").tobytes(), kept.lengths[part].astype("<u4").tobytes()
-        else:
-            with self._files.opened(self._path(shard)) as handle:
-                name = self._checked_name(shard, handle)
-                starts = read_bytes(handle, starts_at + 8 * begin, 8 * count, name)
-                lengths = read_bytes(handle, lengths_at + 4 * begin, 4 * count, name)
-        if not self._checked_index[first:last].all():
-            self._check_index(first, last, starts, lengths)
-        return starts, lengths
+            return kept.starts[part].astype("<i8").tobytes(), kept.lengths[part].astype("<u4").tobytes()
+        with self._files.opened(self._path(shard)) as handle:
+            name = self._checked_name(shard, handle)
+            starts = read_bytes(handle, starts_at + 8 * begin, 8 * count, name)
+            return starts, read_bytes(handle, lengths_at + 4 * begin, 4 * count, name)
 
     def memory(self, first: int, last: int) -> Bytes:
         table, shard = self.table, int(self.table.shard_numbers[first])
@@ -192,6 +113,14 @@ class ShardRanges:
             self._verify(shard, first, last, handle)
         return found
 
+    def memories(self, firsts: Runs, lasts: Runs) -> tuple[NDArray[np.int64], Any] | None:
+        if self._maps is None:
+            return None
+        if len(self._unverified):
+            for run in zip(firsts.tolist(), lasts.tolist(), strict=True):
+                self.check(*run)
+        return self._maps.memory(firsts, lasts)
+
     def check(self, first: int, last: int) -> None:
         if len(self._unverified):
             shard = int(self.table.shard_numbers[first])
@@ -206,28 +135,17 @@ class ShardRanges:
         for each in wanted:
             self.read(*each)
 
-    def ask(self, first: int, last: int) -> None:
-        size = int(self.table.size_sums[last] - self.table.size_sums[first])
-        self._ask(first, last, size if size <= LONG_BYTES else 0)
+    def ask(self, firsts: Runs, lasts: Runs) -> None:
+        sizes = self.table.size_sums[lasts] - self.table.size_sums[firsts]
+        self._ask(firsts, lasts, np.where(sizes <= LONG_BYTES, sizes, 0))
 
-    def ask_index(self, first: int, last: int) -> None:
-        self._ask(first, last, 0)
+    def ask_index(self, firsts: Runs, lasts: Runs) -> None:
+        self._ask(firsts, lasts, np.zeros(len(firsts), np.int64))
 
-    def _ask(self, first: int, last: int, size: int) -> None:
-        """Ask for the index of extents and for ``size`` of their bytes."""
-        if not self._can_ask:
-            return
-        table, shard = self.table, int(self.table.shard_numbers[first])
-        begin, count = int(table.first_documents[first]), int(table.document_sums[last] - table.document_sums[first])
-        with self._files.opened(self._path(shard)) as handle:
-            if starts_at := int(table.starts_at[shard]):
-                will_need(handle, starts_at + 8 * begin, 8 * count)
-                will_need(handle, int(table.lengths_at[shard]) + 4 * begin, 4 * count)
-            will_need(handle, int(table.offsets[first]), size)
-
-    @property
-    def _can_ask(self) -> bool:
-        return not self.copies and self._limit >= self.table.shards  # else it would be gone when it is needed
+    def _ask(self, firsts: Runs, lasts: Runs, sizes: NDArray[np.int64]) -> None:
+        """Ask for the indexes of runs and for ``sizes`` of their bytes, but not where they would be gone when needed."""
+        if self._maps is not None:
+            self._maps.ask(firsts, lasts, sizes)
 
     def ask_bytes(self, shard: int, offset: int, size: int) -> None:
         if not self.copies:
@@ -239,7 +157,16 @@ class ShardRanges:
             self._lasting.clear()
             for shard in list(self._leases):
                 self._leases.pop(shard).close()
+        if self._maps is not None:
+            self._maps.close()
         self._files.close()
+
+    @contextmanager
+    def _opened(self, shard: int) -> Iterator[int]:
+        """Give a descriptor of a shard, once it was checked."""
+        with self._files.opened(self._path(shard)) as handle:
+            self._checked_name(shard, handle)
+            yield handle
 
     def _path(self, shard: int) -> str:
         """Return where a shard's file lies, held there."""
@@ -271,11 +198,20 @@ class ShardRanges:
             self._checked.add(shard)
         return name
 
-    def _check_index(self, first: int, last: int, starts: bytes, lengths: bytes) -> None:
+    def _check_index(self, firsts: Runs, lasts: Runs, starts: NDArray[np.int64], lengths: NDArray[np.uint32]) -> None:
+        """Check the index of runs by the checksums of the table, at its first use."""
+        checked, begin = self._checked_index, 0
+        for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+            count = int(self.table.document_sums[last] - self.table.document_sums[first])
+            if not checked[first:last].all():
+                self._check_run(first, last, starts[begin : begin + count], lengths[begin : begin + count])
+            begin += count
+
+    def _check_run(self, first: int, last: int, starts: NDArray[np.int64], lengths: NDArray[np.uint32]) -> None:
         begin = 0
         for row in range(first, last):
             end = begin + int(self.table.documents[row])
-            found = zlib.crc32(lengths[4 * begin : 4 * end], zlib.crc32(starts[8 * begin : 8 * end]))
+            found = zlib.crc32(lengths[begin:end].data, zlib.crc32(starts[begin:end].data))
             if found != self.table.index_crc32[row]:
                 shard, document = int(self.table.shard_numbers[row]), int(self.table.first_documents[row])
                 raise CorruptShardError(
@@ -313,7 +249,7 @@ class ShardRanges:
                 )
         self._unverified[first:last] = False
 
-    def _kept_index(self, shard: int) -> Index:
+    def _kept_index(self, shard: int) -> ShardIndex:
         with self._lock:
             index = self._indexes.get(shard)
             if index is not None:

@@ -44,6 +44,9 @@ class _Process:
         self.lock = threading.Lock()
         self.servers: dict[str, Server] = {}
         self.pools: dict[str, Any] = {}  # by the url of the proxy, '' for none
+        self.proxies: dict[
+            str, str
+        ] = {}  # by server, as the environment said at its first request: that is slow to read
 
     def server(self, url: str) -> Server:
         with self.lock:
@@ -52,9 +55,12 @@ class _Process:
     def pool(self, url: str) -> Any:
         import urllib3
 
-        parts = urllib.parse.urlsplit(url)
-        proxies = {} if urllib.request.proxy_bypass(parts.hostname or "") else urllib.request.getproxies()
-        proxy = proxies.get(parts.scheme.lower(), "")
+        place = _place(url)
+        proxy = self.proxies.get(place)
+        if proxy is None:
+            parts = urllib.parse.urlsplit(url)
+            proxies = {} if urllib.request.proxy_bypass(parts.hostname or "") else urllib.request.getproxies()
+            proxy = self.proxies[place] = proxies.get(parts.scheme.lower(), "")
         with self.lock:
             if proxy not in self.pools:
                 options: dict[str, Any] = {"num_pools": 64, "maxsize": 2 * CONNECTIONS, "retries": False}

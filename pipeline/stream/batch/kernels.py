@@ -11,7 +11,7 @@ from typing import Any
 from numba import int64, types
 
 from ...compiling import compiled
-from ..intrinsics import array_at, pointer
+from ...intrinsics import array_at, pointer
 
 
 def _widening(kind: Any) -> Any:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from ...errors import ConfigError
-from ...shards.ranges.shard_ranges import Source as Ranges
-from ..indexed.block_pool import BlockPool
+from ...shards.ranges.source import Source as Ranges
 from ..indexed.token_stream import TokenStream
+from ..indexed.windows.block_pool import BlockPool
 from ..order import LANES, Sequences, Shuffle, default_window, sequential_window
 from ..sequential.best_fit_sizes import best_fit_tokens, most_lanes_a_row
 from ..sequential.cursor import Cursor, Windows, beginning

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ...atomic import atomic_file
 from ...errors import ConfigError, CorruptShardError
 from ...shards.extents.table import running_sums
-from ...shards.ranges.shard_ranges import Source as Ranges
+from ...shards.ranges.source import Source as Ranges
 from ...shards.remote.cache import make_private
 from ..order import derive_key, mix64
 from .contents import Contents, Selection

@@ -25,9 +25,10 @@ from ...shards.index import Footer
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
 from ...shards.ranges.handles import Handles
 from ...shards.ranges.mapped import can_map
+from ...shards.ranges.memory_ranges import MemoryRanges
 from ...shards.ranges.remote_ranges import RemoteRanges
-from ...shards.ranges.shard_ranges import MemoryRanges, ShardRanges
-from ...shards.ranges.shard_ranges import Source as Ranges
+from ...shards.ranges.shard_ranges import ShardRanges
+from ...shards.ranges.source import Source as Ranges
 from ...shards.remote.cache import Lease
 from ...shards.remote.store import Store
 from ...shards.remote.transport import Access, is_remote, knows_ranges, local_name, shown

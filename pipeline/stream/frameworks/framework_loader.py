@@ -28,7 +28,7 @@ class Loader:
 
     def __init__(self, stream: Stream, keys: str | Callable[[Any], Any] | None, length: int | None) -> None:
         self.stream = stream
-        self._map = key_map(keys, stream._plan)
+        self._map = key_map(keys, stream._config)
         self._length = length
         self._items: Any = None  # the stream's iterator in the latest pass
         self._loaded = False

@@ -16,8 +16,8 @@ KeyMap = Callable[[Any], Any]
 _HUGGING_FACE = ("input_ids", "labels", "attention_mask", "position_ids")
 
 
-def key_map(keys: str | KeyMap | None, plan: StreamConfig) -> KeyMap:
-    """Return the function that ``keys`` name, for the batches of ``plan``; raises ``ConfigError`` where they do not suit."""
+def key_map(keys: str | KeyMap | None, config: StreamConfig) -> KeyMap:
+    """Return the function that ``keys`` name, for the batches of ``config``; raises ``ConfigError`` where they do not suit."""
     if keys is None:
         return _unchanged
     if callable(keys):
@@ -27,14 +27,14 @@ def key_map(keys: str | KeyMap | None, plan: StreamConfig) -> KeyMap:
             f"keys must be 'hf', 'torchtitan' or a function of a batch{did_you_mean(keys, _HUGGING_FACE)}"
         )
     for given, what, cure in (
-        (plan.batch_size is None, "samples", "add .batch(size)"),
-        (plan.numpy, "NumPy arrays", "remove .numpy()"),
-        (plan.stored, "ids in their stored width", "remove dtype='stored'"),
-        (plan.layout is not None and plan.layout.drawn_shift, "labels of drawn shifts", "set shift=1"),
+        (config.batch_size is None, "samples", "add .batch(size)"),
+        (config.numpy, "NumPy arrays", "remove .numpy()"),
+        (config.stored, "ids in their stored width", "remove dtype='stored'"),
+        (config.layout is not None and config.layout.drawn_shift, "labels of drawn shifts", "set shift=1"),
     ):
         if given:
             raise ConfigError(f"keys={keys!r} needs batches of int64 tensors, but the stream gives {what}; {cure}")
-    same = plan.layout is not None and plan.layout.same_labels
+    same = config.layout is not None and config.layout.same_labels
     if keys == "hf":
         return _hugging_face if same else partial(_hugging_face, shifted=True)
     if same:

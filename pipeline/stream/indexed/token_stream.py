@@ -8,27 +8,25 @@ read next: windows are asked for and loaded ahead in threads, and given back onc
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple
-from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..batch.rows import RowBuffer
 from ..order import Epoch, Sequences, Shuffle
-from . import gather as kernels
-from .block_pool import BlockPool, Read
-from .shuffle_window import ShuffleWindow
+from .windows import gather as kernels
+from .windows.block_pool import BlockPool, Read
+from .windows.shuffle_window import ShuffleWindow
+from .windows.threads import Threads
 
 Tokens = NDArray[Any]
 _LateRow = tuple[int, Tokens, list[NDArray[np.int64]]]
 Key = tuple[int, int]  # epoch, window
 
-_THREADS = 4
-_THREADS_BEHIND = 16  # where they wait for indexes from far away
 _ASIDE = 8  # windows that stay in memory although nothing that was prepared needs them
 _START_AHEAD = 8  # a stream begins to ask for blocks this part of a window ahead of its lanes
 _COPIES_AHEAD = 8  # where bytes take memory, windows are loaded this part of a window ahead
@@ -90,8 +88,7 @@ class TokenStream:
         self._partial: dict[Key, Future[ShuffleWindow]] = {}  # windows without their blocks, which are then brought
         self._completing: dict[Key, Future[None]] = {}
         self._served = 0  # rows that were prepared so far
-        self._threads: ThreadPoolExecutor | None = None
-        self._stop_threads: Callable[[], Any] | None = None
+        self._threads = Threads(far=pool.coming is not None)
 
     @property
     def window(self) -> int:
@@ -119,8 +116,7 @@ class TokenStream:
                 asked |= self._ahead(piece.epoch, piece.places, piece.lanes)
         near = {key for key, far in asked.items() if not far}
         self._needed = {*needed, *near}
-        for key in [key for key in self._windows if key not in self._needed]:
-            self._give_back(key)
+        gone = [self._give_back(key) for key in [key for key in self._windows if key not in self._needed]]
         for key in [key for key in self._pending if key not in self._needed]:
             self._pending.pop(key).cancel()
         wanted = needed | dict.fromkeys(asked)
@@ -130,12 +126,14 @@ class TokenStream:
             return
         new = [key for key in wanted if key in self._needed and key not in self._windows and key not in self._pending]
         self._pool.announce(new)
+        loads = {}
         for key in new:
             whole = key not in needed or not self._pool.source.rows_first
-            load = partial(self._pool.load, asked=key in self._asked, whole=whole)
-            self._pending[key] = self._submit(load, *key)
-            if not whole:
-                self._partial[key] = self._pending[key]
+            loads[key] = partial(self._pool.load, *key, asked=key in self._asked, whole=whole)
+        started = self._threads.start(loads, gone)
+        self._pending |= started
+        if self._pool.source.rows_first:
+            self._partial |= {key: future for key, future in started.items() if key in needed}
         # Where blocks come behind their windows, those of the windows that are loaded come by themselves.
         loaded = self._needed if self._pool.coming is not None else ()
         self._behind = [key for key in wanted if key not in self._asked and key not in loaded]
@@ -143,11 +141,13 @@ class TokenStream:
     def _ask_behind(self) -> None:
         if self._pool.coming is not None:
             self._pool.coming.start()
-        for key in self._behind:
-            self._asked[key] = self._submit(self._pool.ask, *key)
-        for key, window in self._partial.items():
-            self._completing[key] = self._submit(self._pool.complete, *key, window)
-        self._behind, self._partial = [], {}
+        if self._behind or self._partial:
+            self._asked |= self._threads.start({key: partial(self._pool.ask, *key) for key in self._behind})
+            complete = self._pool.complete
+            self._completing |= self._threads.start(
+                {key: partial(complete, *key, window) for key, window in self._partial.items()}
+            )
+            self._behind, self._partial = [], {}
 
     def _ahead(self, epoch: int, places: NDArray[np.int64], lanes: NDArray[np.int64]) -> dict[Key, bool]:
         """Return the windows that lanes come to behind these places, and whether they are only to be asked for yet."""
@@ -364,25 +364,16 @@ class TokenStream:
         self._table(key[0]).windows[key[1]] = window.addresses
         return window
 
-    def _give_back(self, key: Key) -> None:
-        del self._windows[key]
+    def _give_back(self, key: Key) -> ShuffleWindow:
+        window = self._windows.pop(key)
         self._pool.release(*key)
         self._completing.pop(key, None)
         self._epochs[key[0]].windows[key[1]] = 0
         if not any(epoch == key[0] for epoch, _ in self._windows):
             del self._epochs[key[0]]
-
-    def _submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(
-                _THREADS_BEHIND if self._pool.coming is not None else _THREADS, thread_name_prefix="shardwright-windows"
-            )
-            # Also when nobody closes the stream, and before the interpreter takes itself apart.
-            self._stop_threads = finalize(self, self._threads.shutdown, wait=False, cancel_futures=True)
-        return self._threads.submit(work, *arguments)
+        return window
 
     def close(self) -> None:
         """Stop threads and give back files."""
-        if self._stop_threads is not None:
-            self._stop_threads()
+        self._threads.close()
         self._pool.close()

@@ -34,57 +34,57 @@ Positioned = tuple[Position, Item]
 log = logging.getLogger("pipeline")
 
 
-def share_of(plan: StreamConfig, position: Position, context: WorkerContext) -> Share:
+def share_of(config: StreamConfig, position: Position, context: WorkerContext) -> Share:
     """Return which of its rank's items a loader's worker makes."""
-    return Share(position.skip, context.workers) if _can_divide(plan) else Share(0, 1)
+    return Share(position.skip, context.workers) if _can_divide(config) else Share(0, 1)
 
 
-def _can_divide(plan: StreamConfig) -> bool:
+def _can_divide(config: StreamConfig) -> bool:
     """Say whether each worker of a loader can make its own items alone.
 
     A stage that may drop or add must see all of its rank's items, in every worker; so must who does not know ahead which
     lanes end first.
     """
-    return counts_items(plan) and not (plan.sequential and plan.epochs is not None)
+    return counts_items(config) and not (config.sequential and config.epochs is not None)
 
 
-def run(plan: StreamConfig, reader: Reader[Any], position: Position, context: WorkerContext) -> Iterator[Positioned]:
+def run(config: StreamConfig, reader: Reader[Any], position: Position, context: WorkerContext) -> Iterator[Positioned]:
     """Yield the items of one worker from ``position`` on."""
-    by_sample = plan.batch_size is None or bool(plan.steps)
-    items = _samples(plan, reader, position, context) if by_sample else _batches(plan, reader, position, context)
-    takes = [n for n, step in enumerate((*plan.steps, *plan.batch_steps)) if isinstance(step, Take)]
-    even = EvenSteps(plan, takes, context)
+    by_sample = config.batch_size is None or bool(config.steps)
+    items = _samples(config, reader, position, context) if by_sample else _batches(config, reader, position, context)
+    takes = [n for n, step in enumerate((*config.steps, *config.batch_steps)) if isinstance(step, Take)]
+    even = EvenSteps(config, takes, context)
     if by_sample:
-        items = _stages(plan.steps, 0, items, position, even)
-    if plan.batch_size is not None:
-        items = _stacked(items, plan) if by_sample else items
-        items = _stages(plan.batch_steps, len(plan.steps), items, position, even)
-    if not _can_divide(plan):
+        items = _stages(config.steps, 0, items, position, even)
+    if config.batch_size is not None:
+        items = _stacked(items, config) if by_sample else items
+        items = _stages(config.batch_steps, len(config.steps), items, position, even)
+    if not _can_divide(config):
         items = islice(items, position.skip, None, context.workers)
-    ahead = plan.prefetch
+    ahead = config.prefetch
     if ahead is None:
-        ahead = 2 if plan.device is not None and plan.device.startswith("cuda") else 0
+        ahead = 2 if config.device is not None and config.device.startswith("cuda") else 0
     if ahead:
         items = read_ahead(items, ahead)
-    if plan.device is None or plan.device == "cpu":
+    if config.device is None or config.device == "cpu":
         return items
     # After the thread, so that the copies are ordered against the consumer's own CUDA stream.
-    return place_on_device(items, plan.device)
+    return place_on_device(items, config.device)
 
 
 def _batches(
-    plan: StreamConfig, reader: Reader[Any], position: Position, context: WorkerContext
+    config: StreamConfig, reader: Reader[Any], position: Position, context: WorkerContext
 ) -> Iterator[Positioned]:
     """Yield the batches of a rank, or of one worker of its loader, each with the position after it."""
-    assert plan.batch_size is not None
-    collate: Collator[Any] = plan.collator(plan.batch_size)
+    assert config.batch_size is not None
+    collate: Collator[Any] = config.collator(config.batch_size)
     after = partial(Position, weights=position.weights, start_epoch=position.start_epoch)
-    tensors = not plan.numpy
+    tensors = not config.numpy
     try:
-        for step, end_of_step in steps(plan, reader, position, context):
+        for step, end_of_step in steps(config, reader, position, context):
             out = collate.out(step.begin) if collate.direct else None
             rows = reader.read(step, out)
-            if rows.missing and (plan.drop_last or not rows.filled):
+            if rows.missing and (config.drop_last or not rows.filled):
                 _note_end(rows.filled)
                 return
             batch = collate(rows, step.begin, out)
@@ -95,14 +95,14 @@ def _batches(
 
 
 def _samples(
-    plan: StreamConfig, reader: Reader[Any], position: Position, context: WorkerContext
+    config: StreamConfig, reader: Reader[Any], position: Position, context: WorkerContext
 ) -> Iterator[Positioned]:
     """Yield the samples that make the batches of a rank or of one worker, each with the position after it."""
-    collate: Collator[Any] = plan.collator(1)
+    collate: Collator[Any] = config.collator(1)
     after = partial(Position, weights=position.weights, start_epoch=position.start_epoch)
-    size, taken = plan.batch_size or 1, position.taken
+    size, taken = config.batch_size or 1, position.taken
     try:
-        for step, end_of_step in steps(plan, reader, position, context):
+        for step, end_of_step in steps(config, reader, position, context):
             samples, found, missing = [], 0, 0
             for row in range(taken, size):
                 rows = reader.read(step.rows(row, row + 1))
@@ -111,8 +111,8 @@ def _samples(
                 here = (
                     after(step.begin, taken=row + 1, lanes=lanes) if row + 1 < size else after(end_of_step, lanes=lanes)
                 )
-                samples.append((here, sample if plan.numpy else to_torch(sample)))
-            if missing and (plan.drop_last or not found):
+                samples.append((here, sample if config.numpy else to_torch(sample)))
+            if missing and (config.drop_last or not found):
                 _note_end(found)
                 return
             taken = 0
@@ -122,16 +122,16 @@ def _samples(
 
 
 def steps(
-    plan: StreamConfig, reader: Reader[Any], position: Position, context: WorkerContext
+    config: StreamConfig, reader: Reader[Any], position: Position, context: WorkerContext
 ) -> Iterator[tuple[Step, int]]:
     """Yield the steps of one worker, each with the sequence index of the position after it."""
-    skip, every = share_of(plan, position, context)
-    size = (plan.batch_size or 1) * context.world_size
+    skip, every = share_of(config, position, context)
+    size = (config.batch_size or 1) * context.world_size
     start, count = position.sequence_index, None
-    begin_of_pass, end = pass_bounds(plan, first_of(plan), position, context.world_size)
+    begin_of_pass, end = pass_bounds(config, first_of(config), position, context.world_size)
     if end is not None:
-        count = item_count(plan, start, end, context, reader.lanes)
-        if plan.drop_last and context.rank == skip == 0 and end > start:
+        count = item_count(config, start, end, context, reader.lanes)
+        if config.drop_last and context.rank == skip == 0 and end > start:
             lost, whole = (end - start) % size, end - begin_of_pass
             log.warning("last='drop' drops the last %d of %d sequences, %d batches a rank remain", lost, whole, count)
     number = skip
@@ -205,8 +205,8 @@ def _applied(
         even.ended(number, step.taken, step.count)
 
 
-def _stacked(samples: Iterator[Positioned], plan: StreamConfig) -> Iterator[Positioned]:
+def _stacked(samples: Iterator[Positioned], config: StreamConfig) -> Iterator[Positioned]:
     """Group samples into batches; where stages dropped some, the last batch of a bounded stream is smaller."""
-    while rows := list(islice(samples, plan.batch_size)):
-        batch = stack([item for _, item in rows], plan.stored_dtype)
-        yield rows[-1][0], to_numpy(batch) if plan.numpy else to_torch(batch)
+    while rows := list(islice(samples, config.batch_size)):
+        batch = stack([item for _, item in rows], config.stored_dtype)
+        yield rows[-1][0], to_numpy(batch) if config.numpy else to_torch(batch)

@@ -19,115 +19,119 @@ from .worker_context import WorkerContext
 First = Callable[[int], int]  # from an epoch to its first sequence
 
 
-def pass_bounds(plan: StreamConfig, first: First, position: Position, world_size: int) -> tuple[int, int | None]:
+def pass_bounds(config: StreamConfig, first: First, position: Position, world_size: int) -> tuple[int, int | None]:
     """Return the first sequence of the pass that ``position`` is in, and the one after its last (None: endless).
 
     A sequential reader counts sequences from where ``set_epoch`` moved it, and does not know where its epochs end.
     """
     epoch = position.start_epoch
-    start = 0 if epoch is None or plan.sequential else first(epoch)
+    start = 0 if epoch is None or config.sequential else first(epoch)
     ends = []
-    if plan.epochs is not None and not plan.sequential:
-        ends.append(first((epoch or 0) + plan.epochs))
-    if plan.take is not None:
-        ends.append(start + plan.take)
-    if plan.take_batches is not None:
-        ends.append(start + plan.take_batches * (plan.batch_size or 1) * world_size)
+    if config.epochs is not None and not config.sequential:
+        ends.append(first((epoch or 0) + config.epochs))
+    if config.take is not None:
+        ends.append(start + config.take)
+    if config.take_batches is not None:
+        ends.append(start + config.take_batches * (config.batch_size or 1) * world_size)
     return start, min(ends, default=None)
 
 
-def item_count(plan: StreamConfig, start: int, end: int, context: WorkerContext, lanes: int) -> int:
+def item_count(config: StreamConfig, start: int, end: int, context: WorkerContext, lanes: int) -> int:
     """Return how many batches, or sequences of an unbatched stream, a rank gets of sequences ``start`` to ``end``.
 
     ``lanes`` are those of an indexed stream.
     """
-    left, step = max(0, end - start), (plan.batch_size or 1) * context.world_size
-    if plan.batch_size is None:
-        if plan.sequential:
+    left, step = max(0, end - start), (config.batch_size or 1) * context.world_size
+    if config.batch_size is None:
+        if config.sequential:
             lanes = context.world_size
         last = Step(start + left - left % step, left % step, context.rank, context.world_size, lanes)
         return left // step + len(last)
-    return left // step if plan.drop_last else -(-left // step)
+    return left // step if config.drop_last else -(-left // step)
 
 
-def pass_length(plan: StreamConfig, position: Position, context: WorkerContext) -> int:
+def pass_length(config: StreamConfig, position: Position, context: WorkerContext) -> int:
     """Return how many items a rank gets in one whole pass; raises ``TypeError`` where that is unknown or endless."""
-    if plan.layout is None:
+    if config.layout is None:
         raise TypeError("a stream has no len() before .pack() or .documents() says what an item is")
-    if not counts_items(plan):
+    if not counts_items(config):
         raise TypeError("a stream has no len() after .apply(): a stage of your own may drop or add items")
-    if plan.sequential and plan.epochs is not None:
+    if config.sequential and config.epochs is not None:
         raise TypeError(
             "the len() of text, filters and best-fit packing is unknown before they are read; leave epochs out and bound "
             "the stream with .take(n)"
         )
-    start, end = pass_bounds(plan, first_of(plan), position, context.world_size)
+    start, end = pass_bounds(config, first_of(config), position, context.world_size)
     if end is None:
         raise TypeError("an endless stream has no len(); bound it with epochs= or .take(n)")
-    return item_count(plan, start, end, context, plan.lane_count)
+    return item_count(config, start, end, context, config.lane_count)
 
 
-def first_of(plan: StreamConfig) -> First:
+def first_of(config: StreamConfig) -> First:
     """Return the function from an epoch to its first sequence; mixes and sequential readers have but epoch 0."""
-    sequences = plan.data.sequences(plan)
+    sequences = config.data.sequences(config)
     return (lambda epoch: 0) if sequences is None else sequences.first
 
 
-def start_of_epoch(plan: StreamConfig, epoch: int) -> Position:
+def start_of_epoch(config: StreamConfig, epoch: int) -> Position:
     """Return the position at the start of ``epoch``, where a pass begins."""
-    if epoch == 0 and plan.epochs is not None and plan.epochs > 1:
+    if epoch == 0 and config.epochs is not None and config.epochs > 1:
         return Position(0)
-    return Position(0 if plan.sequential else first_of(plan)(epoch), start_epoch=epoch)
+    return Position(0 if config.sequential else first_of(config)(epoch), start_epoch=epoch)
 
 
-def next_pass(plan: StreamConfig, position: Position) -> Position:
+def next_pass(config: StreamConfig, position: Position) -> Position:
     """Return the position where the pass after that of ``position`` begins; a mix has no epochs, and starts over."""
-    if plan.mixed:
+    if config.mixed:
         return replace(position, sequence_index=0, stages={}, bound_to=None)
-    return start_of_epoch(plan, (position.start_epoch or 0) + (plan.epochs or 1))
+    return start_of_epoch(config, (position.start_epoch or 0) + (config.epochs or 1))
 
 
-def after_load(plan: StreamConfig, position: Position, world_size: int) -> tuple[int, Position]:
+def after_load(config: StreamConfig, position: Position, world_size: int) -> tuple[int, Position]:
     """Return the epoch that a loaded position is in, and where the first ``set_epoch`` after the load leaves it.
 
     That is where it is, but a position at the end of its pass goes on with the next.
     """
-    if plan.epochs is not None and plan.epochs > 1:
+    if config.epochs is not None and config.epochs > 1:
         return 0, position  # all epochs are one pass
-    started, reached = position.start_epoch or 0, _epoch_reached(plan, position)
-    _, end = pass_bounds(plan, first_of(plan), position, world_size)
-    index, known = position.sequence_index, not plan.sequential
-    if index == end or (not known and (reached > started if plan.epochs else end is not None and index > end)):
-        return started + 1, start_of_epoch(plan, started + 1)
+    started, reached = position.start_epoch or 0, _epoch_reached(config, position)
+    _, end = pass_bounds(config, first_of(config), position, world_size)
+    index, known = position.sequence_index, not config.sequential
+    if index == end or (not known and (reached > started if config.epochs else end is not None and index > end)):
+        return started + 1, start_of_epoch(config, started + 1)
     if end is not None and index > end:  # of a stream that took more
         return reached, replace(position, start_epoch=reached)
-    if end is None and plan.epochs is None:
+    if end is None and config.epochs is None:
         return reached, position
     return started, replace(position, start_epoch=started)
 
 
-def knows_epoch(plan: StreamConfig, position: Position, world_size: int) -> bool:
+def knows_epoch(config: StreamConfig, position: Position, world_size: int) -> bool:
     """Say whether every rank finds the same epoch in a loaded position: lanes of an endless stream drift apart."""
-    if not plan.sequential or position.lanes is None or any(b is not None for b in (plan.take, plan.take_batches)):
+    if (
+        not config.sequential
+        or position.lanes is None
+        or any(b is not None for b in (config.take, config.take_batches))
+    ):
         return True
-    return plan.epochs is not None or len(position.lanes) == plan.lane_layout(world_size).lanes
+    return config.epochs is not None or len(position.lanes) == config.lane_layout(world_size).lanes
 
 
-def _epoch_reached(plan: StreamConfig, position: Position) -> int:
+def _epoch_reached(config: StreamConfig, position: Position) -> int:
     """Return the epoch that holds the next sequence; of lanes, the epoch of the one that has come least far."""
-    if plan.sequential:
+    if config.sequential:
         return min((cursor[0] for cursor in (position.lanes or {}).values()), default=position.start_epoch or 0)
-    sequences = plan.data.sequences(plan)
+    sequences = config.data.sequences(config)
     return 0 if sequences is None else sequences.epoch(position.sequence_index)
 
 
-def tokens_lost(plan: StreamConfig, epochs: int, position: Position) -> int:
+def tokens_lost(config: StreamConfig, epochs: int, position: Position) -> int:
     """Return how many tokens no sequence holds if a stream that was to end after ``epochs`` goes on from ``position``.
 
     The last sequence was cut at the last token. Where it was handed out, the tokens behind the cut are lost.
     """
-    sequences = plan.data.sequences(plan)
-    if sequences is None or plan.stated_layout().kind != "pack" or position.start_epoch is not None:
+    sequences = config.data.sequences(config)
+    if sequences is None or config.stated_layout().kind != "pack" or position.start_epoch is not None:
         return 0
     after = sequences.first(epochs)
     epoch = sequences.epoch(after - 1)

@@ -16,9 +16,9 @@ from .worker_context import WorkerContext
 class EvenSteps:
     """Watches the stages of one iteration, by their numbers; ``takes`` are those that end after so many items."""
 
-    def __init__(self, plan: StreamConfig, takes: Sequence[int], context: WorkerContext) -> None:
+    def __init__(self, config: StreamConfig, takes: Sequence[int], context: WorkerContext) -> None:
         self._rank, self._ranks = context.rank, context.world_size
-        self._bounded = any(bound is not None for bound in (plan.epochs, plan.take, plan.take_batches))
+        self._bounded = any(bound is not None for bound in (config.epochs, config.take, config.take_batches))
         self._takes = takes
         self._upset_by: str | None = None
 

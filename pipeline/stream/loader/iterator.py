@@ -30,11 +30,11 @@ class Progress:
         self.finished = False  # it came to the end, and no error ended it
         self._reader = reader
 
-    def stats(self, plan: StreamConfig) -> dict[str, Any]:
+    def stats(self, config: StreamConfig) -> dict[str, Any]:
         seconds = ((self.ended or time.perf_counter()) - self.began) if self.began is not None else 0.0
         told: dict[str, Any] = {"sequence_index": self.position.sequence_index}
         told |= (
-            plan.data.stats(plan, self.position)
+            config.data.stats(config, self.position)
             if self._reader is None
             else self._reader.stats(self.position.sequence_index)
         )

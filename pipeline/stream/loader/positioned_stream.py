@@ -33,10 +33,10 @@ from .worker_context import Topology, WorkerContext, resolve_context, topology_t
 
 
 class PositionedStream(IterableDataset[Any]):
-    """A plan, and the position at which every ``iter()`` begins."""
+    """A config, and the position at which every ``iter()`` begins."""
 
-    def __init__(self, plan: StreamConfig) -> None:
-        self._plan = plan
+    def __init__(self, config: StreamConfig) -> None:
+        self._config = config
         self._position = SharedPosition(Position(0))
         # Where a loader that saves its workers' states put this worker, until it has begun there.
         self._worker_position: Position | None = None
@@ -69,7 +69,7 @@ class PositionedStream(IterableDataset[Any]):
         if batches is not None:
             return self._state(self._position_after(batches))
         if self._position.worker_began and get_worker_info() is None:
-            counting = "" if self._plan.sequential else "use state_dict(batches=n) after n batches, "
+            counting = "" if self._config.sequential else "use state_dict(batches=n) after n batches, "
             raise StateError(
                 f"the positions of a DataLoader's workers are hidden by its prefetching; {counting}iterate the stream "
                 "without workers, or use torchdata's StatefulDataLoader"
@@ -93,14 +93,14 @@ class PositionedStream(IterableDataset[Any]):
         """
         self._refuse_live("load_state_dict")
         context = self._context()
-        position = from_state(state, self._plan, context)
+        position = from_state(state, self._config, context)
         self._overtake("load_state_dict")
         if get_worker_info() is not None:
             self._worker_position = position
-            self._position.note_worker(loaded=after_load(self._plan, position, context.world_size)[0])
+            self._position.note_worker(loaded=after_load(self._config, position, context.world_size)[0])
         else:
             self._position.set(position)
-            self._loaded, self._epoch_known = True, knows_epoch(self._plan, position, context.world_size)
+            self._loaded, self._epoch_known = True, knows_epoch(self._config, position, context.world_size)
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of ``epoch`` (an int from 0 on): every ``iter()`` starts there, and ``take`` counts from there.
@@ -121,13 +121,13 @@ class PositionedStream(IterableDataset[Any]):
         """
         refuse_second_split(self._context().world_size)
         check_integer("epoch", epoch, least=0)
-        plan, shared = self._plan, self._position
-        if plan.mixed:
+        config, shared = self._config, self._position
+        if config.mixed:
             return
         self._refuse_live("set_epoch")
-        if epoch > 0 and plan.epochs is not None and plan.epochs > 1:
+        if epoch > 0 and config.epochs is not None and config.epochs > 1:
             raise ConfigError(
-                f"set_epoch({epoch}) on a stream of epochs={plan.epochs}, which passes over all of them at once; use "
+                f"set_epoch({epoch}) on a stream of epochs={config.epochs}, which passes over all of them at once; use "
                 "epochs=1, and set_epoch() chooses the epoch of each pass"
             )
         position, loaded = shared.get(), shared.worker_epoch
@@ -136,7 +136,7 @@ class PositionedStream(IterableDataset[Any]):
             began, ended = began or self._progress.began is not None, ended or self._progress.finished
         in_workers = loaded is not None
         if self._loaded and not in_workers:
-            loaded, position = after_load(plan, position, self._context().world_size)
+            loaded, position = after_load(config, position, self._context().world_size)
         target = self._epoch_numbers.epoch_of(
             epoch, loaded, iterated=began or in_workers, ended=ended, in_workers=in_workers
         )
@@ -146,7 +146,7 @@ class PositionedStream(IterableDataset[Any]):
                 "rank's alone, and others may be in another; load what pipeline.merge_states([...]) makes of all ranks'"
             )
         if target is not None:
-            position = start_of_epoch(plan, target)
+            position = start_of_epoch(config, target)
         shared.set(position)
         self._loaded = False
         self._overtake("set_epoch")
@@ -165,15 +165,15 @@ class PositionedStream(IterableDataset[Any]):
         [0.5, 0.5]
         """
         self._refuse_live("set_weights")
-        plan = self._plan
-        if not plan.mixed:
+        config = self._config
+        if not config.mixed:
             raise ConfigError("set_weights is for streams of pipeline.mix")
         position = self._progress.position if self._progress is not None else self._position.get()
-        lanes = plan.lane_count
-        schedule = weights_from_json(position.weights) if position.weights else plan.weights
+        lanes = config.lane_count
+        schedule = weights_from_json(position.weights) if position.weights else config.weights
         begin = -(-position.sequence_index // lanes) * lanes
         kept = tuple(segment for segment in schedule if segment[0] < begin or segment[0] == 0)
-        changed = (*kept, (begin, exact_weights(weights, list(plan.weights[0][1]))))
+        changed = (*kept, (begin, exact_weights(weights, list(config.weights[0][1]))))
         self._position.set(replace(position, weights=weights_to_json(changed)))
         self._overtake("set_weights")
 
@@ -193,30 +193,30 @@ class PositionedStream(IterableDataset[Any]):
         (4, 1)
         """
         progress = self._progress or Progress(self._position.get(), None)
-        return progress.stats(self._plan_at(progress.position))
+        return progress.stats(self._config_at(progress.position))
 
     def _position_after(self, batches: int) -> Position:
         """Return the position that a rank reaches by ``batches`` batches from the stream's position."""
         check_integer("batches", batches, least=0)
-        plan, position, world_size = self._plan, self._position.get(), self._context().world_size
-        if not counts_items(plan):
+        config, position, world_size = self._config, self._position.get(), self._context().world_size
+        if not counts_items(config):
             raise StateError(
                 "a stage given to .apply() may drop items, so batches cannot be counted past it; iterate the stream "
                 "without workers, or use torchdata's StatefulDataLoader"
             )
-        if plan.sequential:
+        if config.sequential:
             raise StateError(
                 "batches of text, filters and best-fit packing cannot be counted in advance, since each lane has its own cursor; "
                 "iterate the stream without workers, or use torchdata's StatefulDataLoader"
             )
-        if plan.batch_size is None:
+        if config.batch_size is None:
             raise StateError(
                 "this stream gives single sequences, and what a DataLoader makes of them in its workers cannot be "
                 "counted; add .batch(size) to the stream and give the DataLoader batch_size=None, or use torchdata's "
                 "StatefulDataLoader"
             )
-        index = position.sequence_index + batches * plan.batch_size * world_size
-        _, end = pass_bounds(plan, first_of(plan), position, world_size)
+        index = position.sequence_index + batches * config.batch_size * world_size
+        _, end = pass_bounds(config, first_of(config), position, world_size)
         if end is not None:
             index = max(position.sequence_index, min(index, end))
         return replace(position, sequence_index=index, skip=0)
@@ -224,7 +224,7 @@ class PositionedStream(IterableDataset[Any]):
     def _start_next_pass(self) -> None:
         """Move to the start of the next pass, as ``set_epoch`` of the next number does."""
         self._refuse_live("the next pass")
-        self._position.set(next_pass(self._plan, self._position.get()))
+        self._position.set(next_pass(self._config, self._position.get()))
         self._loaded = False
         self._overtake("the next pass")
 
@@ -246,7 +246,7 @@ class PositionedStream(IterableDataset[Any]):
         return [iterator for held in self._iterators if (iterator := held()) is not None]
 
     def _state(self, position: Position) -> dict[str, Any]:
-        return to_state(position, self._plan, self._context())
+        return to_state(position, self._config, self._context())
 
     # Iteration
 
@@ -260,7 +260,7 @@ class PositionedStream(IterableDataset[Any]):
         >>> len(pipeline.ShardDataset.from_tokens(range(64), epochs=1).pack(4).batch(3))
         6
         """
-        return pass_length(self._plan, self._position.get(), self._context())
+        return pass_length(self._config, self._position.get(), self._context())
 
     def __bool__(self) -> bool:
         return True
@@ -275,26 +275,26 @@ class PositionedStream(IterableDataset[Any]):
             position = replace(position, skip=context.worker)
             if self._worker_position is not None:
                 position, self._worker_position = self._worker_position, None
-        plan = self._plan_at(position)
-        share = share_of(plan, position, context)
-        reader = plan.data.make_reader(plan, position, context, share)
+        config = self._config_at(position)
+        share = share_of(config, position, context)
+        reader = config.data.make_reader(config, position, context, share)
         progress = Progress(position, reader)
-        iterator = StreamIterator(run(plan, reader, position, context), progress, context, self._position)
+        iterator = StreamIterator(run(config, reader, position, context), progress, context, self._position)
         self._progress = progress
         self._iterators = [weakref.ref(each) for each in (*self._held(), iterator)]
         return iterator
 
-    def _plan_at(self, position: Position) -> StreamConfig:
-        """Return the plan with the weights that hold at a position."""
+    def _config_at(self, position: Position) -> StreamConfig:
+        """Return the config with the weights that hold at a position."""
         if position.weights is None:
-            return self._plan
-        return replace(self._plan, weights=weights_from_json(position.weights))
+            return self._config
+        return replace(self._config, weights=weights_from_json(position.weights))
 
     def _context(self) -> WorkerContext:
-        return resolve_context(self._plan.stated_topology, self._carried)
+        return resolve_context(self._config.stated_topology, self._carried)
 
     def __getstate__(self) -> dict[str, Any]:
         refuse_second_split(self._context().world_size)  # a spawned worker has a call stack of its own
         refuse_read_ahead()
-        carried = topology_to_carry(self._plan.stated_topology, self._carried)
+        carried = topology_to_carry(self._config.stated_topology, self._carried)
         return {**self.__dict__, "_carried": carried, "_progress": None, "_iterators": []}

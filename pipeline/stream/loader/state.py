@@ -35,29 +35,29 @@ _CURES = {
 log = logging.getLogger("pipeline")
 
 
-def to_state(position: Position, plan: StreamConfig, context: WorkerContext) -> dict[str, Any]:
+def to_state(position: Position, config: StreamConfig, context: WorkerContext) -> dict[str, Any]:
     """Return a position as JSON that shares nothing with it, with the shape that it holds under."""
     part: dict[str, Any] = {"sequence_index": position.sequence_index, "start_epoch": position.start_epoch}
-    part["stages"] = _to_leaf(position.stages or _initial(plan))
-    part["step"] = _to_leaf(_step(position.taken, plan, context)) if position.taken else None
+    part["stages"] = _to_leaf(position.stages or _initial(config))
+    part["step"] = _to_leaf(_step(position.taken, config, context)) if position.taken else None
     if position.skip:
         part["skip"] = position.skip
     if context.workers > 1:
         part["workers"] = context.workers
-    if plan.sequential:
-        lanes = position.lanes or beginning(position.start_epoch or 0, plan.lane_layout(context.world_size).lanes)
+    if config.sequential:
+        lanes = position.lanes or beginning(position.start_epoch or 0, config.lane_layout(context.world_size).lanes)
         part["lanes"] = {lane: list(cursor) for lane, cursor in lanes.items()}
-    if plan.mixed:
-        part["weights"] = _to_leaf(position.weights or weights_to_json(plan.weights))
-    state: dict[str, Any] = {"version": STATE_VERSION, "shape": _to_leaf(plan.shape(context.world_size))}
-    names = _binding(plan)
+    if config.mixed:
+        part["weights"] = _to_leaf(position.weights or weights_to_json(config.weights))
+    state: dict[str, Any] = {"version": STATE_VERSION, "shape": _to_leaf(config.shape(context.world_size))}
+    names = _binding(config)
     if not names:
         return state | part
     part |= {"bound_to": position.bound_to, "world_size": context.world_size}
     return {**state, f"rank_{context.rank}": {"+".join(names): part}}
 
 
-def from_state(state: Any, plan: StreamConfig, context: WorkerContext) -> Position:
+def from_state(state: Any, config: StreamConfig, context: WorkerContext) -> Position:
     """Return the position that a state holds, for one rank or one worker of a loader.
 
     Raises ``StateError`` naming the field and both values where the state was made under another version or shape, with
@@ -67,7 +67,7 @@ def from_state(state: Any, plan: StreamConfig, context: WorkerContext) -> Positi
     if not isinstance(state, dict) or state.get("version") != STATE_VERSION:
         found = state.get("version") if isinstance(state, dict) else type(state).__name__
         raise StateError(f"state version {found!r}, but this release reads {STATE_VERSION}")
-    _refuse_other_shape(shape_of(state), plan, context)
+    _refuse_other_shape(shape_of(state), config, context)
     rank, part = part_of(state, context.rank)
     index, bound_to = part.get("sequence_index"), part.get("bound_to")
     if not isinstance(index, int) or index < 0:
@@ -83,7 +83,7 @@ def from_state(state: Any, plan: StreamConfig, context: WorkerContext) -> Positi
     if start_epoch is not None and (not isinstance(start_epoch, int) or start_epoch < 0):
         raise StateError(f"start_epoch must be an epoch from 0 on, or None, got {start_epoch!r}")
     stages = _from_leaf("stages", part.get("stages"), dict)
-    names = sorted(remembering(plan))
+    names = sorted(remembering(config))
     if sorted(stages) != names and (stages or index > 0):
         raise StateError(
             f"stages that remember were {sorted(stages)} when the state was saved, but are {names} in this stream"
@@ -98,11 +98,11 @@ def from_state(state: Any, plan: StreamConfig, context: WorkerContext) -> Positi
             f"stage {bound_to} remembers or drops items, so this state belongs to rank {rank} of "
             f"{part.get('world_size')}, but this is rank {context.rank} of {context.world_size}"
         )
-    lanes = _lanes(part, plan, context) if plan.sequential else None
+    lanes = _lanes(part, config, context) if config.sequential else None
     weights = _from_leaf("weights", part["weights"], list) if "weights" in part else None
-    taken = _taken(part, plan, context)
+    taken = _taken(part, config, context)
     position = Position(index, part.get("skip", 0), stages, bound_to, weights, lanes, start_epoch, taken)
-    _warn_of_lost_tokens(shape_of(state).get("epochs"), plan, position)
+    _warn_of_lost_tokens(shape_of(state).get("epochs"), config, position)
     return position
 
 
@@ -132,9 +132,9 @@ def is_bound(state: Mapping[str, Any]) -> bool:
     return part_of(state, 0)[1].get("bound_to") is not None
 
 
-def _refuse_other_shape(saved: dict[str, Any], plan: StreamConfig, context: WorkerContext) -> None:
+def _refuse_other_shape(saved: dict[str, Any], config: StreamConfig, context: WorkerContext) -> None:
     """Raise ``StateError`` for the first field that differs, the data before all; ``epochs`` may be raised."""
-    ours = plan.shape(context.world_size)
+    ours = config.shape(context.world_size)
     for field in {"data": None, **ours, **saved}:
         theirs, now = saved.get(field), ours.get(field)
         if field == "epochs" and theirs is not None and (now is None or now > theirs):
@@ -145,36 +145,36 @@ def _refuse_other_shape(saved: dict[str, Any], plan: StreamConfig, context: Work
             )
 
 
-def _warn_of_lost_tokens(epochs: int | None, plan: StreamConfig, position: Position) -> None:
+def _warn_of_lost_tokens(epochs: int | None, config: StreamConfig, position: Position) -> None:
     """Warn where ``epochs`` was raised after the sequence that ended the stream was handed out."""
-    if epochs is None or epochs == plan.epochs or not (lost := tokens_lost(plan, epochs, position)):
+    if epochs is None or epochs == config.epochs or not (lost := tokens_lost(config, epochs, position)):
         return
     log.warning(
         "epochs was raised from %d to %s after the last sequence, cut at the last token, was handed out: the %d tokens "
         "behind the cut are lost",
-        epochs, plan.epochs, lost,
+        epochs, config.epochs, lost,
     )  # fmt: skip
 
 
-def _step(taken: int, plan: StreamConfig, context: WorkerContext) -> dict[str, int]:
+def _step(taken: int, config: StreamConfig, context: WorkerContext) -> dict[str, int]:
     """Return a position inside a step: its rows that the rank has taken, and what says which rows these are."""
     return {
         "taken": taken,
         "rank": context.rank,
         "world_size": context.world_size,
-        "batch_size": plan.batch_size or 1,
+        "batch_size": config.batch_size or 1,
     }
 
 
-def _taken(part: Mapping[str, Any], plan: StreamConfig, context: WorkerContext) -> int:
+def _taken(part: Mapping[str, Any], config: StreamConfig, context: WorkerContext) -> int:
     """Return how many rows of its step a state was saved behind; raises where this rank takes others of the step."""
     if part.get("step") is None:
         return 0
     saved = _from_leaf("step", part["step"], dict)
     taken = saved.get("taken") if isinstance(saved, dict) else None
-    if not isinstance(taken, int) or not 0 < taken < (plan.batch_size or 1):
+    if not isinstance(taken, int) or not 0 < taken < (config.batch_size or 1):
         raise StateError(f"step of the state is {saved!r}: taken must be above 0 and below the batch size")
-    ours = _step(taken, plan, context)
+    ours = _step(taken, config, context)
     for field in ours:
         if saved.get(field) != ours[field]:
             raise StateError(
@@ -222,9 +222,9 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def _binding(plan: StreamConfig) -> list[str]:
+def _binding(config: StreamConfig) -> list[str]:
     """Return the names of the stages that may make a position one rank's own: all but maps and ``take``."""
-    steps = enumerate((*plan.steps, *plan.batch_steps))
+    steps = enumerate((*config.steps, *config.batch_steps))
     return [
         f"{number}.{type(step).__name__}"
         for number, step in steps
@@ -232,9 +232,9 @@ def _binding(plan: StreamConfig) -> list[str]:
     ]
 
 
-def _initial(plan: StreamConfig) -> dict[str, dict[str, Any]]:
+def _initial(config: StreamConfig) -> dict[str, dict[str, Any]]:
     """Return what the stages remember before the first item."""
-    found = remembering(plan)
+    found = remembering(config)
     return {name: {field: getattr(step, field) for field in step.remembers} for name, step in found.items()}
 
 
@@ -255,10 +255,10 @@ def _from_leaf(field: str, leaf: Any, kind: type) -> Any:
     return value
 
 
-def _lanes(part: Mapping[str, Any], plan: StreamConfig, context: WorkerContext) -> dict[str, Cursor]:
-    lanes, layout = part.get("lanes"), plan.lane_layout(context.world_size)
+def _lanes(part: Mapping[str, Any], config: StreamConfig, context: WorkerContext) -> dict[str, Cursor]:
+    lanes, layout = part.get("lanes"), config.lane_layout(context.world_size)
     if not isinstance(lanes, dict) or not all(_is_cursor(cursor) for cursor in lanes.values()):
-        raise StateError(f"this is no state of a cursor stream: lanes is {str(lanes)[:100]}")
+        raise StateError(f"this is no state of a sequential stream: lanes is {str(lanes)[:100]}")
     missing = [lane for lane in layout.own(context.rank, context.world_size) if str(lane) not in lanes]
     if missing and context.workers == 1:
         raise missing_lanes(missing, layout.lanes)

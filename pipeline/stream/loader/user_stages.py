@@ -36,12 +36,12 @@ class Take:
                 return
 
 
-def remembering(plan: StreamConfig) -> dict[str, Any]:
+def remembering(config: StreamConfig) -> dict[str, Any]:
     """Return the stages that keep something in the state, by the name that it has there."""
-    steps = (*plan.steps, *plan.batch_steps)
+    steps = (*config.steps, *config.batch_steps)
     return {f"{n}.{type(step).__name__}": step for n, step in enumerate(steps) if getattr(step, "remembers", ())}
 
 
-def counts_items(plan: StreamConfig) -> bool:
+def counts_items(config: StreamConfig) -> bool:
     """Say whether items follow from the place by arithmetic: every stage gives one item for each that it gets."""
-    return all(isinstance(step, Map) for step in (*plan.steps, *plan.batch_steps))
+    return all(isinstance(step, Map) for step in (*config.steps, *config.batch_steps))

@@ -1,7 +1,7 @@
 """Readers of data whose counts are unknown in advance: raw text, ``.filter``, ``.map_documents``, best-fit packing.
 
 layout.py            how many lanes there are; which of them a rank and a worker read
-lanes.py             a plan made into the reader of one rank and worker
+lanes.py             a config made into the reader of one rank and worker
 reader.py            the rows that a rank takes of each step
 packing.py           a lane's documents as sequences: joined and cut, or one a sequence
 cursor.py            where a lane stands, and the documents that it keeps from there on

@@ -26,7 +26,7 @@ MakeWindows = Callable[["StreamConfig", LaneLayout, dict[int, Cursor], int | Non
 
 
 def lanes_reader(
-    plan: StreamConfig,
+    config: StreamConfig,
     make_windows: MakeWindows,
     tokens: int,
     position: Position,
@@ -39,58 +39,58 @@ def lanes_reader(
     ``tokens``: about how many an epoch has. Raises ``ConfigError`` where ranks and workers cannot share the lanes, and
     ``StateError`` where the position lacks some.
     """
-    stated, world_size = plan.stated_layout(), context.world_size
-    if plan.epochs is not None and world_size > 1:
+    stated, world_size = config.stated_layout(), context.world_size
+    if config.epochs is not None and world_size > 1:
         raise ConfigError(
-            f"epochs={plan.epochs} on {world_size} ranks: the number of batches of each rank is unknown in advance "
+            f"epochs={config.epochs} on {world_size} ranks: the number of batches of each rank is unknown in advance "
             "for text, filters and best-fit packing, and unequal numbers hang training; leave epochs out and bound the "
             "stream with .take(n)"
         )
-    layout = plan.lane_layout(world_size)
+    layout = config.lane_layout(world_size)
     layout.check(world_size, every)
     step = position.sequence_index // layout.rows + skip
     own = layout.own(context.rank, world_size, step, every)
     start = position.start_epoch or 0
     cursors = beginning(start, layout.lanes) if position.lanes is None else position.lanes
-    epochs = None if plan.epochs is None else start + plan.epochs
-    windows = make_windows(plan, layout, {lane: cursors[str(lane)] for lane in own if str(lane) in cursors}, epochs)
-    if plan.best_fit and context.rank == skip == 0:
+    epochs = None if config.epochs is None else start + config.epochs
+    windows = make_windows(config, layout, {lane: cursors[str(lane)] for lane in own if str(lane) in cursors}, epochs)
+    if config.best_fit and context.rank == skip == 0:
         warn_of_padding(tokens // stated.sequence_stride // layout.lanes, layout)
     packed = stated if isinstance(stated, PackLayout) else None
     return SequentialReader(
         windows,
-        partial(_make_lane, plan, windows),
+        partial(_make_lane, config, windows),
         layout=layout,
         own=own,
-        batch_size=plan.batch_size or 1,
+        batch_size=config.batch_size or 1,
         ranks=world_size,
         cursors=cursors,
-        bounded=plan.epochs is not None,
+        bounded=config.epochs is not None,
         width=None if packed is None else packed.width,
         with_ends=packed is not None and packed.boundaries,
     )
 
 
 def _make_lane(
-    plan: StreamConfig, windows: Windows, lane: int, cursor: Cursor, on_empty: Callable[[int], object]
+    config: StreamConfig, windows: Windows, lane: int, cursor: Cursor, on_empty: Callable[[int], object]
 ) -> Lane:
     # Best fit counts its sequences, not the documents of a window, so it takes every window whole.
-    start = [*cursor[:3], 0, 0] if plan.best_fit else cursor
-    change = change_of(plan.document_maps, plan.data.dtype)
+    start = [*cursor[:3], 0, 0] if config.best_fit else cursor
+    change = change_of(config.document_maps, config.data.dtype)
     reader = Reader(windows, lane, start, change=change, on_empty=on_empty)
-    return Lane(reader, _packing(plan, reader, lane, cursor))
+    return Lane(reader, _packing(config, reader, lane, cursor))
 
 
-def _packing(plan: StreamConfig, reader: Reader, lane: int, cursor: Cursor) -> Packing:
-    layout = plan.stated_layout()
+def _packing(config: StreamConfig, reader: Reader, lane: int, cursor: Cursor) -> Packing:
+    layout = config.stated_layout()
     if not isinstance(layout, PackLayout):
         return SingleDocuments(reader)
     if not layout.best_fit:
         stride, width, ends = layout.stride, layout.width, layout.boundaries
-        return JoinedDocuments(reader, cursor, plan.data.dtype, stride=stride, width=width, with_ends=ends)
+        return JoinedDocuments(reader, cursor, config.data.dtype, stride=stride, width=width, with_ends=ends)
     from .best_fit import BestFitDocuments  # compiled loops that others need not load
 
-    seed = plan.seed
+    seed = config.seed
     key = None if seed is None else lambda place: derive_key("best fit", seed, lane, *place)
     return BestFitDocuments(
         reader, cursor, seq_len=layout.seq_len, extra=layout.extra, with_ends=layout.boundaries, key=key

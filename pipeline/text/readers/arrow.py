@@ -7,14 +7,14 @@ from typing import Any
 
 from ..document import Fields, Record, Tally
 from .base import FormatReader
-from .byte_stream import Damage, Source
+from .byte_stream import Source, UnreadableFileError
 from .parquet import paths_of, rows_of
 
 _MAGIC = b"ARROW1"
 
 
 def read_arrow(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
-    """Yield a record for each row, batch by batch. ``Damage`` for a file that is cut or no Arrow file."""
+    """Yield a record for each row, batch by batch. ``UnreadableFileError`` for a file that is cut or no Arrow file."""
     import pyarrow as pa
 
     try:
@@ -23,7 +23,7 @@ def read_arrow(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's fault, not the file's
-        raise Damage(f"not a whole Arrow file ({str(error).splitlines()[0]})") from None
+        raise UnreadableFileError(f"not a whole Arrow file ({str(error).splitlines()[0]})") from None
     for _ in source.raw() if source.is_local else ():  # hashed like any other file
         pass
 

@@ -22,7 +22,7 @@ _SKIPPABLE = range(0x184D2A50, 0x184D2A60)  # zstd frames that hold no data
 _LONGEST_LINE = 1 << 29
 
 
-class Damage(Exception):
+class UnreadableFileError(Exception):
     """Bytes that cannot be what their file claims; the message has no file name yet."""
 
 
@@ -75,19 +75,19 @@ class Source:
     def blocks(self) -> Iterator[bytes]:
         """Yield the data of the range: decompressed if the file is gzip, zstd, bzip2 or xz, whatever its name says.
 
-        Raises ``Damage`` for a stream that is cut, corrupt or followed by other bytes; what was
+        Raises ``UnreadableFileError`` for a stream that is cut, corrupt or followed by other bytes; what was
         unpacked before is yielded first.
         """
         opener = None if self.stop is not None else _opener(self.file)
         return self.raw() if opener is None else self._unpack(*opener)
 
     def check_packing(self) -> None:
-        """Raise ``Damage`` if the file is named as compressed, but holds neither that nor plain text.
+        """Raise ``UnreadableFileError`` if the file is named as compressed, but holds neither that nor plain text.
 
         And if it was cut as plain text, as a remote file is by its name alone, but is compressed.
         """
         if self.stop is not None and self.start == 0 and not self.is_local and _opener(self.file):
-            raise Damage(
+            raise UnreadableFileError(
                 "compressed data under a name without .gz, .zst, .bz2 or .xz; give it the name of what it holds"
             )
         if not self.path.lower().endswith(COMPRESSIONS) or _opener(self.file):
@@ -95,10 +95,10 @@ class Source:
         self.file.seek(0)
         head = self.file.read(BLOCK)
         if not head:
-            raise Damage("0 bytes, which is no compressed stream")
+            raise UnreadableFileError("0 bytes, which is no compressed stream")
         text = codecs.getincrementaldecoder("utf-8")("ignore").decode(head[:4096])
         if b"\0" in head[:4096] or 10 * len(text.encode()) < 9 * min(len(head), 4096):
-            raise Damage("neither gzip nor zstd, bzip2 or xz data, nor plain text under a wrong name")
+            raise UnreadableFileError("neither gzip nor zstd, bzip2 or xz data, nor plain text under a wrong name")
 
     def starts_with(self, mark: bytes) -> bool:
         """Tell whether the first thing in the text, spaces aside, is ``mark``. For a source not yet read."""
@@ -131,7 +131,9 @@ class Source:
                 tail += [block] if block else []
                 length += len(block)
                 if length > _LONGEST_LINE:
-                    raise Damage(f"a line of more than {_LONGEST_LINE >> 20} MiB; is this one document a line?")
+                    raise UnreadableFileError(
+                        f"a line of more than {_LONGEST_LINE >> 20} MiB; is this one document a line?"
+                    )
                 continue
             lines = block[:cut].split(b"\n")
             if tail:
@@ -169,7 +171,7 @@ class Source:
             if len(head) >= len(codecs.BOM_UTF8):
                 break
         if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise Damage("UTF-16 text; convert it to UTF-8 first")
+            raise UnreadableFileError("UTF-16 text; convert it to UTF-8 first")
         if head.startswith(codecs.BOM_UTF8):
             self.text_start = len(codecs.BOM_UTF8)
         yield head[self.text_start :]
@@ -190,14 +192,14 @@ class Source:
                     data, piece = stream.feed(piece)
                 except Exception as error:
                     what = f"corrupt {kind} data" if members == 1 else f"corrupt {kind} data, or stray bytes after it,"
-                    raise Damage(f"{what} near byte {self.bytes_read} ({error})") from None
+                    raise UnreadableFileError(f"{what} near byte {self.bytes_read} ({error})") from None
                 if data:
                     yield data
                 if stream.finished:
                     stream = None
         if stream is not None:
             cause = "" if members == 1 else "stray bytes follow the data, or "
-            raise Damage(f"{cause}the {kind} stream is cut off at byte {self.bytes_read}, before its end")
+            raise UnreadableFileError(f"{cause}the {kind} stream is cut off at byte {self.bytes_read}, before its end")
 
 
 class _Unpacker(Protocol):

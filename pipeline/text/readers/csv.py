@@ -14,7 +14,7 @@ from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, BadRecord, Document,
 from ..fields import MISFIT
 from ..storage.input_file import InputFile
 from .base import FormatReader, bytes_of
-from .byte_stream import BLOCK, Damage, Source
+from .byte_stream import BLOCK, Source, UnreadableFileError
 
 LONGEST_FIELD = 1 << 28  # characters; without a bound, one stray quote would take in the rest of a large file
 _QUOTE, _FEED, _RETURN = b'"\n\r'
@@ -41,7 +41,7 @@ def read_csv(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
         tally.lines = rows.line_num
         if error:
             if columns is None:
-                raise Damage(f"the header line cannot be read: {error}")
+                raise UnreadableFileError(f"the header line cannot be read: {error}")
             span = f" (lines {line} to {tally.lines})" if tally.lines > line else ""
             yield fields.bad(line, feed.byte(batch, line), INVALID_CSV, f"{error}{span}")
         elif row and columns is None:
@@ -157,14 +157,14 @@ class _Feed:
 class _Columns:
     def __init__(self, names: Sequence[str], fields: Fields) -> None:
         if fields.text_key not in names:
-            raise Damage(no_column(fields.text_key, names))
+            raise UnreadableFileError(no_column(fields.text_key, names))
         self._width = len(names)
         self._fields = fields
         self._text = names.index(fields.text_key)
         self._id = names.index(fields.id_key) if fields.id_key in names else None
         for field in fields.kept:
             if field.name not in names:
-                raise Damage(no_column(field.name, names, "for a field that is asked for"))
+                raise UnreadableFileError(no_column(field.name, names, "for a field that is asked for"))
         self._kept = [(field, names.index(field.name)) for field in fields.kept]
 
     def record(self, row: list[str], line: int) -> Record:

@@ -11,7 +11,7 @@ from ..document import Document, Fields, Record, Tally
 from ..storage.input_file import InputFile
 from ..storage.opening import open_input
 from .base import FormatReader
-from .byte_stream import Damage, Source
+from .byte_stream import Source, UnreadableFileError
 from .jsonl import line_cuts, read_jsonl
 
 _BEGINNING = 4096  # bytes that tell an array from lines
@@ -32,7 +32,7 @@ def read_json(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
         try:
             values = json.loads(data)
         except ValueError as error:
-            raise Damage(f"not a whole JSON array ({error})") from None
+            raise UnreadableFileError(f"not a whole JSON array ({error})") from None
     for tally.lines, value in enumerate(values, 1):
         record = fields.judge(value, tally.lines, None)
         tally.documents += isinstance(record, Document)

@@ -14,7 +14,7 @@ from ..storage.parquet_ranges import expect_columns, read_footer
 from ..storage.remote_file import RemoteFile
 from ..where import Range
 from .base import FormatReader
-from .byte_stream import Damage, Source
+from .byte_stream import Source, UnreadableFileError
 from .csv import no_column
 
 _ROWS = 512
@@ -33,7 +33,7 @@ def read_parquet(source: Source, fields: Fields, tally: Tally) -> Iterator[Recor
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's fault, not the file's
-        raise Damage(f"not a whole parquet file ({str(error).splitlines()[0]})") from None
+        raise UnreadableFileError(f"not a whole parquet file ({str(error).splitlines()[0]})") from None
 
 
 def group_cuts(file: InputFile, unit_bytes: int) -> list[int]:
@@ -124,7 +124,7 @@ class Paths(NamedTuple):
 
 
 def paths_of(schema: Any, fields: Fields) -> Paths:
-    """Return where the columns are that documents are made of; ``Damage`` where one is missing or of another type."""
+    """Return where the columns of documents are; ``UnreadableFileError`` where one is missing or of another type."""
     return Paths(
         *_text_and_id_paths(schema, fields), [(field, _kept_path(schema, field.name)) for field in fields.kept]
     )
@@ -201,24 +201,26 @@ def _rows_to_skip(table: Any, group: int, fields: Fields, kept: list[tuple[Field
 def _kept_path(schema: Any, name: str) -> list[str]:
     found = _find(schema, name)
     if found is None:
-        raise Damage(no_column(name, schema.names, "for a field that is asked for"))
+        raise UnreadableFileError(no_column(name, schema.names, "for a field that is asked for"))
     return found[0]
 
 
 def _text_and_id_paths(schema: Any, fields: Fields) -> tuple[list[str], list[str]]:
-    """Return the columns of text and id as paths (the id's is empty where there is none), or raise ``Damage``."""
+    """Return the columns of text and id as paths (the id's is empty where there is none), or raise ``UnreadableFileError``."""
     import pyarrow.types as types
 
     text, id = _find(schema, fields.text_key), _find(schema, fields.id_key)
     if text is None:
-        raise Damage(no_column(fields.text_key, schema.names))
+        raise UnreadableFileError(no_column(fields.text_key, schema.names))
     kind = text[1].value_type if types.is_dictionary(text[1]) else text[1]
     textual = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
     binary = (types.is_binary, types.is_large_binary, types.is_binary_view)
     if not any(check(kind) for check in textual + binary):
-        raise Damage(f"column {fields.text_key!r} is {kind}, not text; {TEXT_KEY} names the one to read")
+        raise UnreadableFileError(f"column {fields.text_key!r} is {kind}, not text; {TEXT_KEY} names the one to read")
     if id is not None and types.is_nested(id[1]):
-        raise Damage(f"column {fields.id_key!r} is {id[1]}, not a name or number; --id-key names the one to read")
+        raise UnreadableFileError(
+            f"column {fields.id_key!r} is {id[1]}, not a name or number; --id-key names the one to read"
+        )
     return text[0], id[0] if id else []
 
 

@@ -20,7 +20,7 @@ from ..storage.input_file import StrPath, as_input
 from ..storage.opening import open_input
 from ..where import Where
 from .base import WHOLE, FileSpan, FormatReader, load_reader
-from .byte_stream import Damage, Source, is_compressed
+from .byte_stream import Source, UnreadableFileError, is_compressed
 
 __all__ = [
     "ENDINGS",
@@ -120,7 +120,7 @@ class Reader:
                 self._source = Source(file, *self.span, on_stream=self._confirm)
                 yield from self._records(self._source, reader)
             check_sha256(self._file, self._source)
-        except Damage as damage:
+        except UnreadableFileError as damage:
             self.fault = f"{damage}; {self._read_so_far()}"
             raise DamagedInputError(f"{self.path}: {self.fault}") from None
         except OSError as error:

@@ -21,7 +21,7 @@ from ..formats import format_of
 from ..storage.opening import open_input
 from ..where import Where
 from .base import WHOLE, FileSpan, ReadLines, load_reader
-from .byte_stream import BLOCK, Damage, Source, is_compressed
+from .byte_stream import BLOCK, Source, UnreadableFileError, is_compressed
 from .reader import Reader, check_sha256
 
 Wanted = Callable[[int], bool]
@@ -93,7 +93,7 @@ class BlockScan:
                     return
                 self._span = WHOLE
             yield from self._of_lines(read_lines)
-        except Damage as damage:
+        except UnreadableFileError as damage:
             raise InputError(f"{path}: {damage}; {self.number} blocks of it were read") from None
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
@@ -101,7 +101,7 @@ class BlockScan:
     def _of_lines(self, read: ReadLines) -> Iterator[tuple[int, Block]]:
         block: list[bytes] = []
         size = before = 0  # bytes of the block, and lines before it
-        fault: Damage | None = None
+        fault: UnreadableFileError | None = None
         self._fields.made_ids = self._span == WHOLE
         with open_input(self._file, *self._span) as file:
             source = Source(file, *self._span, block=BLOCK if self._span == WHOLE else max(512, self._block_bytes // 4))
@@ -111,7 +111,7 @@ class BlockScan:
             while fault is None:
                 try:
                     batch = next(batches, None)
-                except Damage as damage:
+                except UnreadableFileError as damage:
                     batch, fault = None, damage
                 if batch is None:
                     break

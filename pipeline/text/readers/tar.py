@@ -12,7 +12,7 @@ from ...errors import ShardError
 from ...shards.tar import iter_members, members_of
 from ..document import INVALID_JSON, INVALID_UTF8, Document, Fields, Record, Tally
 from .base import FormatReader
-from .byte_stream import Damage, Source
+from .byte_stream import Source, UnreadableFileError
 
 ENDINGS = (".txt", ".json")
 
@@ -20,8 +20,8 @@ ENDINGS = (".txt", ".json")
 def read_tar(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
     """Yield a record for each ``.txt`` or ``.json`` member, in file order; ``line`` is its number among them.
 
-    A document of a ``.txt`` member is called by the member's name without the ending. Raises ``Damage`` for a tar that is
-    cut or corrupt, when the reading comes to it, and for one that holds no such member.
+    A document of a ``.txt`` member is called by the member's name without the ending. Raises ``UnreadableFileError`` where
+    the tar is cut or corrupt, and for one that holds no such member.
     """
     try:
         for name, payload in _members(source):
@@ -30,9 +30,9 @@ def read_tar(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
             tally.documents += isinstance(record, Document)
             yield record
     except ShardError as error:
-        raise Damage(str(error).removeprefix(f"{source.path}: ")) from None
+        raise UnreadableFileError(str(error).removeprefix(f"{source.path}: ")) from None
     if not tally.lines:
-        raise Damage("no member ends in .txt or .json; shards of tokens are streamed, not read as text")
+        raise UnreadableFileError("no member ends in .txt or .json; shards of tokens are streamed, not read as text")
     for _ in source.raw() if source.is_local else ():  # hashed like any other file
         pass
 

@@ -1,4 +1,4 @@
-"""What lies in the way of a build: mistakes are named before any work is done, and mending one needs no cleaning up."""
+"""A build checks its settings, inputs and output directory before any work is done; a refused one needs no cleanup."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0
 
 
 def run(inputs: Any, output: str | Path, **options: Any) -> Manifest:
-    return build(inputs, output, **{"progress": Progress(quiet=True), **SETTINGS, **options})
+    return build(inputs, output, **{"progress": Progress(quiet=True), "start_method": "fork", **SETTINGS, **options})
 
 
 @pytest.fixture

@@ -1,3 +1,5 @@
+"""Documents are assigned to training, validation and quotas by what is drawn for their content."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(inputs: Any, output: Path, **options: Any) -> Manifest:
-    return build(inputs, output, progress=Progress(quiet=True), **{**SETTINGS, **options})
+    return build(inputs, output, progress=Progress(quiet=True), **{"start_method": "fork", **SETTINGS, **options})
 
 
 def ids(output: Path) -> list[str]:

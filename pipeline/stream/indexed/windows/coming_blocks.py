@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...shards.ranges.coming_bytes import ComingBytes
-from ...shards.ranges.remote_ranges import RemoteRanges
-from ..order import Shuffle
+from ....shards.ranges.coming_bytes import ComingBytes
+from ....shards.ranges.remote_ranges import RemoteRanges
+from ...order import Shuffle
 from .gather import copy_tokens
 
 Rows = list[tuple[int, int]]  # of the table of extents, first and behind the last, of each block
@@ -45,7 +45,7 @@ class ComingBlocks:
 
         def ask() -> None:
             for first, last in rows:
-                self._source.ask(first, last, due)
+                self._source.ask_run(first, last, due)
 
         self._when_started(ask)
 
@@ -90,8 +90,7 @@ class ComingBlocks:
             if isinstance(held, ComingBytes) and (self._started or held.address):
                 behind.append((held, begin, target))
                 continue
-            shard, offset = window.origins[block]
-            alone.append((held, shard, offset + begin * item, target.view(np.uint8).data))
+            alone.append((held, *window.origin(block, begin * item), target.view(np.uint8).data))
         for held, _, _ in behind:
             self._source.bring(held, *held.rows, held.due, now=True)
         self._source.read_all([(shard, offset, target) for _, shard, offset, target in alone])

@@ -10,15 +10,17 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import CorruptShardError
-from ...shards.ranges.mapped import BufferedBytes
-from ...shards.ranges.shard_ranges import LONG_BYTES, Source
-from ..data.contents import Contents
-from ..order import Shuffle
+from ....errors import CorruptShardError
+from ....shards.ranges.mapped import BufferedBytes
+from ....shards.ranges.shard_ranges import LONG_BYTES
+from ....shards.ranges.source import Source
+from ...data.contents import Contents
+from ...order import Shuffle
 from .coming_blocks import ComingBlocks
 from .gather import BLOCK_COLUMNS
 from .shuffle_window import ShuffleWindow
 
+Runs = tuple[NDArray[np.int64], NDArray[np.int64]]  # rows of the table, first and behind the last, of blocks
 Read = tuple[ShuffleWindow, int, int, NDArray[Any]]  # of a window's block, from a token on, where to
 
 
@@ -47,60 +49,61 @@ class BlockPool:
         """Have the blocks of a window at hand soon, and its index."""
         if self._contents.sparse:
             return
-        rows = self._rows(epoch, number)
+        runs = self._runs(epoch, number)
         if self.coming is not None:
-            self.coming.ask(rows, epoch, number)
-            return
-        for first, last in rows:
-            self.source.ask(first, last)
+            self.coming.ask(_pairs(runs), epoch, number)
+        else:
+            self.source.ask(*runs)
 
     def announce(self, windows: list[tuple[int, int]]) -> None:
         """Say which windows, by epoch and number, are loaded next, so that what is small can be asked for together."""
         if self.coming is not None:
-            self.coming.ask_indexes([(self._rows(*key), *key) for key in windows])
+            self.coming.ask_indexes([(_pairs(self._runs(*key)), *key) for key in windows])
 
     def load(self, epoch: int, number: int, *, asked: bool = False, whole: bool = True) -> ShuffleWindow:
         """Bring a window to memory: its index, and its blocks, which were ``asked`` for or not.
 
         Not ``whole``, blocks that take memory of their own are left to `complete`; until then rows are read one by one.
         """
-        rows = self._rows(epoch, number)
+        runs = self._runs(epoch, number)
         if self.coming is not None:
-            self.coming.ask_indexes([(rows, epoch, number)])
+            self.coming.ask_indexes([(_pairs(runs), epoch, number)])
         elif not asked and not self._contents.sparse:
-            for first, last in rows:
-                self.source.ask_index(first, last)
-        starts, lengths, documents = self._index(rows)
+            self.source.ask_index(*runs)
+        starts, lengths, documents = self._index(runs)
         order = self._order.document_order(epoch, number, len(starts))
         numbers = self._order.epoch(epoch).window_blocks(number)
         self._check(numbers, lengths, documents)
         if self._contents.sparse:
-            return self._load_documents(rows, starts, lengths, documents, order)
-        table = self._contents.table
-        firsts, lasts = np.array(rows, np.int64).reshape(-1, 2).T
+            return self._load_documents(runs, starts, lengths, documents, order)
+        table, (firsts, lasts) = self._contents.table, runs
         offsets, sizes = table.offsets[firsts], table.size_sums[lasts] - table.size_sums[firsts]
-        blocks = np.zeros((len(rows), BLOCK_COLUMNS), np.int64)
+        blocks = np.empty((len(firsts), BLOCK_COLUMNS), np.int64)
         blocks[:, 1] = sizes // self.item
-        memory: list[Any] = []
-        for k, (first, last) in enumerate(rows):
-            long = sizes[k] > LONG_BYTES and (self.source.copies or self.coming is not None)
-            if long or (not whole and self.source.copies):
-                memory.append(None)
-                continue
-            held = self._memory(first, last)
-            memory.append(held)
-            blocks[k, 0] = held.address
+        blocks[:, 0], memory = self._addresses(runs, sizes, whole=whole)
         if self.coming is not None:
-            self.coming.follow(memory, rows, blocks, epoch, number)
-        origins = list(zip(table.shard_numbers[firsts].tolist(), offsets.tolist(), strict=True))
-        return ShuffleWindow.of(starts, lengths, documents, offsets, sizes, order, blocks, memory, self.item, origins)
+            self.coming.follow(memory, _pairs(runs), blocks, epoch, number)
+        shards = table.shard_numbers[firsts]
+        return ShuffleWindow.of(starts, lengths, documents, offsets, sizes, order, blocks, memory, self.item, shards)
+
+    def _addresses(self, runs: Runs, sizes: NDArray[np.int64], *, whole: bool) -> tuple[NDArray[np.int64], list[Any]]:
+        """Return the addresses of blocks, 0 where a block is not in memory, and what keeps each in memory."""
+        alone = sizes > LONG_BYTES
+        if not alone.any() and (found := self.source.memories(*runs)) is not None:
+            return found[0], [found[1]]
+        addresses, memory = np.zeros(len(sizes), np.int64), list[Any]([None] * len(sizes))
+        for k, run in enumerate(_pairs(runs)):
+            if not (alone[k] and (self.source.copies or self.coming is not None)) and (whole or not self.source.copies):
+                memory[k] = self._memory(*run)
+                addresses[k] = memory[k].address
+        return addresses, memory
 
     def complete(self, epoch: int, number: int, window: Future[ShuffleWindow]) -> None:
         """Bring the blocks to memory that `load` left out; rows are read from each as soon as it is there."""
         found, sums = window.result(), self._contents.table.size_sums
         if self._contents.sparse:  # the documents of a selection are read by `load`
             return
-        for k, (first, last) in enumerate(self._rows(epoch, number)):
+        for k, (first, last) in enumerate(_pairs(self._runs(epoch, number))):
             if found.memory[k] is None and sums[last] - sums[first] <= LONG_BYTES:
                 found.memory[k] = self._memory(first, last)
                 found.blocks[k, 0] = found.memory[k].address  # last: compiled loops of other threads look at it
@@ -111,36 +114,33 @@ class BlockPool:
             self.coming.read_all(wanted, self.item)
             return
         for window, block, begin, target in wanted:
-            shard, offset = window.origins[block]
-            self.source.read(shard, offset + begin * self.item, target.view(np.uint8).data)
+            self.source.read(*window.origin(block, begin * self.item), target.view(np.uint8).data)
 
     def release(self, epoch: int, number: int) -> None:
         """Note that a window is not needed any more in its epoch."""
         if self.coming is not None and not self._contents.sparse:
-            self.coming.release(self._rows(epoch, number), epoch, number)
+            self.coming.release(_pairs(self._runs(epoch, number)), epoch, number)
 
     def close(self) -> None:
         """Give back files."""
         self.source.close()
 
-    def _rows(self, epoch: int, number: int) -> list[tuple[int, int]]:
+    def _runs(self, epoch: int, number: int) -> Runs:
         """Return the rows of the table, first and behind the last, of each block of a window."""
         blocks = self._order.epoch(epoch).window_blocks(number)
-        firsts, lasts = self._contents.table_rows(self._bounds[blocks], self._bounds[blocks + 1])
-        return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
+        return self._contents.table_rows(self._bounds[blocks], self._bounds[blocks + 1])
 
-    def _index(self, rows: list[tuple[int, int]]) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.int64]]:
+    def _index(self, runs: Runs) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.int64]]:
         """Return where documents start and how long they are, block by block, and how many each block has."""
-        parts = [self.source.index(first, last) for first, last in rows]
-        starts = np.frombuffer(b"".join([part[0] for part in parts]), "<i8")
-        lengths = np.frombuffer(b"".join([part[1] for part in parts]), "<u4")
-        documents = np.array([len(part[1]) // 4 for part in parts], np.int64)
+        starts, lengths = self.source.index(*runs)
+        sums = self._contents.table.document_sums
+        documents = sums[runs[1]] - sums[runs[0]]
         kept = self._contents.kept
         if kept is not None:
             table = self._contents.table
             masks = [
                 kept(int(table.shard_numbers[first]), int(table.first_documents[first]), count)
-                for (first, _), count in zip(rows, documents.tolist(), strict=True)
+                for (first, _), count in zip(_pairs(runs), documents.tolist(), strict=True)
             ]
             mask = np.concatenate([np.zeros(0, bool), *masks])
             starts, lengths = starts[mask], lengths[mask]
@@ -179,17 +179,17 @@ class BlockPool:
 
     def _load_documents(
         self,
-        rows: list[tuple[int, int]],
+        runs: Runs,
         starts: NDArray[np.int64],
         lengths: NDArray[np.uint32],
         documents: NDArray[np.int64],
         order: NDArray[np.int64] | None,
     ) -> ShuffleWindow:
         """Read documents one by one into a buffer, as one block: of each block they are a small part."""
-        for first, last in rows:
-            self.source.check(first, last)
+        for run in _pairs(runs):
+            self.source.check(*run)
         table, sizes = self._contents.table, lengths.astype(np.int64) * self.item
-        shards = np.repeat(table.shard_numbers[np.array([first for first, _ in rows], np.int64)], documents).tolist()
+        shards = np.repeat(table.shard_numbers[runs[0]], documents).tolist()
         wanted = list(zip(shards, starts.tolist(), sizes.tolist(), strict=True))
         for shard, start, size in wanted:
             self.source.ask_bytes(shard, start, size)
@@ -215,3 +215,7 @@ class BlockPool:
             [buffer],
             self.item,
         )
+
+
+def _pairs(runs: Runs) -> list[tuple[int, int]]:
+    return list(zip(runs[0].tolist(), runs[1].tolist(), strict=True))

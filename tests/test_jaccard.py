@@ -1,3 +1,5 @@
+"""Near duplicates that are verified on the exact Jaccard similarity of their shingles."""
+
 from __future__ import annotations
 
 import json

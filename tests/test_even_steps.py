@@ -1,3 +1,5 @@
+"""All ranks take equally many steps, or the stream says why they cannot."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

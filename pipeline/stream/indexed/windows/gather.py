@@ -12,8 +12,8 @@ import numba
 import numpy as np
 from numba import int64, types
 
-from ...compiling import compiled
-from ..intrinsics import array_at, copy_bytes, fetch, pointer
+from ....compiling import compiled
+from ....intrinsics import array_at, copy_bytes, fetch, pointer
 
 # Columns of the table of windows: addresses of ends (0: not loaded), places and blocks, and how many documents.
 WINDOW_COLUMNS = 4

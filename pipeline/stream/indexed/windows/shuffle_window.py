@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import CorruptShardError
+from ....errors import CorruptShardError
 from .gather import arrange
 
 _NONE = np.zeros(0, np.int64)
@@ -21,15 +21,16 @@ class ShuffleWindow:
     ``ends[j]`` tokens come before document ``j`` (int64, one more entry than documents). ``places[j]`` is the number of its
     block in the window, shifted by `gather.PLACE_BITS`, and its first token in that block. ``blocks`` (``[blocks, 2]``): the
     address of each block's first token, 0 where its tokens are read when they are needed, and how many it holds.
-    ``memory`` keeps what lies at the addresses alive (None: nothing does); ``origins`` are the shard and the byte where each
-    block begins.
+    ``memory`` keeps what lies at the addresses alive, for each block (None: nothing does) or for all. ``shards`` and
+    ``offsets`` say where each block begins.
     """
 
     ends: NDArray[np.int64]
     places: NDArray[np.int64]
     blocks: NDArray[np.int64]
     memory: list[Any]
-    origins: list[tuple[int, int]]
+    shards: NDArray[np.integer[Any]]
+    offsets: NDArray[np.int64]
 
     @classmethod
     def of(
@@ -43,7 +44,7 @@ class ShuffleWindow:
         blocks: NDArray[np.int64],
         memory: list[Any],
         item: int,
-        origins: list[tuple[int, int]] | None = None,
+        shards: NDArray[np.integer[Any]] = _NONE,
     ) -> ShuffleWindow:
         """Put documents in ``order``: their ``starts`` (bytes in their files) and ``lengths``, listed block by block.
 
@@ -59,12 +60,16 @@ class ShuffleWindow:
                 f"block {block} of a window: the index puts a document at byte {int(starts[wrong])} with "
                 f"{int(lengths[wrong])} tokens, outside its block of {int(sizes[block])} bytes from byte {int(offsets[block])}"
             )
-        return cls(ends, places, blocks, memory, origins or [])
+        return cls(ends, places, blocks, memory, shards, offsets)
 
     @property
     def addresses(self) -> tuple[int, int, int, int]:
         """Addresses of ends, places and blocks, and how many documents there are, as `gather` wants them."""
         return self.ends.ctypes.data, self.places.ctypes.data, self.blocks.ctypes.data, len(self.places)
+
+    def origin(self, block: int, skipped: int) -> tuple[int, int]:
+        """Return the shard of a block, and the byte there that lies ``skipped`` bytes behind the block's first."""
+        return int(self.shards[block]), int(self.offsets[block]) + skipped
 
     def cut(self, start: int, stop: int) -> tuple[int, int]:
         """Return the documents, first and behind the last, that hold tokens ``start`` to ``stop``."""

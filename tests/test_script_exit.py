@@ -1,4 +1,4 @@
-"""How scripts end that still hold an iterator: at once, in silence."""
+"""Scripts that still hold an iterator end at once and print nothing."""
 
 from __future__ import annotations
 

@@ -81,10 +81,11 @@ def test_what_one_commit_lacks_has_no_ratio(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_two_trees_are_timed_each_with_its_own_library(tmp_path: Path) -> None:
-    write_dataset(tmp_path / "data", [make_documents(2_000, seed=seed, longest=300) for seed in range(2)])
+    write_dataset(tmp_path / "data", [make_documents(200, seed=seed, longest=300) for seed in range(2)])
     texts = write_texts(tmp_path / "a.jsonl", make_texts(300))
     shards = str(tmp_path / "data")
-    data = {"shards": shards, "sources": [shards] * 4, "texts": [str(texts)], "tokenizer": "bytes", "batches": 1}
+    data = {"shards": shards, "sources": [shards] * 4, "texts": [str(texts)], "tokenizer": "bytes"}
+    data |= {"seq_len": 32, "rounds": 1, "batches": 1}
     other = tmp_path / "other"
     other.mkdir()
     (other / "pipeline.py").write_text("ShardDataset = TextDataset = mix = None\n")
@@ -95,7 +96,7 @@ def test_two_trees_are_timed_each_with_its_own_library(tmp_path: Path) -> None:
     measured = {each.name for each in found["comparisons"] if each.ratios}
     assert measured == {name for name in units() if not name.startswith(tuple(short))}
     assert PROCESS_START in measured
-    missing = run(other, "streams", data)["missing"]
+    missing = run(other, data)["missing"]
     assert set(missing) == set(STREAMS)
     assert missing["packed"].startswith("TypeError: 'NoneType'")
 

@@ -1,3 +1,5 @@
+"""Stages of the user in a stream: samples and batches that are mapped, dropped, joined or remembered."""
+
 from __future__ import annotations
 
 import json

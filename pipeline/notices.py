@@ -1,0 +1,20 @@
+"""Warnings that name the user's line, however deep in this package they are raised."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from types import FrameType
+
+_ROOT = os.path.dirname(os.path.dirname(__file__))
+_OWN = tuple(os.path.join(_ROOT, package, "") for package in ("pipeline", "filters"))
+
+
+def warn(message: str) -> None:
+    """Issue a ``UserWarning`` at the nearest line outside of this package that led to the call."""
+    level = 1
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
