@@ -19,6 +19,7 @@ import zstandard
 
 import pipeline
 from pipeline.builder.report.console import Progress
+from pipeline.cli.main import run_command
 from pipeline.errors import InputError, MissingObjectError, PlanChangedError, ShardwrightError, StorageError
 from pipeline.shards.remote.transport import Access
 from pipeline.text.discovery import find_inputs
@@ -309,6 +310,25 @@ def assert_nowhere(folder: Path, said: str) -> None:
     ):  # the last: USER:PASSWORD in base64
         assert [path for path, data in held.items() if secret in data] == []
         assert secret.decode() not in said
+
+
+def test_a_dry_run_and_a_trial_of_rules_open_few_of_many_files(
+    server: InputServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(200):
+        server.files[f"{number:03}.jsonl"] = json.dumps({"text": f"{number} to be or not to be"}).encode() + b"\n"
+    url = server.url("{000..199}.jsonl")
+    for command, flags in (
+        ("build", ["--dry-run", "--output", "unused", "--tokenizer", "bytes", "--max-tokens", "600"]),
+        ("try-rules", []),
+    ):
+        server.asked.clear()
+        assert run_command(command, [url, "--rules", "gopher_quality", *flags]) == 0
+        opened = {each.path for each in server.asked if each.sent > 1}
+        assert 10 < len(opened) <= 64
+        assert {path[-9] for path in opened} == {"0", "1"}
+    said = capsys.readouterr().out
+    assert "of a sample of 64 records from 64 files" in said
 
 
 def test_a_killed_build_of_urls_continues_and_gives_the_same_bytes(tmp_path: Path, server: InputServer) -> None:

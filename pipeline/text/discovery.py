@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,6 +58,16 @@ def find_inputs(
     finder = _Finder(output, Credentials(access=access or Access()), format, commits)
     found = [file for spec in specs for file in finder.expand(os.fspath(spec))]
     return [replace(file, forced_format=format) for file in found] if format else found
+
+
+def evenly(files: Sequence[InputFile], most: int) -> list[InputFile]:
+    """Return at most so many of some files, evenly spread over them, for a sample: each that is opened may be far away.
+
+    >>> evenly([InputFile(Path(name), name) for name in "abcde"], 2)[1].name
+    'c'
+    """
+    count = min(most, len(files))
+    return [files[len(files) * number // count] for number in range(count)]
 
 
 def fingerprint(given: str | os.PathLike[str] | InputFile) -> str:
