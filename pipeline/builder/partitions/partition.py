@@ -183,14 +183,14 @@ def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int])
         # The lanes of a file take turns at its partitions.
         found += [(number - unit[0].lane, partition, number) for partition in done["partitions"]]
         befores, hashes = [], []
-        for span, read in itertools.zip_longest(unit, done["spans"]):
+        for span, told in itertools.zip_longest(unit, done["spans"]):
             befores.append(lines.get(span.input, 0))
             if span.lane == span.lanes - 1:
-                lines[span.input] = befores[-1] + (read["lines"] if read else 0)
-            hashes.append(read["sha256"] if read else None)
-            if read and read["damage"] and span.lane == 0:
-                line = read["damage"]["line"] + befores[-1]
-                damaged.append({"file": plan.inputs[span.input].name, **read["damage"], "line": line})
+                lines[span.input] = befores[-1] + (told["lines"] if told else 0)
+            hashes.append(told["sha256"] if told else None)
+            if told and told["damage"] and span.lane == 0:
+                line = told["damage"]["line"] + befores[-1]
+                damaged.append({"file": plan.inputs[span.input].name, **told["damage"], "line": line})
         first_lines.append(befores)
         digests.append(hashes)
     partitions = [[number, partition] for _, partition, number in sorted(found)]

@@ -8,7 +8,7 @@ read next: windows are asked for and loaded ahead in threads, and given back onc
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple
@@ -126,7 +126,7 @@ class TokenStream:
             return
         new = [key for key in wanted if key in self._needed and key not in self._windows and key not in self._pending]
         self._pool.announce(new)
-        loads = {}
+        loads: dict[Key, Callable[[], ShuffleWindow]] = {}
         for key in new:
             whole = key not in needed or not self._pool.source.rows_first
             loads[key] = partial(self._pool.load, *key, asked=key in self._asked, whole=whole)
