@@ -161,6 +161,13 @@ def test_a_limit_says_alone_what_is_read(folder: Path, tmp_path: Path) -> None:
     assert pieces(make_plan([str(folder)], Recipe(limit=20, max_tokens="4000"), limits=LIMITS)) == {}
 
 
+def test_of_a_limit_that_the_first_unit_fills_nothing_is_read_twice(server: InputServer, tmp_path: Path) -> None:
+    urls = [server.url(name) for name in server.files]
+    cut = run(urls, tmp_path / "out", limit=5, where="text > 'A'")
+    assert cut.counts["read"] - cut.counts["dropped"].get("where", 0) == 5
+    assert server.sent < 1.1 * LIMITS.unit_bytes
+
+
 def test_faults_of_files_that_are_not_reached_are_not_met(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for path in folder.iterdir():

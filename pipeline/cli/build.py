@@ -92,8 +92,8 @@ def make_parser(prog: str | None = None) -> Parser:
     add(
         "--max-errors",
         type=_count_or_share,
-        help="give up when more records than this are bad (default: 1000); a share, as 0.01 or 1%%, counts at the end of "
-        "reading",
+        help="give up when more records than this are bad (default: 1000), or a larger share of them, as 0.01 or 1%%: of "
+        "the first 10,000 in input order, and of any more",
     )
 
     add(
