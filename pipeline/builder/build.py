@@ -63,7 +63,7 @@ def build(
     of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...), which override those of ``recipe``. The same call
     again continues an interrupted build, or returns the manifest of a complete one; ``overwrite=True`` starts over. The
     bytes of the result do not depend on ``workers``, ``engine`` (``"local"`` or ``"ray"``), ``start_method`` of the
-    workers, ``ray_address`` or ``limits``.
+    workers, ``ray_address`` or, without ``max_tokens``, ``limits``.
 
     ``transforms`` are functions of documents, or their names as ``module:function``, which run after normalising; a list
     that names built-in ones too ("normalize", "clean", "language", "rules", "decontaminate") is the whole order.
