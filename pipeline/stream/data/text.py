@@ -233,7 +233,7 @@ class TextData:
         with ThreadPoolExecutor(16, thread_name_prefix="shardwright-fingerprint") as threads:
             files = list(threads.map(fingerprint, self.files))
         splits = [[str(share), held] for share, held in self.splits]
-        told = [files, self.tokenizer, self.text_key, self.id_key, self.skip, self.eos, splits]
+        told: list[Any] = [files, self.tokenizer, self.text_key, self.id_key, self.skip, self.eos, splits]
         if self.fields:
             told.append([str(field) for field in self.fields])  # one that does not fit makes a bad record
         if self.where is not None:
