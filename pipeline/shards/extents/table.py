@@ -44,6 +44,7 @@ CHECKSUMS = ("index_crc32", "crc32")
 _FIRST_ITEM = BLOCK + NPY_HEADER  # bytes from the header of a member to the first item of its array
 
 Counts = NDArray[np.unsignedinteger[Any]]
+Rows = NDArray[np.int64] | int
 Whole = TypeVar("Whole", int, NDArray[np.int64])
 
 
@@ -160,6 +161,18 @@ class ExtentTable:
     def first_documents(self) -> NDArray[np.int64]:
         """int64 [extents]: the number, in its shard, of each extent's first document."""
         return self._in_shard(self.document_sums)
+
+    def shard_of(self, rows: Rows) -> NDArray[np.int64]:
+        """Return the shard of each of some extents (int64), without the whole column ``shard_numbers``."""
+        return np.searchsorted(self.shard_bounds, rows, side="right") - 1
+
+    def offset_of(self, rows: Rows) -> NDArray[np.int64]:
+        """Return what ``offsets`` says of some extents, without the whole column."""
+        return self.size_sums[rows] - self.size_sums[self.shard_bounds[self.shard_of(rows)]]
+
+    def first_document_of(self, rows: Rows) -> NDArray[np.int64]:
+        """Return what ``first_documents`` says of some extents, without the whole column."""
+        return self.document_sums[rows] - self.document_sums[self.shard_bounds[self.shard_of(rows)]]
 
     def per_shard(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return what each shard has of ``size_sums``, ``token_sums`` or ``document_sums``, int64 [shards]."""

@@ -38,10 +38,10 @@ class MemoryRanges:
         return np.concatenate(starts), np.concatenate(lengths)
 
     def memory(self, first: int, last: int) -> InMemory:
-        return InMemory(self._tokens.ctypes.data + int(self._table.offsets[first]), self._tokens)
+        return InMemory(self._tokens.ctypes.data + int(self._table.offset_of(first)), self._tokens)
 
     def memories(self, firsts: Runs, lasts: Runs) -> tuple[NDArray[np.int64], Any]:
-        return self._tokens.ctypes.data + self._table.offsets[firsts].astype(np.int64), self._tokens
+        return self._tokens.ctypes.data + self._table.offset_of(firsts), self._tokens
 
     def check(self, first: int, last: int) -> None:
         return

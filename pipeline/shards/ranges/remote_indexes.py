@@ -151,7 +151,7 @@ class RemoteIndexes:
         """Return where documents start if each is a member of its own."""
         sizes = NPY_HEADER + np.frombuffer(lengths, "<u4").astype(np.int64) * self._table.itemsize
         steps = sizes + -sizes % BLOCK + BLOCK
-        offset = int(self._table.offsets[first])
+        offset = int(self._table.offset_of(first))
         begin = offset if offset else BLOCK + NPY_HEADER
         starts: NDArray[np.int64] = begin + np.cumsum(steps) - steps
         return starts.astype("<i8").tobytes()
@@ -170,7 +170,7 @@ class RemoteIndexes:
         """Return shard, first document and documents of a run of extents."""
         table = self._table
         count = int(table.document_sums[last] - table.document_sums[first])
-        return int(table.shard_numbers[first]), int(table.first_documents[first]), count
+        return int(table.shard_of(first)), int(table.first_document_of(first)), count
 
 
 class _Run:

@@ -179,7 +179,7 @@ class RemoteRanges:
             end = begin + int(self.table.sizes[row])
             found, stated = zlib.crc32(view[begin:end]), int(self.table.crc32[row])
             if found != stated:
-                offset = int(self.table.offsets[row])
+                offset = int(self.table.offset_of(row))
                 return f"bytes {offset} to {offset + end - begin} have checksum {found}, but the table of extents says {stated}"
             begin = end
         return None
@@ -228,7 +228,7 @@ class RemoteRanges:
     def _place(self, first: int, last: int) -> tuple[int, int, int]:
         table = self.table
         size = int(table.size_sums[last] - table.size_sums[first])
-        return int(table.shard_numbers[first]), int(table.offsets[first]), size
+        return int(table.shard_of(first)), int(table.offset_of(first)), size
 
 
 def _of(ranges: RemoteRanges, work: Callable[[RemoteRanges], Any]) -> Callable[[], Any]:

@@ -113,8 +113,8 @@ class ShardMaps:
         """Return offset and bytes of what runs have of starts, lengths and documents in their shards (int64 [6, runs])."""
         table, out = self._table, np.empty((6, len(firsts)), np.int64)
         _locate(
-            firsts, lasts, table.shard_numbers, table.starts_at, table.lengths_at, table.first_documents,
-            table.document_sums, table.offsets, table.size_sums, out,
+            firsts, lasts, table.shard_of(firsts), table.shard_bounds, table.starts_at, table.lengths_at,
+            table.document_sums, table.size_sums, out,
         )  # fmt: skip
         return out
 
@@ -122,13 +122,13 @@ class ShardMaps:
         """Raise unless what runs hold ends within their shards: to read beyond a map would end the process."""
         if (ends > limits).any():
             k = int(np.argmax(ends > limits))
-            name = self._names[int(self._table.shard_numbers[firsts[k]])]
+            name = self._names[int(self._table.shard_of(firsts[k]))]
             raise ended_early(name, int(limits[k]), int(ends[k] - limits[k]))
 
     def _find(self, firsts: Runs) -> list[MappedShard] | None:
         """Return the shard of each run."""
         found = []
-        for number in self._table.shard_numbers[firsts].tolist():
+        for number in self._table.shard_of(firsts).tolist():
             shard = self._shards.get(number) or self._map(number)
             if shard is None:
                 return None
@@ -164,28 +164,26 @@ def _give_back(maps: Columns, ranges: Columns, shards: Sequence[MappedShard]) ->
 _ITEMS = types.Array(int64, 1, "C", readonly=True)
 
 
-@compiled(
-    types.void(*(int64[::1], int64[::1], types.Array(types.int32, 1, "C", readonly=True)), *[_ITEMS] * 6, int64[:, ::1])
-)
+@compiled(types.void(*(int64[::1], int64[::1], int64[::1]), *[_ITEMS] * 5, int64[:, ::1]))
 def _locate(
     firsts: Any,
     lasts: Any,
-    shard_numbers: Any,
+    shards: Any,
+    shard_bounds: Any,
     starts_at: Any,
     lengths_at: Any,
-    first_documents: Any,
     document_sums: Any,
-    offsets: Any,
     size_sums: Any,
     out: Any,
 ) -> None:
     """Write offset and bytes of the starts, the lengths and the documents of each run; a shard without an index has none."""
     for k in range(len(firsts)):
-        first, shard = firsts[k], shard_numbers[firsts[k]]
+        first, shard, begin = firsts[k], shards[k], shard_bounds[shards[k]]
+        before = document_sums[first] - document_sums[begin]
         count = document_sums[lasts[k]] - document_sums[first] if starts_at[shard] else 0
-        out[0, k], out[1, k] = starts_at[shard] + 8 * first_documents[first], 8 * count
-        out[2, k], out[3, k] = lengths_at[shard] + 4 * first_documents[first], 4 * count
-        out[4, k], out[5, k] = offsets[first], size_sums[lasts[k]] - size_sums[first]
+        out[0, k], out[1, k] = starts_at[shard] + 8 * before, 8 * count
+        out[2, k], out[3, k] = lengths_at[shard] + 4 * before, 4 * count
+        out[4, k], out[5, k] = size_sums[first] - size_sums[begin], size_sums[lasts[k]] - size_sums[first]
 
 
 @compiled(types.void(int64[:, ::1], int64[:, ::1], int64, int64, int64))

@@ -78,7 +78,7 @@ class ShardRanges:
 
     def index(self, firsts: Runs, lasts: Runs) -> Index:
         found = None
-        if self._maps is not None and self.table.starts_at[self.table.shard_numbers[firsts]].all():
+        if self._maps is not None and self.table.starts_at[self.table.shard_of(firsts)].all():
             found = self._maps.index(firsts, lasts)
         if found is None:
             found = joined([self._index_of(*run) for run in zip(firsts.tolist(), lasts.tolist(), strict=True)])
@@ -86,8 +86,8 @@ class ShardRanges:
         return found
 
     def _index_of(self, first: int, last: int) -> tuple[bytes, bytes]:
-        table, shard = self.table, int(self.table.shard_numbers[first])
-        begin = int(table.first_documents[first])
+        table, shard = self.table, int(self.table.shard_of(first))
+        begin = int(table.first_document_of(first))
         count = int(table.document_sums[last] - table.document_sums[first])
         starts_at, lengths_at = int(table.starts_at[shard]), int(table.lengths_at[shard])
         if starts_at == 0:
@@ -100,8 +100,8 @@ class ShardRanges:
             return starts, read_bytes(handle, lengths_at + 4 * begin, 4 * count, name)
 
     def memory(self, first: int, last: int) -> Bytes:
-        table, shard = self.table, int(self.table.shard_numbers[first])
-        offset, size = int(table.offsets[first]), int(table.size_sums[last] - table.size_sums[first])
+        table, shard = self.table, int(self.table.shard_of(first))
+        offset, size = int(table.offset_of(first)), int(table.size_sums[last] - table.size_sums[first])
         found: Bytes | None = None
         with self._files.opened(self._path(shard)) as handle:
             name = self._checked_name(shard, handle)
@@ -123,7 +123,7 @@ class ShardRanges:
 
     def check(self, first: int, last: int) -> None:
         if len(self._unverified):
-            shard = int(self.table.shard_numbers[first])
+            shard = int(self.table.shard_of(first))
             with self._files.opened(self._path(shard)) as handle:
                 self._verify(shard, first, last, handle)
 
@@ -213,7 +213,7 @@ class ShardRanges:
             end = begin + int(self.table.documents[row])
             found = zlib.crc32(lengths[begin:end].data, zlib.crc32(starts[begin:end].data))
             if found != self.table.index_crc32[row]:
-                shard, document = int(self.table.shard_numbers[row]), int(self.table.first_documents[row])
+                shard, document = int(self.table.shard_of(row)), int(self.table.first_document_of(row))
                 raise CorruptShardError(
                     f"{self._names[shard]}: byte {int(self.table.starts_at[shard]) + 8 * document}: the index of documents "
                     f"{document} to {document + end - begin} has checksum {found}, but the table of extents says "
@@ -240,7 +240,7 @@ class ShardRanges:
             self._unverified[self.table.shard_bounds[shard] : self.table.shard_bounds[shard + 1]] = False
             return
         for row in range(first, last):
-            offset, size = int(self.table.offsets[row]), int(self.table.sizes[row])
+            offset, size = int(self.table.offset_of(row)), int(self.table.sizes[row])
             checksum = _crc32(handle, offset, size, name)
             if checksum != self.table.crc32[row]:
                 raise CorruptShardError(

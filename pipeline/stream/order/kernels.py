@@ -21,32 +21,72 @@ def _mix64(x: Any) -> Any:
     return x ^ (x >> np.uint64(31))
 
 
-@compiled(int64[::1](int64, uint64))
-def permute(n: Any, key: Any) -> Any:
-    """Sort ``range(n)`` by a hash under ``key``: into about n buckets by its first bits, then inside them."""
-    bits = 1
-    while bits < 24 and n >> bits:
-        bits += 1
-    shift = np.uint64(64 - bits)
-    hashes = np.empty(n, np.uint64)
-    ends = np.zeros((1 << bits) + 1, np.int64)
+@compiled(uint64(int64, uint64))
+def _hash(number: Any, key: Any) -> Any:
+    return _mix64(_mix64(np.uint64(number) * np.uint64(0x9E3779B97F4A7C15)) ^ key)
+
+
+@compiled(types.void(uint64[::1], int64[::1], int64, int64, int64[::1], uint64[::1], int64[::1]))
+def _sort(hashes: Any, numbers: Any, known: Any, bits: Any, order: Any, ascending: Any, ends: Any) -> None:
+    """Write numbers by their hashes, whose ``known`` first bits are alike: by the next ``bits``, then one by one.
+
+    ``ascending`` and ``ends`` are memory to work in.
+    """
+    n, shift, mask = len(hashes), np.uint64(64 - known - bits), np.uint64((1 << bits) - 1)
+    ends[:] = 0
     for i in range(n):
-        hashes[i] = _mix64(_mix64(np.uint64(i) * np.uint64(0x9E3779B97F4A7C15)) ^ key)
-        ends[(hashes[i] >> shift) + np.uint64(1)] += 1
-    for bucket in range(len(ends) - 1):
+        ends[((hashes[i] >> shift) & mask) + np.uint64(1)] += 1
+    for bucket in range(1 << bits):
         ends[bucket + 1] += ends[bucket]
-    order, ascending = np.empty(n, np.int64), np.empty(n, np.uint64)
     for i in range(n):
-        place = ends[hashes[i] >> shift]
-        ends[hashes[i] >> shift] += 1
-        order[place] = i
-        ascending[place] = hashes[i]
+        bucket = (hashes[i] >> shift) & mask
+        order[ends[bucket]], ascending[ends[bucket]] = numbers[i], hashes[i]
+        ends[bucket] += 1
     for last in range(1, n):
         place, moved, its_hash = last, order[last], ascending[last]
         while place > 0 and ascending[place - 1] > its_hash:
             order[place], ascending[place] = order[place - 1], ascending[place - 1]
             place -= 1
         order[place], ascending[place] = moved, its_hash
+
+
+_COARSE_BITS = 10  # buckets that can be filled in turn without leaving the cache of a core
+
+
+@compiled(int64[::1](int64, uint64))
+def permute(n: Any, key: Any) -> Any:
+    """Sort ``range(n)`` by a hash under ``key``: into buckets by its first bits, those into finer ones, then inside them."""
+    bits = 1
+    while bits < 24 and n >> bits:
+        bits += 1
+    coarse = max(0, bits - _COARSE_BITS)
+    hashes, numbers = np.empty(n, np.uint64), np.empty(n, np.int64)
+    bounds = np.zeros((1 << coarse) + 1, np.int64)
+    if coarse == 0:
+        for i in range(n):
+            hashes[i], numbers[i] = _hash(i, key), i
+        bounds[1] = n
+    else:
+        shift = np.uint64(64 - coarse)
+        for i in range(n):
+            bounds[(_hash(i, key) >> shift) + np.uint64(1)] += 1
+        for bucket in range(1 << coarse):
+            bounds[bucket + 1] += bounds[bucket]
+        ends = bounds[:-1].copy()
+        for i in range(n):
+            found = _hash(i, key)
+            place = ends[found >> shift]
+            ends[found >> shift] += 1
+            hashes[place], numbers[place] = found, i
+    order = np.empty(n, np.int64)
+    fine = bits - coarse
+    ascending, ends = (
+        np.empty(n if coarse == 0 else int64(np.max(np.diff(bounds))), np.uint64),
+        np.empty((1 << fine) + 1, np.int64),
+    )
+    for bucket in range(1 << coarse):
+        first, last = bounds[bucket], bounds[bucket + 1]
+        _sort(hashes[first:last], numbers[first:last], coarse, fine, order[first:last], ascending, ends)
     return order
 
 

@@ -77,13 +77,13 @@ class BlockPool:
         if self._contents.sparse:
             return self._load_documents(runs, starts, lengths, documents, order)
         table, (firsts, lasts) = self._contents.table, runs
-        offsets, sizes = table.offsets[firsts], table.size_sums[lasts] - table.size_sums[firsts]
+        offsets, sizes = table.offset_of(firsts), table.size_sums[lasts] - table.size_sums[firsts]
         blocks = np.empty((len(firsts), BLOCK_COLUMNS), np.int64)
         blocks[:, 1] = sizes // self.item
         blocks[:, 0], memory = self._addresses(runs, sizes, whole=whole)
         if self.coming is not None:
             self.coming.follow(memory, _pairs(runs), blocks, epoch, number)
-        shards = table.shard_numbers[firsts]
+        shards = table.shard_of(firsts)
         return ShuffleWindow.of(starts, lengths, documents, offsets, sizes, order, blocks, memory, self.item, shards)
 
     def _addresses(self, runs: Runs, sizes: NDArray[np.int64], *, whole: bool) -> tuple[NDArray[np.int64], list[Any]]:
@@ -139,7 +139,7 @@ class BlockPool:
         if kept is not None:
             table = self._contents.table
             masks = [
-                kept(int(table.shard_numbers[first]), int(table.first_documents[first]), count)
+                kept(int(table.shard_of(first)), int(table.first_document_of(first)), count)
                 for (first, _), count in zip(_pairs(runs), documents.tolist(), strict=True)
             ]
             mask = np.concatenate([np.zeros(0, bool), *masks])
@@ -162,7 +162,7 @@ class BlockPool:
                 self._contents.table_rows(self._bounds[block : block + 1], self._bounds[block + 1 : block + 2])[0][0]
             )
             raise CorruptShardError(
-                f"shard {int(table.shard_numbers[row])}, documents from {int(table.first_documents[row])} on: the index holds "
+                f"shard {int(table.shard_of(row))}, documents from {int(table.first_document_of(row))} on: the index holds "
                 f"{int(tokens[k])} tokens in {int(documents[k])} documents, but {int(known.tokens[block])} in "
                 f"{int(known.documents[block])} were counted before; the shard was replaced meanwhile"
             )
@@ -189,7 +189,7 @@ class BlockPool:
         for run in _pairs(runs):
             self.source.check(*run)
         table, sizes = self._contents.table, lengths.astype(np.int64) * self.item
-        shards = np.repeat(table.shard_numbers[runs[0]], documents).tolist()
+        shards = np.repeat(table.shard_of(runs[0]), documents).tolist()
         wanted = list(zip(shards, starts.tolist(), sizes.tolist(), strict=True))
         for shard, start, size in wanted:
             self.source.ask_bytes(shard, start, size)
