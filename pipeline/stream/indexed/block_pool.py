@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import CorruptShardError
+from ...shards.ranges.coming_bytes import ComingBytes
 from ...shards.ranges.mapped import BufferedBytes
 from ...shards.ranges.shard_ranges import LONG_BYTES, Source
 from ..data.contents import Contents
@@ -59,6 +60,27 @@ class BlockPool:
         if self.coming is not None:
             self.coming.ask_indexes([(self._rows(*key), *key) for key in windows])
 
+    def load_ahead(self, epoch: int, number: int, window: Future[ShuffleWindow]) -> None:
+        """Load a window that is not needed yet, and give it to a future, which nobody cancels.
+
+        Where blocks tell their indexes it is made once they are here, in the thread that brings the last of them.
+        """
+        rows, sums = self._rows(epoch, number), self._contents.table.size_sums
+        coming: list[Any] = []
+
+        def load() -> None:
+            try:
+                window.set_result(self._load(rows, epoch, number, coming) if coming else self.load(epoch, number))
+            except BaseException as error:
+                window.set_exception(error)
+
+        long = any(sums[last] - sums[first] > LONG_BYTES for first, last in rows)
+        if self.coming is None or not self.coming.tell_indexes or self._contents.sparse or long:
+            load()
+            return
+        coming += [self._memory(*each) for each in rows]
+        self.coming.when_here(coming, rows, epoch, number, load)
+
     def load(self, epoch: int, number: int, *, asked: bool = False, whole: bool = True) -> ShuffleWindow:
         """Bring a window to memory: its index, and its blocks, which were ``asked`` for or not.
 
@@ -70,7 +92,18 @@ class BlockPool:
         elif not asked and not self._contents.sparse:
             for first, last in rows:
                 self.source.ask_index(first, last)
-        starts, lengths, documents = self._index(rows)
+        return self._load(rows, epoch, number, [], whole=whole)
+
+    def _load(
+        self, rows: list[tuple[int, int]], epoch: int, number: int, coming: list[ComingBytes], *, whole: bool = True
+    ) -> ShuffleWindow:
+        """Make a window of its index, which is asked for, or told by the blocks ``coming``."""
+        if self.coming is not None and coming:
+            told = zip(coming, rows, strict=True)
+            parts = [self.coming.index(held, *each, epoch, number) for held, each in told]
+        else:
+            parts = [self.source.index(*each) for each in rows]
+        starts, lengths, documents = self._joined(parts, rows)
         order = self._order.document_order(epoch, number, len(starts))
         numbers = self._order.epoch(epoch).window_blocks(number)
         self._check(numbers, lengths, documents)
@@ -94,6 +127,14 @@ class BlockPool:
             self.coming.follow(memory, rows, blocks, epoch, number)
         origins = list(zip(table.shard_numbers[firsts].tolist(), offsets.tolist(), strict=True))
         return ShuffleWindow.of(starts, lengths, documents, offsets, sizes, order, blocks, memory, self.item, origins)
+
+    def hurry(self, epoch: int, number: int) -> None:
+        """Bring the blocks of a window that is loaded ahead before others: it is needed now."""
+        if self.coming is not None:
+            rows = self._rows(epoch, number)
+            with self._lock:
+                coming = [self._shared.get(each) for each in rows]
+            self.coming.hurry(coming, rows, epoch, number)
 
     def complete(self, epoch: int, number: int, window: Future[ShuffleWindow]) -> None:
         """Bring the blocks to memory that `load` left out; rows are read from each as soon as it is there."""
@@ -129,9 +170,10 @@ class BlockPool:
         firsts, lasts = self._contents.table_rows(self._bounds[blocks], self._bounds[blocks + 1])
         return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
 
-    def _index(self, rows: list[tuple[int, int]]) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.int64]]:
+    def _joined(
+        self, parts: list[tuple[bytes, bytes]], rows: list[tuple[int, int]]
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.int64]]:
         """Return where documents start and how long they are, block by block, and how many each block has."""
-        parts = [self.source.index(first, last) for first, last in rows]
         starts = np.frombuffer(b"".join([part[0] for part in parts]), "<i8")
         lengths = np.frombuffer(b"".join([part[1] for part in parts]), "<u4")
         documents = np.array([len(part[1]) // 4 for part in parts], np.int64)
