@@ -74,12 +74,15 @@ class BlockPool:
             except BaseException as error:
                 window.set_exception(error)
 
-        long = any(sums[last] - sums[first] > LONG_BYTES for first, last in rows)
+        long = not rows or any(sums[last] - sums[first] > LONG_BYTES for first, last in rows)
         if self.coming is None or not self.coming.tell_indexes or self._contents.sparse or long:
             load()
             return
-        coming += [self._memory(*each) for each in rows]
-        self.coming.when_here(coming, rows, epoch, number, load)
+        try:
+            coming += [self._memory(*each) for each in rows]
+            self.coming.when_here(coming, rows, epoch, number, load)
+        except BaseException as error:  # else who needs the window waits for ever
+            window.set_exception(error)
 
     def load(self, epoch: int, number: int, *, asked: bool = False, whole: bool = True) -> ShuffleWindow:
         """Bring a window to memory: its index, and its blocks, which were ``asked`` for or not.
