@@ -3,7 +3,6 @@
 source.py          what readers ask for documents, of whatever kind of shards: start here
 shard_ranges.py    ranges of many local shards, checked against the table of extents
 shard_maps.py      the same of shards that are mapped whole, without a call for each range
-memory_ranges.py   the same of an array
 remote_ranges.py   the same of remote shards, many requests in flight
 remote_indexes.py  slices of the indexes of remote shards
 member_headers.py  the index of a block out of the headers of its members
