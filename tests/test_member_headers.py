@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import pipeline
 from pipeline.shards.manifest import Manifest
+from pipeline.shards.ranges.coming_bytes import ComingBytes
 from pipeline.shards.ranges.member_headers import index_by_headers
 from pipeline.shards.reader import read_index
 from tests.faulty_server import FaultyServer, running_server
@@ -83,3 +85,19 @@ def test_indexes_behind_the_first_rows_come_with_the_blocks(tmp_path: Path, forg
         found += [batch["input_ids"].tolist() for batch in batches]
         assert found == [batch["input_ids"].tolist() for batch in _stream(folder)]
         assert (_index_requests(server, folder) > 0) == forged
+
+
+def test_blocks_are_freed_without_the_collector_of_cycles(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    write_dataset(folder, [make_documents(300, seed=seed, longest=300) for seed in range(2)])
+    index_extents(folder, EXTENT)
+    gc.collect()
+    gc.disable()
+    try:
+        with running_server() as server:
+            server.objects |= {f"data/{path.name}": path.read_bytes() for path in folder.iterdir()}
+            assert len(list(_stream(server.url("data")))) > 10
+        held = sum(type(each) is ComingBytes for each in gc.get_objects())
+        assert held < len(table_of(folder)) / 4 / 4  # of blocks of 4 extents
+    finally:
+        gc.enable()

@@ -29,7 +29,7 @@ Key = tuple[int, int]  # epoch, window
 
 _ASIDE = 8  # windows that stay in memory although nothing that was prepared needs them
 _START_AHEAD = 8  # a stream begins to ask for blocks this part of a window ahead of its lanes
-_COPIES_AHEAD = 8  # where bytes take memory, windows are loaded this part of a window ahead
+_COPIES_AHEAD, _REMOTE_AHEAD = 8, 4  # windows are loaded this part of a window ahead where bytes take memory; from afar
 
 
 class Piece(NamedTuple):
@@ -169,7 +169,7 @@ class TokenStream:
         own = (lanes - order.first(epoch)) % lane_count  # the lane of the epoch that these sequence indices are of
         at, end = at[lanes], np.minimum(bounds[own + 1], starts[-1])
         window = int(starts[-1]) // max(1, len(starts) - 1 if len(starts) > 2 else 8 * lane_count)
-        loaded = max(1, window // _COPIES_AHEAD)
+        loaded = max(1, window // (_COPIES_AHEAD if self._pool.coming is None else _REMOTE_AHEAD))
         # At the start of a stream all lanes need blocks at once, so windows behind the first are asked for as lanes come on.
         come = self._served // len(lanes) * order.stride
         asked = min(window, window // _START_AHEAD + 2 * come)

@@ -48,7 +48,7 @@ class ComingBlocks:
         self, coming: list[ComingBytes], rows: Rows, epoch: int, number: int, then: Callable[[], None]
     ) -> None:
         """Bring a window's blocks, and call ``then`` in the thread that brings the last of them."""
-        due, lock, left = self._due(epoch, number), threading.Lock(), len(coming)
+        due, lock, left, once = self._due(epoch, number), threading.Lock(), len(coming), [then]
 
         def count(_: Any = None) -> None:
             nonlocal left
@@ -56,7 +56,7 @@ class ComingBlocks:
                 left -= 1
                 if left:
                     return
-            then()
+            once.pop()()  # not kept: blocks hold their futures, these hold this, and it holds the blocks
 
         for held, (first, last) in zip(coming, rows, strict=True):
             self._source.bring(held, first, last, due)
