@@ -191,7 +191,7 @@ def test_halves_of_every_kind_of_source_split_again_and_resume(kind: str, tmp_pa
     assert len({str(json.loads(state["shape"])["data"]) for state in states}) == 3
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_halves_go_through_workers_of_any_start_method(dataset: Path, method: str) -> None:
     # To its end: of torch's own spawned workers, some abort when they are stopped half-way, whatever they load.
     stream = pipeline.ShardDataset(dataset).split(val=0.2)[1].shuffle(lanes=4).pack(16).batch(2).take(6)

@@ -146,8 +146,8 @@ def test_a_script_with_a_main_guard_builds_in_spawned_workers(tmp_path: Path) ->
     (tmp_path / "mine.py").write_text(
         "import pipeline\n"
         "if __name__ == '__main__':\n"
-        f"    manifest = pipeline.build({str(tmp_path / 'in.jsonl')!r}, {str(tmp_path / 'out')!r}, tokenizer='train:400',\n"
-        "        rules=(), workers=2, start_method='spawn')\n"
+        f"    manifest = pipeline.build({str(tmp_path / 'in.jsonl')!r}, {str(tmp_path / 'out')!r}, tokenizer='bytes',\n"
+        "        rules=(), dedup=False, workers=2, start_method='spawn')\n"
         "    print(manifest.counts['kept'])\n"
     )
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TOKENIZERS_PARALLELISM": "true"}

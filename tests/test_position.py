@@ -62,7 +62,8 @@ def test_a_stream_that_was_sent_to_its_rank_before_the_group_existed_reads_that_
     dataset: Path, tmp_path: Path
 ) -> None:
     stream = make(dataset)
-    torch.multiprocessing.spawn(_rank, (stream, str(tmp_path / "store"), str(tmp_path)), nprocs=2)
+    arguments = (stream, str(tmp_path / "store"), str(tmp_path))
+    torch.multiprocessing.start_processes(_rank, arguments, nprocs=2, start_method="forkserver")
     for rank in range(2):
         expected = ids(islice(make(dataset).shard(rank, 2), 3))
         assert json.loads((tmp_path / f"{rank}.json").read_text()) == [expected] * 3

@@ -55,11 +55,11 @@ def ids(output: Path) -> list[str]:
 
 @pytest.mark.parametrize("limit", [1, 24, 25, 26, 75, 130, 199, 200, 10_000])
 def test_the_first_records_are_read_whatever_the_workers(folder: Path, tmp_path: Path, limit: int) -> None:
-    for workers in (1, 2, 3):
+    for workers in (1, 3):
         run(folder, tmp_path / str(workers), limit=limit, workers=workers)
     every = [f"{number}-{k}" for number in range(FILES) for k in range(RECORDS)]
     assert ids(tmp_path / "1") == every[:limit]
-    assert digests(tmp_path / "1") == digests(tmp_path / "2") == digests(tmp_path / "3")
+    assert digests(tmp_path / "1") == digests(tmp_path / "3")
 
 
 def test_all_workers_filter_under_a_limit(folder: Path, tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def build_while_it_is_edited(folder: Path, edited: str, text: str, **options: An
     [("own_editing.py", "def f(page, *, word_list):\n    return 1\n"), ("own.toml", "words = { min = 10_000 }\n")],
 )
 def test_what_a_build_began_with_runs_to_its_end_though_it_is_edited(tmp_path: Path, edited: str, text: str) -> None:
-    manifest = build_while_it_is_edited(tmp_path, edited, text, start_method="spawn")
+    manifest = build_while_it_is_edited(tmp_path, edited, text, start_method="forkserver")
     assert (manifest.counts["kept"], manifest.counts["dropped"]) == (50, {})
     again = {"tokenizer": "bytes", "rules": str(tmp_path / "own.toml"), "dedup": False}
     with pytest.raises(PlanChangedError, match="definitions: rules"):
@@ -152,7 +152,7 @@ def test_a_file_that_is_edited_in_mid_build_is_refused_with_both_hashes(tmp_path
     with pytest.raises(
         BuildError, match=r"words\.txt: it changed during the build: its sha256 was \w{64}, now it is \w{64}"
     ):
-        build_while_it_is_edited(tmp_path, "words.txt", "turnip\n", start_method="spawn")
+        build_while_it_is_edited(tmp_path, "words.txt", "turnip\n", start_method="forkserver")
 
 
 def test_an_error_of_a_measure_in_a_worker_process_keeps_its_cause(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_an_error_of_a_measure_in_a_worker_process_keeps_its_cause(tmp_path: Pat
             tmp_path / "out",
             progress=Progress(quiet=True),
             workers=2,
-            start_method="spawn",
+            start_method="forkserver",
             tokenizer="bytes",
             rules=str(tmp_path / "own.toml"),
         )

@@ -310,5 +310,5 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
         ran = subprocess.run([sys.executable, "-c", code, str(work)], cwd=ROOT, capture_output=True, check=True)
         return int(ran.stdout)
 
-    small, large = peak(12), peak(96)
+    small, large = peak(6), peak(42)
     assert large < small + 10

@@ -24,6 +24,7 @@ from pipeline.stream.sequential.text.windows import TextWindows, WindowSize
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.readers.reader import Reader
+from tests.loaders import assert_raises
 from tests.text_samples import KINDS, make_texts, spelled, write_tar, write_texts
 
 TEXTS = [make_texts(count, seed) for seed, count in enumerate((70, 1, 45, 90))]
@@ -135,14 +136,14 @@ def test_it_resumes_after_every_batch_on_other_ranks_too(files: list[Path]) -> N
     def few(**options: Any) -> pipeline.Stream:
         return pipeline.TextDataset(files, "bytes", **options).shuffle(seed=3, window=40, lanes=12)
 
-    pipeline.assert_resumes(lambda: packed(files), items=5)
-    pipeline.assert_resumes(lambda: few().pack(50, stride=20, boundaries=True).batch(3), items=4)
-    pipeline.assert_resumes(lambda: few().documents(30).batch(4), items=4)
-    pipeline.assert_resumes(lambda: few().pack(64), items=5)
+    pipeline.assert_resumes(lambda: packed(files), items=3)
+    pipeline.assert_resumes(lambda: few().pack(50, stride=20, boundaries=True).batch(3), items=3)
+    pipeline.assert_resumes(lambda: few().documents(30).batch(4), items=3)
+    pipeline.assert_resumes(lambda: few().pack(64), items=3)
     pipeline.assert_resumes(lambda: few(epochs=1).pack(512).batch(12), items=9)
     pipeline.assert_resumes(lambda: few(epochs=1).documents().batch(12, last="drop").take(5), items=9)
     pipeline.assert_resumes(lambda: packed(files).take(3), items=9)
-    pipeline.assert_resumes(lambda: few().filter(is_short).pack(64, best_fit=True).batch(2), items=5)
+    pipeline.assert_resumes(lambda: few().filter(is_short).pack(64, best_fit=True).batch(2), items=3)
     pipeline.assert_resumes(lambda: pipeline.TextDataset(files, "bytes", epochs=1).pack(99).batch(40), items=9)
 
 
@@ -153,8 +154,8 @@ def drop_some(items: Any) -> Any:
 
 
 def test_it_resumes_inside_a_batch_where_a_stage_drops_samples(files: list[Path]) -> None:
-    pipeline.assert_resumes(lambda: make(files).pack(32).apply(drop_some).batch(3), items=5)
-    pipeline.assert_resumes(lambda: make(files).pack(32).batch(3).apply(drop_some_batches), items=4)
+    pipeline.assert_resumes(lambda: make(files).pack(32).apply(drop_some).batch(3), items=3)
+    pipeline.assert_resumes(lambda: make(files).pack(32).batch(3).apply(drop_some_batches), items=3)
 
 
 def drop_some_batches(items: Any) -> Any:
@@ -321,11 +322,11 @@ def test_ranks_and_workers_that_cannot_share_the_lanes_are_refused_naming_what_c
         iter(packed(files).shard(0, 4))
     with pytest.raises(ConfigError, match=r"unshuffled stream has one lane.*2 ranks.*add \.shuffle\(\)"):
         iter(pipeline.TextDataset(files, "bytes").pack(64).batch(2).shard(0, 2))
-    with pytest.raises(ConfigError, match=r"6 lanes, which 4 workers .* one of \[1, 2, 3, 6\], or .*lanes=24\)"):
-        list(DataLoader(packed(files), batch_size=None, num_workers=4))
-    few = pipeline.TextDataset(files, "bytes").shuffle().pack(8).batch(300)
-    assert next(iter(few))["input_ids"].shape == (300, 8)
-    with pytest.raises(ConfigError, match="there are 206 records for the 600 rows of a global batch"):
+    loader = DataLoader(make(files).pack(64).batch(12), batch_size=None, num_workers=2)
+    assert_raises(ConfigError, r"3 lanes, which 2 workers .* one of \[1, 3\], or .*lanes=48\)", loader)
+    few = pipeline.TextDataset(files[:2], "bytes").shuffle().pack(8).batch(80)
+    assert next(iter(few))["input_ids"].shape == (80, 8)
+    with pytest.raises(ConfigError, match="there are 71 records for the 160 rows of a global batch"):
         iter(few.shard(1, 2))
 
 
@@ -413,7 +414,7 @@ def test_every_rank_skips_the_same_records_and_takes_equally_many_steps(tmp_path
 
 @pytest.mark.parametrize("kind", ["jsonl.gz", "jsonl.zst", "tar"])
 def test_a_cut_file_raises_or_gives_what_comes_before_the_cut(tmp_path: Path, kind: str) -> None:
-    texts = make_texts(4000, 9)
+    texts = make_texts(1500, 9)
     whole = write_texts(tmp_path / f"b.{kind}", texts)
     whole.write_bytes(whole.read_bytes()[: whole.stat().st_size * 2 // 3])
     good = write_texts(tmp_path / "a.jsonl", TEXTS[0])
@@ -433,7 +434,7 @@ def test_a_cut_file_raises_or_gives_what_comes_before_the_cut(tmp_path: Path, ki
 
 
 def test_plain_files_are_read_in_any_place_without_what_comes_before(tmp_path: Path) -> None:
-    texts = make_texts(3000, 5)
+    texts = make_texts(1800, 5)
     file = write_texts(tmp_path / "large.jsonl", texts)
 
     def make_stream() -> pipeline.Stream:
@@ -444,11 +445,11 @@ def test_plain_files_are_read_in_any_place_without_what_comes_before(tmp_path: P
     assert Counter(found) == Counter(texts)
     assert stream.stats()["bytes_read"] < 1.3 * file.stat().st_size
     state: dict[str, Any] = {}
-    for _ in islice(stream, 625):
+    for _ in islice(stream, 375):
         state = stream.state_dict()
     resumed = make_stream()
     resumed.load_state_dict(state)
-    assert [spelled(row) for batch in resumed for row in batch["input_ids"]] == found[2500:]
+    assert [spelled(row) for batch in resumed for row in batch["input_ids"]] == found[1500:]
     assert resumed.stats()["bytes_read"] < file.stat().st_size // 2
 
 

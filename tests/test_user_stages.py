@@ -215,15 +215,15 @@ def test_reading_ahead_changes_neither_order_nor_state(dataset: Path) -> None:
 
 
 def test_dropping_an_iterator_half_way_leaves_no_thread(dataset: Path) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     for _ in range(3):
         iterator = iter(packed(dataset).batch(2).prefetch(2))
         next(iterator)
         del iterator
-    for thread in threading.enumerate():
-        if thread.name.startswith("shardwright"):
-            thread.join(5)
-    assert threading.active_count() <= before
+    started = set(threading.enumerate()) - before
+    for thread in started:
+        thread.join(5)
+    assert not any(thread.is_alive() for thread in started)
 
 
 def test_an_error_in_a_stage_reaches_the_consumer_also_from_a_thread(dataset: Path) -> None:
