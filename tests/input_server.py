@@ -35,7 +35,8 @@ class InputServer(LocalServer):
     ``faults`` are used up by requests for bytes, in turn: a status with headers behind it ("429;RateLimit=...;...",
     "503"), "cut" (half of the body), "wrong" (other bytes of the same number) or "ok". Addresses that the hub redirects
     to are good for ``uses`` requests. ``gated`` refuses who does not send the token. ``delay`` (seconds) comes before each
-    answer, ``rate`` (bytes a second) bounds each. ``redirects`` send who asks for a file to another url.
+    answer, ``rate`` (bytes a second) bounds each. ``redirects`` send who asks for a file to another url. ``moved_to`` is the
+    commit that the branch main has moved to since; the repository still has that of the files.
     """
 
     def __init__(self) -> None:
@@ -46,6 +47,7 @@ class InputServer(LocalServer):
         self.token = ""
         self.gated = False
         self.commit = COMMIT
+        self.moved_to = ""
         self.uses = 1 << 30
         self.delay = 0.0
         self.rate = 0.0
@@ -132,7 +134,8 @@ class _Handler(BaseHTTPRequestHandler):
             if match[1] not in ("main", "v1", server.commit):
                 self._refuse(404, "RevisionNotFound", f"Invalid rev id: {match[1]}")
             else:
-                self._json({"id": "org/name", "sha": server.commit, "gated": server.gated and "auto"})
+                sha = (server.moved_to if match[1] == "main" else "") or server.commit
+                self._json({"id": "org/name", "sha": sha, "gated": server.gated and "auto"})
         elif match := re.fullmatch(rf"/api/datasets/org/name/tree/{server.commit}", path):
             self._tree(urllib.parse.parse_qs(query))
         elif match := re.fullmatch(r"/datasets/org/name/resolve/([^/]+)/(.*)", path):

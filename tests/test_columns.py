@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import io
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,11 +19,12 @@ from hypothesis import strategies as st
 
 import pipeline
 from filters.rules.ruleset import load_rules
-from pipeline.errors import ConfigError, DamagedInputError
+from pipeline.errors import ConfigError, DamagedInputError, StateError
 from pipeline.text.document import BadRecord, Document, Unselected
 from pipeline.text.fields import parse_fields
 from pipeline.text.readers.reader import Reader
 from pipeline.text.where import Range, Where
+from tests.input_server import running_inputs
 from tests.test_builder import digests
 from tests.test_transforms import make, table
 
@@ -297,3 +301,62 @@ def test_the_filters_of_a_stream_of_text_see_the_fields_that_are_asked_for(tmp_p
     other = pipeline.TextDataset(tmp_path / "in" / name, tokenizer="bytes", epochs=1)
     with pytest.raises(KeyError, match="lang"):
         list(other.filter(lambda record: record.metadata["lang"] == "en").documents())
+
+
+def texts_of(stream: Any) -> list[str]:
+    return [bytes((row["input_ids"][:-1] - 3).astype("u1")).decode() for row in stream.documents().numpy()]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
+def test_a_condition_selects_the_documents_of_a_stream_of_text(tmp_path: Path, name: str) -> None:
+    write_all(tmp_path / "in")
+    path, where = tmp_path / "in" / name, 'int_score > 2 and lang == "en"'
+    wanted = [record.text for record in read(path, where=where) if isinstance(record, Document)]
+    data = pipeline.TextDataset(path, tokenizer="bytes", epochs=1, where=where)
+    assert texts_of(data) == wanted != []
+    assert texts_of(data.filter(lambda record: record.metadata["lang"] == "en")) == wanted
+    assert texts_of(data.filter(lambda record: record.metadata["int_score"] > 99)) == []
+    whole = pipeline.TextDataset(path, tokenizer="bytes", epochs=1)
+    with pytest.raises(StateError):
+        whole.documents().load_state_dict(data.documents().state_dict())
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "parquet"])
+def test_a_stream_with_a_condition_resumes_exactly(tmp_path: Path, kind: str) -> None:
+    records = [{"text": f"Text {k}. ", "n": k % 3 if k < 200 else 9} for k in range(300)]
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet", row_group_size=60)
+    else:
+        with (gzip.open if kind.endswith("gz") else open)(tmp_path / f"a.{kind}", "wt") as file:
+            file.writelines(json.dumps(record) + "\n" for record in records)
+    data = pipeline.TextDataset(tmp_path / f"a.{kind}", tokenizer="bytes", where="n == 1", epochs=1)
+    stream = data.shuffle(seed=1, lanes=2, window=20).pack(16).batch(2)
+    batches = iter(stream)
+    first = [next(batches)["input_ids"].tolist() for _ in range(5)]
+    state = json.loads(json.dumps(stream.state_dict()))
+    rest = [batch["input_ids"].tolist() for batch in batches]
+    assert len(rest) > 5
+    stream.load_state_dict(state)
+    assert [batch["input_ids"].tolist() for batch in stream] == rest
+    assert sorted(texts_of(data.shuffle(seed=1))) == sorted(each["text"] for each in records if each["n"] == 1)
+    assert first != [batch["input_ids"].tolist() for _, batch in zip(range(5), data.pack(16).batch(2), strict=False)]
+
+
+def test_a_stream_reads_no_row_group_that_its_condition_rules_out() -> None:
+    table = pa.table({"text": [os.urandom(3_000).hex() for _ in range(400)], "n": list(range(400))})
+    file = io.BytesIO()
+    pq.write_table(table, file, row_group_size=40, compression="none", use_dictionary=False)
+    with running_inputs() as server:
+        server.files["a.parquet"] = file.getvalue()
+        data = pipeline.TextDataset(server.url("a.parquet"), tokenizer="bytes", epochs=1, where="n >= 380")
+        assert len(texts_of(data)) == 20
+        assert server.sent < 0.15 * len(server.files["a.parquet"])
+
+
+def test_a_condition_that_no_record_meets_is_an_error_of_the_stream(tmp_path: Path) -> None:
+    write_all(tmp_path / "in")
+    data = pipeline.TextDataset(tmp_path / "in" / "a.jsonl", tokenizer="bytes", where="int_score > 99")
+    with pytest.raises(ConfigError, match=r"no document was kept of a whole epoch.*loosen the filter or the condition"):
+        next(iter(data.pack(8).batch(1)))
+    with pytest.raises(ConfigError, match="a value is missing"):
+        pipeline.TextDataset(tmp_path / "in" / "a.jsonl", tokenizer="bytes", where="int_score >")

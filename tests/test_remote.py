@@ -23,6 +23,7 @@ from pipeline.shards.remote.transport import (
     is_remote,
     list_remote,
     read_from,
+    read_parts,
     read_range,
     retrying,
 )
@@ -50,6 +51,18 @@ def test_size_and_version_come_from_one_small_request(server: FaultyServer) -> N
     assert describe(server.url("empty.tar"), QUICK).size == 0
     server.ranges = False
     assert describe(server.url("a.tar"), QUICK) == info
+
+
+@pytest.mark.parametrize("fault", ["ok", "503", "short"])
+def test_a_large_object_is_read_by_requests_for_its_parts(server: FaultyServer, fault: str) -> None:
+    server.faults = ["ok", fault]
+    assert read_parts(server.url("a.tar"), len(DATA), QUICK, least=100_001) == DATA
+    parts = [f"bytes={at}-{min(at + 100_000, len(DATA) - 1)}" for at in (0, 100_001, 200_002)]
+    assert {wanted for _, wanted in server.requests} == {*parts}
+    server.requests.clear()
+    assert read_parts(server.url("a.tar"), len(DATA), QUICK) == DATA
+    assert len(server.requests) == 1
+    assert read_parts(server.url("empty.tar"), 0, QUICK) == b""
 
 
 @pytest.mark.parametrize("ranges", [True, False])

@@ -19,6 +19,7 @@ import zstandard
 
 import pipeline
 from pipeline.builder.report.console import Progress
+from pipeline.cli.main import run_command
 from pipeline.errors import InputError, MissingObjectError, PlanChangedError, ShardwrightError, StorageError
 from pipeline.shards.remote.transport import Access
 from pipeline.text.discovery import find_inputs
@@ -63,7 +64,7 @@ def texts_of(file: InputFile, *span: Any) -> list[str]:
 
 def build(inputs: Any, output: Path, **settings: Any) -> Any:
     plain = {"tokenizer": "bytes", "rules": (), "val_fraction": 0, "dedup": False, "keep_signatures": False}
-    return pipeline.build(inputs, output, progress=Progress(quiet=True), **{**plain, **settings})
+    return pipeline.build(inputs, output, **{"progress": Progress(quiet=True), **plain, **settings})
 
 
 def shards_of(manifest: Any) -> list[str]:
@@ -244,11 +245,30 @@ def test_a_build_of_urls_gives_the_shards_of_local_files_with_any_workers(tmp_pa
     urls = [server.url(name) for name in sorted(server.files)]
     remote = build(urls, tmp_path / "one")
     assert shards_of(remote) == shards_of(local)
-    build(urls, tmp_path / "two", workers=2)
-    first, second = ((tmp_path / name / "manifest.json").read_bytes() for name in ("one", "two"))
+    build(urls, tmp_path / "four", workers=4, start_method="fork")  # the server's threads hold nothing that workers use
+    first, second = ((tmp_path / name / "manifest.json").read_bytes() for name in ("one", "four"))
     assert first == second
     assert [item["url"] for item in remote.inputs] == urls
     assert all(len(item["version"]) == 64 for item in remote.inputs)
+
+
+BUILD_TWICE = """\
+import shutil, sys, traceback, pipeline
+
+def stop(stage):
+    if stage == "filter":
+        raise KeyboardInterrupt
+
+if __name__ == "__main__":
+    settings = {"tokenizer": "bytes", "rules": (), "keep_rejected": True, "workers": 2, "start_method": "fork"}
+    for number, url in enumerate(sys.argv[2:]):
+        try:
+            pipeline.build(url, f"{sys.argv[1]}/{number}", after_stage=stop, **settings)
+        except KeyboardInterrupt:
+            traceback.print_exc()
+        shutil.copytree(f"{sys.argv[1]}/{number}", f"{sys.argv[1]}/stopped {number}")
+        pipeline.build(url, f"{sys.argv[1]}/{number}", **settings)
+"""
 
 
 def test_userinfo_queries_and_tokens_are_in_no_output_log_or_report(tmp_path: Path, server: InputServer) -> None:
@@ -257,24 +277,17 @@ def test_userinfo_queries_and_tokens_are_in_no_output_log_or_report(tmp_path: Pa
     server.password = "PASSWORD"
     host = server.root.removeprefix("http://")
     plain, output = f"http://{host}/files/a.jsonl", tmp_path / "out"
-    for number, url in enumerate((f"http://USER:PASSWORD@{host}/files/a.jsonl", f"{plain}?X-Amz-Signature=PASSWORD")):
-        script = (
-            "import sys, pipeline\n"
-            "def stop(stage):\n"
-            "    if stage == 'filter' and sys.argv[3] == 'stop': raise KeyboardInterrupt\n"
-            "if __name__ == '__main__':\n"
-            "    settings = {'tokenizer': 'bytes', 'rules': (), 'keep_rejected': True}\n"
-            "    pipeline.build(sys.argv[1], sys.argv[2], after_stage=stop, workers=2, **settings)\n"
-        )
-        (tmp_path / "script.py").write_text(script)
-        command = [sys.executable, str(tmp_path / "script.py"), url, str(output / str(number))]
-        stopped = subprocess.run([*command, "stop"], capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
-        assert "KeyboardInterrupt" in stopped.stderr
-        assert_nowhere(output, stopped.stdout + stopped.stderr)  # with the work directory
-        ended = subprocess.run([*command, "end"], capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
-        assert ended.returncode == 0, ended.stderr
-        assert_nowhere(output, ended.stdout + ended.stderr)
+    urls = [f"http://USER:PASSWORD@{host}/files/a.jsonl", f"{plain}?X-Amz-Signature=PASSWORD"]
+    (tmp_path / "script.py").write_text(BUILD_TWICE)
+    command = [sys.executable, str(tmp_path / "script.py"), str(output), *urls]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count("KeyboardInterrupt") >= 2
+    for number in range(2):
+        assert (output / f"stopped {number}" / ".build" / "filter").is_dir()
         assert json.loads((output / str(number) / "manifest.json").read_text())["inputs"][0]["url"] == plain
+        assert_nowhere(output / str(number), ended.stdout + ended.stderr)
+        assert_nowhere(output / f"stopped {number}", "")
     server.faults = ["503"] * 99
     for url in (f"http://USER:PASSWORD@{host}/files/a.jsonl", f"{plain}?sig=PASSWORD"):
         with pytest.raises(ShardwrightError) as raised:
@@ -297,6 +310,25 @@ def assert_nowhere(folder: Path, said: str) -> None:
     ):  # the last: USER:PASSWORD in base64
         assert [path for path, data in held.items() if secret in data] == []
         assert secret.decode() not in said
+
+
+def test_a_dry_run_and_a_trial_of_rules_open_few_of_many_files(
+    server: InputServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(200):
+        server.files[f"{number:03}.jsonl"] = json.dumps({"text": f"{number} to be or not to be"}).encode() + b"\n"
+    url = server.url("{000..199}.jsonl")
+    for command, flags in (
+        ("build", ["--dry-run", "--output", "unused", "--tokenizer", "bytes", "--max-tokens", "600"]),
+        ("try-rules", []),
+    ):
+        server.asked.clear()
+        assert run_command(command, [url, "--rules", "gopher_quality", *flags]) == 0
+        opened = {each.path for each in server.asked if each.sent > 1}
+        assert 10 < len(opened) <= 64
+        assert {path[-9] for path in opened} == {"0", "1"}
+    said = capsys.readouterr().out
+    assert "of a sample of 64 records from 64 files" in said
 
 
 def test_a_killed_build_of_urls_continues_and_gives_the_same_bytes(tmp_path: Path, server: InputServer) -> None:
@@ -513,6 +545,31 @@ def test_another_commit_than_the_pinned_one_is_refused(hub: InputServer, tmp_pat
     hub.files[file.name] = hub.files["sample/000.parquet"]
     with pytest.raises(InputError, match="it changed since it was listed"):
         texts_of(file)
+
+
+def test_a_build_goes_on_with_its_commit_where_the_branch_has_moved_since(
+    hub: InputServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.files["data/train.jsonl.zst"] = write_texts(tmp_path / "x.jsonl.zst", TEXTS).read_bytes()
+    whole = build("hf://datasets/org/name", tmp_path / "whole")
+
+    def stop(stage: str) -> None:
+        if stage == "filter":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build("hf://datasets/org/name", tmp_path / "out", after_stage=stop)
+    hub.moved_to = "d00d" + "0" * 36
+    said = f"hf://datasets/org/name@main: continued with commit {COMMIT}"
+    assert shards_of(build("hf://datasets/org/name", tmp_path / "out", progress=Progress())) == shards_of(whole)
+    assert said in capsys.readouterr().err
+    with pytest.raises(KeyboardInterrupt):
+        build("hf://datasets/org/name@v1", tmp_path / "tag", after_stage=stop)
+    for settings in ({"overwrite": True}, {}):  # started over, and another revision than at first
+        hub.asked.clear()
+        with pytest.raises(ShardwrightError):
+            build("hf://datasets/org/name", tmp_path / "tag", **settings)
+        assert hub.count(f"/api/datasets/org/name/tree/{hub.moved_to}") == 1
 
 
 def test_a_build_of_the_hub_writes_no_token_and_no_signature(

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from pipeline.builder.engine.registry import open_engine
+from pipeline.builder.limits import Limits
 from pipeline.errors import ConfigError
 from tests.corpus import english, write_inputs
+from tests.input_server import running_inputs
 from tests.test_builder import digests, run
 from tests.test_engine import die_once, fail_on_three
 from tests.test_references import NAMES, QUESTION, run_script, write_corpus, write_named
+from tests.text_samples import make_texts, write_texts
 
 pytestmark = pytest.mark.stacks
 
@@ -54,6 +57,25 @@ def test_a_build_on_a_cluster_that_runs_gives_the_same_bytes(cluster: str, tmp_p
     inputs = write_inputs(tmp_path / "in", 100)
     run(inputs, tmp_path / "local")
     run(inputs, tmp_path / "ray", engine="ray", workers=2, ray_address=cluster)
+    assert digests(tmp_path / "ray") == digests(tmp_path / "local")
+
+
+def test_a_build_of_urls_with_a_quota_gives_the_same_bytes_on_ray(cluster: str, tmp_path: Path) -> None:
+    with running_inputs() as server:
+        for number in range(4):
+            path = write_texts(tmp_path / f"a{number}.jsonl", make_texts(60, number))
+            server.files[path.name] = path.read_bytes()
+        urls = [server.url(name) for name in sorted(server.files)]
+        limits = Limits(smallest_unit_bytes=4_000, unit_bytes=4_000)
+        settings: dict[str, Any] = {
+            "tokenizer": "bytes",
+            "rules": (),
+            "dedup": False,
+            "max_tokens": "9000",
+            "limits": limits,
+        }
+        run(urls, tmp_path / "local", **settings)
+        run(urls, tmp_path / "ray", engine="ray", workers=2, ray_address=cluster, **settings)
     assert digests(tmp_path / "ray") == digests(tmp_path / "local")
 
 

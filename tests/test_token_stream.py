@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from pipeline.errors import CorruptShardError
 from pipeline.shards.extents.table import ExtentTable
-from pipeline.shards.ranges.memory_ranges import MemoryRanges
 from pipeline.shards.ranges.source import Index, Runs
 from pipeline.stream.batch.rows import RowBuffer
 from pipeline.stream.data.contents import Contents
+from pipeline.stream.data.memory_ranges import MemoryRanges
 from pipeline.stream.indexed.lookahead import Lookahead
 from pipeline.stream.indexed.mixed import MixedSequences
 from pipeline.stream.indexed.token_stream import Piece, TokenStream

@@ -34,7 +34,7 @@ from .spool import spool_holders
 from .stages.registry import STAGES, changes
 from .stages.stage import Run
 from .transforms.user_functions import only_here, spec_of
-from .workspace.output_directory import clear, finished, local_directory, start
+from .workspace.output_directory import clear, commits_of_started, finished, local_directory, start
 from .workspace.workspace import Workspace
 
 
@@ -63,7 +63,7 @@ def build(
     of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...), which override those of ``recipe``. The same call
     again continues an interrupted build, or returns the manifest of a complete one; ``overwrite=True`` starts over. The
     bytes of the result do not depend on ``workers``, ``engine`` (``"local"`` or ``"ray"``), ``start_method`` of the
-    workers, ``ray_address`` or ``limits``.
+    workers, ``ray_address`` or, without ``max_tokens``, ``limits``.
 
     ``transforms`` are functions of documents, or their names as ``module:function``, which run after normalising; a list
     that names built-in ones too ("normalize", "clean", "language", "rules", "decontaminate") is the whole order.
@@ -92,7 +92,8 @@ def build(
     specs, overwrite = spool_holders(inputs, workspace, progress, limits, overwrite)
     references = resolve(recipe)
     access = Access(options=storage_options or {})
-    plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, access)
+    commits = {} if overwrite else commits_of_started(workspace, progress)
+    plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, access, commits)
     stages = [stage for stage in STAGES if stage.wanted(recipe)]
     editing = tuple(stage.name for stage in stages if stage.edits)
     plan = replace(plan, stages=tuple(stage.name for stage in stages), editing_stages=editing)

@@ -31,7 +31,7 @@ from .recipe import Recipe
 if TYPE_CHECKING:
     from ..text.readers.base import FileSpan
 
-PLAN_VERSION = 3
+PLAN_VERSION = 4
 _REQUESTS_AT_ONCE = 16
 _MIB = 1 << 20
 _BYTES_OF_RECORD, _BYTES_OF_TOKEN = 1 << 16, 32  # of input, which few need
@@ -93,6 +93,7 @@ class Plan:
     limits: Limits = DEFAULT_LIMITS
     stages: tuple[str, ...] = ()  # the names of those that the recipe asks for, in order
     editing_stages: tuple[str, ...] = ()  # those of them that write partitions again
+    commits: Mapping[str, str] = field(default_factory=dict)  # that "ID@REVISION" of the hub stand for
     credentials: Credentials = field(default=NO_CREDENTIALS, repr=False, compare=False)  # never written
 
     def to_json(self) -> dict[str, Any]:
@@ -106,6 +107,7 @@ class Plan:
             "limits": asdict(self.limits),
             "stages": list(self.stages),
             "editing_stages": list(self.editing_stages),
+            "commits": dict(self.commits),
         }
 
     def write(self, work: Path) -> None:
@@ -129,6 +131,7 @@ class Plan:
             limits=Limits(**value["limits"]),
             stages=tuple(value["stages"]),
             editing_stages=tuple(value["editing_stages"]),
+            commits=value["commits"],
         )
 
 
@@ -149,12 +152,15 @@ def make_plan(
     output: str | Path | None = None,
     limits: Limits = DEFAULT_LIMITS,
     access: Access | None = None,
+    commits: Mapping[str, str] | None = None,
 ) -> Plan:
     """List the inputs that ``specs`` name and cut them into units. Raises ``InputError`` where one cannot be used.
 
-    ``output`` is the directory that will be built: nothing in it is read. ``access`` says how remote inputs are reached.
+    ``output`` is the directory that will be built: nothing in it is read. ``access`` says how remote inputs are reached,
+    ``commits`` to which commits revisions of the hub are pinned already.
     """
-    inputs, credentials = find_and_describe(specs, output, access, recipe.format)
+    pinned = dict(commits or {})
+    inputs, credentials = find_and_describe(specs, output, access, recipe.format, pinned)
     sources = {item.source for item in inputs}
     for name in recipe.quotas:
         if name and name not in sources:
@@ -163,7 +169,7 @@ def make_plan(
     absolute = tuple(path if is_remote(path) else os.path.abspath(local_name(path)) for path in recipe.against)
     settings = recipe.described()
     recipe = replace(recipe, against=absolute)
-    return Plan(inputs, units, recipe, definitions or {}, settings, limits, credentials=credentials)
+    return Plan(inputs, units, recipe, definitions or {}, settings, limits, credentials=credentials, commits=pinned)
 
 
 def list_inputs(specs: Sequence[str], output: str | Path | None = None) -> tuple[Input, ...]:
@@ -176,16 +182,19 @@ def list_inputs(specs: Sequence[str], output: str | Path | None = None) -> tuple
 
 
 def find_and_describe(
-    specs: Sequence[str | InputFile], output: str | Path | None, access: Access | None = None, format: str = ""
+    specs: Sequence[str | InputFile],
+    output: str | Path | None,
+    access: Access | None = None,
+    format: str = "",
+    commits: dict[str, str] | None = None,
 ) -> tuple[tuple[Input, ...], Credentials]:
     """Return what `list_inputs` does, and what opens the remote ones among them."""
     from ..text.readers.reader import find_inputs
 
-    found = []
+    found: list[InputFile] = []
+    keys: dict[str, Any] = {"output": output, "access": access, "format": format}
     for spec in specs:
-        found += (
-            [spec] if isinstance(spec, InputFile) else find_inputs(spec, output=output, access=access, format=format)
-        )
+        found += [spec] if isinstance(spec, InputFile) else find_inputs(spec, **keys, commits=commits)
     if not found:
         raise InputError("no inputs were given; name at least one file, directory, pattern or url")
     seen: dict[str, str] = {}

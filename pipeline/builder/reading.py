@@ -112,7 +112,10 @@ def until_quotas_are_filled(stages: Sequence[Stage], run: Run, last: str) -> Ite
     again = names.index(last) + 1
     while True:
         yield from stages[:again]
-        if run.workspace.folder(names[again]).exists() or not read_more(run):
+        if run.workspace.folder(names[again]).exists():
+            break
+        if not read_more(run):
+            _say_what_is_read(run)
             break
     yield from stages[again:]
 
@@ -142,6 +145,16 @@ def read_more(run: Run) -> bool:
             discard_whole(workspace.folder(name))
     write_json(workspace.root / READING, more)
     return True
+
+
+def _say_what_is_read(run: Run) -> None:
+    counts = _piece_counts(run.workspace)
+    for source, held in pieces(run.plan).items():
+        if counts[source] < len(held):
+            of = source or "the input"
+            run.progress.say(
+                f"max_tokens: {counts[source]} of {len(held)} pieces of {of} fill its quota; no more is read"
+            )
 
 
 def _tokens(workspace: Workspace, order: dict[str, list[Piece]]) -> dict[str, list[int]]:

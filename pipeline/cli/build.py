@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pipeline.builder.engine.registry import ENGINES
 from pipeline.builder.recipe import KEEP, ON_ERROR, RUNNING, VERIFY, Recipe, read_config
-from pipeline.builder.report.html import REPORT_NAME
 from pipeline.shards.manifest import Manifest
 from pipeline.text.formats import FORMAT_NAMES
 
@@ -93,8 +92,8 @@ def make_parser(prog: str | None = None) -> Parser:
     add(
         "--max-errors",
         type=_count_or_share,
-        help="give up when more records than this are bad (default: 1000); a share, as 0.01 or 1%%, counts at the end of "
-        "reading",
+        help="give up when more records than this are bad (default: 1000), or a larger share of them, as 0.01 or 1%%: of "
+        "the first 10,000 in input order, and of any more",
     )
 
     add(
@@ -231,6 +230,8 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
 def _closing_lines(prog: str, output: str, manifest: Manifest) -> list[str]:
     """Return what a user needs next: where the dataset and the report are, and the command that checks it."""
+    from pipeline.builder.report.html import REPORT_NAME  # which imports all stages: --help needs none
+
     documents, tokens = (
         sum(getattr(split, of) for split in manifest.splits.values()) for of in ("documents", "tokens")
     )

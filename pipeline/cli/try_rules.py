@@ -14,6 +14,7 @@ from filters.language.language import LanguageIdentifier, parse_languages, wante
 from filters.rules.loader import user_module
 from filters.rules.ruleset import Rule, RuleSet, load_rules
 from pipeline.errors import ConfigError
+from pipeline.text.discovery import evenly
 from pipeline.text.fields import Field, parse_fields
 from pipeline.text.normalize import normalize
 from pipeline.text.readers.reader import BadRecord, Document, InputFile, Reader, find_inputs
@@ -36,6 +37,7 @@ BARS = 24
 BAR_WIDTH = 48
 EXCERPT = 76
 BATCH = 512  # documents measured together
+MOST_FILES = 64  # that are opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def _measure(rules: RuleSet, options: argparse.Namespace, bad: list[BadRecord]) 
     identifier = LanguageIdentifier(options.lid_model)
     wanted = parse_languages(options.language)
     identifier.check_known(wanted)
-    files = find_inputs(options.inputs)
+    files = evenly(find_inputs(options.inputs), MOST_FILES)
     documents = chain.from_iterable(_spread(files, parse_fields(rules.fields), options, bad))
     while batch := list(islice(documents, BATCH)):
         texts = [

@@ -11,6 +11,7 @@ from os import PathLike
 from pathlib import Path
 
 from ..errors import ConfigError, did_you_mean
+from ..natural_order import natural_key
 from .remote.transport import Access, is_remote, list_remote, local_name
 
 Spec = str | PathLike[str] | Sequence[str | PathLike[str]]
@@ -19,7 +20,6 @@ MAX_SHARDS = 1_000_000  # a range beyond it is a slip of the keyboard, and would
 ENDING = ".tar"
 
 _RANGE = re.compile(r"\{(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?\}")
-_NUMBERS = re.compile(r"(\d+)")
 _PLAIN = re.compile(r"[^/\\\0:?#]+")
 _GLOB = re.compile(r"[*?\[]")
 
@@ -55,17 +55,6 @@ def expand(spec: Spec, access: Access | None = None, *, most: int = MAX_SHARDS) 
             if len(found) > most:
                 raise ConfigError(f"{one!r} brings the shards to more than {most:,}; is a range mistyped?")
     return sorted(found, key=natural_key)
-
-
-def natural_key(name: str) -> tuple[list[str | int], str]:
-    """Return the key that sorts names with numbers in them by the numbers' values.
-
-    >>> sorted(["a10", "a9", "a009"], key=natural_key)
-    ['a009', 'a9', 'a10']
-    """
-    # Text and numbers alternate, beginning with text, so like is only ever compared with like.
-    parts = _NUMBERS.split(name)
-    return [int(part) if number % 2 else part for number, part in enumerate(parts)], name
 
 
 def join(directory: str, name: str) -> str:

@@ -226,7 +226,9 @@ class TextDataset(Texts):
     from the fastest encoder that gives the same ids. ``format`` is what files of any ending are taken as (``"text"``: each is
     one document).
     ``text_key`` and ``id_key`` name the fields of a record. ``fields`` are others that ``.filter`` finds in
-    ``record.metadata``, as in ``("url:str", "int_score:int")``; a value of another type makes a bad record. ``eos`` ends
+    ``record.metadata``, as in ``("url:str", "int_score:int")``; a value of another type makes a bad record. ``where`` selects
+    the records that are read, as in ``"int_score >= 3"``; its fields are in ``record.metadata`` too, and of Parquet files,
+    row groups that hold no such record are not read. ``eos`` ends
     each document with the end-of-text id. ``epochs`` bounds the stream (None: endless), on one rank only.
     ``on_error="skip"`` skips records that cannot be used and the rest of files that cannot be read on, and counts them in
     ``stats()``.
@@ -260,6 +262,7 @@ class TextDataset(Texts):
         on_error: str = "stop",
         eos: bool = True,
         fields: str | Sequence[str] = (),
+        where: str | None = None,
         format: str = "",
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -268,6 +271,7 @@ class TextDataset(Texts):
         from ..text.fields import merge_fields, parse_fields
         from ..text.storage.holders import is_holder, keep_while_running, split_holders
         from ..text.tokenizer.tokenizer import load_tokenizer
+        from ..text.where import Where
 
         check_epochs(epochs)
         for name, key in (("text_key", text_key), ("id_key", id_key)):
@@ -275,6 +279,9 @@ class TextDataset(Texts):
                 raise ConfigError(f"{name} must be the name of a field, got {key!r}")
         if on_error not in ("stop", "skip"):
             raise ConfigError(f"on_error must be 'stop' or 'skip', got {on_error!r}")
+        condition = None if where is None else Where.parse(where)
+        named = parse_fields(fields.split(",") if isinstance(fields, str) else fields)
+        kept = merge_fields([named, condition.fields if condition else ()])
         loaded = load_tokenizer(tokenizer)
         found = []
         for source, each in split_holders(files):
@@ -287,8 +294,16 @@ class TextDataset(Texts):
             raise InputError(
                 "no files were given: TextDataset needs at least one path, directory, glob or brace pattern"
             )
-        kept = merge_fields([parse_fields(fields.split(",") if isinstance(fields, str) else fields)])
-        data = TextData(found, loaded, text_key=text_key, id_key=id_key, skip=on_error == "skip", eos=eos, fields=kept)
+        data = TextData(
+            found,
+            loaded,
+            text_key=text_key,
+            id_key=id_key,
+            skip=on_error == "skip",
+            eos=eos,
+            fields=kept,
+            where=condition,
+        )
         super().__init__(data, epochs=epochs)
 
 

@@ -8,11 +8,12 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import ConfigError, InputError, did_you_mean
+from ..natural_order import natural_key
 from ..notices import warn
 from ..shards.manifest import is_dataset
 from ..shards.remote.transport import Access, is_remote, local_name, shown
@@ -21,7 +22,6 @@ from .formats import ENDINGS, FORMAT_NAMES, find_format, format_of
 from .storage.holders import saved_dataset
 from .storage.input_file import Credentials, InputFile, as_input
 from .storage.listing import list_urls
-from .storage.names import natural
 
 __all__ = ["InputFile", "find_inputs", "fingerprint"]
 
@@ -36,11 +36,13 @@ def find_inputs(
     output: str | os.PathLike[str] | None = None,
     access: Access | None = None,
     format: str = "",
+    commits: dict[str, str] | None = None,
 ) -> list[InputFile]:
     """Return the input files that ``specs`` name, in the order of the specs, sorted naturally within each.
 
     A spec is a file, a directory (read with all that lies below), a glob (``**`` too) or brace pattern, a url of one
-    (``https://``, ``s3://``, ``gs://``, ``az://``, ``hf://``; ``access`` says how it is reached), or ``NAME=`` and one of
+    (``https://``, ``s3://``, ``gs://``, ``az://``, ``hf://``; ``access`` says how it is reached, ``commits`` which commits
+    revisions of the hub stand for, those that are looked up included), or ``NAME=`` and one of
     these, which names the source. A spec that is a path or matches files as a whole names no
     source, so ``date=*/x.jsonl`` are the partitions of that name where there are any. Datasets of shards below a
     directory or pattern are left out with one warning that counts them, and so is ``output``, the directory that is
@@ -52,9 +54,20 @@ def find_inputs(
         specs = [specs]
     if format and format not in FORMAT_NAMES:
         raise ConfigError(f"format must be one of {', '.join(FORMAT_NAMES)}, got {format!r}")
-    finder = _Finder(output, Credentials(access=access or Access()), format)
+    commits = {} if commits is None else commits
+    finder = _Finder(output, Credentials(access=access or Access()), format, commits)
     found = [file for spec in specs for file in finder.expand(os.fspath(spec))]
     return [replace(file, forced_format=format) for file in found] if format else found
+
+
+def evenly(files: Sequence[InputFile], most: int) -> list[InputFile]:
+    """Return at most so many of some files, evenly spread over them, for a sample: each that is opened may be far away.
+
+    >>> evenly([InputFile(Path(name), name) for name in "abcde"], 2)[1].name
+    'c'
+    """
+    count = min(most, len(files))
+    return [files[len(files) * number // count] for number in range(count)]
 
 
 def fingerprint(given: str | os.PathLike[str] | InputFile) -> str:
@@ -109,13 +122,16 @@ def _has_magic(pattern: str) -> bool:
 
 
 def _glob(pattern: str) -> list[str]:
-    return sorted(glob.glob(pattern, recursive=True), key=natural)
+    return sorted(glob.glob(pattern, recursive=True), key=natural_key)
 
 
 class _Finder:
     """Finds files, and leaves out datasets of shards and the directory that is built."""
 
-    def __init__(self, output: str | os.PathLike[str] | None, credentials: Credentials, format: str) -> None:
+    def __init__(
+        self, output: str | os.PathLike[str] | None, credentials: Credentials, format: str, commits: dict[str, str]
+    ) -> None:
+        self._commits = commits
         self._any_ending = bool(format)
         self._credentials = credentials
         self._output = None if output is None else os.path.realpath(output)
@@ -152,7 +168,7 @@ class _Finder:
 
     def _of_url(self, pattern: str, source: str) -> list[InputFile]:
         """Return the files of a url; of those that a glob or folder gives, the ones with a known ending."""
-        files = list_urls(pattern, source, self._credentials)
+        files = list_urls(pattern, source, self._credentials, self._commits)
         if len(files) == 1 and files[0].path == shown(pattern):
             if not self._any_ending:
                 format_of(files[0])
@@ -233,9 +249,9 @@ class _Finder:
                 if real not in seen and not self._leaves_out(path):
                     seen.add(real)
                     kept.append(name)
-            names[:] = sorted(kept, key=natural)
+            names[:] = sorted(kept, key=natural_key)
             found += (os.path.join(directory, name) for name in files)
-        yield from (Path(name) for name in sorted(found, key=natural))
+        yield from (Path(name) for name in sorted(found, key=natural_key))
 
     def _known_only(self, given: str, root: Path, paths: list[Path], source: str) -> list[InputFile]:
         found = [InputFile(path, path.relative_to(root).as_posix(), source) for path in paths]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
+from ...text.discovery import evenly
 from ...text.readers.reader import Document, Reader, Record, Unselected
 from ...text.storage.input_file import InputFile
 from ...text.tokenizer.tokenizer import Tokenizer
@@ -24,6 +25,7 @@ from ..workspace.output_directory import local_directory
 from .stats import Histograms, PartitionCounts
 
 SAMPLE_DOCUMENTS = 1_000
+SAMPLE_FILES = 64
 MEASURED_BYTES = 4 << 20  # read of each file, at least, to learn how many characters its bytes hold
 MEASURED_FILES = 16
 CHARACTERS_PER_TOKEN = 4.2  # of a tokenizer that is yet to be trained: English with a vocabulary of 32,000
@@ -61,10 +63,11 @@ def preview(
     chain = Chain(recipe, references)
     chain.judge([Document("To load models and compiled code.", "", "", 1)], _no_counts(references))
     sample = _Sample()
-    each = -(-SAMPLE_DOCUMENTS // len(plan.inputs))
-    for place, item in enumerate(plan.inputs):
+    files = evenly([item.file(plan.credentials, recipe.format) for item in plan.inputs], SAMPLE_FILES)
+    each = -(-SAMPLE_DOCUMENTS // len(files))
+    for place, file in enumerate(files):
         _read(
-            item.file(plan.credentials, recipe.format),
+            file,
             recipe,
             references,
             chain,
@@ -73,7 +76,8 @@ def preview(
             measured=place < MEASURED_FILES,
         )
     total = sample.reasons.total()
-    print(f"of a sample of {total:,} records:")
+    of = f" from {len(files)} files" if len(files) < len(plan.inputs) else ""
+    print(f"of a sample of {total:,} records{of}:")
     for reason, number in sample.reasons.most_common():
         print(f"{number:>8,}  {number / max(1, total):6.1%}  {reason}")
     for line in _expectations(plan, sample, workers or os.cpu_count() or 1):
@@ -137,6 +141,9 @@ def _expectations(plan: Plan, sample: _Sample, workers: int) -> list[str]:
     characters, documents = sample.characters * whole, sample.documents * whole
     per_token, width, speed, about = _tokenizer_numbers(plan.recipe, sample.kept)
     tokens = characters * kept / per_token
+    quota = sum(plan.recipe.quota(source) for source in {item.source for item in plan.inputs})
+    if tokens > quota:  # no more is read
+        characters, documents, tokens = (value * quota / tokens for value in (characters, documents, tokens))
     result = tokens * width + documents * BYTES_PER_DOCUMENT * len(sample.kept) / max(1, sample.reasons.total())
     work = characters * kept * WORK_BYTES_PER_CHARACTER
     seconds = (

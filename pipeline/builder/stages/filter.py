@@ -10,12 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-import orjson
-
 from filters.language.language import UNDETERMINED
 
 from ...atomic import write_json
-from ...errors import BuildError, DamagedInputError, InputError
+from ...errors import DamagedInputError, InputError
 from ...text.document import place_of
 from ...text.readers.reader import BadRecord, Document, Reader, Record, Unselected
 from ...text.storage.input_file import Credentials
@@ -40,13 +38,15 @@ from ..references import References
 from ..report.samples import sample_keys
 from ..report.stats import PASSED, BuildStats, Change, Histograms, PartitionCounts, descending
 from ..transforms.chain import Chain, Judged
-from ..workspace.atomic_directory import discard, result_directory
+from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace
+from .bad_records import BadRecords, check_all, check_number
 from .stage import Run, Stage, with_progress
 
 UNREADABLE = "file that cannot be read on"
 WHERE = "where"  # the outcome of records that the condition does not select
 _RECORD_LIMITS = "record_limits.json"
+_FEW_RECORDS = 10_000  # that one worker filters in a second or two
 
 _Task = tuple[str, int, int | None]  # "filter" or "hash", a number, and the most records to read
 
@@ -66,21 +66,23 @@ class FilterStage(Stage):
         todo: list[_Task] = [
             ("hash", number, None) for number in cut_inputs(plan, units) if not hash_path(workspace, number).exists()
         ]
-        bad = 0
+        bad = BadRecords(plan.recipe, units)
         for unit in units:
             done = unit_folder(workspace, unit) / DONE
             if done.exists():
-                bad += read_json(done)["bad"]
+                held = read_json(done)
+                bad.add(unit, held["records"], held["bad"])
             else:
                 todo.append(("filter", unit, limits[unit]))
         function, prepare = (
             functools.partial(_do_task, workspace, plan.credentials),
             functools.partial(prepare_filter, workspace),
         )
-        for _, found in run.each(self.name, function, todo, prepare, functools.partial(_task_bytes, plan)):
-            bad += found
-            check_errors(bad, plan.recipe)
-        _raise_if_all_are_bad(workspace, plan, units)
+        for index, found in run.each(self.name, function, todo, prepare, functools.partial(_task_bytes, plan)):
+            kind, number, _ = todo[index]
+            if kind == "filter":
+                bad.add(number, *found)
+        check_all(workspace, plan, units)
         write_partition_table(workspace, plan, units)
 
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
@@ -94,13 +96,13 @@ class FilterStage(Stage):
         ]
 
 
-def _do_task(workspace: Workspace, credentials: Credentials, task: _Task) -> int:
-    """Do one unit of the stage; return how many bad records it found."""
+def _do_task(workspace: Workspace, credentials: Credentials, task: _Task) -> tuple[int, int]:
+    """Do one unit of the stage; return the records that it judged and how many of them were bad."""
     kind, number, limit = task
     if kind == "filter":
-        return filter_unit(workspace, number, limit, credentials)[1]
+        return filter_unit(workspace, number, limit, credentials)
     hash_input(workspace, number)
-    return 0
+    return 0, 0
 
 
 def _task_bytes(plan: Plan, task: _Task) -> int:
@@ -118,7 +120,7 @@ def _record_limits(run: Run) -> list[int | None]:
     """Return the most records that each unit reads: what those before it leave of ``limit``.
 
     Records are counted first, which takes a fraction of the time of filtering them, a few units at a time. So any
-    number of workers filters the same ones.
+    number of workers filters the same ones. Where few are wanted, the first unit is filtered instead: it may hold all.
     """
     left, units, path = run.plan.recipe.limit, run.plan.units, run.workspace.root / _RECORD_LIMITS
     if left is None:
@@ -131,7 +133,9 @@ def _record_limits(run: Run) -> list[int | None]:
     with run.open_workers() as engine, run.progress.bar("count", left) as bar:
         while left and at < len(first):
             some = first[at : at + width]
-            counts = dict(engine.map(functools.partial(count_unit, run.workspace, run.plan.credentials, left), some))
+            at_once = width == 1 and left <= _FEW_RECORDS and units[some[0]][0].lanes == 1
+            count = filter_and_count_unit if at_once else count_unit
+            counts = dict(engine.map(functools.partial(count, run.workspace, run.plan.credentials, left), some))
             for number, unit in enumerate(some):
                 limits += [left] * units[unit][0].lanes
                 read = min(left, counts[number])
@@ -141,33 +145,6 @@ def _record_limits(run: Run) -> list[int | None]:
     limits += [0] * (len(units) - len(limits))
     write_json(path, limits)
     return limits
-
-
-def _raise_if_all_are_bad(workspace: Workspace, plan: Plan, read: Sequence[int]) -> None:
-    """Raise ``InputError`` where every single record of the units ``read`` was bad: then it is the settings that are wrong.
-
-    With ``on_error="skip"`` an empty dataset is what was asked for.
-    """
-    units = [unit_folder(workspace, number) for number in read]
-    done = [read_json(unit / DONE) for unit in units]
-    records, bad = sum(each["records"] for each in done), sum(each["bad"] for each in done)
-    share = plan.recipe.max_errors
-    if 0 < share < 1 and bad > share * records:
-        raise BuildError(
-            f"{bad:,} of {records:,} records are bad, a share of {bad / records:.2%}, but --max-errors allows "
-            f"{share:.2%}; mend the input, or start over with a larger share and --overwrite"
-        )
-    if bad < records or not records or plan.recipe.on_error == "skip":
-        return
-    unit, number = next((unit, each["partitions"][0]) for unit, each in zip(units, done, strict=True) if each["bad"])
-    with open(unit / partition_name(number) / "rejected.jsonl", "rb") as file:
-        first = orjson.loads(file.readline())
-    for path in units:
-        discard(path)  # so that a changed recipe is not refused as another build
-    raise InputError(
-        f"none of the {records:,} records is a document; the first, {first['file']}, line {first['line']}: "
-        f"{first['reason']}"
-    )
 
 
 class _Loaded:
@@ -217,7 +194,8 @@ def filter_unit(workspace: Workspace, number: int, limit: int | None, credential
     records = bad = 0
     spans: list[dict[str, Any]] = []
     limits = loaded.plan.limits
-    stream = _batches(_limited(_records(loaded, unit, spans, credentials), limit), limits)
+    read = _Limited(_records(loaded, unit, spans, credentials), limit)
+    stream = _batches(iter(read), limits)
     for number_in_unit, batches in enumerate(_partitions(stream, limits.partition_characters)):
         path = folder / partition_name(number_in_unit)
         if number_in_unit % unit[0].lanes == unit[0].lane:
@@ -231,27 +209,43 @@ def filter_unit(workspace: Workspace, number: int, limit: int | None, credential
             bad += sum(counted["bad"].values())
         for _ in batches:
             pass
-    write_json(folder / DONE, {"partitions": written, "records": records, "bad": bad, "spans": spans})
+    counts_of_unit = {"records": records, "bad": bad, "selected": read.selected}
+    write_json(folder / DONE, {"partitions": written, **counts_of_unit, "spans": spans})
     return records, bad
 
 
 def count_unit(workspace: Workspace, credentials: Credentials, most: int, number: int) -> int:
     """Return how many records a unit holds, at most ``most``; with an error, those before it, which the filter meets."""
-    loaded, count = _load(workspace), 0
+    loaded = _load(workspace)
+    records = _Limited(_records(loaded, loaded.plan.units[number], [], credentials), most)
     with suppress(InputError):
-        for _, record in _limited(_records(loaded, loaded.plan.units[number], [], credentials), most):
-            count += not isinstance(record, Unselected)
-    return count
+        for _ in records:
+            pass
+    return records.selected
 
 
-def _limited(records: Iterator[tuple[int, Record]], most: int | None) -> Iterator[tuple[int, Record]]:
-    """Yield records up to ``most`` that are selected, and those between them that are not."""
-    left = math.inf if most is None else most
-    for pair in records if left else ():
-        yield pair
-        left -= not isinstance(pair[1], Unselected)
-        if not left:
-            return
+def filter_and_count_unit(workspace: Workspace, credentials: Credentials, most: int, number: int) -> int:
+    """Filter a unit at once, where few records are wanted: it is then read once. Return what `count_unit` does."""
+    done = unit_folder(workspace, number) / DONE
+    if not done.exists():
+        filter_unit(workspace, number, most, credentials)
+    return int(read_json(done)["selected"])
+
+
+class _Limited:
+    """Gives records up to ``most`` that are selected, and those between them that are not; ``selected`` counts the former."""
+
+    def __init__(self, records: Iterator[tuple[int, Record]], most: int | None) -> None:
+        self.selected = 0
+        self._records = records
+        self._most = math.inf if most is None else most
+
+    def __iter__(self) -> Iterator[tuple[int, Record]]:
+        for pair in self._records if self._most else ():
+            yield pair
+            self.selected += not isinstance(pair[1], Unselected)
+            if self.selected == self._most:
+                return
 
 
 def _records(
@@ -388,13 +382,4 @@ def _reject_bad(
     counts.bad_by_source[record.source] += 1
     line = {"file": record.file, "line": record.line, "byte": record.byte, "reason": reason}
     write_line(rejected, {**line, "span": place})
-    check_errors(bad_before + counts.bad.total(), recipe, said)
-
-
-def check_errors(bad: int, recipe: Recipe, last: str = "") -> None:
-    """Raise ``BuildError`` when more records were bad than the recipe allows."""
-    if (recipe.max_errors >= 1 and bad > recipe.max_errors) or (bad and recipe.max_errors == 0):
-        raise BuildError(
-            f"more than {recipe.max_errors} bad records{last and ', the last: '}{last}; mend the input or raise "
-            "--max-errors"
-        )
+    check_number(bad_before + counts.bad.total(), recipe, said)

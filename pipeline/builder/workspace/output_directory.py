@@ -13,6 +13,7 @@ from ..partitions.partition import DONE, FILTER
 from ..plan import Input, Plan
 from ..recipe import Recipe
 from ..references import References
+from ..report.console import Progress
 from .atomic_directory import discard
 from .plan_changes import check_unchanged
 from .workspace import Workspace
@@ -71,6 +72,19 @@ def finished(output: Path, plan: Plan) -> Manifest | None:
         ) from error
     check_unchanged(held, plan)
     return manifest
+
+
+def commits_of_started(workspace: Workspace, progress: Progress) -> dict[str, str]:
+    """Return the commits to which the build that was started here pins revisions of the hub: it continues with them."""
+    if not workspace.is_planned or not _anything_done(workspace):
+        return {}
+    commits = dict(Plan.read(workspace.root).commits)
+    for name, commit in commits.items():
+        if not name.endswith(f"@{commit}"):
+            progress.say(
+                f"hf://datasets/{name}: continued with commit {commit}, which it stood for when the build began"
+            )
+    return commits
 
 
 def start(workspace: Workspace, plan: Plan, references: References) -> Plan:

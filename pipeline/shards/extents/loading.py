@@ -25,7 +25,7 @@ from ..index import Index, parse_footer
 from ..manifest import FileInfo, Manifest, ShardInfo
 from ..remote.cache import make_private
 from ..remote.store import Store
-from ..remote.transport import describe, is_remote, local_name, read_range, shown
+from ..remote.transport import describe, is_remote, local_name, read_parts, shown
 from ..resolve import Resolved
 from ..tar import map_open, opened
 from ..urls import join
@@ -136,7 +136,7 @@ def _fetch(path: str, info: FileInfo, directory: str, store: Store) -> bytes:
         held = _read(place) if store.keeps else None
         if held is not None and hashlib.sha256(held).hexdigest() == info.sha256:
             return held
-        raw = read_range(path, 0, info.bytes, store.access)
+        raw = read_parts(path, info.bytes, store.access)
         if store.keeps and hashlib.sha256(raw).hexdigest() == info.sha256:
             _write(place, raw)
         return raw

@@ -33,6 +33,11 @@ class ComingBytes:
         self._told: list[tuple[weakref.ref[NDArray[np.int64]], int]] = []
         self._lock = threading.Lock()
 
+    def view(self) -> memoryview:
+        """Return the bytes, which are here."""
+        assert self._memory is not None
+        return memory_at(self._memory, self.size)
+
     def tell(self, blocks: NDArray[np.int64], number: int) -> None:
         """Write the address to ``blocks[number, 0]`` when it is known."""
         with self._lock:

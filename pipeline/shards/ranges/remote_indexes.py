@@ -17,6 +17,7 @@ from ..format import BLOCK, NPY_HEADER
 from ..remote.requests import INDEX, Requests
 from .block_store import BlockStore, WrongBytesError
 from .mapped import read_bytes
+from .member_headers import index_by_headers
 
 Index = tuple[bytes, bytes]  # starts as <i8, lengths as <u4
 Wanted = tuple[int, int, float]  # rows of the table, first and behind the last; when the order needs them, in epochs
@@ -62,6 +63,25 @@ class RemoteIndexes:
         with self._lock:
             asked = self._asked.pop((first, last), None)
         return asked.result() if asked is not None else self.bring(first, last, 0.0)
+
+    @property
+    def told_by_blocks(self) -> bool:
+        """Whether blocks tell their indexes, as far as is known: each document is a member of its own."""
+        return self._one_member
+
+    def of_block(self, first: int, last: int, due: float, block: memoryview) -> Index:
+        """Return the index of a block that is here; where its headers do not tell it, it is fetched."""
+        found = index_by_headers(self._table, first, last, block)
+        if found is None or not self._is_sound(first, last, *found):
+            self._one_member = False
+            return self.bring(first, last, due)
+        if (cache := self._store.cache) is not None:
+            held = cache.bring(
+                self._store.id(self._documents(first, last)[0]), self.name(first, last), due, lambda: b"".join(found)
+            )
+            if isinstance(held, int):
+                os.close(held)
+        return found
 
     def close(self) -> None:
         """Ask for nothing more."""

@@ -57,6 +57,7 @@ class RemoteRanges:
         self._cache = cache
         self._requests = requests
         self._later: dict[Rows, Future[Any]] = {}
+        self._coming: weakref.WeakSet[ComingBytes] = weakref.WeakSet()
         self._lock = threading.Lock()
 
     def ask_indexes(self, wanted: Sequence[tuple[int, int, float]]) -> None:
@@ -68,6 +69,17 @@ class RemoteRanges:
 
     def index(self, firsts: Runs, lasts: Runs) -> Index:
         return joined([self._indexes.get(*run) for run in zip(firsts.tolist(), lasts.tolist(), strict=True)])
+
+    @property
+    def told_by_blocks(self) -> bool:
+        """Whether blocks tell their indexes, as far as is known, so that these need not be asked for."""
+        return self._indexes.told_by_blocks
+
+    def index_of_block(self, coming: ComingBytes, first: int, last: int, due: float) -> tuple[bytes, bytes]:
+        """Return an index out of a block that was brought."""
+        if coming.future is not None:
+            coming.future.result()
+        return self._indexes.of_block(first, last, due, coming.view())
 
     # Blocks
 
@@ -94,6 +106,7 @@ class RemoteRanges:
                 asked.cancel()
             if coming.future is None:
                 coming.future = Future()
+                self._coming.add(coming)
             elif not now or coming.future.running() or coming.future.done():
                 return
         reference = weakref.ref(coming)
@@ -115,8 +128,11 @@ class RemoteRanges:
             return
 
         def work(ranges: RemoteRanges) -> None:
-            ranges._indexes.bring(first, last, due)
-            ranges._bring_block(first, last, due)
+            found, told = ranges._bring_block(first, last, due), ranges.told_by_blocks
+            if told:
+                ranges._indexes.of_block(first, last, due, memory_at(found, ranges._place(first, last)[2]))
+            else:
+                ranges._indexes.bring(first, last, due)
 
         with self._lock:
             self._later = {rows: future for rows, future in self._later.items() if not future.done()}
@@ -221,9 +237,11 @@ class RemoteRanges:
 
     def close(self) -> None:
         self._indexes.close()
-        for future in self._later.values():
+        with self._lock:
+            futures = [*self._later.values(), *(each.future for each in self._coming if each.future is not None)]
+            self._later = {}
+        for future in futures:
             future.cancel()
-        self._later = {}
 
     def _place(self, first: int, last: int) -> tuple[int, int, int]:
         table = self.table

@@ -8,12 +8,14 @@ import re
 import time
 import urllib.parse
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ...errors import ConfigError, MissingObjectError, ShardwrightError, StorageError, did_you_mean
-from .access import KEYS, Access, ObjectInfo, Transient, is_http, shown, without_secrets
+from .access import CONNECTIONS, KEYS, Access, ObjectInfo, Transient, is_http, shown, without_secrets
 from .http import server_of
 from .http_range import ask_range, http_info, http_read, too_short
 from .pace import LONGEST_WAIT
@@ -45,6 +47,7 @@ _QUICK = {
 }
 _OPTIONS: dict[str, dict[str, Any]] = {"s3": _QUICK, "s3a": _QUICK}
 BLOCK_BYTES = 16 << 20  # of one request through fsspec, which has no streams that can be resumed
+_PLAIN = ("http://", "https://")  # most urls, which are told at once: a dataset has many
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 _COLLAPSED = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):/(?!/)")
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}  # of the machine's own disk: the caller tells what to free
@@ -60,6 +63,8 @@ def is_remote(spec: str) -> bool:
     >>> is_remote("s3://bucket/a.tar"), is_remote("data/a.tar"), is_remote("file:///data/a.tar")
     (True, False, False)
     """
+    if spec.startswith(_PLAIN) and "::" not in spec:
+        return True
     if spec.startswith("pipe:"):
         raise ConfigError(f"{spec!r}: commands are never run; give the url itself, such as s3://bucket/name.tar")
     if "://" not in spec:
@@ -120,6 +125,17 @@ def read_range(url: str, start: int, length: int, access: Access | None = None) 
         return b"".join(pieces)
 
     return attempting(read, url, f"read {length} bytes from byte {start}", access) if length else b""
+
+
+def read_parts(url: str, size: int, access: Access | None = None, *, least: int = 1 << 20) -> bytes:
+    """Return all ``size`` bytes of an object, by several requests at once: many servers limit the speed of each.
+
+    None of them is for fewer than ``least`` bytes, but the last.
+    """
+    bounds = [*range(0, size, max(least, -(-size // CONNECTIONS))), size]
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        reads = [pool.submit(read_range, url, at, end - at, access) for at, end in pairwise(bounds)]
+        return b"".join([read.result() for read in reads])
 
 
 def read_object(url: str, most: int, access: Access | None = None) -> bytes:

@@ -25,7 +25,6 @@ from ...shards.index import Footer
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
 from ...shards.ranges.handles import Handles
 from ...shards.ranges.mapped import can_map
-from ...shards.ranges.memory_ranges import MemoryRanges
 from ...shards.ranges.remote_ranges import RemoteRanges
 from ...shards.ranges.shard_ranges import ShardRanges
 from ...shards.ranges.source import Source as Ranges
@@ -36,6 +35,7 @@ from ...shards.resolve import Resolved, resolve
 from ..arguments import eos_given
 from .base import CountedData
 from .contents import Contents, Selection
+from .memory_ranges import MemoryRanges
 
 DEFAULT_CACHE = "auto"
 INDEX_THREADS = 16  # reading an index over the network is waiting

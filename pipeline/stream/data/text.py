@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ...text.document import Document
     from ...text.fields import Field
     from ...text.tokenizer.tokenizer import Tokenizer
+    from ...text.where import Where
     from ..config import StreamConfig
     from ..loader.position import Position
     from ..loader.worker_context import WorkerContext
@@ -63,12 +64,14 @@ class TextData:
         skip: bool,
         eos: bool,
         fields: tuple[Field, ...] = (),
+        where: Where | None = None,
     ) -> None:
         self.files = files
         self.encoder = tokenizer
         self.text_key = text_key
         self.id_key = id_key
         self.fields = fields  # of records, for filters
+        self.where = where  # which records are read
         self.skip = skip
         self.eos = eos
         self.dtype = tokenizer.dtype
@@ -109,7 +112,7 @@ class TextData:
         batch: list[Document] = []
         for file in self.files:
             weight = self.weight_of(file) // max(1, self.size_of(file))
-            reader = Reader(file, text_key=self.text_key, id_key=self.id_key, keep=self.fields)
+            reader = Reader(file, text_key=self.text_key, id_key=self.id_key, keep=self.fields, where=self.where)
             with suppress(InputError):  # it is raised when the file is read for the stream
                 for record in reader:
                     if isinstance(record, Document):
@@ -230,9 +233,11 @@ class TextData:
         with ThreadPoolExecutor(16, thread_name_prefix="shardwright-fingerprint") as threads:
             files = list(threads.map(fingerprint, self.files))
         splits = [[str(share), held] for share, held in self.splits]
-        told = [files, self.tokenizer, self.text_key, self.id_key, self.skip, self.eos, splits]
+        told: list[Any] = [files, self.tokenizer, self.text_key, self.id_key, self.skip, self.eos, splits]
         if self.fields:
             told.append([str(field) for field in self.fields])  # one that does not fit makes a bad record
+        if self.where is not None:
+            told.append({"where": self.where.text})
         return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode()).hexdigest()
 
 

@@ -29,7 +29,7 @@ Key = tuple[int, int]  # epoch, window
 
 _ASIDE = 8  # windows that stay in memory although nothing that was prepared needs them
 _START_AHEAD = 8  # a stream begins to ask for blocks this part of a window ahead of its lanes
-_COPIES_AHEAD = 8  # where bytes take memory, windows are loaded this part of a window ahead
+_COPIES_AHEAD, _REMOTE_AHEAD = 8, 4  # windows are loaded this part of a window ahead where bytes take memory; from afar
 
 
 class Piece(NamedTuple):
@@ -84,6 +84,7 @@ class TokenStream:
         self._epochs: dict[int, _EpochTable] = {}
         self._pending: dict[Key, Future[ShuffleWindow]] = {}
         self._asked: dict[Key, Future[None]] = {}
+        self._near: list[Key] = []  # windows that are loaded ahead, once rows that are read first have been read
         self._behind: list[Key] = []  # windows whose blocks are asked for once rows that are read first have been read
         self._partial: dict[Key, Future[ShuffleWindow]] = {}  # windows without their blocks, which are then brought
         self._completing: dict[Key, Future[None]] = {}
@@ -125,7 +126,10 @@ class TokenStream:
         if not self._pool.waits:
             return
         new = [key for key in wanted if key in self._needed and key not in self._windows and key not in self._pending]
-        self._pool.announce(new)
+        if self._pool.coming is not None:
+            self._near = [key for key in new if key not in needed]
+            new = [key for key in new if key in needed]
+            self._pool.announce(new)
         loads: dict[Key, Callable[[], ShuffleWindow]] = {}
         for key in new:
             whole = key not in needed or not self._pool.source.rows_first
@@ -141,13 +145,18 @@ class TokenStream:
     def _ask_behind(self) -> None:
         if self._pool.coming is not None:
             self._pool.coming.start()
-        if self._behind or self._partial:
-            self._asked |= self._threads.start({key: partial(self._pool.ask, *key) for key in self._behind})
-            complete = self._pool.complete
-            self._completing |= self._threads.start(
-                {key: partial(complete, *key, window) for key, window in self._partial.items()}
-            )
-            self._behind, self._partial = [], {}
+        if not (self._near or self._behind or self._partial):
+            return
+        near = [key for key in self._near if key not in self._windows and key not in self._pending]
+        ahead: dict[Key, Future[ShuffleWindow]] = {key: Future() for key in near}
+        for future in ahead.values():
+            future.set_running_or_notify_cancel()  # nobody cancels it
+        self._pending |= ahead
+        self._threads.start({key: partial(self._pool.load_ahead, *key, future) for key, future in ahead.items()})
+        self._asked |= self._threads.start({key: partial(self._pool.ask, *key) for key in self._behind})
+        partly = {key: partial(self._pool.complete, *key, window) for key, window in self._partial.items()}
+        self._completing |= self._threads.start(partly)
+        self._near, self._behind, self._partial = [], [], {}
 
     def _ahead(self, epoch: int, places: NDArray[np.int64], lanes: NDArray[np.int64]) -> dict[Key, bool]:
         """Return the windows that lanes come to behind these places, and whether they are only to be asked for yet."""
@@ -160,7 +169,7 @@ class TokenStream:
         own = (lanes - order.first(epoch)) % lane_count  # the lane of the epoch that these sequence indices are of
         at, end = at[lanes], np.minimum(bounds[own + 1], starts[-1])
         window = int(starts[-1]) // max(1, len(starts) - 1 if len(starts) > 2 else 8 * lane_count)
-        loaded = max(1, window // _COPIES_AHEAD)
+        loaded = max(1, window // (_COPIES_AHEAD if self._pool.coming is None else _REMOTE_AHEAD))
         # At the start of a stream all lanes need blocks at once, so windows behind the first are asked for as lanes come on.
         come = self._served // len(lanes) * order.stride
         asked = min(window, window // _START_AHEAD + 2 * come)
@@ -356,6 +365,8 @@ class TokenStream:
         if whole and ahead is None:
             self._pool.ask(*key)
         completed = key in self._partial or key in self._completing  # by a thread, from what this one loads
+        if ahead is not None and not ahead.done():
+            self._pool.hurry(*key)
         window = self._pool.load(*key) if ahead is None or (not completed and ahead.cancel()) else ahead.result()
         aside = [other for other in self._windows if other not in self._needed]
         for other in aside[: max(0, len(aside) + 1 - self._aside)]:

@@ -7,6 +7,7 @@ position.py           a position, and how loaders' workers share it
 state.py              a position as plain JSON; what refuses it in another stream
 epochs.py             passes and epochs: set_epoch, len, take
 iterator.py           hands out items, with the position after each
+worker_batch.py       batches on their way out of a loader's worker
 user_stages.py        stages of the user, and those that remember
 even_steps.py         equally many steps on every rank, or an error
 """

@@ -14,6 +14,7 @@ from ..config import StreamConfig
 from ..reader import Reader
 from .engine import Positioned
 from .position import Position, SharedPosition
+from .worker_batch import WorkerBatch
 from .worker_context import WorkerContext
 
 
@@ -86,6 +87,7 @@ class StreamIterator:
         progress.items += 1
         if isinstance(item, dict):
             progress.tokens += item.get("valid_tokens", 0)
+            item = WorkerBatch(item) if self._in_worker else item
         progress.waited += time.perf_counter() - begin
         return item
 

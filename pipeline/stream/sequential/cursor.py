@@ -83,7 +83,7 @@ class Reader:
         self._on_empty = on_empty
         self._place: Place = (epoch, bundle, round)
         self._window: Window | None = None
-        self._ahead: deque[tuple[Place, int, Chunk]] = deque()  # found by `keeps_some`, with the index it began at
+        self._ahead: deque[tuple[Place, int, Chunk]] = deque()  # found by `keeps_none`, with the index it began at
         self._whole = not any(cursor[1:])  # whether this epoch was read from its beginning
         self._kept = False  # whether it kept a token
         self.empty = 0  # whole epochs in a row of which no token was kept
@@ -116,15 +116,20 @@ class Reader:
             if self.empty and place[0] < self._place[0]:
                 self._on_empty(self._lane)
 
-    def keeps_some(self, epochs: int) -> bool:
-        """Say whether the lane keeps any token in so many whole epochs; what is read for that waits for ``take``."""
-        while not self._kept and self.empty < epochs:
+    @property
+    def epoch(self) -> int:
+        """The epoch that it is in; those before it, as many as ``empty`` says, were read whole and nothing was kept."""
+        return self._place[0]
+
+    def keeps_none(self, epoch: int, epochs: int) -> bool:
+        """Say whether the lane keeps no token in so many epochs up to ``epoch``; what is read for that waits for ``take``."""
+        while not self._kept and self._place[0] <= epoch:
             found = self._next(None)
             if found is None:
                 return False
             if len(found[2].lengths):
                 self._ahead.append(found)
-        return self._kept
+        return not self._kept and self._place[0] - self.empty <= epoch - epochs + 1
 
     def _next(self, tokens: int | None) -> tuple[Place, int, Chunk] | None:
         """Read on once; the chunk is empty where nothing is kept, and at the end of a window."""

@@ -112,23 +112,25 @@ class SequentialReader:
         return None
 
     def _on_empty(self, lane: int) -> None:
-        """Raise ``ConfigError`` where no own lane kept a token of its last whole epoch; ``lane`` was found to keep none.
+        """Raise ``ConfigError`` where no own lane kept a token of an epoch; ``lane`` was found to keep none of its last one.
 
         Lanes that share the epoch with other processes read other parts of it in the next: they go on for some epochs.
         """
         epochs = 1 if len(self._own) == self._layout.lanes else _PATIENCE
-        if self._bounded or self._lanes[lane].reader.empty < epochs:
+        reader = self._lanes[lane].reader
+        if self._bounded or reader.empty < epochs:
             return
+        last = reader.epoch - 1  # the same for all lanes: some may be epochs ahead, where they read other documents
         for number in self._own:
             other = self._lanes.get(number) or self._lane(number)
-            if number != lane and other.reader.keeps_some(epochs):
+            if number != lane and not other.reader.keeps_none(last, epochs):
                 return
         counts = self._windows.counts
         raise ConfigError(
             f"no document was kept of {'a whole epoch' if epochs == 1 else f'{epochs} epochs'}, in any of the "
             f"{len(self._own)} lanes of this process "
             f"({counts['documents']} read so far, {counts['rejected']} rejected by filters, {counts['bad_records']} bad); "
-            "loosen the filter, or give more input"
+            "loosen the filter or the condition, or give more input"
         )
 
     def close(self) -> None:

@@ -32,6 +32,11 @@ class Lines(Protocol):
     def lines(self) -> Iterator[list[bytes]]: ...
 
 
+def bytes_of(lines: list[bytes]) -> int:
+    """Return how many bytes lines take, each with its end."""
+    return sum(map(len, lines)) + len(lines)
+
+
 ReadLines = Callable[[Lines, Fields, Tally], Iterator[Record]]
 
 

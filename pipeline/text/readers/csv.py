@@ -13,7 +13,7 @@ from ...errors import did_you_mean
 from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, BadRecord, Document, Fields, Record, Tally, surrogate_in
 from ..fields import MISFIT
 from ..storage.input_file import InputFile
-from .base import FormatReader
+from .base import FormatReader, bytes_of
 from .byte_stream import BLOCK, Source, UnreadableFileError
 
 LONGEST_FIELD = 1 << 28  # characters; without a bound, one stray quote would take in the rest of a large file
@@ -145,17 +145,13 @@ class _Feed:
     def __iter__(self) -> Iterator[str]:
         for lines in self._source.lines():
             before, byte, last = self.batch
-            self.batch = (before + len(last), byte + _bytes(last), lines)
+            self.batch = (before + len(last), byte + bytes_of(last), lines)
             yield from [line + "\n" for line in b"\n".join(lines).decode("utf-8", "surrogateescape").split("\n")]
 
     def byte(self, batch: tuple[int, int, list[bytes]], line: int) -> int:
         """Return where a line begins, given the batch that was current before it was read."""
         before, byte, lines = batch
-        return self._source.text_start + byte + _bytes(lines[: line - before - 1])
-
-
-def _bytes(lines: list[bytes]) -> int:
-    return sum(map(len, lines)) + len(lines)
+        return self._source.text_start + byte + bytes_of(lines[: line - before - 1])
 
 
 class _Columns:

@@ -11,7 +11,7 @@ import orjson
 
 from ..document import INVALID_JSON, INVALID_UTF8, Document, Fields, Record, Tally
 from ..storage.input_file import InputFile
-from .base import FormatReader, Lines
+from .base import FormatReader, Lines, bytes_of
 
 
 def read_jsonl(source: Lines, fields: Fields, tally: Tally) -> Iterator[Record]:
@@ -49,13 +49,13 @@ def read_jsonl(source: Lines, fields: Fields, tally: Tally) -> Iterator[Record]:
             except ValueError:
                 pass
             index = number - first - 1
-            byte += _bytes(lines[counted:index])
+            byte += bytes_of(lines[counted:index])
             counted = index
             record = _judge(line, value, fields, number, source.text_start + byte)
             lost += not isinstance(record, Document)
             if record is not None:
                 yield record
-        byte += _bytes(lines[counted:])
+        byte += bytes_of(lines[counted:])
         tally.lines = number
         tally.documents += len(lines) - lost
 
@@ -65,10 +65,6 @@ def line_cuts(file: InputFile, unit_bytes: int) -> list[int]:
     size = file.size
     units = -(-size // unit_bytes)
     return [size * unit // units for unit in range(1, units)]
-
-
-def _bytes(lines: list[bytes]) -> int:
-    return sum(map(len, lines)) + len(lines)
 
 
 def _judge(line: bytes, value: Any, fields: Fields, number: int, byte: int) -> Record | None:

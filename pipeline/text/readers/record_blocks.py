@@ -6,6 +6,7 @@ of readers can share a file's blocks among them. JSON Lines are passed over with
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -14,10 +15,11 @@ from typing import NamedTuple
 
 from ...errors import InputError
 from ..discovery import InputFile
-from ..document import BadRecord, Document, Fields, Record, Tally, Unselected, made_id_at
-from ..fields import Field
+from ..document import BadRecord, Document, Fields, Record, Tally, Unselected, made_id_at, selected
+from ..fields import Field, merge_fields
 from ..formats import format_of
 from ..storage.opening import open_input
+from ..where import Where
 from .base import WHOLE, FileSpan, ReadLines, load_reader
 from .byte_stream import BLOCK, Source, UnreadableFileError, is_compressed
 from .reader import Reader, check_sha256
@@ -37,7 +39,8 @@ class BlockScan:
 
     ``span``: bytes of plain JSON Lines, whose documents then have a byte offset and no line, and are called by it where they
     have no id; or row groups of Parquet, with ``lines`` rows before them. Of a compressed file, which has no seek, the span
-    that begins it holds all.
+    that begins it holds all. Records that ``where`` does not select are in no block; those of lines count in the block's bytes,
+    for lines are parsed when they are used.
 
     ``number`` is the block that comes next, and at the end how many there are. ``bytes_read`` counts raw bytes. Raises
     ``InputError`` for a file that cannot be read on, after the blocks before the fault.
@@ -54,6 +57,7 @@ class BlockScan:
         text_key: str = "text",
         id_key: str = "id",
         keep: Sequence[Field] = (),
+        where: Where | None = None,
     ) -> None:
         self.number = 0
         self.bytes_read = 0
@@ -61,7 +65,8 @@ class BlockScan:
         self._block_bytes = block_bytes
         self._span = span
         self._rows_before = lines
-        self._fields = Fields(text_key, id_key, file.name, file.source, kept=tuple(keep))
+        kept = merge_fields([keep, where.fields if where else ()])
+        self._fields = Fields(text_key, id_key, file.name, file.source, kept=kept, where=where)
         self._wanted = wanted
         self._blocks = self._cut()
 
@@ -149,12 +154,16 @@ class BlockScan:
                     record.id = made_id_at(record.file, record.byte)
             return records
 
-        return Block(size, parse)
+        if (where := self._fields.where) is None:
+            return Block(size, parse)
+        return Block(size, functools.partial(_parse_selected, parse, where))
 
     def _of_records(self) -> Iterator[tuple[int, Block]]:
         fields = self._fields
         lines = self._rows_before if self._span.start else 0
-        reader = Reader(self._file, self._span, text_key=fields.text_key, id_key=fields.id_key, keep=fields.kept)
+        reader = Reader(
+            self._file, self._span, text_key=fields.text_key, id_key=fields.id_key, keep=fields.kept, where=fields.where
+        )
         records, block, size = iter(reader), list[Record](), 0
         fault: InputError | None = None
         while fault is None:
@@ -162,6 +171,9 @@ class BlockScan:
                 record = next(records, None)
             except InputError as error:
                 record, fault = None, error
+            if isinstance(record, Unselected):
+                self.bytes_read = reader.bytes_read
+                continue
             if record is not None:
                 if lines:
                     record.line += lines  # of the file, not of the span
@@ -191,6 +203,11 @@ class _Lines:
 
     def lines(self) -> Iterator[list[bytes]]:
         yield self._lines
+
+
+def _parse_selected(parse: Callable[[], list[Record]], where: Where) -> list[Record]:
+    """Return the records that a condition selects, and the bad ones."""
+    return [record for record in selected(parse(), where) if not isinstance(record, Unselected)]
 
 
 def _parsed(records: list[Record], size: int) -> Block:

@@ -1,7 +1,6 @@
 """Where input files lie: this machine, web servers, object stores, the Hugging Face hub. One face for all of them.
 
 input_file.py   an input file: its name, its size, and for a remote one its url and version
-names.py        the order of names
 listing.py      a url, glob or folder -> input files, each listed once with size and version
 opening.py      an input file -> an open file, wherever it lies
 ranges.py       one remote object by ranges, pinned to the version that was listed

@@ -19,7 +19,7 @@ import orjson
 
 from ...atomic import temporary_path
 from ...errors import InputError
-from .names import natural
+from ...natural_order import natural_key
 
 _ROWS = 4096  # of a row group
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
@@ -116,7 +116,7 @@ def saved_dataset(folder: str) -> list[Path] | None:
     for name in names:
         if Path(name).name != name or not (root / name).is_file():
             raise InputError(f"{root / name}: named by state.json, but not there; save the dataset again")
-    return [root / name for name in sorted(names, key=natural)]
+    return [root / name for name in sorted(names, key=natural_key)]
 
 
 def _is_dataset_dict(value: Any) -> bool:

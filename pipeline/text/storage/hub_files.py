@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...errors import InputError, did_you_mean
+from ...natural_order import natural_key
 from ..formats import find_format
 from .hub import HubFile, Repository, list_files, pin, read_small, stored_object
 from .input_file import Credentials, InputFile
-from .names import natural
 
 _SPEC = re.compile(
     r"hf://datasets/(?P<id>[\w.-]+/[\w.-]+|[\w.-]+(?=[@:]|$))"
@@ -29,10 +29,11 @@ _DEFAULT = "default"
 Splits = dict[str, list[HubFile]]
 
 
-def list_dataset(url: str, source: str, credentials: Credentials) -> list[InputFile]:
+def list_dataset(url: str, source: str, credentials: Credentials, commits: dict[str, str]) -> list[InputFile]:
     """Return the files of ``hf://datasets/ID[@REVISION]``, then nothing, ``:CONFIG[:SPLIT]`` or ``/path``, perhaps a glob.
 
-    The revision is resolved to its commit once, and the repository listed once. Without a split, the split ``train`` is
+    The revision is resolved to its commit, unless ``commits`` has it under ``ID@REVISION``, where it is put otherwise; the
+    repository is listed once. Without a split, the split ``train`` is
     meant, or the only one. Raises ``InputError`` for a name that is not there, offering those that are.
     """
     match = _SPEC.fullmatch(url)
@@ -41,7 +42,10 @@ def list_dataset(url: str, source: str, credentials: Credentials) -> list[InputF
             f"{url}: write hf://datasets/ID[@REVISION], then :CONFIG[:SPLIT] or /path, as in "
             "hf://datasets/HuggingFaceFW/fineweb-edu:sample-10BT"
         )
-    repository = pin(match["id"], match["revision"] or "main", credentials.access)
+    id, revision = match["id"], match["revision"] or "main"
+    known = commits.get(f"{id}@{revision}")
+    repository = Repository(id, known) if known else pin(id, revision, credentials.access)
+    commits[f"{id}@{revision}"] = repository.commit
     files = [file for file in list_files(repository, credentials.access) if not _is_hidden(file.path)]
     if match["path"]:
         found = _at_path(url, match["path"], files)
@@ -54,7 +58,7 @@ def list_dataset(url: str, source: str, credentials: Credentials) -> list[InputF
         for file in found
         for stored in (stored_object(repository, file),)
     ]
-    return sorted(made, key=lambda file: natural(file.name))
+    return sorted(made, key=lambda file: natural_key(file.name))
 
 
 def _at_path(url: str, path: str, files: Sequence[HubFile]) -> list[HubFile]:

@@ -9,10 +9,10 @@ from itertools import islice
 from typing import Any
 
 from ...errors import InputError, MissingObjectError
+from ...natural_order import natural_key
 from ...shards.remote.access import is_http, shown
 from ...shards.remote.transport import filesystem, retrying
 from .input_file import Credentials, InputFile, StoredObject
-from .names import natural
 from .ranges import describe_http, version_of
 
 MOST_URLS = 1_000_000
@@ -20,17 +20,18 @@ _AT_ONCE = 16
 _MAGIC = re.compile(r"[*?[]")
 
 
-def list_urls(pattern: str, source: str, credentials: Credentials) -> list[InputFile]:
+def list_urls(pattern: str, source: str, credentials: Credentials, commits: dict[str, str]) -> list[InputFile]:
     """Return the files that a url names: one, those that its glob or braces match, those below its folder.
 
-    Braces and single files work everywhere; a glob or a folder where the store can list. Raises ``InputError`` where
+    Braces and single files work everywhere; a glob or a folder where the store can list. ``commits`` are those that revisions
+    of the hub stand for, as `list_dataset` has it. Raises ``InputError`` where
     nothing is there, and ``StorageError`` where the store cannot be asked.
     """
     clean = shown(pattern)
     if clean.startswith("hf://"):
         from .hub_files import list_dataset
 
-        return list_dataset(clean, source, credentials)
+        return list_dataset(clean, source, credentials, commits)
     urls = _braces(pattern)
     if is_http(clean):
         return _of_web_servers(urls, source, credentials)
@@ -90,7 +91,7 @@ def _of_store(url: str, source: str, credentials: Credentials) -> list[InputFile
         )
         for each in objects
     ]
-    return sorted(named, key=lambda file: natural(file.name))
+    return sorted(named, key=lambda file: natural_key(file.name))
 
 
 def _braces(pattern: str) -> list[str]:

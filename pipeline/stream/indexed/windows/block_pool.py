@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import CorruptShardError
+from ....shards.ranges.coming_bytes import ComingBytes
 from ....shards.ranges.mapped import BufferedBytes
 from ....shards.ranges.shard_ranges import LONG_BYTES
-from ....shards.ranges.source import Source
+from ....shards.ranges.source import Source, joined
 from ...data.contents import Contents
 from ...order import Shuffle
 from .coming_blocks import ComingBlocks
@@ -60,6 +61,31 @@ class BlockPool:
         if self.coming is not None:
             self.coming.ask_indexes([(_pairs(self._runs(*key)), *key) for key in windows])
 
+    def load_ahead(self, epoch: int, number: int, window: Future[ShuffleWindow]) -> None:
+        """Load a window that is not needed yet, and give it to a future, which nobody cancels.
+
+        Where blocks tell their indexes it is made once they are here, in the thread that brings the last of them.
+        """
+        runs, sums = self._runs(epoch, number), self._contents.table.size_sums
+        pairs = _pairs(runs)
+        coming: list[Any] = []
+
+        def load() -> None:
+            try:
+                window.set_result(self._load(runs, epoch, number, coming) if coming else self.load(epoch, number))
+            except BaseException as error:
+                window.set_exception(error)
+
+        long = not pairs or bool((sums[runs[1]] - sums[runs[0]] > LONG_BYTES).any())
+        if self.coming is None or not self.coming.tell_indexes or self._contents.sparse or long:
+            load()
+            return
+        try:
+            coming += [self._memory(*run) for run in pairs]
+            self.coming.when_here(coming, pairs, epoch, number, load)
+        except BaseException as error:  # else who needs the window waits for ever
+            window.set_exception(error)
+
     def load(self, epoch: int, number: int, *, asked: bool = False, whole: bool = True) -> ShuffleWindow:
         """Bring a window to memory: its index, and its blocks, which were ``asked`` for or not.
 
@@ -70,7 +96,18 @@ class BlockPool:
             self.coming.ask_indexes([(_pairs(runs), epoch, number)])
         elif not asked and not self._contents.sparse:
             self.source.ask_index(*runs)
-        starts, lengths, documents = self._index(runs)
+        return self._load(runs, epoch, number, [], whole=whole)
+
+    def _load(
+        self, runs: Runs, epoch: int, number: int, coming: list[ComingBytes], *, whole: bool = True
+    ) -> ShuffleWindow:
+        """Make a window of its index, which is asked for, or told by the blocks ``coming``."""
+        if self.coming is not None and coming:
+            told = zip(coming, _pairs(runs), strict=True)
+            index = joined([self.coming.index(held, *run, epoch, number) for held, run in told])
+        else:
+            index = self.source.index(*runs)
+        starts, lengths, documents = self._kept(runs, *index)
         order = self._order.document_order(epoch, number, len(starts))
         numbers = self._order.epoch(epoch).window_blocks(number)
         self._check(numbers, lengths, documents)
@@ -97,6 +134,14 @@ class BlockPool:
                 memory[k] = self._memory(*run)
                 addresses[k] = memory[k].address
         return addresses, memory
+
+    def hurry(self, epoch: int, number: int) -> None:
+        """Bring the blocks of a window that is loaded ahead before others: it is needed now."""
+        if self.coming is not None:
+            pairs = _pairs(self._runs(epoch, number))
+            with self._lock:
+                coming = [self._shared.get(run) for run in pairs]
+            self.coming.hurry(coming, pairs, epoch, number)
 
     def complete(self, epoch: int, number: int, window: Future[ShuffleWindow]) -> None:
         """Bring the blocks to memory that `load` left out; rows are read from each as soon as it is there."""
@@ -130,9 +175,10 @@ class BlockPool:
         blocks = self._order.epoch(epoch).window_blocks(number)
         return self._contents.table_rows(self._bounds[blocks], self._bounds[blocks + 1])
 
-    def _index(self, runs: Runs) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.int64]]:
-        """Return where documents start and how long they are, block by block, and how many each block has."""
-        starts, lengths = self.source.index(*runs)
+    def _kept(
+        self, runs: Runs, starts: NDArray[np.int64], lengths: NDArray[np.uint32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.int64]]:
+        """Return where documents that are streamed start and how long they are, block by block, and how many each block has."""
         sums = self._contents.table.document_sums
         documents = sums[runs[1]] - sums[runs[0]]
         kept = self._contents.kept

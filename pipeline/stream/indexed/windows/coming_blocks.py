@@ -39,6 +39,42 @@ class ComingBlocks:
             [(*each, self._due(epoch, number)) for rows, epoch, number in windows for each in rows]
         )
 
+    @property
+    def tell_indexes(self) -> bool:
+        """Whether a window that is not needed yet takes its index from its blocks, which are asked for anyway."""
+        return self._started and self._source.told_by_blocks
+
+    def when_here(
+        self, coming: list[ComingBytes], rows: Rows, epoch: int, number: int, then: Callable[[], None]
+    ) -> None:
+        """Bring a window's blocks, and call ``then`` in the thread that brings the last of them."""
+        due, lock, left, once = self._due(epoch, number), threading.Lock(), len(coming), [then]
+
+        def count(_: Any = None) -> None:
+            nonlocal left
+            with lock:
+                left -= 1
+                if left:
+                    return
+            once.pop()()  # not kept: blocks hold their futures, these hold this, and it holds the blocks
+
+        for held, (first, last) in zip(coming, rows, strict=True):
+            self._source.bring(held, first, last, due)
+            if held.future is None:
+                count()
+            else:
+                held.future.add_done_callback(count)
+
+    def hurry(self, coming: list[Any], rows: Rows, epoch: int, number: int) -> None:
+        """Bring those of a window's blocks that were asked for before others."""
+        for held, (first, last) in zip(coming, rows, strict=True):
+            if self._started and isinstance(held, ComingBytes):
+                self._source.bring(held, first, last, self._due(epoch, number), now=True)
+
+    def index(self, held: ComingBytes, first: int, last: int, epoch: int, number: int) -> tuple[bytes, bytes]:
+        """Return the index of a block that is here, of a window that is not needed yet."""
+        return self._source.index_of_block(held, first, last, self._due(epoch, number))
+
     def ask(self, rows: Rows, epoch: int, number: int) -> None:
         """Have a window's blocks in the cache soon."""
         due = self._due(epoch, number)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 from weakref import finalize
@@ -25,7 +25,7 @@ class Threads:
         self._threads: ThreadPoolExecutor | None = None
         self._stop: Callable[[], Any] | None = None
 
-    def start(self, works: dict[K, Callable[[], T]], gone: list[Any] | None = None) -> dict[K, Future[T]]:
+    def start(self, works: Mapping[K, Callable[[], T]], gone: list[Any] | None = None) -> dict[K, Future[T]]:
         """Have threads do works, the first ones first; return a future of each, which can be cancelled until it begins.
 
         Of ``gone``, nothing is kept: to give back what it refers to takes time, which a thread takes too. To wake a thread

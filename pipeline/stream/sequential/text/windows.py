@@ -266,6 +266,7 @@ class TextWindows:
                 text_key=data.text_key,
                 id_key=data.id_key,
                 keep=data.fields,
+                where=data.where,
             )
             scan = _Scan((epoch, at), blocks)
         self._scans.append(scan)

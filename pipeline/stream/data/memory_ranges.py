@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..extents.table import ExtentTable
-from .source import Index, Runs
+from ...shards.extents.table import ExtentTable
+from ...shards.ranges.source import Index, Runs
 
 
 @dataclass(frozen=True, eq=False)

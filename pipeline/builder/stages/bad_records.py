@@ -1,0 +1,92 @@
+"""Records that give no document: how many a build allows, as a number or as a share of all records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+
+from ...errors import BuildError, InputError
+from ..partitions.partition import DONE, partition_name, read_json, unit_folder
+from ..plan import Plan
+from ..recipe import Recipe
+from ..workspace.atomic_directory import discard
+from ..workspace.workspace import Workspace
+
+LEAST_RECORDS = 10_000  # of which a share says something before all are read
+
+
+class BadRecords:
+    """Counts the bad records of ``units`` as these are done, and raises ``BuildError`` where there are too many.
+
+    A share is held to the units done in input order, once these have 10,000 records: whichever unit is done first, the build
+    ends or goes on.
+
+    >>> counted = BadRecords(Recipe(max_errors=0.5), [0, 1])
+    >>> counted.add(1, 20_000, 20_000)
+    >>> counted.add(0, 20_000, 15_000)
+    Traceback (most recent call last):
+    ...
+    pipeline.errors.BuildError: 15,000 of the first 20,000 records are bad, a share of 75.00%, but --max-errors allows 50.00%; \
+mend the input, or start over with a larger share and --overwrite
+    """
+
+    def __init__(self, recipe: Recipe, units: Sequence[int]) -> None:
+        self._recipe = recipe
+        self._bad = 0
+        self._waiting = list(reversed(units))
+        self._done: dict[int, tuple[int, int]] = {}
+        self._in_order = (0, 0)  # records and bad ones of the units before those that are waited for
+
+    def add(self, unit: int, records: int, bad: int) -> None:
+        """Count the records of a unit and the bad ones among them."""
+        self._bad += bad
+        check_number(self._bad, self._recipe)
+        self._done[unit] = records, bad
+        while self._waiting and self._waiting[-1] in self._done:
+            more, bad = self._done[self._waiting.pop()]
+            self._in_order = self._in_order[0] + more, self._in_order[1] + bad
+            if self._in_order[0] >= LEAST_RECORDS:
+                check_share(*self._in_order, self._recipe, "the first " if self._waiting else "")
+
+
+def check_number(bad: int, recipe: Recipe, last: str = "") -> None:
+    """Raise ``BuildError`` when more records were bad than the recipe allows."""
+    if (recipe.max_errors >= 1 and bad > recipe.max_errors) or (bad and recipe.max_errors == 0):
+        raise BuildError(
+            f"more than {recipe.max_errors} bad records{last and ', the last: '}{last}; mend the input or raise "
+            "--max-errors"
+        )
+
+
+def check_share(records: int, bad: int, recipe: Recipe, which: str = "") -> None:
+    """Raise ``BuildError`` when a larger share of some records was bad than the recipe allows."""
+    share = recipe.max_errors
+    if 0 < share < 1 and bad > share * records:
+        raise BuildError(
+            f"{bad:,} of {which}{records:,} records are bad, a share of {bad / records:.2%}, but --max-errors allows "
+            f"{share:.2%}; mend the input, or start over with a larger share and --overwrite"
+        )
+
+
+def check_all(workspace: Workspace, plan: Plan, read: Sequence[int]) -> None:
+    """Raise ``BuildError`` where too large a share of the records of the units ``read`` was bad.
+
+    Raises ``InputError`` where every single one was: then it is the settings that are wrong. With ``on_error="skip"`` an
+    empty dataset is what was asked for.
+    """
+    units = [unit_folder(workspace, number) for number in read]
+    done = [read_json(unit / DONE) for unit in units]
+    records, bad = sum(each["records"] for each in done), sum(each["bad"] for each in done)
+    check_share(records, bad, plan.recipe)
+    if bad < records or not records or plan.recipe.on_error == "skip":
+        return
+    unit, number = next((unit, each["partitions"][0]) for unit, each in zip(units, done, strict=True) if each["bad"])
+    with open(unit / partition_name(number) / "rejected.jsonl", "rb") as file:
+        first = orjson.loads(file.readline())
+    for path in units:
+        discard(path)  # so that a changed recipe is not refused as another build
+    raise InputError(
+        f"none of the {records:,} records is a document; the first, {first['file']}, line {first['line']}: "
+        f"{first['reason']}"
+    )

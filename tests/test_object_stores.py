@@ -1,0 +1,144 @@
+"""Stores that only fsspec knows (``gs://``, ``az://``) are listed, sized, pinned and read by exact ranges."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fsspec import AbstractFileSystem
+from fsspec.registry import _registry
+from fsspec.spec import AbstractBufferedFile
+
+from pipeline.errors import InputError, StorageError
+from pipeline.shards.remote.transport import Access
+from pipeline.text.discovery import find_inputs
+from pipeline.text.document import Document
+from pipeline.text.readers.reader import Reader, split_file
+from pipeline.text.storage.input_file import InputFile
+
+MARKS = {"gs": "generation", "az": "etag"}  # by which gcsfs and adlfs tell versions apart
+
+
+class Held:
+    """What a store holds, and how many bytes were asked of it."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.versions: dict[str, int] = {}
+        self.sent = 0
+
+    def put(self, name: str, data: bytes) -> None:
+        self.objects[name] = data
+        self.versions[name] = self.versions.get(name, 0) + 1
+
+
+class Opened(AbstractBufferedFile):
+    """A file that asks its store for ranges, as those of gcsfs and adlfs do."""
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        data: bytes = self.fs.held.objects[self.path][start:end]
+        self.fs.held.sent += len(data)
+        return data
+
+
+class Bucket(AbstractFileSystem):
+    """A store in memory; fsspec makes one for each thread, so ``held`` is given to all of them."""
+
+    protocol = ("gs", "az")
+
+    def __init__(self, held: Held, mark: str, token: str = "", **options: Any) -> None:
+        super().__init__(**options)
+        self.held, self.mark, self.token = held, mark, token
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
+        if self.token != "secret":
+            raise PermissionError("403: give a token")
+        path = self._strip_protocol(path)
+        found: dict[str, dict[str, Any]] = {}
+        for name, data in self.held.objects.items():
+            if name == path or name.startswith(f"{path}/"):
+                inner = name if name == path else f"{path}/{name.removeprefix(f'{path}/').partition('/')[0]}"
+                kind = "file" if inner == name else "directory"
+                found[inner] = {"name": inner, "type": kind, "size": len(data) if kind == "file" else 0}
+                if kind == "file":
+                    found[inner][self.mark] = str(self.held.versions[name])
+        if not found:
+            raise FileNotFoundError(path)
+        return list(found.values()) if detail else list(found)
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Opened:
+        return Opened(self, path, mode, **options)
+
+
+@pytest.fixture(params=["gs", "az"])
+def scheme(request: pytest.FixtureRequest) -> Iterator[str]:
+    name: str = request.param
+    fsspec.register_implementation(name, Bucket, clobber=True)
+    yield name
+    _registry.pop(name)
+    Bucket.clear_instance_cache()
+
+
+def store_of(scheme: str, token: str = "secret") -> tuple[Held, Access]:
+    held = Held()
+    options = {"held": held, "mark": MARKS[scheme], "token": token}
+    return held, Access(tries=2, first_delay=0.001, options=options)
+
+
+def texts_of(file: InputFile, *span: Any) -> list[str]:
+    return [record.text for record in Reader(file, *span) if isinstance(record, Document)]
+
+
+def test_files_globs_and_folders_are_listed_pinned_and_read(scheme: str) -> None:
+    held, access = store_of(scheme)
+    for number in (10, 9):
+        lines = "".join(f'{{"text": "{number}.{k} {"x" * 2_000}"}}\n' for k in range(50))
+        held.put(f"texts/raw/part-{number}.jsonl", lines.encode())
+    held.put("texts/raw/b/c.jsonl", b'{"text": "c"}\n')
+    names = {"raw/*.jsonl": ["part-9.jsonl", "part-10.jsonl"], "raw": ["b/c.jsonl", "part-9.jsonl", "part-10.jsonl"]}
+    for spec, wanted in names.items():
+        files = find_inputs(f"web={scheme}://texts/{spec}", access=access)
+        assert [(file.source, file.name) for file in files] == [("web", name) for name in wanted]
+        assert all(file.stored and file.stored.version == "1" for file in files)
+    (file,) = find_inputs(f"{scheme}://texts/raw/part-9.jsonl", access=access)
+    spans = split_file(file, 30_000)
+    assert len(spans) > 3
+    before = held.sent
+    assert [text.partition(" ")[0] for span in spans for text in texts_of(file, span)] == [f"9.{k}" for k in range(50)]
+    assert held.sent - before <= 1.05 * file.size + 2_100 * len(spans)
+
+
+def test_an_object_that_was_replaced_is_refused_by_its_version(scheme: str) -> None:
+    held, access = store_of(scheme)
+    held.put("texts/a.jsonl", b'{"text": "x"}\n')
+    (file,) = find_inputs(f"{scheme}://texts/a.jsonl", access=access)
+    assert texts_of(file) == ["x"]
+    held.put("texts/a.jsonl", b'{"text": "y"}\n')
+    with pytest.raises(InputError, match=r"a\.jsonl: it changed since it was listed: 14 bytes of version 1"):
+        texts_of(file)
+
+
+def test_of_parquet_only_the_columns_that_are_used_are_read(scheme: str) -> None:
+    held, access = store_of(scheme)
+    noise = [os.urandom(1_000).hex() for _ in range(200)]
+    data = io.BytesIO()
+    pq.write_table(pa.table({"junk": noise, "text": noise[::-1]}), data, compression="none", use_dictionary=False)
+    held.put("texts/a.parquet", data.getvalue())
+    (file,) = find_inputs(f"{scheme}://texts/a.parquet", access=access)
+    assert texts_of(file) == noise[::-1]
+    assert held.sent < 0.6 * file.size
+
+
+def test_what_a_store_refuses_or_lacks_is_named(scheme: str) -> None:
+    held, access = store_of(scheme)
+    held.put("texts/a.jsonl", b"{}")
+    with pytest.raises(InputError, match=f"{scheme}://texts/none.jsonl: no object is there"):
+        find_inputs(f"{scheme}://texts/none.jsonl", access=access)
+    with pytest.raises(StorageError, match=f"{scheme}://texts/a.jsonl.*403: give a token"):
+        find_inputs(f"{scheme}://texts/a.jsonl", access=store_of(scheme, token="")[1])

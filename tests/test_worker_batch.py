@@ -1,0 +1,128 @@
+"""Batches of a loader's workers travel in stored width, and arrive as a process without workers makes them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from torch.utils.data import DataLoader
+
+import pipeline
+from pipeline.stream.loader.worker_batch import WorkerBatch
+
+Make = Callable[[], Any]
+RNG = np.random.default_rng(0)
+TOKENS, LENGTHS = RNG.integers(1, 50_000, 20_000).astype("<u2"), [100] * 200
+
+
+def _data() -> pipeline.ShardDataset:
+    return pipeline.ShardDataset.from_tokens(TOKENS, lengths=LENGTHS, eos_id=0, epochs=1)
+
+
+STREAMS: dict[str, Make] = {
+    "packed": lambda: _data().shuffle(seed=1).pack(64).batch(8),
+    "boundaries": lambda: _data().shuffle(seed=1).pack(64, boundaries=True).batch(8),
+    "stored": lambda: _data().shuffle(seed=1).pack(64).batch(8, last="drop", dtype="stored"),
+    "documents": lambda: _data().shuffle(seed=1).documents(max_length=50).batch(8),
+    "mapped": lambda: _data().shuffle(seed=1).pack(64).batch(8).map(_changed),
+    "arrays": lambda: _data().shuffle(seed=1).pack(64).batch(8).numpy(),
+}
+
+
+def _changed(batch: dict[str, Any]) -> dict[str, Any]:
+    ids = batch["input_ids"]
+    return {
+        **batch,
+        "odd": ids[:, ::2],
+        "far": ids * 2**40,
+        "below": -ids,
+        "scores": ids / 7,
+        "none": ids[:0],
+        "text": ["a"],
+        "half": ids.to(torch.bfloat16),
+        "flags": ids > 9,
+        "scalar": torch.tensor(5),
+    }
+
+
+def _as_given(item: Any) -> Any:
+    return item
+
+
+def _message(batch: Any) -> int:
+    """Return, in a worker, how many bytes the message of a batch has."""
+    return len(pickle.dumps(batch))
+
+
+def _assert_equal(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    assert type(found) is type(wanted) is dict
+    assert list(found) == list(wanted)
+    for key, value in wanted.items():
+        assert type(found[key]) is type(value)
+        if isinstance(value, torch.Tensor):
+            assert found[key].dtype == value.dtype
+            assert torch.equal(found[key], value)
+            found[key].zero_()  # it is the receiver's own
+        elif isinstance(value, np.ndarray):
+            assert found[key].dtype == value.dtype
+            np.testing.assert_array_equal(found[key], value)
+        else:
+            assert found[key] == value
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_batches_of_workers_arrive_as_without_workers(kind: str) -> None:
+    stream, alone = STREAMS[kind](), list(STREAMS[kind]())
+    loader = DataLoader(stream, batch_size=None, num_workers=2, collate_fn=_as_given)
+    for found, wanted in zip(loader, alone, strict=True):
+        _assert_equal(found, wanted)
+
+
+def test_samples_that_torch_collates_in_workers_arrive_as_without_workers() -> None:
+    stream = _data().pack(64)
+    alone = list(DataLoader(stream, batch_size=4))
+    for found, wanted in zip(DataLoader(_data().pack(64), batch_size=4, num_workers=1), alone, strict=True):
+        _assert_equal(found, wanted)
+
+
+def test_a_stateful_loader_hands_over_the_same_batches_and_resumes() -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    alone = list(STREAMS["boundaries"]())
+    loader = stateful(STREAMS["boundaries"](), batch_size=None, num_workers=2)
+    batches = iter(loader)
+    for wanted in alone[:5]:
+        _assert_equal(next(batches), wanted)
+    resumed = stateful(STREAMS["boundaries"](), batch_size=None, num_workers=2)
+    resumed.load_state_dict(loader.state_dict())
+    for found, wanted in zip(resumed, alone[5:], strict=True):
+        _assert_equal(found, wanted)
+
+
+@pytest.mark.parametrize("kind", ["packed", "stored", "boundaries"])
+def test_a_batch_of_a_worker_travels_in_stored_width(kind: str) -> None:
+    tokens = 8 * 64
+    arrays = 3 if kind == "boundaries" else 2
+    sizes = list(DataLoader(STREAMS[kind](), batch_size=None, num_workers=1, collate_fn=_message))
+    assert max(sizes) < arrays * 2 * tokens + 1200
+
+
+@given(
+    arrays.arrays(
+        st.sampled_from([np.int64, np.int32, np.uint16, np.uint8]),
+        arrays.array_shapes(max_dims=3, max_side=5),
+        elements=None,
+    )
+)
+def test_any_integers_arrive_exactly(array: Any) -> None:
+    for value in (array, torch.from_numpy(array)):
+        found = pickle.loads(pickle.dumps(WorkerBatch(key=value)))["key"]
+        assert type(found) is type(value)
+        assert found.dtype == value.dtype
+        np.testing.assert_array_equal(np.asarray(found), array)
