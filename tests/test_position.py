@@ -41,6 +41,13 @@ def ids(batches: Any) -> list[Any]:
     return [batch["input_ids"].tolist() for batch in batches]
 
 
+@pytest.fixture
+def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a test a temporary folder that no other process uses."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+
 def position_files() -> set[Path]:
     return set(Path(tempfile.gettempdir()).glob("shardwright-position-*"))
 
@@ -100,6 +107,7 @@ def test_a_state_of_any_size_loads_and_reaches_persistent_workers(dataset: Path,
     assert ids(islice(loader, 2)) == ids(islice(make(dataset), 2))
 
 
+@pytest.mark.usefixtures("own_temporary_folder")
 def test_the_file_of_a_position_is_private_whole_and_goes_with_its_stream() -> None:
     before = position_files()
     shared = SharedPosition(Position(0))
