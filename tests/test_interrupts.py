@@ -26,6 +26,19 @@ def test_an_interrupt_that_the_block_swallowed_is_raised_at_its_end() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_an_interrupt_of_which_the_block_made_another_error_is_raised() -> None:
+    def replace() -> None:
+        with reraise_swallowed_signals():
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                raise ImportError("a compiled module could not be loaded") from None
+
+    with pytest.raises(KeyboardInterrupt):
+        replace()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_an_interrupt_ends_the_block_at_once_and_blocks_may_be_nested() -> None:
     def work() -> None:
         with reraise_swallowed_signals():

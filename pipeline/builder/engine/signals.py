@@ -13,10 +13,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def reraise_swallowed_signals() -> Iterator[None]:
-    """Raise at the end of the block the exception of a signal's handler that a library swallowed inside it.
+    """Raise at the end of the block the exception of a signal's handler that a library swallowed or replaced inside it.
 
     Compiled modules ignore every exception in parts of their start-up (``numpy.random`` does), and then a build
-    would continue although it was asked to stop.
+    would continue although it was asked to stop. Others make an ``ImportError`` of it (``numpy`` does).
     """
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     raised: list[BaseException] = []
@@ -37,6 +37,10 @@ def reraise_swallowed_signals() -> Iterator[None]:
         signal.signal(number, heed)
     try:
         yield
+    except BaseException as error:
+        if raised and error not in raised:
+            raise raised[0] from error
+        raise
     finally:
         for number in mine:
             signal.signal(number, handlers[number])
