@@ -26,6 +26,8 @@ demo: .venv/installed
 .venv/installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@# Tests start hundreds of processes, each of which would compile our modules where Python may not keep them.
+	$(BIN)/python -m compileall -q pipeline filters scripts
 	touch $@
 
 clean:
