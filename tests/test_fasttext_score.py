@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -78,21 +77,6 @@ def test_scores_of_lid_176_are_those_of_the_library() -> None:
     for label in ("__label__en", "__label__de", "__label__ceb"):
         expected = by_library(bundled_model(), label, TEXTS)
         np.testing.assert_allclose(FastTextScorer(bundled_model(), label).score(TEXTS), expected, atol=2e-5)
-
-
-def test_a_score_costs_at_most_a_fifth_more_than_the_language_of_the_same_text() -> None:
-    from filters.language.fasttext import FastText
-
-    texts = [english(k, 40) for k in range(100)]
-    lines = [" ".join(text.splitlines()) + "\n" for text in texts]
-    scorer, identifier = FastTextScorer(bundled_model(), "__label__en"), FastText(bundled_model())
-    spent: dict[str, list[float]] = {"score": [], "identify": []}
-    for _ in range(15):
-        for name, run in (("score", lambda: scorer.score(texts)), ("identify", lambda: identifier.predict(lines))):
-            began = time.process_time()
-            run()
-            spent[name].append(time.process_time() - began)
-    assert min(spent["score"]) < 1.2 * min(spent["identify"]), spent
 
 
 def test_a_rule_on_a_score_drops_what_scores_less(tmp_path: Path) -> None:

@@ -238,3 +238,11 @@ def test_the_stream_asks_at_most_5_times_of_which_class_a_config_data_or_reader_
         and classes & set(re.findall(r"\w+", ast.unparse(node.args[-1])))
     ]
     assert len(asked) <= 5, asked
+
+
+def test_no_test_reads_a_clock_of_its_own_to_judge_speed() -> None:
+    clocks = re.compile(r"\b(process_time|perf_counter|thread_time)\(")
+    held = {path.name for path in (ROOT / "tests").glob("*.py") if clocks.search(path.read_text())}
+    assert held == {"cost.py"}, (
+        "timings depend on the machine; growth is told by tests/cost.py, speed by scripts/bench_*.py"
+    )

@@ -24,6 +24,7 @@ from pipeline.errors import CorruptShardError, ManifestError, ShardwrightError, 
 from pipeline.shards.extents.indexing import index_dataset
 from pipeline.shards.remote.access import Access
 from pipeline.shards.remote.block_cache import BlockCache
+from pipeline.shards.remote.http import server_of
 from pipeline.shards.remote.transport import describe, read_range
 from tests.faulty_server import FaultyServer, running_server
 from tests.remote_blocks import QUICK, block, bring, ranges_of, table_of
@@ -147,13 +148,14 @@ def test_a_dead_host_fails_soon_with_the_cause(kind: str) -> None:
 def test_a_wait_that_the_server_asks_for_holds_for_all_requests(server: FaultyServer, dataset: Path) -> None:
     url = f"{serve(server, dataset)}/manifest.json"
     describe(url, QUICK)
-    server.faults = ["429;1"]
+    server.faults = ["429;2"]
     thread = threading.Thread(target=read_range, args=(url, 0, 10, QUICK))
     thread.start()
-    time.sleep(0.3)
-    count, began = len(server.requests), time.monotonic()
+    while server_of(url).left() <= 0:  # until the thread was asked to wait
+        time.sleep(0.01)
+    count, left, began = len(server.requests), server_of(url).left(), time.monotonic()
     read_range(url, 0, 10, QUICK)
-    assert time.monotonic() - began > 0.4
+    assert time.monotonic() - began >= left - 0.01 > 0
     thread.join()
     assert len(server.requests) == count + 2
 

@@ -153,7 +153,7 @@ def s3_server(tmp_path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     command = [rclone, "serve", "s3", "--auth-key", "name,5ecret", "--addr", f"127.0.0.1:{port}", str(root)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         try:
-            while True:
+            while process.poll() is None:
                 with suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.1):
                     break
                 time.sleep(0.05)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -150,7 +151,8 @@ def test_a_build_killed_in_any_stage_goes_on_to_the_same_bytes(many: Path, tmp_p
         process = subprocess.Popen([*command, str(tmp_path / "killed")], start_new_session=True)
         while process.poll() is None and not list((tmp_path / "killed/.build").glob(begun)):
             time.sleep(0.002)
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it may have ended meanwhile
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     subprocess.run([*command, str(tmp_path / "killed")], check=True)
     assert digests(tmp_path / "killed") == digests(tmp_path / "whole")

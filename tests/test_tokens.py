@@ -7,7 +7,6 @@ import os
 import pickle
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from pipeline.errors import ConfigError, InputError
 from pipeline.text.tokenizer.conformance import STRINGS, proof_texts
 from pipeline.text.tokenizer.encoders import ENCODERS, FAST, Definition, fastest_equal
 from pipeline.text.tokenizer.tokenizer import END_OF_TEXT, Tokenizer, load_tokenizer, train_tokenizer
+from tests.cost import is_linear
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = [
@@ -403,14 +403,10 @@ def test_time_grows_with_a_text_without_spaces_and_not_with_its_square(trained: 
     encoder = ENCODERS[name](trained.definition)
     for piece in ("a", "=", " ", "\u4e2d\u6587\u5b57", "etaoinshrdlu"):
 
-        def seconds(size: int, piece: str = piece) -> float:
-            text = piece * (size // len(piece))
-            begin = time.process_time()
-            encoder.encode(text)
-            return time.process_time() - begin
+        def run(size: int, piece: str = piece) -> None:
+            encoder.encode(piece * (size // len(piece)))
 
-        seconds(1000)
-        assert seconds(400_000) < 20 * seconds(50_000) + 0.2, piece
+        assert is_linear(run, 50_000, 400_000), piece
 
 
 def test_loading_and_the_bytes_tokenizer_stay_light() -> None:
