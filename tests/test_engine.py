@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
@@ -65,6 +66,14 @@ def test_leaving_the_engine_ends_its_workers_at_once() -> None:
         started = time.monotonic()
         next(iter(engine.map(square, range(4))))
     assert time.monotonic() - started < 30
+
+
+def test_no_more_workers_are_started_than_there_are_units() -> None:
+    others = set(multiprocessing.active_children())
+    with open_engine(workers=5, start_method="fork") as engine:
+        for units, started in ((2, 2), (3, 3), (1, 3), (9, 5)):
+            assert sorted(engine.map(square, range(units))) == [(k, k * k) for k in range(units)]
+            assert len(set(multiprocessing.active_children()) - others) == started
 
 
 @pytest.mark.parametrize(("name", "workers"), [("rey", 1), ("local", 0)])

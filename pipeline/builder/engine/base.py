@@ -56,6 +56,9 @@ class Engine(ABC):
 
     on_progress: Callable[[int, int], object] = staticmethod(lambda index, amount: None)
 
+    def start(self, units: int) -> None:  # noqa: B027 - an engine without workers has none to start
+        """Start the workers for that many units, which `map` does where it was not done."""
+
     @abstractmethod
     def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
         """Yield ``(index of the unit, result)`` as units finish; the first exception of a unit ends the map."""

@@ -63,7 +63,7 @@ class _Worker:
 
 
 class ProcessEngine(Engine):
-    """Runs units in worker processes that live as long as the engine.
+    """Runs units in worker processes that live as long as the engine; no more are started than there are units.
 
     A worker that dies under a unit (killed for memory, say) is replaced and the unit run again, up to three times.
     Workers end at once when the engine closes, and when this process is killed.
@@ -75,13 +75,19 @@ class ProcessEngine(Engine):
         if start_method == "fork" and prepare is not None:
             with reraise_swallowed_signals():
                 prepare()  # workers find it done in their copy of this process
-        self._workers = [self._start() for _ in range(workers)]
+        self._most = workers
+        self._workers: list[_Worker] = []
+
+    def start(self, units: int) -> None:
+        while len(self._workers) < min(self._most, units):
+            self._workers.append(self._start())
 
     def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
         waiting = deque(range(len(units)))
         attempts = [0] * len(units)
         left = len(units)
         try:
+            self.start(left)
             while left:
                 for worker in self._workers:
                     if worker.index is None and waiting:

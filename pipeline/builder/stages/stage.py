@@ -52,6 +52,7 @@ class Run:
         reported = [0] * len(units)
         started = time.perf_counter()
         with self.open_workers(prepare=prepare) as engine:
+            engine.start(len(units))
             self.seconds["start"] = self.seconds.get("start", 0.0) + time.perf_counter() - started
             with self.progress.bar(name, sum(weights), bytes=size is not None) as bar:
 
