@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import socket
+import subprocess
+import sys
 import time
+from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +117,30 @@ def test_training_a_tokenizer_tells_the_characters_it_reads_and_when_it_computes
     total, told = progress.bars["train tokenizer"]
     assert sum(told) == total == sum(map(len, texts))
     assert "train tokenizer: all text is read; computing 300 tokens" in progress.said
+
+
+def test_on_a_terminal_the_merges_of_a_tokenizer_have_a_bar_and_no_other_bar_is_drawn_over_it(tmp_path: Path) -> None:
+    pty = pytest.importorskip("pty")
+    path = jsonl(tmp_path / "in.jsonl", sentences(400))
+    command = [sys.executable, "-m", "pipeline", "build", str(path), "--output", str(tmp_path / "out")]
+    command += ["--tokenizer", "train:300", "--rules", "none", "--workers", "1"]
+    terminal, end = pty.openpty()
+    with open(os.dup(end), "w") as stderr, redirect_stderr(stderr):
+        assert Progress().on_terminal
+        assert not Progress(quiet=True).on_terminal
+    with subprocess.Popen(command, stderr=end, env={**os.environ, "TERM": "xterm"}) as running:
+        os.close(end)
+        shown = bytearray()
+        with suppress(OSError), open(terminal, "rb", buffering=0) as reader:  # Linux ends with EIO
+            while part := reader.read(1 << 16):
+                shown += part
+    assert running.returncode == 0, shown.decode(errors="replace")
+    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode(errors="replace")))
+    assert "train tokenizer: 300 tokens" in lines
+    merges = [number for number, line in enumerate(lines) if "Compute merges" in line]
+    assert merges
+    bars = [number for number, line in enumerate(lines) if re.search(r"[━╸]", line)]
+    assert not [number for number in bars if lines.index("train tokenizer: 300 tokens") < number < merges[-1]]
 
 
 def test_the_last_lines_of_a_build_name_dataset_report_and_next_command(
