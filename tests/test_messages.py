@@ -9,8 +9,10 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
-from contextlib import redirect_stderr, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
 from typing import Any
 
@@ -228,9 +230,54 @@ def test_a_ray_address_where_nothing_answers_is_refused_at_once() -> None:
             with pytest.raises(ConfigError, match=f"--ray-address {address}: nothing answers there"):
                 check_address(address)
         assert time.monotonic() - started < 5
-        unused.listen()
-        check_address(f"127.0.0.1:{port}")
     check_address("auto")
+
+
+@contextmanager
+def answering(*parts: bytes | None) -> Iterator[str]:
+    """The address of a server that sends each part to whoever connects, waits where one is None, and hangs up."""
+    over = threading.Event()
+
+    def serve(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection:
+            for part in parts:
+                if part is None:
+                    over.wait()
+                else:
+                    connection.sendall(part)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=(listening,))
+        thread.start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([None], "says nothing for 0.3 s or hangs up"),
+        ([b"\0", None], r"begins with b'\\x00'"),
+        ([], "says nothing for 0.3 s or hangs up"),
+        ([b"HTTP/1.1 400 Bad Request\r\n"], "begins with b'HTTP/1.1 '"),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_a_ray_address_where_something_else_answers_is_refused_in_time(
+    scheme: str, parts: list[bytes | None], message: str
+) -> None:
+    with (
+        answering(*parts) as address,
+        pytest.raises(ConfigError, match=rf"--ray-address {scheme}{address}: .* {message}, .*`ray start --head"),
+    ):
+        check_address(scheme + address, seconds=0.3)
+
+
+def test_a_server_that_begins_as_ray_does_is_left_to_ray() -> None:
+    with answering(b"\0\0", b"\6\4\0\0\0\0\0", b"the settings themselves") as address:
+        check_address(address)
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.zst"])
