@@ -230,7 +230,7 @@ class TextDataset(Texts):
     the records that are read, as in ``"int_score >= 3"``; its fields are in ``record.metadata`` too, and of Parquet files,
     row groups that hold no such record are not read. ``eos`` ends
     each document with the end-of-text id. ``epochs`` bounds the stream (None: endless), on one rank only.
-    ``on_error="skip"`` skips records that cannot be used and the rest of files that cannot be read on, and counts them in
+    ``on_error="skip"`` skips records that cannot be used and the rest of files that cannot be read further, and counts them in
     ``stats()``.
 
     The stream is sequential (see ``Stream.shuffle``): rows of a global batch come from lanes of their own, spread over files,

@@ -17,8 +17,8 @@ class Source(Protocol):
 
     Of many runs, ``firsts`` and ``lasts`` (int64) are these rows.
 
-    ``waits``: what is asked for may take time, so threads ask for it ahead. ``copies``: bytes take memory of their own.
-    ``behind``: bytes come behind their index (see `RemoteRanges`, which offers more).
+    ``waits``: an answer may take time, so threads load windows ahead. ``copies``: bytes take memory of their own.
+    ``behind``: bytes arrive after their index (see `RemoteRanges`, which offers more).
     ``rows_first``: where blocks are not in memory yet, rows may be read before them.
     """
 
@@ -46,13 +46,13 @@ class Source(Protocol):
         """Fill targets, each from a byte of a shard on."""
 
     def ask(self, firsts: Rows, lasts: Rows) -> None:
-        """Have the indexes and the bytes of runs at hand soon."""
+        """Ask for the indexes and the bytes of runs ahead of their use, and do not wait."""
 
     def ask_index(self, firsts: Rows, lasts: Rows) -> None:
-        """Have the indexes of runs at hand soon."""
+        """Ask for the indexes of runs ahead of their use, and do not wait."""
 
     def ask_bytes(self, shard: int, offset: int, size: int) -> None:
-        """Have these bytes of a shard at hand soon."""
+        """Ask for these bytes of a shard ahead of their use, and do not wait."""
 
     def close(self) -> None:
         """Give back what is held."""

@@ -45,7 +45,7 @@ _TOKEN_BYTES = 4  # of text: about
 class TextData:
     """Files of raw text and the tokenizer that makes ids of them, as the source of a stream.
 
-    ``skip`` passes over records that cannot be used, and over the rest of a file that cannot be read on, and counts
+    ``skip`` passes over records that cannot be used, and over the rest of a file that cannot be read further, and counts
     them; without it they raise ``InputError``.
     """
 
