@@ -33,8 +33,8 @@ class Stream(DocumentStages):
     same keys, and arrays without the first dimension.
 
     A stream is *indexed* where counts of tokens are known in advance (shards, arrays), else *sequential*: a
-    ``TextDataset``, and any stream with ``filter``, ``map_documents`` or ``pack(best_fit=True)``, reads lanes that keep a
-    cursor each. It goes on with any number of ranks whose batches have as many rows together as before.
+    ``TextDataset``, and any stream with ``filter``, ``map_documents`` without ``same_length`` or ``pack(best_fit=True)``,
+    reads lanes that keep a cursor each. It goes on with any number of ranks whose batches have as many rows together as before.
     Every method raises ``ConfigError`` for values that cannot work, and where it comes too early or too late in the chain.
 
     >>> import pipeline

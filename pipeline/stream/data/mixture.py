@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _REFUSED = {
     "filter": "a mix counts the tokens of its sources in advance, so it cannot be filtered; build filtered shards",
     "map_documents": (
-        "a mix counts the tokens of its sources in advance, so its documents cannot be mapped; build mapped shards"
+        "a mix counts the tokens of its sources in advance, so its documents cannot be mapped; build mapped shards, or pass "
+        "same_length=True where every document keeps its number of tokens"
     ),
     "pack(best_fit=True)": "a mix counts the tokens of its sources in advance, so best_fit cannot pack it; remove best_fit",
     "sample": "a mix is packed; add .pack(seq_len) in place of .sample()",
