@@ -45,8 +45,15 @@ class Contents:
         rows = np.flatnonzero(documents)
         sparse = 4 * int(tokens.sum()) < int(table.token_sums[-1])
         sizes = tokens[rows] * table.itemsize if sparse else table.sizes[rows]
-        sums = (running_sums(counts) for counts in (sizes, tokens[rows], documents[rows]))
-        return cls(table, *sums, rows, kept, sparse)
+        return cls(
+            table,
+            running_sums(sizes),
+            running_sums(tokens[rows]),
+            running_sums(documents[rows]),
+            rows,
+            kept,
+            sparse,
+        )
 
     def blocks(self, *, in_mix: bool = False) -> Blocks:
         """Cut blocks out of these extents, once."""
