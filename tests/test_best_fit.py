@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from itertools import islice, pairwise
 from pathlib import Path
@@ -120,6 +121,53 @@ def test_best_fit_pads_less_than_three_percent(tmp_path: Path) -> None:
     stream = pipeline.ShardDataset(tmp_path / "data").shuffle(seed=0, lanes=2).pack(1024, best_fit=True)
     rows = [row["valid_tokens"] for row in islice(stream, 500)]
     assert sum(rows) > 0.97 * 500 * 1024
+
+
+# Lengths of documents: the mean and the deviation of their logarithms, beside a sequence of 4,096 tokens.
+LENGTHS = {
+    "pages": (2.8, 1.1),
+    "articles": (6.0, 1.3),
+    "books": (7.5, 0.8),
+    "halves": (7.6, 0.2),
+    "over half": (7.9, 0.2),
+}
+
+
+def lengths_of(kind: str, sequences: int) -> Any:
+    drawn = np.random.default_rng(1).lognormal(*LENGTHS[kind], size=100_000).astype(np.int64) + 1
+    return drawn[: int(np.cumsum(drawn).searchsorted(sequences * 4096))]
+
+
+def packed(lengths: Any, rows: int, *, best_fit: bool = True, **order: Any) -> float:
+    """Return the share of positions that tokens take in two epochs of sequences of 4,096 tokens, ``rows`` in a batch."""
+    data = pipeline.ShardDataset.from_tokens(np.ones(int(lengths.sum()), np.uint16), lengths=lengths)
+    stream = data.shuffle(seed=0, **order).pack(4096, labels="same", best_fit=best_fit).batch(rows)
+    steps = -(-2 * int(lengths.sum()) // (4096 * rows))
+    # The first token of a sequence is no label.
+    return sum(batch["valid_tokens"] + rows for batch in islice(stream, steps)) / (4096 * rows * steps)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8])
+@pytest.mark.parametrize("sequences", [61, 150])
+@pytest.mark.parametrize("kind", LENGTHS)
+def test_best_fit_pads_at_most_five_percent_or_names_what_pads_less(
+    kind: str, sequences: int, rows: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    lengths = lengths_of(kind, sequences)
+    full = packed(lengths, rows)
+    if not caplog.messages:
+        assert full >= 0.95
+        return
+    (said,) = caplog.messages
+    measured, lanes = re.search(r"fills ([\d.]+)%", said), re.search(r"lanes=(\d+)", said)
+    assert measured is not None
+    assert float(measured[1]) == pytest.approx(100 * full, abs=3)
+    if lanes is None:
+        assert "without best_fit" in said
+        assert packed(lengths, rows, best_fit=False) == 1
+    else:
+        fewer = re.search(r"batch size\) of (\d+) rows", said)
+        assert packed(lengths, rows if fewer is None else int(fewer[1]), lanes=int(lanes[1])) >= 0.95
 
 
 def test_filtered_epochs_hold_what_the_predicate_keeps_as_often_as_they_should(dataset: Path) -> None:

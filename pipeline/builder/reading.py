@@ -4,7 +4,8 @@ A source is a list of *pieces*: units of small files, the units of a file that i
 an order drawn from their names and the seed; the pieces of one file follow each other, so that its lines can be counted. The
 first pieces are read, filtered, deduplicated and tokenized. Where too few tokens survive, more pieces are read, and the
 stages after filtering start over with all that was read. How many pieces follows from the tokens counted and the sizes of
-files alone, so neither workers nor interruptions change it.
+files alone, so neither workers nor interruptions change it. A tokenizer that a build trains is trained again with them,
+until one has read ``Limits.tokenizer_characters``: that one stays.
 
     reading.json    how many pieces are read of each source with a quota, written once that is more than at first
 
@@ -21,6 +22,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ..atomic import write_json
+from .build_tokenizer import TRAINED, is_kept
 from .draws import draw_file
 from .partitions.partition import DEDUPING, FILTER, PARTITIONS, Partition, partitions, read_json
 from .plan import Plan
@@ -140,8 +142,9 @@ def read_more(run: Run) -> bool:
     if more == counts:
         return False
     # After a kill before the last line, the same pieces are read again, and the same follows from them.
+    kept = {FILTER, TRAINED} if is_kept(workspace) else {FILTER}
     for name in (*plan.stages, DEDUPING, PARTITIONS):
-        if name != FILTER:
+        if name not in kept:
             discard_whole(workspace.folder(name))
     write_json(workspace.root / READING, more)
     return True

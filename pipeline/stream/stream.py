@@ -66,8 +66,8 @@ class Stream(DocumentStages):
         ``batch``, a step is one sequence of each rank): ids, labels and ``position_ids`` are ``[batch_size, seq_len // shift,
         shift]``, and ``batch["shift"]`` is the drawn int. Another global batch size draws other shifts.
         ``best_fit=True`` packs whole documents, cuts only those longer than ``seq_len``, and pads a little; the stream becomes
-        sequential (see ``Stream``), and warns where it may pad more than 5%. Raises ``ConfigError`` where ``stride`` is above
-        ``seq_len``, and for ``best_fit`` of a mix.
+        sequential (see ``Stream``), and warns where it pads more than 5%, with the setting that pads less. Raises
+        ``ConfigError`` where ``stride`` is above ``seq_len``, and for ``best_fit`` of a mix.
 
         >>> import pipeline
         >>> row = next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4)))

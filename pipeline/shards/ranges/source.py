@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Runs = NDArray[np.int64]
+Rows = NDArray[np.int64]  # of the table of extents
 Index = tuple[NDArray[np.int64], NDArray[np.uint32]]  # where documents start in their files (bytes), and their tokens
 
 
@@ -27,13 +27,13 @@ class Source(Protocol):
     behind: bool
     rows_first: bool
 
-    def index(self, firsts: Runs, lasts: Runs) -> Index:
+    def index(self, firsts: Rows, lasts: Rows) -> Index:
         """Return the index of the documents of runs, one behind the other."""
 
     def memory(self, first: int, last: int) -> Any:
         """Return the bytes of a run, with the ``address`` of the first."""
 
-    def memories(self, firsts: Runs, lasts: Runs) -> tuple[NDArray[np.int64], Any] | None:
+    def memories(self, firsts: Rows, lasts: Rows) -> tuple[NDArray[np.int64], Any] | None:
         """Return the addresses of the bytes of runs, and what keeps them there; None where `memory` must bring each."""
 
     def check(self, first: int, last: int) -> None:
@@ -45,10 +45,10 @@ class Source(Protocol):
     def read_all(self, wanted: list[tuple[int, int, memoryview]]) -> None:
         """Fill targets, each from a byte of a shard on."""
 
-    def ask(self, firsts: Runs, lasts: Runs) -> None:
+    def ask(self, firsts: Rows, lasts: Rows) -> None:
         """Ask for the indexes and the bytes of runs ahead of their use, and do not wait."""
 
-    def ask_index(self, firsts: Runs, lasts: Runs) -> None:
+    def ask_index(self, firsts: Rows, lasts: Rows) -> None:
         """Ask for the indexes of runs ahead of their use, and do not wait."""
 
     def ask_bytes(self, shard: int, offset: int, size: int) -> None:

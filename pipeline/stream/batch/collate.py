@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
+from .freed_memory import keep_freed_memory
 from .kernels import bound, pad, widen
 from .rows import DocumentRows, Out, Rows
 from .types import DocumentArrays, PackedArrays
@@ -43,9 +44,7 @@ class PackCollator:
     dtype: np.dtype[Any]
 
     def __post_init__(self) -> None:
-        # The C library keeps as much freed memory as the largest mapping that it saw freed, and gives the rest back to the
-        # system. Pages that every batch has to get anew cost more than filling them.
-        np.empty((5, self.size, self.seq_len), np.int64)
+        keep_freed_memory(5 * 8 * self.size * self.seq_len)
 
     @cached_property
     def direct(self) -> bool:

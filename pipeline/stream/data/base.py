@@ -143,7 +143,7 @@ class CountedData:
 
     def make_reader(self, config: StreamConfig, start: Position, context: WorkerContext, share: Share) -> Reader[Any]:
         if config.sequential:
-            return lanes_reader(config, self.windows, sum(self.tokens), start, context, share.skip, share.every)
+            return lanes_reader(config, self.windows, start, context, share.skip, share.every)
         return config.stated_layout().make_reader(self, config, cut=start.start_epoch is None)
 
     def stats(self, config: StreamConfig, position: Position) -> dict[str, Any]:

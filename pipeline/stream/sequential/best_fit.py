@@ -61,7 +61,8 @@ class BestFitDocuments:
     """A lane's sequences of ``seq_len`` tokens, window by window, with ``extra`` more where a long document was cut.
 
     ``reader`` gives whole windows. ``key(place)`` orders a window's sequences, None keeps them in the order of their
-    first documents. The cursor's ``document`` counts sequences of the window.
+    first documents. ``on_packed`` is told the sizes of each window's documents and pieces, and the sequences they fill. The
+    cursor's ``document`` counts sequences of the window.
     """
 
     def __init__(
@@ -73,12 +74,14 @@ class BestFitDocuments:
         extra: int,
         with_ends: bool,
         key: Callable[[Place], int] | None,
+        on_packed: Callable[[NDArray[np.int64], int], object] | None = None,
     ) -> None:
         self._reader = reader
         self._seq_len = seq_len
         self._extra = extra
         self._with_ends = with_ends
         self._key = key
+        self._on_packed = on_packed
         self._place: Place = (cursor[0], cursor[1], cursor[2])
         self._next = cursor[3]
         self._rows: NDArray[np.int64] | None = None  # the bins of the window in their order
@@ -121,9 +124,12 @@ class BestFitDocuments:
         number = np.arange(len(ends)) - np.repeat(np.cumsum(counts) - counts, counts)  # of a piece in its document
         starts = ends - np.repeat(lengths, counts) + number * size
         stops = np.minimum(starts + size, ends)
-        items, self._cuts = best_fit_decreasing(stops - starts, size)
+        sizes = stops - starts
+        items, self._cuts = best_fit_decreasing(sizes, size)
         self._pieces = np.stack([starts, stops, ends], axis=1)[items]
         self._ids = chunk.ids if chunk.ids.dtype in WIDTHS else chunk.ids.astype(np.int64)
         self._mask = None if chunk.mask is None else chunk.mask.astype(np.uint16)
         bins = len(self._cuts) - 1
+        if bins and self._on_packed is not None:
+            self._on_packed(sizes, bins)
         return np.arange(bins) if self._key is None else permutation(bins, self._key(self._place))
