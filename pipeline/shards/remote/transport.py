@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...errors import ConfigError, MissingObjectError, ShardwrightError, StorageError, did_you_mean
-from .access import CONNECTIONS, KEYS, Access, ObjectInfo, Transient, is_http, shown, without_secrets
+from .access import CONNECTIONS, KEYS, Access, ObjectInfo, Transient, is_http, shown, version_of, without_secrets
 from .http import server_of
 from .http_range import ask_range, http_info, http_read, too_short
 from .pace import LONGEST_WAIT
@@ -305,8 +305,7 @@ def _fsspec_info(url: str, access: Access) -> ObjectInfo:
     info = files.info(url)
     if info.get("type") == "directory" or info.get("size") is None:
         raise StorageError(f"{shown(url)}: no object but a directory; name a shard in it")
-    marks = (info.get(name) for name in ("ETag", "etag", "md5Hash", "LastModified", "mtime", "created"))
-    return ObjectInfo(int(info["size"]), str(next((mark for mark in marks if mark), "")))
+    return ObjectInfo(int(info["size"]), version_of(info))
 
 
 def _fsspec_read(url: str, start: int, stop: int, access: Access, block_bytes: int) -> Iterator[bytes]:
