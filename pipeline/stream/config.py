@@ -78,8 +78,8 @@ class StreamConfig:
 
     @property
     def best_fit(self) -> bool:
-        """Whether documents are packed uncut."""
-        return self.layout is not None and self.layout.uncut
+        """Whether whole documents are packed."""
+        return self.layout is not None and self.layout.best_fit
 
     @property
     def sequential(self) -> bool:
@@ -132,5 +132,5 @@ class StreamConfig:
         shape |= layout.fields()
         if self.sequential:
             shape |= {"global_batch": world_size * (self.batch_size or 1), "filters": self.filter_names}
-            shape |= {"document_maps": [each.name for each in self.document_maps], "best_fit": layout.uncut}
+            shape |= {"document_maps": [each.name for each in self.document_maps], "best_fit": layout.best_fit}
         return {**shape, "data": self.data.fingerprints()}

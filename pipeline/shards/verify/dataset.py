@@ -25,7 +25,7 @@ from ..manifest import MANIFEST_NAME, WORK_NAME, Manifest, ShardInfo
 from ..reader import read_index
 from ..remote.store import remote_index
 from ..remote.transport import Access, is_remote, shown
-from ..tar import CURE, Damage, Member, map_file, walk
+from ..tar import CURE, Member, TarDamage, map_file, walk
 from .findings import Contents, Problem, ShardCheck
 from .shard import check_shard
 
@@ -187,7 +187,7 @@ def _is_whole(task: _Task, check: ShardCheck) -> bool:
 
 def _check_foreign(path: Path) -> ShardCheck:
     check = ShardCheck(str(path))
-    damage = [item for item in walk(map_file(path)) if isinstance(item, Damage)]
+    damage = [item for item in walk(map_file(path)) if isinstance(item, TarDamage)]
     for item in damage:
         check.add(item.member or None, item.offset, f"{item.reason}; {CURE}")
     if not damage:
