@@ -18,9 +18,10 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError
-from pipeline.stream.batch import collate as collators
-from pipeline.stream.sequential import best_fit
-from pipeline.stream.sequential.best_fit import best_fit_decreasing
+from pipeline.stream.batch.collate import find_bounds, pad_documents
+from pipeline.stream.batch.kernels import bound, pad
+from pipeline.stream.sequential.best_fit import best_fit_decreasing, copy_pieces
+from pipeline.stream.sequential.best_fit_kernels import fill, fit
 from tests.oracle import plain_best_fit
 from tests.shard_samples import EOS, make_documents, write_dataset
 
@@ -273,19 +274,32 @@ def test_what_best_fit_and_filters_cannot_go_with_is_refused(dataset: Path) -> N
         make(dataset).pack(8).filter(is_long)
 
 
-def test_compiled_loops_stay_inside_their_arrays(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def batches() -> list[dict[str, Any]]:
-        streams = [
-            pipeline.ShardDataset(dataset, epochs=1).pack(100, boundaries=True, best_fit=True).batch(64),
-            pipeline.ShardDataset(dataset, epochs=1).pack(100, boundaries=True).batch(64),
-            pipeline.ShardDataset(dataset, epochs=1).documents(50).batch(64),
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=30), st.integers(0, 3), st.booleans())
+def test_compiled_loops_stay_inside_their_arrays(lengths: list[int], shift: int, same: bool) -> None:
+    """As plain Python on NumPy arrays they give the same, and NumPy says when an index lies outside."""
+    size, ends = 8, np.cumsum(lengths)
+    pieces = np.array(
+        [
+            (start, min(start + size, end), end)
+            for end, length in zip(ends.tolist(), lengths, strict=True)
+            for start in range(end - length, end, size)
         ]
-        return [batch for stream in streams for batch in stream]
+    )
+    sizes = pieces[:, 1] - pieces[:, 0]
+    # The plain loop runs first: a compiled one that leaves its arrays may end the process.
+    items, cuts = best_fit_decreasing(sizes, size, fit.py_func)
+    assert equal((items, cuts), best_fit_decreasing(sizes, size))
+    ids = np.arange(1, ends[-1] + 1).astype(np.uint16)
+    *plain, plain_places, plain_spans = copy_pieces(ids, pieces[items], cuts, size, shift, fill.py_func)
+    *rows, places, spans = copy_pieces(ids, pieces[items], cuts, size, shift)
+    told = slice(spans[-1, 1])
+    assert equal((*plain, plain_places[told], plain_spans), (*rows, places[told], spans))
+    bounds = find_bounds(places, spans, rows[1], size, shift, bound.py_func)
+    assert equal(bounds, find_bounds(places, spans, rows[1], size, shift))
+    documents = np.split(ids, ends[:-1])
+    padded = pad_documents(documents, len(documents) + 1, 20, EOS, same=same, loop=pad.py_func)
+    assert equal(padded, pad_documents(documents, len(documents) + 1, 20, EOS, same=same))
 
-    expected = batches()
-    # As plain Python on NumPy arrays, which say when an index lies outside.
-    for module, names in ((best_fit, ("fit", "fill")), (collators, ("bound", "pad"))):
-        for name in names:
-            monkeypatch.setattr(module, name, getattr(module, name).py_func)
-    for one, other in zip(batches(), expected, strict=True):
-        assert all(np.array_equal(one[key], other[key]) for key in other)
+
+def equal(found: tuple[Any, ...], expected: tuple[Any, ...]) -> bool:
+    return all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))

@@ -78,8 +78,8 @@ class StreamConfig:
 
     @property
     def best_fit(self) -> bool:
-        """Whether documents are packed uncut."""
-        return self.layout is not None and self.layout.uncut
+        """Whether whole documents are packed."""
+        return self.layout is not None and self.layout.best_fit
 
     @property
     def sequential(self) -> bool:
@@ -133,7 +133,7 @@ class StreamConfig:
         shape |= layout.fields()
         if self.sequential:
             shape |= {"global_batch": world_size * (self.batch_size or 1), "filters": self.filter_names}
-            shape |= {"best_fit": layout.uncut}
+            shape |= {"best_fit": layout.best_fit}
         if self.sequential or self.document_maps:
             shape |= {"document_maps": [each.name for each in self.document_maps]}
         return {**shape, "data": self.data.fingerprints()}

@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ConfigError, InputError
 from ..shards.ranges.open_files import MOST
@@ -142,7 +142,12 @@ class ShardDataset(Documents):
 
     @classmethod
     def from_tokens(
-        cls, tokens: Any, *, lengths: Any = None, eos_id: int | None = None, epochs: int | None = None
+        cls,
+        tokens: ArrayLike,
+        *,
+        lengths: ArrayLike | None = None,
+        eos_id: int | None = None,
+        epochs: int | None = None,
     ) -> Documents:
         """Stream a 1-D array of token ids in memory, of any integer dtype.
 
@@ -342,7 +347,7 @@ def mix(
     return Stream(StreamConfig(data=mixed, weights=schedule, max_open_shards=limit))
 
 
-def _bare(name: Any, source: Any) -> CountedData:
+def _bare(name: object, source: object) -> CountedData:
     """Return the data of a source that no method was called on yet."""
     if not isinstance(name, str):
         raise ConfigError(f"sources of a mix have names of type str, got {name!r}")
@@ -372,7 +377,7 @@ def _schedule(weights: Any, names: list[str]) -> Schedule:
 _STEP = 1 << 24  # tokens that are compared at once
 
 
-def _document_ends(tokens: NDArray[Any], eos_id: Any) -> NDArray[np.int64]:
+def _document_ends(tokens: NDArray[Any], eos_id: int | None) -> NDArray[np.int64]:
     """Return where documents end: after each ``eos_id``, and where the tokens end; without ``eos_id`` there is one."""
     eos = None if eos_id is None else eos_given(eos_id, tokens.dtype)
     starts = range(0, len(tokens) if eos is not None else 0, _STEP)

@@ -26,7 +26,7 @@ class DocumentStages(PositionedStream):
         of blocks whose documents are shuffled together; for a ``TextDataset``, the number of documents, in all lanes
         together. Defaults: windows of about 4 MiB (8 blocks or more) and 64 lanes, for a mix 16 blocks and 16 lanes.
 
-        Of a sequential stream, each row of a global batch (ranks x batch size) has lanes of its own: 4 to 48, fewer for
+        In a sequential stream, each row of a global batch (ranks x batch size) has lanes of its own: 4 to 48, fewer for
         little data. ``lanes`` is then a multiple of the rows, and workers of a loader must divide the lanes of a row. All
         windows together hold 256 MiB.
 

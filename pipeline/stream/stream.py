@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
@@ -20,6 +20,10 @@ from .document_stages import DocumentStages
 from .frameworks.framework_loader import Loader
 from .layout import DocumentLayout, pack_layout, sample_layout
 from .loader.user_stages import Map, Take, counts_items
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.distributed.device_mesh import DeviceMesh
 
 Item = dict[str, Any]
 
@@ -230,6 +234,12 @@ class Stream(DocumentStages):
         name = "take" if config.batch_size is None else "take_batches"
         before = getattr(config, name)
         return self._with(**{name: count if before is None else min(count, before)})
+
+    @overload
+    def shard(self, rank: int, world_size: int) -> Stream: ...
+
+    @overload
+    def shard(self, rank: DeviceMesh | ProcessGroup) -> Stream: ...
 
     def shard(self, rank: Any, world_size: int | None = None) -> Stream:
         """Set which part of the stream this process reads: a rank and a world size, a device mesh, or a process group.

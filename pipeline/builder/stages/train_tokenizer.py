@@ -61,7 +61,7 @@ def train_on_survivors(workspace: Workspace, vocab_size: int, progress: Progress
         if done:
             progress.say(done)
 
-    if progress.on_terminal:  # the trainer's own bars count merges, too; ours beside them would be overwritten
+    if progress.on_terminal:  # the trainer's own bars also count merges, and would overwrite ours
         progress.say(f"train tokenizer: {vocab_size:,} tokens")
         return train_tokenizer(texts(lambda amount: None), vocab_size, show_progress=True), read
     with progress.bar("train tokenizer", round(share * characters), bytes=True) as advance:

@@ -14,7 +14,7 @@ _kept = 0
 def keep_freed_memory(size: int) -> None:
     """Have the C library keep about ``size`` bytes that are freed, where it can, instead of giving them back to the system.
 
-    Pages that every batch has to get anew cost more than filling them. The library keeps as much as the largest mapping that
+    To get new pages for every batch costs more than to fill them. The library keeps as much as the largest mapping that
     it saw freed.
     """
     global _kept

@@ -45,15 +45,8 @@ class Contents:
         rows = np.flatnonzero(documents)
         sparse = 4 * int(tokens.sum()) < int(table.token_sums[-1])
         sizes = tokens[rows] * table.itemsize if sparse else table.sizes[rows]
-        return cls(
-            table,
-            running_sums(sizes),
-            running_sums(tokens[rows]),
-            running_sums(documents[rows]),
-            rows,
-            kept,
-            sparse,
-        )
+        size_sums, token_sums, document_sums = (running_sums(each) for each in (sizes, tokens[rows], documents[rows]))
+        return cls(table, size_sums, token_sums, document_sums, rows, kept, sparse)
 
     def blocks(self, *, in_mix: bool = False) -> Blocks:
         """Cut blocks out of these extents, once."""

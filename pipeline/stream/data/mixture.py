@@ -45,9 +45,11 @@ class MixedData:
             if not sum(data.tokens):
                 raise ConfigError(f"source {name!r} of the mix holds no tokens; remove it, or build it from more input")
             for field in ("dtype", "tokenizer", "eos_id"):
-                ours, theirs = getattr(first, field), getattr(data, field)
-                if ours != theirs:
-                    raise ConfigError(f"sources of a mix share one {field}, but {name!r} has {theirs}, others {ours}")
+                expected, found = getattr(first, field), getattr(data, field)
+                if expected != found:
+                    raise ConfigError(
+                        f"sources of a mix share one {field}, but {name!r} has {found}, others {expected}"
+                    )
 
     def __repr__(self) -> str:
         return f"mix({self.sources!r})"

@@ -57,7 +57,7 @@ def to_state(position: Position, config: StreamConfig, context: WorkerContext) -
     return {**state, f"rank_{context.rank}": {"+".join(names): part}}
 
 
-def from_state(state: Any, config: StreamConfig, context: WorkerContext) -> Position:
+def from_state(state: object, config: StreamConfig, context: WorkerContext) -> Position:
     """Return the position that a state holds, for one rank or one worker of a loader.
 
     Raises ``StateError`` naming the field and both values where the state was made under another version or shape, with
@@ -239,7 +239,7 @@ def _initial(config: StreamConfig) -> dict[str, dict[str, Any]]:
     return {name: {field: getattr(step, field) for field in step.remembers} for name, step in found.items()}
 
 
-def _to_leaf(value: Any) -> str:
+def _to_leaf(value: object) -> str:
     try:
         return json.dumps(value, separators=(",", ":"))
     except TypeError as error:
@@ -266,5 +266,5 @@ def _lanes(part: Mapping[str, Any], config: StreamConfig, context: WorkerContext
     return lanes
 
 
-def _is_cursor(cursor: Any) -> bool:
+def _is_cursor(cursor: object) -> bool:
     return isinstance(cursor, list) and len(cursor) == 5 and all(isinstance(n, int) and n >= 0 for n in cursor)

@@ -18,22 +18,43 @@ from .cursor import Chunk, Cursor, Place, Reader
 from .packing import MOST_TOKENS, Sequences
 
 
-def best_fit_decreasing(sizes: NDArray[np.int64], capacity: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def best_fit_decreasing(
+    sizes: NDArray[np.int64], capacity: int, loop: Callable[..., Any] = fit
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Put items of ``sizes`` (1 to ``capacity``) into bins: largest first, each where it leaves the least room.
 
     Returns the items bin by bin, ascending in each, and where each bin's begin and end there; bins come in the order of
-    their first items.
+    their first items. ``loop``: `fit`, or its ``py_func``, which checks indexes.
 
     >>> items, cuts = best_fit_decreasing(np.array([3, 6, 5, 2]), 8)
     >>> items.tolist(), cuts.tolist()
     ([0, 2, 1, 3], [0, 2, 4])
     """
-    bins = fit(sizes, np.argsort(-sizes, kind="stable"), capacity)
+    bins = loop(sizes, np.argsort(-sizes, kind="stable"), capacity)
     _, firsts, counts = np.unique(bins, return_index=True, return_counts=True)
     order = np.argsort(firsts)
     ranks = np.empty_like(order)
     ranks[order] = np.arange(len(order))
     return np.argsort(ranks[bins], kind="stable"), np.concatenate([[0], np.cumsum(counts[order])])
+
+
+def copy_pieces(
+    ids: NDArray[Any],
+    pieces: NDArray[np.int64],
+    cuts: NDArray[np.int64],
+    seq_len: int,
+    extra: int,
+    loop: Callable[..., Any] = fill,
+) -> tuple[NDArray[Any], ...]:
+    """Copy ``pieces`` to rows as `fill` says; return these, the tokens that each has, and where documents end (as ``Ends``).
+
+    ``loop``: `fill`, or its ``py_func``, which checks indexes.
+    """
+    rows = len(cuts) - 1
+    tokens = np.empty((rows, seq_len + extra), ids.dtype)
+    available, ends, spans = np.empty(rows, np.int64), np.empty(len(pieces), np.int64), np.empty((rows, 2), np.int64)
+    loop(ids, pieces, cuts, seq_len, tokens, available, ends, spans)
+    return tokens, available, ends, spans
 
 
 class BestFitDocuments:
@@ -93,11 +114,7 @@ class BestFitDocuments:
         sizes = self._cuts[bins + 1] - self._cuts[bins]
         cuts = np.concatenate([[0], np.cumsum(sizes)])
         pieces = self._pieces[np.arange(cuts[-1]) + np.repeat(self._cuts[bins] - cuts[:-1], sizes)]
-        tokens = np.empty((len(bins), self._seq_len + self._extra), ids.dtype)
-        available, ends = np.empty(len(bins), np.int64), np.empty(len(pieces), np.int64)
-        spans = np.empty((len(bins), 2), np.int64)
-        fill(ids, pieces, cuts, self._seq_len, tokens, available, ends, spans)
-        return tokens, available, ends, spans
+        return copy_pieces(ids, pieces, cuts, self._seq_len, self._extra)
 
     def _pack(self, chunk: Chunk) -> NDArray[np.int64]:
         """Cut long documents and put all into bins; return these in their order."""
