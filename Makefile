@@ -3,12 +3,15 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Worker processes of a test run.
 JOBS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+# A file goes to one process whole; tests/conftest.py puts the files that take long first.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: test test-stacks check demo clean
+.PHONY: test test-stacks check loops demo clean
 
 # Everything but what needs training frameworks, servers or Ray.
-test: .venv/installed check
+test: .venv/installed
+	@# The types are checked on one core; the loops compile on another.
+	$(MAKE) --jobs 2 check loops
 	$(PYTEST) -m "not stacks"
 
 # Training frameworks, S3 and HTTP servers, Ray.
@@ -19,6 +22,10 @@ check: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Compiles the loops into the cache, once: processes of the tests that start together would each compile them all.
+loops: .venv/installed
+	grep -rl --include '*.py' '^@compiled' pipeline filters | sed 's|/|.|g; s|.py$$||; s|^|import |' | $(BIN)/python -
 
 demo: .venv/installed
 	$(BIN)/python scripts/demo.py

@@ -9,20 +9,25 @@ from typing import Any
 
 import pytest
 
+from tests.interpreters import LOADED
 from tests.shard_samples import make_documents, write_dataset
 
 # What processes of the start method "forkserver" find imported: each then starts in milliseconds, not in seconds. They
 # get their arguments pickled, as spawned ones do.
-multiprocessing.set_forkserver_preload(
-    [
-        "torch.utils.data",
-        "pipeline.stream.datasets",
-        "pipeline.cli.build",
-        "pipeline.builder.dedup.kernels",
-        "filters.compiled.scan",
-        "filters.language.fasttext",
-    ]
-)
+multiprocessing.set_forkserver_preload(list(LOADED))
+
+# Files that start many processes or build much. They run first: one that began last would keep one process of a run at
+# work while the others have nothing to do.
+LONG = (
+    "kill record_limit loaders repeats transforms install bench_against resources odd_texts text_dataset holdout scaling "
+    "train_gpt references readme open_files commands dedup even_steps epochs best_fit import_rules order_oracle position "
+    "remote_inputs messages builder order_definition filters_scan packaging"
+).split()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {f"test_{name}": number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
 
 
 @pytest.fixture(scope="session")

@@ -197,3 +197,16 @@ def test_short_texts_get_the_language_and_score_of_fasttext_langdetect(
         found, expected = identifier.identify(text), ftlangdetect.detect(text, low_memory=True)
         assert found.label == expected["lang"]
         assert found.score == pytest.approx(expected["score"], abs=0.05)
+
+
+def test_a_model_whose_file_has_changed_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "own.ftz"
+    data = bundled_model().read_bytes()
+    path.write_bytes(data)
+    (first,) = LanguageIdentifier(path).identify_all(["Ein Tag wie jeder andere."])
+    assert first.code == "de"
+    path.write_bytes(data[:-8_000] + bytes(8_000))  # other weights of labels, in a file as long
+    changed = LanguageIdentifier(path)
+    (second,) = changed.identify_all(["Ein Tag wie jeder andere."])
+    assert second.score != pytest.approx(first.score, abs=0.01)
+    assert second.score == pytest.approx(changed.identify("Ein Tag wie jeder andere.").score, abs=1e-5)

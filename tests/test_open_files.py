@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -16,10 +14,10 @@ from pipeline.shards.ranges.handles import Handles
 from pipeline.shards.ranges.open_files import OpenFiles
 from pipeline.stream.sequential.layout import LaneLayout
 from pipeline.stream.sequential.text.windows import TextWindows, WindowSize
+from tests import interpreters
 from tests.shard_samples import make_documents, write_dataset
 from tests.text_samples import make_texts, write_texts
 
-ROOT = Path(__file__).resolve().parents[1]
 SHARDS = 150
 START = """
 import hashlib, os, resource, sys
@@ -74,8 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(code: str, folder: Path, limit: int) -> str:
-    command = [sys.executable, "-c", START + code, str(folder), str(limit)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    done = interpreters.run("-c", START + code, folder, limit, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 

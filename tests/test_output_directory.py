@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from pipeline.builder.report.console import Progress
 from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
+from tests import interpreters
 from tests.corpus import english
 from tests.interruptions import interrupt_after
 from tests.test_builder import ROOT
@@ -95,14 +94,15 @@ def test_a_build_into_the_folder_of_its_input_reads_no_shard_and_is_found_comple
 def test_a_build_into_the_folder_of_its_input_goes_on_after_kill_9(tmp_path: Path) -> None:
     lines = (json.dumps({"text": english(k)}) + "\n" for k in range(300))
     (tmp_path / "in.jsonl").write_text("".join(lines))
-    flags = ["--tokenizer", "bytes", "--tokens-per-shard", "5000", "--workers", "1", "--quiet"]
-    command = [sys.executable, str(ROOT / "scripts/build_shards.py"), str(tmp_path), "--output", str(tmp_path / "out")]
-    with subprocess.Popen([*command, *flags]) as process:
-        while process.poll() is None and not list(tmp_path.glob("out/*.tar")):
-            time.sleep(0.002)
-        process.kill()
+    command = [ROOT / "scripts/build_shards.py", tmp_path, "--output", tmp_path / "out", "--tokenizer", "bytes"]
+    command += ["--tokens-per-shard", "5000", "--workers", "1", "--quiet"]
+    process = interpreters.Interpreter(*command, stdout=1, stderr=2)
+    while process.poll() is None and not list(tmp_path.glob("out/*.tar")):
+        time.sleep(0.002)
+    process.kill()
+    process.wait()
     assert list(tmp_path.glob("out/*.tar"))
-    again = subprocess.run([*command, *flags], capture_output=True, text=True)
+    again = interpreters.run(*command)
     assert (again.returncode, "is never read" in again.stderr) == (0, True)
     assert Manifest.read(tmp_path / "out").counts["read"] == 300
 

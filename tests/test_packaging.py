@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import interpreters
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("pipeline", "filters")
 
@@ -28,9 +30,9 @@ def _can_have_docstring(node: ast.AST) -> bool:
 
 
 def test_pytest_collects_every_module_that_has_an_example() -> None:
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-n0", "-p", "no:cacheprovider", *PACKAGES]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    collected = {line.split("::")[0] for line in listed.splitlines() if "::" in line}
+    done = interpreters.run("-m", "pytest", "--collect-only", "-n0", "-p", "no:cacheprovider", *PACKAGES)
+    assert done.returncode == 0, done.stdout + done.stderr
+    collected = {line.split("::")[0] for line in done.stdout.splitlines() if "::" in line}
     wanted = modules_with_examples()
     assert len(wanted) > 50
     assert sorted(set(wanted) - collected) == []

@@ -23,6 +23,7 @@ import pipeline
 from pipeline.errors import StateError
 from pipeline.stream.loader.position import Position, SharedPosition
 from pipeline.stream.loader.state import part_of
+from tests.loaders import assert_raises
 from tests.shard_samples import make_documents, write_dataset
 
 
@@ -207,5 +208,4 @@ def test_a_state_of_other_workers_is_refused_naming_both_numbers_and_the_cure(
     list(islice(first, 3))
     second = stateful.StatefulDataLoader(make(dataset), batch_size=None, num_workers=loaded)
     second.load_state_dict(first.state_dict())
-    with pytest.raises(StateError, match=rf"of {saved} workers .* with {loaded}; load it with num_workers={saved}"):
-        next(iter(second))
+    assert_raises(StateError, rf"of {saved} workers .* with {loaded}; load it with num_workers={saved}", second)

@@ -13,6 +13,7 @@ import orjson
 import pytest
 import zstandard
 
+from tests import interpreters
 from tests.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,15 +74,14 @@ def test_the_first_screen_has_two_sentences_and_the_four_steps() -> None:
 
 @pytest.mark.parametrize("script", sorted(path.name for path in (ROOT / "scripts").glob("*.py") if path.name[0] != "_"))
 def test_every_script_explains_itself(script: str) -> None:
-    done = subprocess.run([sys.executable, f"scripts/{script}", "--help"], cwd=ROOT, capture_output=True, text=True)
+    done = interpreters.run(f"scripts/{script}", "--help")
     assert done.returncode == 0, done.stderr
     assert "usage:" in done.stdout
 
 
 def test_the_demo_refuses_a_directory_with_files_of_others(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    command = [sys.executable, str(ROOT / "scripts/demo.py"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = interpreters.run("scripts/demo.py", tmp_path, timeout=60)
     assert done.returncode == 2
     assert "holds thesis.tex: give a new directory" in done.stderr
     assert (tmp_path / "thesis.tex").exists()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from pipeline.builder.report.console import Progress
 from pipeline.errors import InputError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
+from tests import interpreters
 from tests.corpus import english
 from tests.test_builder import ROOT, digests
 
@@ -65,9 +64,9 @@ def test_the_first_records_are_read_whatever_the_workers(folder: Path, tmp_path:
 def test_all_workers_filter_under_a_limit(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "seen_measure.py").write_text(MEASURE)
     (tmp_path / "rules.toml").write_text('"seen_measure:seen" = { min = 0 }\n')
-    command = [sys.executable, str(ROOT / "scripts/build_shards.py"), str(folder), "--output", str(tmp_path / "out")]
-    command += ["--tokenizer", "bytes", "--rules", str(tmp_path / "rules.toml"), "--limit", "120", "--workers", "2"]
-    subprocess.run([*command, "--quiet"], check=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+    command = [ROOT / "scripts/build_shards.py", folder, "--output", tmp_path / "out", "--tokenizer", "bytes"]
+    command += ["--rules", tmp_path / "rules.toml", "--limit", "120", "--workers", "2", "--quiet"]
+    assert interpreters.run(*command).returncode == 0
     assert Manifest.read(tmp_path / "out").counts["read"] == 120
     assert len([path for path in tmp_path.iterdir() if path.name.isdecimal()]) >= 2
 
@@ -108,11 +107,12 @@ def test_a_limit_falls_within_pieces_of_one_file(tmp_path: Path, ending: str) ->
 
 def test_a_limited_build_goes_on_after_kill_9(folder: Path, tmp_path: Path) -> None:
     run(folder, tmp_path / "whole", limit=160, workers=2)
-    script = [sys.executable, str(ROOT / "scripts/build_shards.py"), str(folder), "--output", str(tmp_path / "out")]
-    flags = ["--tokenizer", "bytes", "--rules", "", "--val-fraction", "0", "--no-dedup", "--limit", "160", "--quiet"]
-    with subprocess.Popen([*script, *flags, "--workers", "2"]) as process:
-        while process.poll() is None and not list(tmp_path.glob("out/.build/filter/*/done.json")):
-            time.sleep(0.005)
-        process.kill()
-    subprocess.run([*script, *flags, "--workers", "2"], check=True)
+    command = [ROOT / "scripts/build_shards.py", folder, "--output", tmp_path / "out", "--tokenizer", "bytes"]
+    command += ["--rules", "", "--val-fraction", "0", "--no-dedup", "--limit", "160", "--quiet", "--workers", "2"]
+    process = interpreters.Interpreter(*command, stdout=1, stderr=2)
+    while process.poll() is None and not list(tmp_path.glob("out/.build/filter/*/done.json")):
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    assert interpreters.run(*command).returncode == 0
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from pipeline.builder.report.console import Progress
 from pipeline.errors import BuildError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.text.tokenizer.tokenizer import train_tokenizer
+from tests import interpreters
 from tests.corpus import english
 from tests.test_builder import digests
 
@@ -64,11 +63,8 @@ def write_named(folder: Path, limit: int, question: str, seed: int) -> Path:
 def run_script(
     cwd: Path, output: Path, source: Path, *names: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts/build_shards.py"), str(source), "--output", str(output), "--quiet"]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run(
-        [*command, "--workers=1", *names], cwd=cwd, env=environ, capture_output=True, text=True, check=False
-    )
+    command = [ROOT / "scripts/build_shards.py", source, "--output", output, "--quiet", "--workers=1", *names]
+    return interpreters.run(*command, cwd=cwd, variables=environment)
 
 
 def elsewhere(names: tuple[str, ...], folder: Path) -> list[str]:

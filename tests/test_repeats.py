@@ -6,8 +6,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -39,6 +37,7 @@ from pipeline.shards.reader import Shard
 from pipeline.text.normalize import normalize
 from pipeline.text.tokenizer.tokenizer import load_tokenizer
 from scripts.inspect_shards import main as inspect_main
+from tests import interpreters
 from tests.corpus import english
 from tests.interruptions import Units
 from tests.test_builder import ROOT, digests, run
@@ -144,17 +143,17 @@ def test_workers_parts_and_buckets_change_no_byte(many: Path, tmp_path: Path, wo
 
 
 def test_a_build_killed_in_any_stage_goes_on_to_the_same_bytes(many: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "scripts/build_shards.py"), str(many), "--workers", "2", "--quiet"]
-    command += ["--rules", "none", "--tokenizer", "train:400", "--dedup-lines", "--keep-rejected", "--output"]
-    subprocess.run([*command, str(tmp_path / "whole")], check=True)
+    command = [ROOT / "scripts/build_shards.py", many, "--workers", "2", "--quiet", "--rules", "none"]
+    command += ["--tokenizer", "train:400", "--dedup-lines", "--keep-rejected", "--output"]
+    assert interpreters.run(*command, tmp_path / "whole").returncode == 0
     for begun in ("filter/*/done.json", "line_dedup/buckets/*", "line_dedup/partitions/*", "dedup"):
-        process = subprocess.Popen([*command, str(tmp_path / "killed")], start_new_session=True)
+        process = interpreters.Interpreter(*command, tmp_path / "killed", stdout=1, stderr=2, new_session=True)
         while process.poll() is None and not list((tmp_path / "killed/.build").glob(begun)):
             time.sleep(0.002)
         with suppress(ProcessLookupError):  # it may have ended meanwhile
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    subprocess.run([*command, str(tmp_path / "killed")], check=True)
+    assert interpreters.run(*command, tmp_path / "killed").returncode == 0
     assert digests(tmp_path / "killed") == digests(tmp_path / "whole")
 
 
@@ -309,8 +308,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
             "for bucket in range(count): sort_bucket(workspace, count, bucket)\n"
             "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)"
         )
-        ran = subprocess.run([sys.executable, "-c", code, str(work)], cwd=ROOT, capture_output=True, check=True)
-        return int(ran.stdout)
+        return int(interpreters.run("-c", code, work).stdout)
 
     small, large = peak(6), peak(42)
     assert large < small + 10

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests import interpreters
 from tests.shard_samples import make_documents, write_dataset
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +21,9 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(code: str) -> str:
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120).stdout
+    done = interpreters.run("-c", code)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
@@ -67,15 +65,15 @@ for number, _ in enumerate(loader):
     if number == 5:
         print("running", flush=True)
 """
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"running\n"
-    children = children_of(process.pid)
-    assert children
-    process.send_signal(stop)
-    process.wait(timeout=30)
+    reading, writing = os.pipe()
+    with open(reading, "rb") as output, open(os.devnull, "wb") as nothing:
+        process = interpreters.Interpreter("-c", code, stdout=writing, stderr=nothing.fileno())
+        os.close(writing)
+        assert output.readline() == b"running\n"
+        children = children_of(process.pid)
+        assert children
+        process.kill(stop)
+        process.wait(timeout=30)
     deadline = time.monotonic() + 15
     while any(Path(f"/proc/{child}").exists() and not is_zombie(child) for child in children):
         assert time.monotonic() < deadline, "worker processes outlive the one that started them"
@@ -103,7 +101,7 @@ for options in ({{}}, {{"count": 2}}):
     kept = iter(stream.prefetch(**options) if options else stream)
     next(kept)
 """
-    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    ended = interpreters.run("-c", code, timeout=60)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 

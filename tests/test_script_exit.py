@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
+from tests import interpreters
 from tests.text_samples import make_texts, write_texts
 
 # The interpreter of each case ends as that of a script does; all are forked from one that has imported what they need.
@@ -27,5 +26,5 @@ next(held), next(held)
 
 def test_a_script_that_still_holds_an_iterator_ends_in_silence(tmp_path: Path) -> None:
     files = [str(write_texts(tmp_path / f"a.{kind}", make_texts(300))) for kind in ("jsonl", "parquet", "tar")]
-    ended = subprocess.run([sys.executable, "-c", SCRIPT, *files], capture_output=True, timeout=90, check=False)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+    ended = interpreters.run("-c", SCRIPT, *files, timeout=90)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

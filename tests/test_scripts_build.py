@@ -13,6 +13,7 @@ import pytest
 from pipeline.shards.manifest import Manifest
 from scripts.build_shards import main as build_main
 from scripts.inspect_shards import main as inspect_main
+from tests import interpreters
 from tests.corpus import english, write_inputs
 from tests.test_builder import ROOT, digests
 
@@ -119,17 +120,18 @@ def test_an_empty_dataset_is_status_0_with_a_warning(
 
 
 def test_ctrl_c_leaves_a_build_that_the_same_command_completes(inputs: list[str], built: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "scripts/build_shards.py"), *inputs, "--output", str(tmp_path / "out")]
+    command = [str(ROOT / "scripts/build_shards.py"), *inputs, "--output", str(tmp_path / "out")]
     command += [*FLAGS, "--workers", "2"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
+    with open(tmp_path / "said", "wb") as said:
+        process = interpreters.Interpreter(*command, stdout=1, stderr=said.fileno(), new_session=True)
     while not (tmp_path / "out" / ".build" / "plan.json").exists() and process.poll() is None:
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)
-    _, error = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.wait(30) == 130
+    error = (tmp_path / "said").read_bytes()
     assert b"run the same command again to continue" in error
     assert b"Traceback" not in error
-    subprocess.run(command, check=True)
+    subprocess.run([sys.executable, *command], check=True)
     assert digests(tmp_path / "out") == digests(built)
 
 
@@ -162,7 +164,7 @@ def test_a_full_disk_leaves_no_shard_under_its_final_name(inputs: list[str], bui
         "from scripts.build_shards import main; sys.exit(main(sys.argv[1:]))"
     )
     arguments = [*inputs, "--output", str(tmp_path / "out"), *FLAGS]
-    failed = subprocess.run([sys.executable, "-c", script, *arguments], cwd=ROOT, capture_output=True, text=True)
+    failed = interpreters.run("-c", script, *arguments)
     assert failed.returncode == 1
     assert "File too large" in failed.stderr
     assert not (tmp_path / "out" / "manifest.json").exists()

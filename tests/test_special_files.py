@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.special_files import special_kind
+from tests import interpreters
 from tests.test_builder import ROOT
 
 BUILD = ["scripts/build_shards.py", "{file}", "--output", "{out}", "--tokenizer", "bytes"]
@@ -53,7 +54,7 @@ def test_a_fifo_is_refused_at_once(tmp_path: Path, command: list[str], ending: s
     places = {"file": tmp_path / "in.jsonl", "fifo": tmp_path / "data" / name}
     places |= {"folder": tmp_path / "data", "out": tmp_path / "out"}
     given = [part.format(**places) if "{" in part else part for part in command]
-    done = subprocess.run([sys.executable, *given], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = interpreters.run(*given, timeout=60)
     assert done.returncode in (1, 2)
     assert "FIFO" in done.stdout + done.stderr
 

