@@ -11,6 +11,10 @@ compiled code, worker processes) is timed by a build of one document, and shown 
     python scripts/bench_build.py corpus/*.jsonl.zst --against REV
 
 times the builds of the commit REV and of this tree in turn instead, and tells whether their shards have the same bytes.
+
+    python scripts/bench_build.py corpus/*.jsonl.zst --parts
+
+times no build, but what an empty transform of the user and a score of a fastText model cost a document.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +42,7 @@ from pipeline.shards.reader import Shard  # noqa: E402
 from pipeline.text.readers.reader import Document, find_inputs, read_documents  # noqa: E402
 from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer  # noqa: E402
 from scripts._against import compare, environment, show, worktree  # noqa: E402
+from scripts._build_parts import measure as measure_parts  # noqa: E402
 
 LANGUAGE = "en"
 ENGLISH = "What the language filter keeps reaches the other rules, and so loads all that they need to start. "
@@ -78,19 +84,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--vocab-size", type=int, default=32_000, help="of the tokenizer that is trained first")
     parser.add_argument("--datatrove", metavar="PYTHON", help="interpreter that has datatrove, to compare with")
     parser.add_argument(
-        "--sample", type=int, default=2_000, help="documents that datatrove is timed on (default: 2000)"
+        "--sample", type=int, default=2_000, help="documents that datatrove and --parts are timed on (default: 2000)"
     )
     parser.add_argument("--against", metavar="REV", help="compare the build with that of another commit")
+    parser.add_argument("--parts", action="store_true", help="time a transform and a score, and no build")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     options = parser.parse_args(arguments)
-    if options.against and options.datatrove:
-        parser.error("--against compares with a commit, --datatrove with datatrove: give one of them")
+    if sum(map(bool, (options.against, options.datatrove, options.parts))) > 1:
+        parser.error(
+            "--against compares with a commit, --datatrove with datatrove, --parts times no build: give one of them"
+        )
     with tempfile.TemporaryDirectory() as folder:
         if options.against:
             found = compare_builds(options, Path(folder))
             show(found, [f"the same shards: {'yes' if found['same_shards'] else 'no'}"], as_json=options.json)
             return 0
-        lines = bench(options, Path(folder))
+        lines = bench_parts(options) if options.parts else bench(options, Path(folder))
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads these lines may have seen enough
     print("\n".join(lines))
     return 0
@@ -118,6 +127,14 @@ def bench(options: argparse.Namespace, folder: Path) -> list[str]:
             json.dumps({"counts": counts, "peak_mb": peak, "rounds": [each._asdict() for each in rounds]}, indent=2)
         ]
     return report(rounds, options, counts, peak)
+
+
+def bench_parts(options: argparse.Namespace) -> list[str]:
+    texts = list(islice(read_texts(options.inputs), options.sample))
+    found = measure_parts(texts)
+    if options.json:
+        return [json.dumps({"documents": len(texts), "parts": {what: figure for figure, what in found}}, indent=2)]
+    return [f"{figure:12.2f}  {what}" for figure, what in found]
 
 
 def command(tree: Path, options: argparse.Namespace, tokenizer: str, output: Path) -> list[str]:
@@ -237,17 +254,13 @@ class Ingredients:
         self._inputs = inputs
         self._identifier, self._encoder = LanguageIdentifier(), load_tokenizer(str(dataset / "tokenizer.json"))
         self._kept = list(kept_texts(dataset, self._encoder))
-        self.texts = list(self._read())
+        self.texts = list(read_texts(inputs))
         self._identifier.identify("to load the model")
-
-    def _read(self) -> Iterator[str]:
-        for file in find_inputs(self._inputs):
-            yield from (record.text for record in read_documents(file) if isinstance(record, Document))
 
     def measure(self) -> dict[str, float]:
         """Return the CPU seconds of each, one process."""
         marks = [time.process_time()]
-        held = list(self._read())
+        held = list(read_texts(self._inputs))
         marks.append(time.process_time())
         for text in held:
             self._identifier.identify(text)
@@ -257,6 +270,11 @@ class Ingredients:
         marks.append(time.process_time())
         names = ("reading", "languages", "encoding")
         return {name: marks[k + 1] - marks[k] for k, name in enumerate(names)}
+
+
+def read_texts(inputs: list[str]) -> Iterator[str]:
+    for file in find_inputs(inputs):
+        yield from (record.text for record in read_documents(file) if isinstance(record, Document))
 
 
 def kept_texts(dataset: Path, encoder: Tokenizer) -> Iterator[str]:

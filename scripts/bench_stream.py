@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import pipeline  # noqa: E402
-from pipeline.shards.extents.table import ExtentTable  # noqa: E402
+from pipeline.shards.extents.table import ExtentTable, running_sums  # noqa: E402
 from pipeline.stream.indexed.lookahead import ROWS_AHEAD  # noqa: E402
 from pipeline.stream.order import LANES, Blocks, Sequences, Shuffle, default_window  # noqa: E402
 from scripts._bench_cold import cold  # noqa: E402
@@ -305,7 +305,7 @@ def equal_documents(shards: int, documents: int, tokens: int) -> Shuffle:
     """Return the default order of shards that hold so many documents of so many tokens each."""
     table = ExtentTable.of_documents(np.full(documents, tokens), "<u2")
     columns = (np.tile(column, shards) for column in (table.sizes, table.tokens, table.documents))
-    blocks = Blocks.of_extents(np.full(shards, len(table)), *columns)
+    blocks = Blocks.of_extents(np.full(shards, len(table)), *map(running_sums, columns))
     return Shuffle(blocks, LANES, default_window(blocks), seed=0)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.interpreters import LOADED
+from tests.shard_samples import make_documents, write_dataset
 
 # What processes of the start method "forkserver" find imported: each then starts in milliseconds, not in seconds. They
 # get their arguments pickled, as spawned ones do.
@@ -36,6 +37,14 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip("no real-text corpus beside this checkout")
     return path
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of four shards, one of them of a single document, which tests leave as it is."""
+    directory = tmp_path_factory.mktemp("dataset") / "data"
+    write_dataset(directory, [make_documents(n, seed=n) for n in (30, 1, 25, 40)])
+    return directory
 
 
 @pytest.fixture(scope="module")

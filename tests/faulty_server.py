@@ -20,14 +20,15 @@ class FaultyServer(LocalServer):
     A fault is a status ("429", "503;2": with Retry-After), "reset" (connection reset half-way), "short" (half of the
     body, then a clean close), "long" (more bytes than asked for), "shifted" (another range), "flipped" (one bit is wrong),
     "silent" (no answer for 3 s), "slow" (a byte now and then), "limited" (429 with RateLimit), "changed" (the object is
-    replaced before the answer) or "ok". ``ranges=False`` ignores Range headers; ``pause`` (seconds) lies between pieces of
-    64 KiB.
+    replaced before the answer) or "ok". Requests for paths in ``busy`` get 503 each time. ``ranges=False`` ignores Range
+    headers; ``pause`` (seconds) lies between pieces of 64 KiB.
     """
 
     def __init__(self) -> None:
         super().__init__(_Handler)
         self.objects: dict[str, bytes] = {}
         self.faults: list[str] = []
+        self.busy: set[str] = set()
         self.ranges = True
         self.pause = 0.0
         self.requests: list[tuple[str, str | None]] = []
@@ -49,7 +50,7 @@ class _Handler(BaseHTTPRequestHandler):
         wanted = self.headers.get("Range")
         with server.lock:
             server.requests.append((self.path, wanted))
-            fault = server.faults.pop(0) if server.faults else "ok"
+            fault = server.faults.pop(0) if server.faults else "503" if self.path[1:] in server.busy else "ok"
         if fault[0].isdigit():
             status, _, after = fault.partition(";")
             self.send_response(int(status))

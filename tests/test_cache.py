@@ -75,7 +75,7 @@ def test_what_is_in_use_is_not_evicted_and_going_over_is_told(tmp_path: Path) ->
     with pytest.raises(CacheFull):
         cache.lease(entry(3), never, spare=True)
     assert held(tmp_path) == ["1.tar", "2.tar"]
-    with pytest.warns(RuntimeWarning, match=r"3,000 bytes.*cache_limit of 2,500; set cache_limit to 3,000"):
+    with pytest.warns(UserWarning, match=r"3,000 bytes.*cache_limit of 2,500; set cache_limit to 3,000"):
         cache.lease(entry(3), fill()).close()
     leases[0].close()
     with warnings.catch_warnings():
@@ -245,7 +245,7 @@ def test_a_forked_child_that_ends_does_not_end_its_parents_lease(tmp_path: Path)
     child = multiprocessing.get_context("fork").Process(target=lease.close)
     child.start()
     child.join()
-    with pytest.warns(RuntimeWarning, match="cache_limit"):
+    with pytest.warns(UserWarning, match="cache_limit"):
         cache.lease(entry(2), fill()).close()
     assert "1.tar" in held(tmp_path)
 

@@ -45,7 +45,7 @@ def test_documents_that_no_checksum_confirms_are_kept_counted_and_their_file_nam
     (damaged,) = manifest.counts["damaged"]
     doubted = damaged["unconfirmed"]
     assert 0 < doubted <= 30
-    assert (manifest.counts["kept"], manifest.counts["bad"]) == (30 + doubted, {"file that cannot be read on": 1})
+    assert (manifest.counts["kept"], manifest.counts["bad"]) == (30 + doubted, {"file that cannot be read further": 1})
     assert (damaged["file"], damaged["line"]) == (name, 21 + doubted)
     assert f"near byte {len(whole + broken)}" in damaged["fault"]
     assert "no checksum confirms those after line 20" in damaged["fault"]
@@ -80,7 +80,7 @@ def test_lanes_and_workers_count_damage_once(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(wrong_sum(gzip.compress(b"".join(LINES))))
     manifest = run(tmp_path / "a.jsonl.gz", tmp_path / "one", limits=limits)
     assert [each["unconfirmed"] for each in manifest.counts["damaged"]] == [manifest.counts["kept"]]
-    assert len(manifest.counts["damaged"]) == manifest.counts["bad"]["file that cannot be read on"] == 1
+    assert len(manifest.counts["damaged"]) == manifest.counts["bad"]["file that cannot be read further"] == 1
     run(tmp_path / "a.jsonl.gz", tmp_path / "two", workers=2, limits=limits)
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
 

@@ -15,16 +15,8 @@ from torch.utils.data import DataLoader
 import pipeline
 from pipeline.errors import ConfigError
 from tests.loaders import assert_raises
-from tests.shard_samples import make_documents, write_dataset
 
 CURE = r"make the stream endless \(no epochs=\) and end it by \.take\(n\)"
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("even") / "data"
-    write_dataset(directory, [make_documents(n, seed=n) for n in (30, 1, 25, 40)])
-    return directory
 
 
 def packed(dataset: Path, epochs: int | None = 1) -> pipeline.Stream:

@@ -16,17 +16,9 @@ from pipeline.errors import ConfigError
 from pipeline.stream.batch.collate import stack
 from pipeline.stream.batch.label_shift import divisors_below
 from pipeline.stream.order import derive_key
-from tests.shard_samples import make_documents, write_dataset
 
 SEQ_LEN = 12
 SHIFTS = (1, 2, 3, 4, 6)
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("shifting") / "data"
-    write_dataset(directory, [make_documents(n, seed=n) for n in (30, 1, 25, 40)])
-    return directory
 
 
 def packed(dataset: Path, shift: Any = "divisors", epochs: int | None = 1, **options: Any) -> pipeline.Stream:

@@ -12,16 +12,8 @@ import torch
 
 import pipeline
 from pipeline.errors import ConfigError
-from tests.shard_samples import make_documents, write_dataset
 
 IGNORE = -100
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("loader") / "data"
-    write_dataset(directory, [make_documents(n, seed=n) for n in (30, 1, 25, 40)])
-    return directory
 
 
 def make(dataset: Path, epochs: int | None = None, **options: Any) -> pipeline.Stream:

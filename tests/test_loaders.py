@@ -17,16 +17,8 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import StateError
-from tests.shard_samples import make_documents, write_dataset
 
 BATCHES = 14
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("loaders") / "data"
-    write_dataset(directory, [make_documents(n, seed=n) for n in (30, 1, 25, 40)])
-    return directory
 
 
 def make(dataset: Path, **options: Any) -> pipeline.Stream:

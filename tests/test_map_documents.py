@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
+from tests.faulty_server import running_server
+from tests.shard_samples import make_documents, write_dataset
 from tests.text_samples import make_texts, write_texts
 
 TOKENS = np.arange(10, 410, dtype=np.uint16)
@@ -121,6 +124,108 @@ def test_a_function_cannot_change_a_document_in_place_and_may_drop_all_of_it() -
     assert sum(row["valid_tokens"] for row in some.pack(8)) == 199
     with pytest.raises(ConfigError, match="no document was kept of a whole epoch"):
         next(iter(source().map_documents(lambda ids, mask: []).pack(8)))
+
+
+def to_first(ids: Any, mask: Any) -> Any:
+    """Each token becomes the first of its document; no label counts in the first half."""
+    return np.full(len(ids), ids[0] if len(ids) else 0), np.arange(len(ids)) >= len(ids) // 2
+
+
+def expected(base: Any, labels: Any) -> tuple[Any, Any]:
+    """Return what `to_first` makes of ids and labels of documents of ten tokens."""
+    ids, told = base.numpy().copy(), labels.numpy().copy()
+    first = (told - 10) // 10 * 10 + 10
+    counted = (told != -100) & ((told - 10) % 10 >= 5)
+    return (ids - 10) // 10 * 10 + 10, np.where(counted, first, -100)
+
+
+LAYOUTS: dict[str, Any] = {
+    "pack": lambda stream: stream.pack(16),
+    "overlapping": lambda stream: stream.pack(16, stride=7, shift=3),
+    "long": lambda stream: stream.pack(150, boundaries=True),
+    "sample": lambda stream: stream.sample(16),
+    "documents": lambda stream: stream.documents(),
+    "buckets": lambda stream: stream.documents(8, bucket=4),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_functions_that_keep_lengths_leave_the_order_and_the_counts_as_they_are(layout: str) -> None:
+    order = source().shuffle(seed=3) if layout == "sample" else source().shuffle(seed=3, lanes=4)
+
+    def mapped() -> Any:
+        return LAYOUTS[layout](order.map_documents(to_first, same_length=True)).batch(4)
+
+    plain, changed = LAYOUTS[layout](order).batch(4).take(30), mapped().take(30)
+    assert len(changed) == len(plain) == 30
+    for one, other in zip(plain, changed, strict=True):
+        ids, labels = expected(one["input_ids"], one["labels"])
+        assert other["input_ids"].tolist() == ids.tolist()
+        assert other["labels"].tolist() == labels.tolist()
+        assert other["valid_tokens"] == int((labels != -100).sum())
+        assert all(np.array_equal(one[key], other[key]) for key in one.keys() - {"input_ids", "labels", "valid_tokens"})
+    pipeline.assert_resumes(mapped, items=3, world_sizes=(2,))
+
+
+def test_a_bounded_stream_ends_where_it_did_and_reads_its_shards_in_workers(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "data", [make_documents(60, seed=n, longest=40) for n in range(2)])
+
+    def rows(change: bool, **options: Any) -> list[Any]:
+        stream: Any = pipeline.ShardDataset(tmp_path / "data", epochs=2).shuffle(seed=1)
+        stream = stream.map_documents(lambda ids, mask: ids[::-1], same_length=True) if change else stream
+        stream = stream.pack(32, boundaries=True).batch(4, dtype="stored")
+        return list(DataLoader(stream, batch_size=None, **options) if options else stream)
+
+    plain, changed = rows(False), rows(True)
+    for one, other in zip(plain, changed, strict=True):
+        assert one["cu_seqlens"].tolist() == other["cu_seqlens"].tolist()
+        assert one["valid_tokens"] == other["valid_tokens"]
+        cuts, before, after = (
+            each.reshape(-1).tolist() for each in (one["cu_seqlens"], one["input_ids"], other["input_ids"])
+        )
+        for begin, end in pairwise(cuts):
+            if begin % 32 and end % 32:  # a whole document
+                assert after[begin:end] == before[begin:end][::-1]
+    for one, other in zip(changed, rows(True, num_workers=2), strict=True):
+        assert one["input_ids"].tolist() == other["input_ids"].tolist()
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_documents_of_remote_shards_are_changed_as_local_ones_are(tmp_path: Path, cache: bool) -> None:
+    folder = tmp_path / "data"
+    write_dataset(folder, [make_documents(150, seed=seed, longest=150) for seed in range(3)])
+    with running_server() as server:
+        server.objects = {f"data/{path.name}": path.read_bytes() for path in folder.iterdir()}
+        here = pipeline.ShardDataset(folder, epochs=2)
+        there = pipeline.ShardDataset(server.url("data"), epochs=2, cache_dir=tmp_path / "cache" if cache else None)
+        local, remote = (
+            stream.shuffle(seed=1, window=4).map_documents(to_first, same_length=True).pack(64).batch(8)
+            for stream in (here, there)
+        )
+        for one, other in zip(local, remote, strict=True):
+            assert one["input_ids"].tolist() == other["input_ids"].tolist()
+            assert one["labels"].tolist() == other["labels"].tolist()
+
+
+def test_a_mix_takes_functions_that_keep_lengths() -> None:
+    mixed = pipeline.mix({"a": source(), "b": source()}, {"a": 1, "b": 3}).shuffle(seed=1)
+    changed = mixed.map_documents(to_first, same_length=True).pack(16)
+    for one, other in zip(islice(mixed.pack(16), 40), changed, strict=False):
+        ids, labels = expected(one["input_ids"], one["labels"])
+        assert (other["input_ids"].tolist(), other["labels"].tolist()) == (ids.tolist(), labels.tolist())
+
+
+def test_a_function_that_breaks_its_promise_to_keep_lengths_is_named() -> None:
+    for stream in (source(), source().filter(len)):
+        with pytest.raises(
+            ConfigError, match=r"function double returned 20 ids for a document of 10; .* same_length=True"
+        ):
+            next(iter(stream.map_documents(doubled, name="double", same_length=True).pack(8)))
+    stream = source().map_documents(to_first, same_length=True).pack(8)
+    next(iter(stream))
+    with pytest.raises(StateError, match="document_maps"):
+        source().pack(8).load_state_dict(stream.state_dict())
+    assert "same_length=True" in repr(stream)
 
 
 def test_streams_that_need_counts_in_advance_refuse_it_with_the_cure() -> None:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import socket
+import subprocess
+import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +121,30 @@ def test_training_a_tokenizer_tells_the_characters_it_reads_and_when_it_computes
     assert "train tokenizer: all text is read; computing 300 tokens" in progress.said
 
 
+def test_on_a_terminal_the_merges_of_a_tokenizer_have_a_bar_and_no_other_bar_is_drawn_over_it(tmp_path: Path) -> None:
+    pty = pytest.importorskip("pty")
+    path = jsonl(tmp_path / "in.jsonl", sentences(400))
+    command = [sys.executable, "-m", "pipeline", "build", str(path), "--output", str(tmp_path / "out")]
+    command += ["--tokenizer", "train:300", "--rules", "none", "--workers", "1"]
+    terminal, end = pty.openpty()
+    with open(os.dup(end), "w") as stderr, redirect_stderr(stderr):
+        assert Progress().on_terminal
+        assert not Progress(quiet=True).on_terminal
+    with subprocess.Popen(command, stderr=end, env={**os.environ, "TERM": "xterm"}) as running:
+        os.close(end)
+        shown = bytearray()
+        with suppress(OSError), open(terminal, "rb", buffering=0) as reader:  # Linux ends with EIO
+            while part := reader.read(1 << 16):
+                shown += part
+    assert running.returncode == 0, shown.decode(errors="replace")
+    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode(errors="replace")))
+    assert "train tokenizer: 300 tokens" in lines
+    merges = [number for number, line in enumerate(lines) if "Compute merges" in line]
+    assert merges
+    bars = [number for number, line in enumerate(lines) if re.search(r"[━╸]", line)]
+    assert not [number for number in bars if lines.index("train tokenizer: 300 tokens") < number < merges[-1]]
+
+
 def test_the_last_lines_of_a_build_name_dataset_report_and_next_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,9 +230,54 @@ def test_a_ray_address_where_nothing_answers_is_refused_at_once() -> None:
             with pytest.raises(ConfigError, match=f"--ray-address {address}: nothing answers there"):
                 check_address(address)
         assert time.monotonic() - started < 5
-        unused.listen()
-        check_address(f"127.0.0.1:{port}")
     check_address("auto")
+
+
+@contextmanager
+def answering(*parts: bytes | None) -> Iterator[str]:
+    """The address of a server that sends each part to whoever connects, waits where one is None, and hangs up."""
+    over = threading.Event()
+
+    def serve(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection:
+            for part in parts:
+                if part is None:
+                    over.wait()
+                else:
+                    connection.sendall(part)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=(listening,))
+        thread.start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([None], "says nothing for 0.3 s or hangs up"),
+        ([b"\0", None], r"begins with b'\\x00'"),
+        ([], "says nothing for 0.3 s or hangs up"),
+        ([b"HTTP/1.1 400 Bad Request\r\n"], "begins with b'HTTP/1.1 '"),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_a_ray_address_where_something_else_answers_is_refused_in_time(
+    scheme: str, parts: list[bytes | None], message: str
+) -> None:
+    with (
+        answering(*parts) as address,
+        pytest.raises(ConfigError, match=rf"--ray-address {scheme}{address}: .* {message}, .*`ray start --head"),
+    ):
+        check_address(scheme + address, seconds=0.3)
+
+
+def test_a_server_that_begins_as_ray_does_is_left_to_ray() -> None:
+    with answering(b"\0\0", b"\6\4\0\0\0\0\0", b"the settings themselves") as address:
+        check_address(address)
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.zst"])

@@ -75,8 +75,8 @@ def test_a_permutation_of_millions_has_every_number_once() -> None:
 def blocks_of(counts: list[int], size: int = 200_000, **options: bool) -> Blocks:
     """Blocks of shards with so many extents each, all of one size."""
     extents = sum(counts)
-    ones = np.ones(extents, np.int64)
-    return Blocks.of_extents(np.array(counts), ones * size, ones * 10, ones * 2, **options)
+    sums = np.arange(extents + 1)
+    return Blocks.of_extents(np.array(counts), sums * size, sums * 10, sums * 2, **options)
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(1, 2_000_000), st.booleans())

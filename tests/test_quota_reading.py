@@ -7,6 +7,7 @@ import json
 import os
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from pipeline.builder.plan import make_plan
 from pipeline.builder.reading import pieces
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.report.console import Progress
+from pipeline.builder.workspace.atomic_directory import discard
 from pipeline.errors import InputError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
@@ -154,6 +156,57 @@ def test_more_is_read_until_what_survives_dedup_fills_the_quota(repeating: Path,
         with pytest.raises(StopError):
             run(repeating, tmp_path / "stopped", after_stage=stop, **settings, overwrite=True)
         run(repeating, tmp_path / "stopped", workers=workers, start_method="fork", **settings)
+        assert digests(tmp_path / "stopped") == digests(tmp_path / "out")
+
+
+class Said(Progress):
+    """Keeps the lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+TRAINS = {**SETTINGS, "tokenizer": "train:300", "max_tokens": "15000", "dedup": True, "seed": 1}
+
+
+@pytest.mark.parametrize(("characters", "times"), [(1, 1), (1 << 40, 2)])
+def test_a_tokenizer_is_trained_until_one_has_read_enough(
+    repeating: Path, tmp_path: Path, characters: int, times: int
+) -> None:
+    limits = replace(LIMITS, tokenizer_characters=characters)
+    seen: list[str] = []
+    said = Said()
+    build(repeating, tmp_path / "out", progress=said, **{**TRAINS, "limits": limits, "after_stage": seen.append})
+    rounds = seen.count("tokenize")
+    assert rounds == 2
+    assert sum("computing 300 tokens" in line for line in said.lines) == times
+
+
+def test_neither_workers_nor_interruptions_change_which_tokenizer_is_kept(repeating: Path, tmp_path: Path) -> None:
+    settings = {**TRAINS, "limits": replace(LIMITS, tokenizer_characters=1)}
+    seen: list[str] = []
+    run(repeating, tmp_path / "out", **settings, after_stage=seen.append)
+    again = seen.index("filter", seen.index("tokenize"))
+    for steps, workers, lost in ((again - 1, 2, False), (again, 1, True)):
+        left = seen[:steps]
+
+        def stop(name: str, left: list[str] = left) -> None:
+            if not left:
+                raise InterruptedError
+            left.pop()
+
+        with pytest.raises(InterruptedError):
+            run(repeating, tmp_path / "stopped", **settings, after_stage=stop, overwrite=True)
+        if (
+            lost
+        ):  # as a kill leaves it between two rounds: what they make again is gone, what is read next not yet written
+            for name in ("reading.json", "tokenize", "dedup", "deduping", "partitions.json"):
+                discard(tmp_path / "stopped/.build" / name)
+        run(repeating, tmp_path / "stopped", **settings, workers=workers, start_method="fork")
         assert digests(tmp_path / "stopped") == digests(tmp_path / "out")
 
 

@@ -68,7 +68,7 @@ def test_runs_have_the_index_and_the_bytes_of_their_files_whatever_stays_mapped(
     maps = ShardMaps(table, opening(paths), [path.name for path in paths], most_bytes)
     for seed in range(30):
         firsts, lasts = random_runs(table, seed)
-        assert maps.ask(firsts, lasts, np.full(len(firsts), 100))
+        maps.ask(firsts, lasts, np.full(len(firsts), 100))
         index, memory = maps.index(firsts, lasts), maps.memory(firsts, lasts)
         assert index is not None
         assert memory is not None

@@ -155,7 +155,7 @@ def test_an_open_shard_stays_in_the_cache_until_it_is_let_go(
     server.objects["b.tar"] = server.objects[NAME]
     store = Store(tmp_path / "cache", cache_limit=int(1.5 * shard.bytes), access=QUICK)
     tokens = store.open(server.url(NAME), shard).tokens
-    with pytest.warns(RuntimeWarning, match="cache_limit"):
+    with pytest.warns(UserWarning, match="cache_limit"):
         store.open(server.url("b.tar"), shard)
     assert len(list((tmp_path / "cache").rglob("*.tar"))) == 2
     del tokens

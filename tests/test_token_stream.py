@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import CorruptShardError
 from pipeline.shards.extents.table import ExtentTable
-from pipeline.shards.ranges.source import Index, Runs
+from pipeline.shards.ranges.source import Index, Rows
 from pipeline.stream.batch.rows import RowBuffer
 from pipeline.stream.data.contents import Contents
 from pipeline.stream.data.memory_ranges import MemoryRanges
@@ -55,7 +55,7 @@ class Shelf:
     def _own(self, first: int) -> MemoryRanges:
         return self._shards[int(self.table.shard_numbers[first])]
 
-    def index(self, firsts: Runs, lasts: Runs) -> Index:
+    def index(self, firsts: Rows, lasts: Rows) -> Index:
         parts = [
             self._own(int(first)).index(firsts[k : k + 1] * 0, (lasts - firsts)[k : k + 1])
             for k, first in enumerate(firsts)
@@ -66,7 +66,7 @@ class Shelf:
         self.brought.append(first)
         return self._own(first).memory(0, last - first)
 
-    def memories(self, firsts: Runs, lasts: Runs) -> None:
+    def memories(self, firsts: Rows, lasts: Rows) -> None:
         return
 
     def read(self, shard: int, offset: int, target: memoryview) -> None:
@@ -76,10 +76,10 @@ class Shelf:
         for each in wanted:
             self.read(*each)
 
-    def ask(self, firsts: Runs, lasts: Runs) -> None:
+    def ask(self, firsts: Rows, lasts: Rows) -> None:
         self.asked.update(firsts.tolist())
 
-    def ask_index(self, firsts: Runs, lasts: Runs) -> None:
+    def ask_index(self, firsts: Rows, lasts: Rows) -> None:
         return
 
     def ask_bytes(self, shard: int, offset: int, size: int) -> None:

@@ -227,7 +227,7 @@ def test_a_list_with_built_in_transforms_is_the_whole_order(tmp_path: Path) -> N
         ({"transforms": ["no_such_module_at_all:f"]}, "no module 'no_such_module_at_all'"),
         ({"transforms": ["HOME/own_transforms:drop_bloked"]}, "no function 'drop_bloked' .did you mean 'drop_bl"),
         ({"transforms": ["gone@1"]}, "given to pipeline.build in Python"),
-        ({"transforms": [3]}, "3 is no function"),
+        ({"transforms": [3]}, "3 is neither a function"),
     ],
 )
 def test_a_list_that_cannot_work_is_refused_before_any_work(tmp_path: Path, settings: Any, said: str) -> None:

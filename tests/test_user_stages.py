@@ -16,14 +16,7 @@ import torch
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from tests.shard_samples import make_documents, write_dataset
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("stages") / "data"
-    write_dataset(directory, [make_documents(n, seed=n) for n in (30, 1, 25, 40)])
-    return directory
+from tests.shard_samples import write_dataset
 
 
 def packed(dataset: Path, **options: Any) -> pipeline.Stream:

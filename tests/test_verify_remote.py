@@ -121,19 +121,8 @@ def test_a_damaged_or_missing_manifest_is_a_problem(server: FaultyServer) -> Non
     assert "no such object" in found.message
 
 
-def test_a_server_that_gives_up_on_one_shard_is_a_problem_of_that_shard(
-    server: FaultyServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pipeline.shards.remote import transport as remote
-
-    read = remote.http_info
-
-    def fail_at_one(url: str, access: Access, attempt: int) -> Any:
-        if url.endswith(SHARDS[1]):
-            raise remote.Transient("503 busy")
-        return read(url, access, attempt)
-
-    monkeypatch.setattr(remote, "http_info", fail_at_one)
+def test_a_server_that_gives_up_on_one_shard_is_a_problem_of_that_shard(server: FaultyServer) -> None:
+    server.busy.add(f"data/{SHARDS[1]}")
     (found,) = problems(server)
     assert found.shard == server.url(f"data/{SHARDS[1]}")
     assert "gave up after 6 tries" in found.message

@@ -4,7 +4,7 @@ fastText spends most of its time on hash maps, strings and unpacking. Here each 
 text adds up is found by counting bits. Sums are taken in fastText's order and precision, so that scores are equal to
 their last digits; the library is the definition that the tests hold this file to.
 
-    word        what is between white space or NUL bytes; the line's end is a word too
+    word        the characters between white space or NUL bytes; the end of a line is a word too
     rows        the word's own, where the model knows it; then those of its n-grams of `minn` to `maxn` characters, ``<``
                 and ``>`` around the word, each by FNV-1a of its bytes modulo `bucket`, where the model kept that bucket
     hidden      the mean of all rows
@@ -26,14 +26,14 @@ from filters.language.model_file import read_header
 _HIERARCHICAL_SOFTMAX, _SUPERVISED = 1, 3
 _CENTROIDS = 256
 _BLOCK = 1 << 20
-_OUTSIDE = ("__label__", "</s>")  # fastText gives words with these a meaning of their own
+_OUTSIDE = ("__label__", "</s>")  # fastText treats words that contain these specially
 
 
 class FastText:
-    """The model in a file. Raises ValueError for one of a kind that is left to the library.
+    """The model in a file. Raises ValueError for a kind of model that only the library reads.
 
-    Read here are supervised, compressed models of subwords, with hierarchical softmax, without word n-grams and with up to
-    16 dimensions, as lid.176.ftz is.
+    This reads supervised, compressed models of subwords with hierarchical softmax, without word n-grams and with up to 16
+    dimensions, such as lid.176.ftz.
 
     >>> from filters.language.language import bundled_model
     >>> [label for label, score in FastText(bundled_model()).predict(["ein ganz normaler Satz\\n"])]
@@ -63,8 +63,8 @@ class FastText:
         self._output = np.zeros((labels, WIDTH), np.float32)
         self._output[:, :dim] = take(file, "f4", labels * dim).reshape(labels, dim)
         self._tree = huffman(counts[words:])
-        # First the rows of words, then those of buckets in the order of their numbers: the row of a bucket follows
-        # from how many before it were kept.
+        # First the rows of words, then those of buckets in the order of their numbers, so that the row of a bucket
+        # is the number of kept buckets before it.
         order = np.argsort(kept[:, 0])
         self._rows = np.zeros((words + pruned, WIDTH), np.float32)
         self._rows[:, :dim] = np.concatenate([rows[:words], rows[words + kept[order, 1]]])
@@ -77,8 +77,8 @@ class FastText:
     def predict(self, texts: Sequence[str]) -> list[tuple[str, float]]:
         """Return the best label of each text and its probability, as fastText's ``predict`` gives them.
 
-        Each text is one that `readable` passes and ends in its only line feed, else ValueError. What UTF-8 cannot spell
-        counts as "?".
+        Each text must pass `readable`. Raises ValueError for a text that does not end in its only line feed. A character
+        that UTF-8 cannot encode counts as "?".
         """
         if not all(text.find("\n") == len(text) - 1 >= 0 for text in texts):
             raise ValueError("each text must end in a line feed and hold no other")
@@ -167,7 +167,7 @@ def huffman(counts: list[int]) -> NDArray[np.int32]:
 
 
 def ranks(kept: NDArray[np.int32], bucket: int, first: int) -> NDArray[np.uint64]:
-    """Return, for each 64 buckets, as bits which of them were kept, and the row of the first one that was."""
+    """Return, for every 64 buckets, a bit for each that the model kept, and the row of the first of these."""
     there = np.zeros(-(-bucket // 64) * 64, np.uint8)
     there[kept] = 1
     bits = np.packbits(there, bitorder="little").view("<u8").astype(np.uint64)
@@ -176,7 +176,7 @@ def ranks(kept: NDArray[np.int32], bucket: int, first: int) -> NDArray[np.uint64
 
 
 def word_table(letters: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return an open-addressing table of the words, a quarter full, by the hash of their bytes; -1 is an empty slot."""
+    """Return an open-addressing table of the words, at most a quarter full, by the hash of their bytes; -1 is an empty slot."""
     size = 16
     while size < 4 * len(ends):
         size *= 2

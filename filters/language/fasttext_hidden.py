@@ -52,7 +52,7 @@ def _add_word_ngrams(hashes, ngram, bucket, buckets, rows, hidden):  # type: ign
     )
 )  # fmt: skip
 def mean_rows(text, shape, letters, ends, slots, buckets, rows, hidden):  # type: ignore[no-untyped-def]
-    """Write the mean row of each line of ``text``, zeros for one without any.
+    """Write the mean row of each line of ``text``, zeros for a line without rows.
 
     ``shape`` holds bucket, minn, maxn, the row of the end of a line (-1: none), and the words of an n-gram.
     """
@@ -89,7 +89,7 @@ def mean_rows(text, shape, letters, ends, slots, buckets, rows, hidden):  # type
                     value = FNV_START
                     for place in range(1, stop):
                         value = step(value, word[place])
-                    hashes[seen] = np.uint64(np.int64(np.int32(value)))  # its sign is part of it in fastText
+                    hashes[seen] = np.uint64(np.int64(np.int32(value)))  # fastText widens it with its sign
                     seen += 1
             if ended:
                 break

@@ -1,4 +1,4 @@
-"""The compiled loops of `filters.language.fasttext`, where what they compute is written down.
+"""The compiled loops of `filters.language.fasttext`, whose docstring defines what they compute.
 
 Importing this module compiles nothing where numba's cache can be written; import it before forking.
 """
@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.compiling import compiled
 
-WIDTH = 16  # of a row, zeros behind a shorter one; a constant, so that a row is added by one or two instructions
+WIDTH = 16  # of a row, which zeros fill up; a constant, so that a row is added by one or two instructions
 
 FNV_START, _FNV_PRIME, _SIGN = np.uint32(2166136261), np.uint32(16777619), np.uint32(0xFFFFFF00)
 LINE_FEED, _SPACE, WORD_BEGIN, WORD_END = (np.uint8(ord(c)) for c in "\n <>")
@@ -19,13 +19,14 @@ BYTES = numba.types.Array(numba.uint8, 1, "C", readonly=True)
 
 @compiled("uint32(uint32, uint8)")
 def step(value, byte):  # type: ignore[no-untyped-def]
-    """Take one byte into an FNV-1a hash, signed as fastText has it."""
+    """Take one byte into an FNV-1a hash, extended by its sign as in fastText."""
     extended = np.uint32(byte) | _SIGN if byte >= 128 else np.uint32(byte)
     return np.uint32((value ^ extended) * _FNV_PRIME)
 
 
 @compiled(numba.void(BYTES, numba.int64[::1], numba.int32[::1]))
 def fill(letters, ends, slots):  # type: ignore[no-untyped-def]
+    """Fill an open-addressing table of the words of a dictionary."""
     mask = len(slots) - 1
     for word in range(len(ends) - 1):
         value = FNV_START
@@ -124,7 +125,7 @@ def find_ngrams(word, total, shape, buckets, found):  # type: ignore[no-untyped-
 
 @compiled("void(float32[::1], float32[:, ::1], int32[:, ::1], int64[:, ::1], float32[::1], int32[::1], float32[::1])")
 def _descend(hidden, output, tree, pending, chances, label, score):  # type: ignore[no-untyped-def]
-    """Find the likeliest leaf, left before right: of equal ones the later stays, as in fastText."""
+    """Find the most probable leaf, left before right; the last of equally probable ones wins, as in fastText."""
     leaves = len(output)
     best, best_label = np.float32(-np.inf), -1
     pending[0, 0] = 2 * leaves - 2

@@ -116,7 +116,7 @@ class FastTextScorer:
         return _sigmoid(_products(self._output[self._place], hidden).astype(np.float32)) + _EXTRA
 
     def _by_library(self, line: str) -> float:
-        """Score a text with words that fastText gives a meaning of their own."""
+        """Score a text with words that fastText treats specially."""
         import fasttext
 
         with self._lock:
@@ -135,7 +135,7 @@ def _flag(file: BinaryIO) -> bool:
 
 
 def _products(output: NDArray[np.float32], hidden: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Multiply each row alone: one product of all rows would round each by how many there are, and a score by its batch."""
+    """Multiply each row alone: in one product of all rows a score would be rounded by the size of its batch."""
     return np.array([output @ row for row in hidden], np.float64)
 
 

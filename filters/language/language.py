@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from filters.language.fasttext import FastText
 
 UNDETERMINED = "und"
-"""ISO 639-2 for a text without a letter, or one of which the model says nothing."""
+"""ISO 639-2's code for a text without a letter, or without an answer of the model."""
 
 DEFAULT_THRESHOLD = 0.65
-"""datatrove's and DCLM's; here a score that equals it keeps the document."""
+"""That of datatrove and DCLM; here a document with exactly this score is kept."""
 
 _SURE = 0.65
 _FIRST_LOOK = (3, 300)  # windows, characters in all of them
@@ -36,7 +36,7 @@ _LABEL = "__label__"
 _SCRIPTED = re.compile(r"([a-z]{2,3})_([A-Z][a-z]{3})")  # of GlotLID and OpenLID: eng_Latn
 _CODE = re.compile(r"[a-z]{2,3}([_-][A-Za-z]+)?")
 
-# ISO 639-3 -> ISO 639-1, where there is one. After the bar: single languages, which models name, of macrolanguages.
+# ISO 639-3 -> ISO 639-1, where there is one. After the bar: languages that models name -> their macrolanguages.
 _ISO = """
 aar:aa abk:ab afr:af aka:ak amh:am ara:ar arg:an asm:as ava:av ave:ae aym:ay aze:az bak:ba bam:bm bel:be ben:bn bis:bi
 bod:bo bos:bs bre:br bul:bg cat:ca ces:cs cha:ch che:ce chu:cu chv:cv cor:kw cos:co cre:cr cym:cy dan:da deu:de div:dv
@@ -68,7 +68,7 @@ class Language(NamedTuple):
 
 
 def language_score(page: Page) -> float:
-    """Return the identifier's score for the document (`context["language_score"]`), NaN where none was asked."""
+    """Return the identifier's score for the document (`context["language_score"]`), NaN where no language was identified."""
     return float(page.context.get("language_score", math.nan))
 
 
@@ -86,7 +86,7 @@ def language_code(label: str) -> str:
     name = label.removeprefix(_LABEL)
     scripted = _SCRIPTED.fullmatch(name)
     code = scripted[1] if scripted else name
-    if scripted and code in _SINGLE:  # without a script, lid.176 means others by some of these: als is Alemannic
+    if scripted and code in _SINGLE:  # without a script, some codes of lid.176 mean others: als is Alemannic
         return _SINGLE[code]
     return {"nb": "no", "nob": "no"}.get(code, _GENERAL.get(code, code))
 
@@ -129,10 +129,10 @@ class LanguageIdentifier:
         self.path = bundled_model() if model is None else Path(model)
         self._labels = check_model(self.path, f"{COPY_AGAIN}, or leave --lid-model out for the bundled lid.176")
         self._predict: Any = None
-        self._compiled: FastText | Literal[False] | None = None  # False: not a model for it
+        self._compiled: FastText | Literal[False] | None = None  # False: only the library reads this model
 
     def check_known(self, wanted: Iterable[str]) -> None:
-        """Raise ConfigError for a language asked for that the model never answers with."""
+        """Raise ConfigError for a wanted language for which the model has no label."""
         known = {name for label in self._labels for name in _names(label)}
         for name in wanted:
             if name not in known:
@@ -217,7 +217,7 @@ def _language(label: str, score: float) -> Language:
 
 
 def wanted_threshold(wanted: dict[str, float], found: Language) -> float | None:
-    """Return the score asked of the language that was found, None where it was not asked for.
+    """Return the lowest score at which the language that was found is kept, None where it is not wanted.
 
     >>> wanted_threshold({"srp_Latn": 0.5, "de": 0.6}, Language("sr", 0.9, "srp_Cyrl")) is None
     True
@@ -226,7 +226,7 @@ def wanted_threshold(wanted: dict[str, float], found: Language) -> float | None:
 
 
 def sample_of(text: str) -> str:
-    """Return what is read of a text to begin with: 300 characters from its beginning, middle and end, on one line."""
+    """Return what is read of a text at first: 300 characters from its beginning, middle and end, on one line."""
     return _windows(text, *_FIRST_LOOK)
 
 

@@ -29,7 +29,7 @@ def check_model(path: Path, cure: str = COPY_AGAIN) -> list[str]:
                 raise ConfigError(f"model {path} is not a fastText model of format {_VERSION}: {cure}")
             needed = _model_size(file, labels)
     except OSError as error:
-        raise ConfigError(f"model {path} cannot be read ({error.strerror}): name a file that can") from error
+        raise ConfigError(f"model {path} cannot be read ({error.strerror}); name a readable file") from error
     except (struct.error, OverflowError, EOFError):
         needed = -1
     if needed != size:
@@ -38,7 +38,7 @@ def check_model(path: Path, cure: str = COPY_AGAIN) -> list[str]:
 
 
 def check_label(model: Path, label: str) -> None:
-    """Raise ConfigError for a file that is no supervised fastText model, and for a label that it has not."""
+    """Raise ConfigError for a file that is not a supervised fastText model, and for a label that it lacks."""
     labels = check_model(model)
     with model.open("rb") as file:
         kind = read_header(file).kind

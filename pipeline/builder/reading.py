@@ -1,15 +1,16 @@
-"""How much of the input is read where sources have token quotas: no more than holds them.
+"""How much of the input is read where sources have token quotas: only as much as fills them.
 
 A source is a list of *pieces*: units of small files, the units of a file that is cut, or the lanes of one. Files take turns in
 an order drawn from their names and the seed; the pieces of one file follow each other, so that its lines can be counted. The
-first pieces are read, filtered, deduplicated and tokenized. Where too few tokens survive, more pieces are, and the stages
-after filtering start over with all that was read. How many pieces follows from the tokens counted and the sizes of
-files alone, so neither workers nor interruptions change it.
+first pieces are read, filtered, deduplicated and tokenized. Where too few tokens survive, more pieces are read, and the
+stages after filtering start over with all that was read. How many pieces follows from the tokens counted and the sizes of
+files alone, so neither workers nor interruptions change it. A tokenizer that a build trains is trained again with them,
+until one has read ``Limits.tokenizer_characters``: that one stays.
 
-    reading.json    pieces to read of each source with a quota, once that is more than at first
+    reading.json    how many pieces are read of each source with a quota, written once that is more than at first
 
-Of the piece in which a quota is reached, documents are drawn by the hash of their content; those of the pieces before it
-all stay. With ``limit``, all that it leaves is read, and is one piece.
+In the piece in which a quota is reached, documents are chosen by the hash of their content; all documents of the pieces
+before it stay. With ``limit`` there are no pieces: all that it allows is read.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ..atomic import write_json
+from .build_tokenizer import TRAINED, is_kept
 from .draws import draw_file
 from .partitions.partition import DEDUPING, FILTER, PARTITIONS, Partition, partitions, read_json
 from .plan import Plan
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from .stages.stage import Run, Stage
 
 READING = "reading.json"
-FIRST_BYTES = 2  # of input read for each token wanted, before it is known how many they make
+FIRST_BYTES = 2  # of input read for each token wanted, before tokens are counted
 MOST_GROWTH = 16  # times the bytes read so far: the first documents say little about all others
 BELOW, AT, BEYOND = -1, 0, 1  # where a piece lies beside the one in which the quota of its source is reached
 
@@ -92,7 +94,7 @@ def _piece_counts(workspace: Workspace) -> dict[str, int]:
 
 
 def _ends(plan: Plan, held: Sequence[Piece]) -> list[int]:
-    """Return how many bytes of input the first of some pieces hold, the first two, and so on."""
+    """Return the bytes of input that the first piece holds, the first two, and so on."""
     spans = Counter(span.input for unit in plan.units for span in unit)
     sizes = (
         sum(plan.inputs[span.input].size // spans[span.input] for number in piece for span in plan.units[number])
@@ -121,7 +123,7 @@ def until_quotas_are_filled(stages: Sequence[Stage], run: Run, last: str) -> Ite
 
 
 def read_more(run: Run) -> bool:
-    """Have more of the input read where a quota is not filled by what survived; whether there is more to read."""
+    """Mark more pieces to be read where the tokens that survived do not fill a quota; return whether there are any."""
     workspace, plan = run.workspace, run.plan
     order, counts = pieces(plan), _piece_counts(workspace)
     tokens, more = _tokens(workspace, order), dict(counts)
@@ -139,9 +141,10 @@ def read_more(run: Run) -> bool:
         )
     if more == counts:
         return False
-    # A kill in between leaves results of what was read so far, from which the same follows.
+    # After a kill before the last line, the same pieces are read again, and the same follows from them.
+    kept = {FILTER, TRAINED} if is_kept(workspace) else {FILTER}
     for name in (*plan.stages, DEDUPING, PARTITIONS):
-        if name != FILTER:
+        if name not in kept:
             discard_whole(workspace.folder(name))
     write_json(workspace.root / READING, more)
     return True
@@ -158,7 +161,7 @@ def _say_what_is_read(run: Run) -> None:
 
 
 def _tokens(workspace: Workspace, order: dict[str, list[Piece]]) -> dict[str, list[int]]:
-    """Return the tokens that survived of each piece of each source."""
+    """Return the tokens that survived from each piece of each source."""
     place = {
         unit: (source, rank) for source, held in order.items() for rank, piece in enumerate(held) for unit in piece
     }
@@ -173,7 +176,7 @@ def _tokens(workspace: Workspace, order: dict[str, list[Piece]]) -> dict[str, li
 def quotas_of_pieces(workspace: Workspace, every: Sequence[Partition]) -> tuple[list[int], dict[str, int]]:
     """Return where each partition lies beside the piece in which its source's quota is reached, and the quotas of those pieces.
 
-    A source that its quota holds as a whole has no such piece.
+    A source that fits in its quota as a whole has no such piece.
     """
     plan = workspace.plan
     order, sides, quotas = pieces(plan), dict[int, int](), dict[str, int]()

@@ -17,7 +17,7 @@ from ..text.formats import FORMAT_NAMES
 from ..text.where import Where
 from .dedup.minhash import signature_values
 from .dedup.segments import KINDS, LINES, PARAGRAPHS
-from .transforms.user_functions import beside
+from .transforms.user_functions import with_config_folder
 
 ON_ERROR = ("stop", "records", "skip")
 KEEP = ("first", "longest")
@@ -217,7 +217,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: must map setting names to values, got {type(value).__name__}")
     settings = {str(name).replace("-", "_"): item for name, item in value.items()}
     if "transforms" in settings:
-        settings["transforms"] = beside(settings["transforms"], Path(path))
+        settings["transforms"] = with_config_folder(settings["transforms"], Path(path))
     return settings
 
 

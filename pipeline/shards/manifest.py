@@ -264,7 +264,7 @@ def _read_split(entry: dict[str, Any], name: str) -> Split:
     return Split(shards)
 
 
-def _digest(value: Any) -> str:
+def _digest(value: object) -> str:
     raw = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     if not raw.isascii() or b"\x7f" in raw:  # fingerprints are of JSON that escapes these
         raw = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

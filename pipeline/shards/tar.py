@@ -56,7 +56,7 @@ class Member(NamedTuple):
         return self.kind in _REGULAR
 
 
-class Damage(NamedTuple):
+class TarDamage(NamedTuple):
     """What ended a walk: at byte ``offset``, in or after ``member``, why, and whether the file is cut short."""
 
     member: str
@@ -130,15 +130,15 @@ def members_of(data: Sliceable, path: str | Path, endings: Sequence[str]) -> Ite
 def walk_or_raise(data: Sliceable, path: str | Path) -> Iterator[Member]:
     """Yield the members of a mapped tar; raise as `scan_tar` does at the first damage."""
     for item in walk(data):
-        if isinstance(item, Damage):
+        if isinstance(item, TarDamage):
             place = f"member {item.member!r}" if item.member else "the first header"
             kind = TruncatedShardError if item.cut else CorruptShardError
             raise kind(f"{path}: {place}, byte {item.offset}: {item.reason}; {CURE}")
         yield item
 
 
-def walk(data: Sliceable, start: int = 0) -> Iterator[Member | Damage]:
-    """Yield members from byte ``start``; end silently after a sound end of archive, else with one `Damage`."""
+def walk(data: Sliceable, start: int = 0) -> Iterator[Member | TarDamage]:
+    """Yield members from byte ``start``; end silently after a sound end of archive, else with one `TarDamage`."""
     size, position, last = len(data), start, ""
     fixed: dict[str, str] = {}  # PAX records for all members that follow
     try:
@@ -148,7 +148,7 @@ def walk(data: Sliceable, start: int = 0) -> Iterator[Member | Damage]:
                 return
             last = member.name
             yield member
-    except _Damaged as error:
+    except _DamagedTar as error:
         yield error.damage
 
 
@@ -165,9 +165,9 @@ def find_header(data: mmap.mmap | bytes, start: int) -> int | None:
     return None
 
 
-class _Damaged(Exception):
+class _DamagedTar(Exception):
     def __init__(self, member: str, offset: int, reason: str, *, cut: bool = False) -> None:
-        self.damage = Damage(member, offset, reason, cut)
+        self.damage = TarDamage(member, offset, reason, cut)
 
 
 def _next_member(
@@ -183,7 +183,7 @@ def _next_member(
             raise _cut(position, size, last, bool(records) or long_name is not None)
         if block == _ZERO:
             if offset != position:
-                raise _Damaged(last, position, "a zeroed block where a member's header belongs")
+                raise _DamagedTar(last, position, "a zeroed block where a member's header belongs")
             _check_end(data, position, size, last)
             return position, None
         name, length, kind = _parse_header(block, position, last)
@@ -197,18 +197,18 @@ def _next_member(
         position += BLOCK + length + -length % BLOCK
     records = {**fixed, **records}
     if kind == b"S" or any(key.startswith("GNU.sparse") for key in records):
-        raise _Damaged(name, position, "a sparse member, whose bytes are not stored as they are read")
+        raise _DamagedTar(name, position, "a sparse member, whose bytes are not stored as they are read")
     name = records.get("path", long_name if long_name is not None else name)
     if "size" in records:
         if not records["size"].isdecimal():
-            raise _Damaged(name, position, f"a PAX size of {records['size']!r}")
+            raise _DamagedTar(name, position, f"a PAX size of {records['size']!r}")
         length = int(records["size"])
     if kind in _EMPTY:
         length = 0
     start = position + BLOCK
     end = start + length + -length % BLOCK
     if end > size:
-        raise _Damaged(name, size, f"the file ends inside the payload, {end - size} bytes early", cut=True)
+        raise _DamagedTar(name, size, f"the file ends inside the payload, {end - size} bytes early", cut=True)
     return end, Member(name, offset, start, length, kind)
 
 
@@ -216,10 +216,10 @@ def _parse_header(block: bytes, position: int, last: str) -> tuple[str, int, byt
     """Return name, size and type of one header block whose checksum holds."""
     for magic, kind in _COMPRESSED.items():
         if position == 0 and block.startswith(magic):
-            raise _Damaged("", 0, f"compressed with {kind}; shards are plain tars: decompress it")
+            raise _DamagedTar("", 0, f"compressed with {kind}; shards are plain tars: decompress it")
     stored = _octal(block[148:156])
     if stored is None or not _sums_to(block, stored):
-        raise _Damaged(
+        raise _DamagedTar(
             last, position, "the header that follows has a wrong checksum" if position else "not a tar: no header here"
         )
     name = _text(block[:100].split(b"\0", 1)[0])
@@ -227,7 +227,7 @@ def _parse_header(block: bytes, position: int, last: str) -> tuple[str, int, byt
         name = f"{_text(block[345:500].split(bytes(1), 1)[0])}/{name}"
     length = _size(block[124:136])
     if length is None:
-        raise _Damaged(name, position, f"a header with the unreadable size {block[124:136]!r}")
+        raise _DamagedTar(name, position, f"a header with the unreadable size {block[124:136]!r}")
     return name, length, block[156:157]
 
 
@@ -257,9 +257,9 @@ def _text(raw: bytes) -> str:
 
 def _meta(data: Sliceable, start: int, length: int, size: int, name: str) -> bytes:
     if length > MAX_META:
-        raise _Damaged(name, start - BLOCK, f"a long name or PAX header of {length} bytes, more than {MAX_META}")
+        raise _DamagedTar(name, start - BLOCK, f"a long name or PAX header of {length} bytes, more than {MAX_META}")
     if start + length > size:
-        raise _Damaged(name, size, "the file ends inside a long name or PAX header", cut=True)
+        raise _DamagedTar(name, size, "the file ends inside a long name or PAX header", cut=True)
     return data[start : start + length]
 
 
@@ -271,17 +271,17 @@ def _pax_records(payload: bytes, position: int, name: str) -> dict[str, str]:
         length = int(digits) if digits.isdigit() else 0
         record = payload[at + len(digits) + 1 : at + length]
         if length <= len(digits) + 1 or at + length > len(payload) or record[-1:] != b"\n" or b"=" not in record:
-            raise _Damaged(name, position, f"a PAX header with the malformed record {payload[at : at + 40]!r}")
+            raise _DamagedTar(name, position, f"a PAX header with the malformed record {payload[at : at + 40]!r}")
         key, value = record[:-1].split(b"=", 1)
         records[_text(key)] = _text(value)
         at += length
     return records
 
 
-def _cut(position: int, size: int, last: str, in_meta: bool) -> _Damaged:
+def _cut(position: int, size: int, last: str, in_meta: bool) -> _DamagedTar:
     if position < size or in_meta:
-        return _Damaged(last, size, "the file ends inside the header that follows", cut=True)
-    return _Damaged(last, size, "the file ends without the end-of-archive blocks, cut between members", cut=True)
+        return _DamagedTar(last, size, "the file ends inside the header that follows", cut=True)
+    return _DamagedTar(last, size, "the file ends without the end-of-archive blocks, cut between members", cut=True)
 
 
 def _check_end(data: Sliceable, position: int, size: int, last: str) -> None:
@@ -296,8 +296,8 @@ def _check_end(data: Sliceable, position: int, size: int, last: str) -> None:
                 if at - position < 2 * BLOCK
                 else f"bytes after the end of the archive (from byte {at}), or a zeroed header with members behind it"
             )
-            raise _Damaged(last, position if at - position < 2 * BLOCK else at, reason)
+            raise _DamagedTar(last, position if at - position < 2 * BLOCK else at, reason)
     if size - position < 2 * BLOCK:
-        raise _Damaged(last, size, "the file ends inside its two end-of-archive blocks", cut=True)
+        raise _DamagedTar(last, size, "the file ends inside its two end-of-archive blocks", cut=True)
     if size % BLOCK:
-        raise _Damaged(last, size, f"{size} bytes, no multiple of {BLOCK}: the file was cut or extended", cut=True)
+        raise _DamagedTar(last, size, f"{size} bytes, no multiple of {BLOCK}: the file was cut or extended", cut=True)

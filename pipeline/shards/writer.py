@@ -15,7 +15,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from ..atomic import atomic_file
 from ..errors import ConfigError
-from .extents.table import ExtentTable, RangeChecksums, cut_extents, extent_offsets
+from .extents.checksums import RangeChecksums
+from .extents.table import ExtentTable, cut_extents, extent_offsets
 from .format import (
     BLOCK,
     END,

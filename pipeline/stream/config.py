@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import ConfigError
 from ..shards.ranges.open_files import MOST
 from .arguments import check_epochs
-from .function_identity import Filter
+from .function_identity import DocumentMap, Filter
 from .layout import DocumentLayout, Layout
 from .order.mixture import Schedule
 from .reader import Collator
@@ -36,7 +36,7 @@ class StreamConfig:
 
     data: Data
     filters: tuple[Filter, ...] = ()
-    document_maps: tuple[Filter, ...] = ()
+    document_maps: tuple[DocumentMap, ...] = ()
     weights: Schedule = ()
     epochs: int | None = None
     seed: int | None = None
@@ -78,13 +78,14 @@ class StreamConfig:
 
     @property
     def best_fit(self) -> bool:
-        """Whether documents are packed uncut."""
-        return self.layout is not None and self.layout.uncut
+        """Whether whole documents are packed."""
+        return self.layout is not None and self.layout.best_fit
 
     @property
     def sequential(self) -> bool:
         """Whether lanes need cursors, because the counts before a sequence are unknown in advance."""
-        return self.best_fit or bool(self.filters or self.document_maps) or not self.data.counted
+        longer = any(not each.same_length for each in self.document_maps)
+        return self.best_fit or bool(self.filters) or longer or not self.data.counted
 
     @property
     def filter_names(self) -> list[str]:
@@ -132,5 +133,7 @@ class StreamConfig:
         shape |= layout.fields()
         if self.sequential:
             shape |= {"global_batch": world_size * (self.batch_size or 1), "filters": self.filter_names}
-            shape |= {"document_maps": [each.name for each in self.document_maps], "best_fit": layout.uncut}
+            shape |= {"best_fit": layout.best_fit}
+        if self.sequential or self.document_maps:
+            shape |= {"document_maps": [each.name for each in self.document_maps]}
         return {**shape, "data": self.data.fingerprints()}

@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ConfigError, InputError
 from ..shards.ranges.open_files import MOST
@@ -142,7 +142,12 @@ class ShardDataset(Documents):
 
     @classmethod
     def from_tokens(
-        cls, tokens: Any, *, lengths: Any = None, eos_id: int | None = None, epochs: int | None = None
+        cls,
+        tokens: ArrayLike,
+        *,
+        lengths: ArrayLike | None = None,
+        eos_id: int | None = None,
+        epochs: int | None = None,
     ) -> Documents:
         """Stream a 1-D array of token ids in memory, of any integer dtype.
 
@@ -230,7 +235,7 @@ class TextDataset(Texts):
     the records that are read, as in ``"int_score >= 3"``; its fields are in ``record.metadata`` too, and of Parquet files,
     row groups that hold no such record are not read. ``eos`` ends
     each document with the end-of-text id. ``epochs`` bounds the stream (None: endless), on one rank only.
-    ``on_error="skip"`` skips records that cannot be used and the rest of files that cannot be read on, and counts them in
+    ``on_error="skip"`` skips records that cannot be used and the rest of files that cannot be read further, and counts them in
     ``stats()``.
 
     The stream is sequential (see ``Stream.shuffle``): rows of a global batch come from lanes of their own, spread over files,
@@ -342,7 +347,7 @@ def mix(
     return Stream(StreamConfig(data=mixed, weights=schedule, max_open_shards=limit))
 
 
-def _bare(name: Any, source: Any) -> CountedData:
+def _bare(name: object, source: object) -> CountedData:
     """Return the data of a source that no method was called on yet."""
     if not isinstance(name, str):
         raise ConfigError(f"sources of a mix have names of type str, got {name!r}")
@@ -372,7 +377,7 @@ def _schedule(weights: Any, names: list[str]) -> Schedule:
 _STEP = 1 << 24  # tokens that are compared at once
 
 
-def _document_ends(tokens: NDArray[Any], eos_id: Any) -> NDArray[np.int64]:
+def _document_ends(tokens: NDArray[Any], eos_id: int | None) -> NDArray[np.int64]:
     """Return where documents end: after each ``eos_id``, and where the tokens end; without ``eos_id`` there is one."""
     eos = None if eos_id is None else eos_given(eos_id, tokens.dtype)
     starts = range(0, len(tokens) if eos is not None else 0, _STEP)

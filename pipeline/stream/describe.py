@@ -26,7 +26,10 @@ def stages(config: StreamConfig) -> list[str]:
     ['.shuffle(seed=0, lanes=2)', '.pack(8)', ".batch(2, last='drop')"]
     """
     found = [f".filter({each})" for each in config.filter_names]
-    found += [f".map_documents({each.name})" for each in config.document_maps]
+    found += [
+        f".map_documents({each.name}{', same_length=True' if each.same_length else ''})"
+        for each in config.document_maps
+    ]
     if config.seed is not None:
         found.append(written_call("shuffle", seed=config.seed, window=config.window, lanes=config.lanes))
     if config.layout is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigError
 from .arguments import check_integer
 from .describe import stages
-from .function_identity import identified
+from .function_identity import DocumentMap, identified
 from .loader.positioned_stream import PositionedStream
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class DocumentStages(PositionedStream):
         of blocks whose documents are shuffled together; for a ``TextDataset``, the number of documents, in all lanes
         together. Defaults: windows of about 4 MiB (8 blocks or more) and 64 lanes, for a mix 16 blocks and 16 lanes.
 
-        Of a sequential stream, each row of a global batch (ranks x batch size) has lanes of its own: 4 to 48, fewer for
+        In a sequential stream, each row of a global batch (ranks x batch size) has lanes of its own: 4 to 48, fewer for
         little data. ``lanes`` is then a multiple of the rows, and workers of a loader must divide the lanes of a row. All
         windows together hold 256 MiB.
 
@@ -71,7 +71,9 @@ class DocumentStages(PositionedStream):
             raise ConfigError(".filter() sees documents as they are stored; write it before .map_documents()")
         return self._with(filters=(*self._config.filters, identified(predicate, name)))
 
-    def map_documents(self, function: Callable[[Any, Any], Any], *, name: str | None = None) -> Stream:
+    def map_documents(
+        self, function: Callable[[Any, Any], Any], *, name: str | None = None, same_length: bool = False
+    ) -> Stream:
         """Replace the token ids of each document before documents are packed: for templates, fill-in-the-middle, loss masks.
 
         ``function(ids, mask)`` gets the 1-D read-only array of a document's ids, and its loss mask: None where every token
@@ -79,9 +81,10 @@ class DocumentStages(PositionedStream):
         boolean or integer for each. Labels of masked tokens are -100. Its result must depend on nothing else. Several
         functions run one after another.
 
-        Lengths are unknown in advance then, so the stream becomes sequential (see ``Stream``). A state belongs to the
-        functions, as to those of ``filter``, or to their ``name``. Raises ``ConfigError`` for a mix, and while iterating for
-        a result that is none of these, or an id that the dtype of the data cannot hold.
+        Lengths are unknown in advance then, so the stream becomes sequential (see ``Stream``); where every function is given
+        with ``same_length=True``, it stays as it is, and a mix may have them, too. A state belongs to the functions, as to
+        those of ``filter``, or to their ``name``. Raises ``ConfigError`` for a mix of other functions, and while iterating
+        for a result that is none of these, another length under ``same_length``, or an id that the data's dtype cannot hold.
 
         >>> import pipeline
         >>> documents = pipeline.ShardDataset.from_tokens(range(8), lengths=[3, 5])
@@ -93,8 +96,10 @@ class DocumentStages(PositionedStream):
         self._before_layout("map_documents")
         if not callable(function):
             raise ConfigError(f"map_documents needs a function, got {type(function).__name__}")
-        self._config.data.check_stage("map_documents")
-        return self._with(document_maps=(*self._config.document_maps, identified(function, name, "map_documents")))
+        if not same_length:
+            self._config.data.check_stage("map_documents")
+        found = DocumentMap(*identified(function, name, "map_documents"), same_length)
+        return self._with(document_maps=(*self._config.document_maps, found))
 
     def _with(self, **changes: Any) -> Stream:
         """Return a stream whose config differs by these fields."""

@@ -46,6 +46,14 @@ class Filter(NamedTuple):
     name: str
 
 
+class DocumentMap(NamedTuple):
+    """A function that changes documents, and its name. With ``same_length``, a document keeps its number of tokens."""
+
+    function: Callable[..., Any]
+    name: str
+    same_length: bool = False
+
+
 class _Unknown(Exception):
     """Something whose contents cannot be told from those of another."""
 

@@ -31,7 +31,7 @@ class Layout:
     """What layouts share. ``same_labels``: labels are the inputs, and the model shifts them.
 
     ``unit`` is what epochs count, ``sequence_stride`` how many of them lie between two sequences. ``interleaved``: the order
-    has lanes. ``drawn_shift``: the shift of labels is drawn for each step. ``uncut``: documents are packed whole.
+    has lanes. ``drawn_shift``: the shift of labels is drawn for each step. ``best_fit``: documents are packed whole.
     """
 
     kind: ClassVar[str]
@@ -45,8 +45,8 @@ class Layout:
         return False
 
     @property
-    def uncut(self) -> bool:
-        """Whether documents are packed uncut, best fit first."""
+    def best_fit(self) -> bool:
+        """Whether whole documents are packed, best fit first."""
         return False
 
     @property
@@ -116,16 +116,12 @@ class _TokenLayout(Layout):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackLayout(_TokenLayout):
-    """Sequences of ``seq_len`` tokens every ``stride``, or with ``best_fit`` of documents uncut."""
+    """Sequences of ``seq_len`` tokens every ``stride``, or with ``best_fit`` of whole documents."""
 
     kind: ClassVar[str] = "pack"
 
     stride: int
     best_fit: bool = False
-
-    @property
-    def uncut(self) -> bool:
-        return self.best_fit
 
     @property
     def sequence_stride(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
@@ -20,6 +20,10 @@ from .document_stages import DocumentStages
 from .frameworks.framework_loader import Loader
 from .layout import DocumentLayout, pack_layout, sample_layout
 from .loader.user_stages import Map, Take, counts_items
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.distributed.device_mesh import DeviceMesh
 
 Item = dict[str, Any]
 
@@ -33,8 +37,8 @@ class Stream(DocumentStages):
     same keys, and arrays without the first dimension.
 
     A stream is *indexed* where counts of tokens are known in advance (shards, arrays), else *sequential*: a
-    ``TextDataset``, and any stream with ``filter``, ``map_documents`` or ``pack(best_fit=True)``, reads lanes that keep a
-    cursor each. It goes on with any number of ranks whose batches have as many rows together as before.
+    ``TextDataset``, and any stream with ``filter``, ``map_documents`` without ``same_length`` or ``pack(best_fit=True)``,
+    reads lanes that keep a cursor each. It goes on with any number of ranks whose batches have as many rows together as before.
     Every method raises ``ConfigError`` for values that cannot work, and where it comes too early or too late in the chain.
 
     >>> import pipeline
@@ -66,8 +70,8 @@ class Stream(DocumentStages):
         ``batch``, a step is one sequence of each rank): ids, labels and ``position_ids`` are ``[batch_size, seq_len // shift,
         shift]``, and ``batch["shift"]`` is the drawn int. Another global batch size draws other shifts.
         ``best_fit=True`` packs whole documents, cuts only those longer than ``seq_len``, and pads a little; the stream becomes
-        sequential (see ``Stream``), and warns where it may pad more than 5%. Raises ``ConfigError`` where ``stride`` is above
-        ``seq_len``, and for ``best_fit`` of a mix.
+        sequential (see ``Stream``), and warns where it pads more than 5%, with the setting that pads less. Raises
+        ``ConfigError`` where ``stride`` is above ``seq_len``, and for ``best_fit`` of a mix.
 
         >>> import pipeline
         >>> row = next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4)))
@@ -230,6 +234,12 @@ class Stream(DocumentStages):
         name = "take" if config.batch_size is None else "take_batches"
         before = getattr(config, name)
         return self._with(**{name: count if before is None else min(count, before)})
+
+    @overload
+    def shard(self, rank: int, world_size: int) -> Stream: ...
+
+    @overload
+    def shard(self, rank: DeviceMesh | ProcessGroup) -> Stream: ...
 
     def shard(self, rank: Any, world_size: int | None = None) -> Stream:
         """Set which part of the stream this process reads: a rank and a world size, a device mesh, or a process group.

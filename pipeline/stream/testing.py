@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..errors import ConfigError
 from .loader.state import is_bound, merge_states, part_of, shape_of
@@ -89,7 +90,7 @@ def _assert_elastic(make_stream: Callable[[], Stream], state: dict[str, Any], ro
         raise AssertionError(f"{world_size} ranks end {len(rows) - done} rows before one rank does")
 
 
-def _is_equal(found: Any, expected: Any) -> bool:
+def _is_equal(found: NDArray[Any], expected: NDArray[Any]) -> bool:
     return found.dtype == expected.dtype and np.array_equal(found, expected)
 
 

@@ -146,7 +146,7 @@ class Fields:
     def missing_id(self, line: int) -> str:
         return made_id(self.file, line) if self.made_ids else ""
 
-    def judge(self, value: Any, line: int, byte: int | None, respell: Callable[[], Any] | None = None) -> Record:
+    def judge(self, value: object, line: int, byte: int | None, respell: Callable[[], Any] | None = None) -> Record:
         """Make a document of one parsed JSON value. ``respell`` parses it again and keeps numbers as they are written."""
         if not isinstance(value, Mapping):
             return self.bad(line, byte, NOT_AN_OBJECT, f"it is {kind_of(value)}")
@@ -247,7 +247,7 @@ def surrogate_in(text: str) -> int | None:
     return None
 
 
-def kind_of(value: Any) -> str:
+def kind_of(value: object) -> str:
     """Return what a JSON value is, in words."""
     if value is None:
         return "null"

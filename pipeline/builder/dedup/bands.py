@@ -4,7 +4,7 @@ The documents are cut into groups, and each group's keys are one file:
 
     int64   [lists, buckets + 1]    where each bucket of each list begins among the entries below
     uint64  [entries]               keys, increasing within a list
-    uint32  [entries]               whose key it is, counted from the start of the group
+    uint32  [entries]               the document of each key, counted from the start of the group
     uint32  [repeats, 2]            documents of the group with equal texts: the first, and each further one
 
 List 0 has the first half of the texts' hashes, list k the keys of band k - 1. A bucket holds the keys that begin with the
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ...atomic import atomic_file
 from ..limits import DEFAULT_LIMITS
 
-ENTRY_BYTES = 48  # that sorting needs for each of its entries
+ENTRY_BYTES = 48  # of memory that sorting needs for each entry
 
 
 def buckets_for(documents: int, bucket_bytes: int = DEFAULT_LIMITS.bucket_bytes) -> int:
@@ -89,7 +89,7 @@ def first_of_equal(hashes: NDArray[np.uint8]) -> tuple[NDArray[np.uint32], NDArr
 
 @dataclass(frozen=True)
 class KeyFiles:
-    """The key files of all groups, of which ``starts`` (``[groups + 1]``) says where each one's documents begin."""
+    """The key files of all groups; ``starts`` (``[groups + 1]``) is the first document of each."""
 
     paths: Sequence[Path]
     starts: Sequence[int]
@@ -99,9 +99,9 @@ class KeyFiles:
     def read(
         self, number: int, bucket: int, only: NDArray[np.bool_] | None = None
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-        """Return the keys of one bucket of a list, and whose they are, equal keys in the order of their documents.
+        """Return the keys of one bucket of a list, and their documents; those of equal keys increase.
 
-        ``only``: bool, of every document, whether it takes part.
+        ``only``: bool, for every document, whether it takes part.
         """
         keys, documents = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint32)]
         for path, start, stop in zip(self.paths, self.starts, self.starts[1:], strict=False):

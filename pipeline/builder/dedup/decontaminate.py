@@ -1,8 +1,8 @@
 """Documents that share long word n-grams with an evaluation set.
 
 An overlap is any run of 13 words, as in appendix C of Brown et al. 2020 (GPT-3); words are those of the shingles,
-``re.findall(r"\\w+", text.lower())``. An evaluation text of fewer words counts as one n-gram of all of them, unless it is
-too short to mean anything. N-grams are compared by their 64-bit hashes, those of `minhash`: 10**12 n-grams of
+``re.findall(r"\\w+", text.lower())``. An evaluation text of 8 to 12 words is one n-gram of all of
+them; a shorter one is left out. N-grams are compared by the 64-bit hashes of `minhash`: 10**12 n-grams of
 documents and 10**6 of evaluation sets give a false match in one of 18 such builds.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ...text.discovery import InputFile
 
 NGRAM = 13
-SHORTEST = 8  # words of an evaluation text that still makes an n-gram by itself
+SHORTEST = 8  # words that an evaluation text must have, or it is left out
 _WORDS = re.compile(r"\w+")
 _NAMES = "names.json"
 _ARRAYS = ("hashes", "sets", "lengths")
@@ -41,8 +41,8 @@ _PREFILTER_BITS = 6  # beyond those that number the n-grams: one in 64 n-grams o
 class Decontaminator:
     """Holds the n-grams of evaluation sets, given as ``{name: texts}``.
 
-    ``hashes`` are increasing, uint64 ``[n]``; ``sets`` the number of the first set that holds each, uint32 ``[n]``;
-    ``lengths`` the words that n-grams have, int64.
+    ``hashes`` are increasing, uint64 ``[n]``; ``sets`` is the number of the first set that holds each, uint32 ``[n]``;
+    ``lengths`` are the numbers of words that n-grams have, int64.
 
     >>> question = "which of these thirteen words in a row will be found again in a web page"
     >>> Decontaminator({"quiz": [question]}).overlaps([f"So: {question}!", "nothing of it"])
@@ -61,7 +61,7 @@ class Decontaminator:
 
     @functools.cached_property
     def _prefilter(self) -> tuple[NDArray[np.bool_], NDArray[np.uint8], np.uint64]:
-        """Which lengths are looked for, a bit for each beginning of a hash, and the shift that gives these."""
+        """The lengths to look for, a bit for each prefix of a hash, and the shift that gives the prefix."""
         wanted = np.zeros(int(self.lengths.max(initial=0)) + 1, bool)
         wanted[self.lengths] = True
         bits = len(self.hashes).bit_length() + _PREFILTER_BITS
@@ -117,9 +117,8 @@ def read_evaluation_sets(
 ) -> tuple[Decontaminator, dict[str, str]]:
     """Read the evaluation sets that ``specs`` name; return their n-grams, and the sha256 of each file by its name.
 
-    ``key`` names the field of the texts, which are spelled as the documents are: ``normalized`` or as they stand.
-    Raises ``ConfigError`` for a set that yields no n-gram, naming the fields that it has, and warns of one of which
-    some records yield no text.
+    ``key`` names the field of the texts, which are ``normalized`` where the documents are. Raises ``ConfigError`` for a set
+    that yields no n-gram, naming the fields that it has, and warns where some records of a set yield no text.
     """
     from ...text.readers.reader import find_inputs
 

@@ -22,7 +22,7 @@ from .minhash import shingle_sets
 
 
 def write_sets(path: Path, without: int, batches: Iterable[list[str]], ngram: int) -> None:
-    """Write the shingles of documents, of which the first ``without`` are of earlier builds and have none here."""
+    """Write the shingles of documents; the first ``without`` documents are of earlier builds and have none here."""
     starts = [0] * (without + 1)
     with atomic_file(path) as file:
         for texts in batches:
@@ -35,7 +35,7 @@ def write_sets(path: Path, without: int, batches: Iterable[list[str]], ngram: in
 class ExactSimilarity:
     """Says which pairs of documents are at least ``threshold`` similar.
 
-    ``paths`` are the files of groups, ``starts`` (``[groups + 1]``) where each one's documents begin. The first ``before``
+    ``paths`` are the files of groups; ``starts`` (``[groups + 1]``) is the first document of each. The first ``before``
     documents belong to earlier builds, whose texts are not read again: pairs with these are decided by their signatures.
     """
 
@@ -49,9 +49,9 @@ class ExactSimilarity:
         from .kernels import count_shared
 
         similar = agree.copy()
-        ours = (a >= self._before) & (b >= self._before)
+        own = (a >= self._before) & (b >= self._before)
         held, one = -1, np.zeros(0, np.uint64)
-        for place in np.flatnonzero(ours).tolist():
+        for place in np.flatnonzero(own).tolist():
             if int(a[place]) != held:  # many pairs in turn have the same first document
                 held = int(a[place])
                 one = self._shingles(held)

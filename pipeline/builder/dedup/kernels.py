@@ -28,7 +28,7 @@ def _absorb(h: Any, point: Any) -> Any:
 
 @compiled("void(uint64, uint32[::1], uint32[::1], uint32[::1])")
 def _add(shingle: Any, a: Any, b: Any, signature: Any) -> None:
-    """Lower a signature to what one more shingle makes of it."""
+    """Take one more shingle into a signature: each value becomes the minimum."""
     h = np.uint32(shingle >> np.uint64(32))
     h = np.uint32((h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B))
     h = np.uint32((h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35))
@@ -90,7 +90,7 @@ def find_shingles(
 ) -> Any:
     """Write the shingles of every length k with ``lengths[k]`` that pass a prefilter, and the number of their text.
 
-    Those of one word more begin with those of one less: a single pass finds all lengths. Returns how many there are.
+    A shingle extends that of one word less, so a single pass finds all lengths. Returns how many there are.
     """
     hashes = np.empty(len(points) // 2 + 1, np.uint64)
     begin = found = 0
@@ -117,7 +117,7 @@ def find_shingles(
 )
 def sign(points: Any, ends: Any, words: Any, ngram: Any, a: Any, b: Any, out: Any) -> None:
     """Write the signature of each text, whose code points end at ``ends``, to its row of ``out``."""
-    shingles = np.empty(len(points) // 2 + len(ends), np.uint64)  # a word takes two places but for a text's last
+    shingles = np.empty(len(points) // 2 + len(ends), np.uint64)  # a word takes two characters, the last of a text one
     stops = np.empty(len(ends), np.int64)
     shingle(points, ends, words, ngram, shingles, stops)
     begin = 0
@@ -223,7 +223,7 @@ def unite(parents: Any, edges: Any) -> None:
 
 @compiled("void(uint32[::1])")
 def flatten(parents: Any) -> None:
-    """Make every parent a root. None is larger than its child, so that one pass in order meets roots first."""
+    """Make every parent a root. No parent is larger than its child, so one pass in order meets roots first."""
     for k in range(len(parents)):
         parents[k] = parents[parents[k]]
 

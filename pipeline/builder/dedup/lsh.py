@@ -1,12 +1,13 @@
-"""Keys -> candidates -> verified edges -> clusters: how duplicates are found. Which files this goes through: stages/dedup.py.
+"""Keys -> candidates -> verified edges -> clusters: how duplicates are found. The files in between: stages/dedup.py.
 
-Exact duplicates are found by the hash of the text; near duplicates, among what is left, by MinHash:
+Exact duplicates are found by the hash of the text; near duplicates, among the rest, by MinHash:
 
     band        documents that agree on all rows of a band are candidates: P = 1 - (1 - s ** rows) ** bands
-    key         mix64 over the rows: key = mix64(key * 0x9E3779B97F4A7C15 + value + 1), from 0; no shingles, no key
-    star        each candidate is compared with the first of its run only, so cost is linear in the run
+    key         mix64 over the rows: key = mix64(key * 0x9E3779B97F4A7C15 + value + 1), from 0; a band without shingles has none
+    star        each candidate is compared only with the first of its run, so the cost is linear in the run
     verify      an edge counts if the signatures agree on at least `threshold` of their values; a candidate that fails
-                against the first is tried against the next few that also failed, so that no cluster is broken by one
+                against the first is compared with the next few that also failed, so that one document breaks no cluster;
+                with ``confirm``, the Jaccard similarity of the shingles decides instead (jaccard.py)
     component   documents that edges connect are one cluster; its first document in input order stays
 
 The default of 14 bands of 8 rows finds 92% of pairs at a similarity of 0.8 and 99% at 0.85.
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from .row_files import Rows
 
-REPRESENTATIVES = 8  # of one run, that a candidate is compared with before it counts as alone
+REPRESENTATIVES = 8  # documents of a run that a candidate is compared with at most
 MARGIN = 0.12  # three standard deviations of a signature's estimate near the threshold
 _PAIRS = 1 << 13  # whose signatures are in memory at once
 
@@ -36,8 +37,8 @@ def star_edges(
 ) -> Iterator[NDArray[np.uint32]]:
     """Yield the verified edges among documents of equal keys, uint32 ``[edges, 2]``: a document that is kept, a duplicate.
 
-    ``documents`` of equal keys come in input order. At most ``REPRESENTATIVES`` arrays come, one for each place in its
-    run that a representative has.
+    ``documents`` of equal keys come in input order. There are at most ``REPRESENTATIVES`` arrays, one for each
+    round of comparisons.
 
     >>> [edges.tolist() for edges in star_edges(np.array([7, 5, 7], np.uint64), np.arange(3, dtype=np.uint32), np.less)]
     [[[0, 2]]]
@@ -61,7 +62,7 @@ def star_edges(
 
 
 def equal_rows(rows: Rows) -> Similar:
-    """Return what tells whether documents have equal rows: hashes, of which a key is only the first half."""
+    """Return the comparison of documents by their rows: whole hashes, of which a key is only the first half."""
 
     def similar(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.bool_]:
         found = [(held[x] == held[y]).all(axis=1) for held, x, y in _gathered(rows, a, b)]
@@ -71,9 +72,9 @@ def equal_rows(rows: Rows) -> Similar:
 
 
 def similar_rows(signatures: Rows, threshold: float, confirm: Confirm | None = None) -> Similar:
-    """Return what tells whether documents' signatures agree on at least ``threshold`` of their values.
+    """Return the comparison of documents by whether their signatures agree on at least ``threshold`` of their values.
 
-    ``confirm`` has the last word on pairs whose signatures come near the threshold; without it the signatures decide.
+    ``confirm`` decides on all pairs above ``threshold - MARGIN``; without it the signatures decide.
     """
     from .kernels import agreeing
 
@@ -100,7 +101,7 @@ def _needed(threshold: float, values: int) -> int:
 def _gathered(
     rows: Rows, a: NDArray[np.uint32], b: NDArray[np.uint32]
 ) -> Iterator[tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield some pairs at a time: the rows they need, and where among these each pair has its two."""
+    """Yield pairs in batches: the rows that they need, and which of these are the two rows of each pair."""
     for begin in range(0, len(a), _PAIRS):
         pairs = np.concatenate([a[begin : begin + _PAIRS], b[begin : begin + _PAIRS]])
         wanted, places = np.unique(pairs, return_inverse=True)

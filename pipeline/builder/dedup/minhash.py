@@ -25,17 +25,17 @@ from ...errors import ConfigError
 
 EMPTY = np.uint32(0xFFFFFFFF)  # every value of the signature of a text without shingles
 _BATCH_CHARACTERS = 1 << 20
-_LETTERS = 0x40000  # code points; in Unicode's planes beyond the third no character is a letter or a number
+_LETTERS = 0x40000  # code points; no code point from here on is a letter or a number
 
 
 def text_hashes(texts: Sequence[str]) -> NDArray[np.uint8]:
-    """Return the 128-bit BLAKE2b of each text's UTF-8, uint8 ``[n, 16]``: equal for equal texts, and no others."""
+    """Return the 128-bit BLAKE2b of each text's UTF-8, uint8 ``[n, 16]``: equal only for equal texts."""
     digests = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
     return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, 16)
 
 
 def shingles(text: str, ngram: int = 5) -> Iterator[str]:
-    """Yield the word n-grams of a text, or all its words where there are fewer: the definition, slowly.
+    """Yield the word n-grams of a text, or all its words where there are fewer: the slow reference.
 
     >>> list(shingles("A rose is a rose, is it?", ngram=6))
     ['a rose is a rose is', 'rose is a rose is it']
@@ -47,7 +47,7 @@ def shingles(text: str, ngram: int = 5) -> Iterator[str]:
 class MinHasher:
     """Makes signatures of ``num_perm`` values, by default ``bands * rows``, over word ``ngram``-grams.
 
-    The bands are the first ``bands * rows`` values; those beyond them serve verification alone.
+    The bands use the first ``bands * rows`` values; the values after them serve only verification.
 
     >>> hasher = MinHasher()
     >>> a, b = hasher.signatures(["a rose is a rose is a rose today", "a rose is a rose is a rose!"])
@@ -134,7 +134,7 @@ def code_points(texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.in
 
 @functools.cache
 def word_table() -> NDArray[np.bool_]:
-    """Return for every code point whether a word can hold it: what ``\\w`` matches."""
+    """Return, for every code point, whether ``\\w`` matches it."""
     table = np.zeros(sys.maxunicode + 1, bool)
     table[:_LETTERS] = np.fromiter(map(str.isalnum, map(chr, range(_LETTERS))), bool, _LETTERS)
     table[ord("_")] = True

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 from ...errors import BuildError
 
 PIECE_ROWS = 1 << 14  # of one file read at once
-_SPARSE = 16  # a file of which fewer than one row in so many is wanted is read row by row
+_SPARSE = 16  # a file is read row by row where fewer than one in so many of its rows is wanted
 
 
 class Piece(NamedTuple):
@@ -80,7 +80,7 @@ class Rows:
         finally:
             os.close(handle)
         if len(read) < len(rows) * size:
-            self.read(number)  # which says what is missing
+            self.read(number)  # raises the error that says what is missing
         return np.frombuffer(read, self.dtype).reshape(-1, self.width)
 
 

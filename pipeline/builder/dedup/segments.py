@@ -1,17 +1,17 @@
 """Texts -> passages: lines, or paragraphs, which blank lines separate.
 
-Two passages are equal if they are so once white space at their ends is gone, runs of it are single spaces and letters
-are case-folded. Lines end with ``\\n`` alone; other breaks, U+2028 say, are white space within one. What is shorter than
-a minimum, counted in characters as compared, is no passage: blank lines never are.
+Two passages are equal if they are equal after white space at their ends is removed, runs of white space become single
+spaces and letters are case-folded. Only ``\\n`` ends a line; other breaks, such as U+2028, are white space within one. Text
+shorter than a minimum, counted in the characters that are compared, is no passage; a blank line never is.
 
     hash        h = 0xCBF29CE484222325; for each code point c: h = (h ^ c) * 0x9E3779B97F4A7C15, h ^= h >> 32;
-                then mix64 (minhash.py); of a paragraph, h ^ 0xD6E8FEB86659FD93: it is not taken for a line
+                then mix64 (minhash.py); for a paragraph, h ^ 0xD6E8FEB86659FD93, so that it never equals a line
 
-A hash has 64 bits: of n different passages about n ** 2 / 2 ** 65 are taken for another, 3 of ten billion.
+A hash has 64 bits: of n different passages about n ** 2 / 2 ** 65 are taken for others, 3 of ten billion.
 
 CCNet (Wenzek et al. 2020, https://arxiv.org/abs/1911.00359) also reads every digit as 0 and drops punctuation and
-accents; then a table's rows or a year's reports are one line, and words of Hindi that differ in a vowel sign too, so
-these are compared here.
+accents. Then the rows of a table, the reports of a year, and Hindi words that differ in a vowel sign become equal, so
+here all of these are compared.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Passages(NamedTuple):
 
 
 def passages(text: str, kind: str, shortest: int) -> Iterator[Passage]:
-    """Yield the lines or paragraphs of a text that have at least ``shortest`` characters: the definition, slowly.
+    """Yield the lines or paragraphs of a text that have at least ``shortest`` characters: the slow reference.
 
     >>> list(passages("Menu\\n\\n  To be,\\nor  not ", PARAGRAPHS, shortest=5))
     [Passage(text='to be, or not', first=2, last=4)]
@@ -75,7 +75,7 @@ def split(texts: Sequence[str], kinds: Collection[str], shortest: int) -> Passag
     from . import kernels  # numba: only where passages are hashed
 
     points, ends = code_points([text.casefold() for text in texts])
-    most = (len(points) + len(texts)) // (max(1, shortest) + 1)  # each ends with its text or takes one character more
+    most = (len(points) + len(texts)) // (max(1, shortest) + 1)  # a line feed or the end of its text follows each
     hashes, places, counts = [], [], []
     for kind in KINDS:
         h, p = np.empty(most, np.uint64), np.empty((most, 3), np.int64)
@@ -98,7 +98,7 @@ def is_blank(line: str) -> bool:
 def without(text: str, cut: Collection[tuple[int, int]]) -> str:
     """Return a text without some of its passages, given by the lines ``(first, last)`` that they take.
 
-    Where nothing is left of a paragraph, the blank lines after it go too; and those at the end, if the last one is gone.
+    Where nothing is left of a paragraph, the blank lines after it are cut too; so are those at the end, if the last line is.
 
     >>> without("A fine day.\\n\\nRead more!\\n\\nIt rained.\\nRead more!", [(2, 3), (5, 6)])
     'A fine day.\\n\\nIt rained.'

@@ -26,7 +26,7 @@ SCHEME_NAME = "scheme.json"
 
 
 def scheme_of(recipe: Recipe) -> dict[str, Any]:
-    """Return what makes signatures comparable."""
+    """Return the settings that two builds must share for their signatures to be compared."""
     return {
         "ngram": recipe.dedup_ngram,
         "bands": recipe.dedup_bands,
@@ -104,7 +104,7 @@ def _download(url: str, path: Path) -> None:
 
 
 def _read_scheme(spec: str) -> dict[str, Any] | None:
-    """Return what an earlier dataset says of its signatures; None where it keeps none."""
+    """Return the scheme that an earlier dataset keeps with its signatures; None where it keeps none."""
     if not is_remote(spec):
         path = Path(local_name(spec)) / FOLDER / SCHEME_NAME
         if kind := special_kind(path):
@@ -128,7 +128,7 @@ def check_against(recipe: Recipe) -> None:
         scheme = _read_scheme(path)
         if scheme is None:
             raise ConfigError(
-                f"{path}: keeps no signatures to dedup against; build it with dedup and without discarding them"
+                f"{path}: keeps no signatures to dedup against; build it again with dedup and without --no-signatures"
             )
         for field, value in wanted.items():
             if scheme.get(field) != value:

@@ -1,6 +1,6 @@
-"""Edges -> clusters -> what becomes of each document. A forest of uint32, 4 bytes a document, is all that is in memory.
+"""Edges -> clusters -> the outcome of each document. Memory holds 8 bytes a document: the forest and the sizes of clusters.
 
-With ``keep="longest"`` it is 12 bytes, for the longest member so far of each cluster is kept too.
+With ``keep="longest"`` it holds 12, since each cluster also has its longest member.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ def roots_of(parents: NDArray[np.uint32], edges: Iterable[NDArray[np.uint32]]) -
 
 
 def longest_of(roots: NDArray[np.uint32], before: int, lengths: Iterable[NDArray[np.int64]]) -> NDArray[np.uint32]:
-    """Return at each root the longest member, the first of several; clusters with earlier documents keep their first.
+    """Return at each root the longest member, the first of equally long ones.
 
-    ``lengths``: those of the documents after the first ``before``, in their order, some at a time.
+    A cluster with documents of earlier builds, the first ``before``, keeps its first member. ``lengths``: those of the
+    other documents in order, some at a time.
     """
     from .kernels import longest_members
 
@@ -61,7 +62,7 @@ def write_clusters(
 ) -> dict[str, Any]:
     """Write kind.npy, keeper.npy and cluster_size.npy for the documents after the first ``before``; return the counts.
 
-    ``roots``: each document's cluster; ``exact``: the first document of equal text; a memory map where there are many.
+    ``roots``: each document's cluster; ``exact``: the first document with equal text, which may be a memory map.
     """
     from .kernels import count_members
 

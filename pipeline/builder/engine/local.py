@@ -138,12 +138,12 @@ class ProcessEngine(Engine):
         self._workers[self._workers.index(worker)] = self._start()
 
     def _start(self) -> _Worker:
-        ours, theirs = self._context.Pipe()
+        parent_end, child_end = self._context.Pipe()
         prepare = None if self._context.get_start_method() == "fork" else self._prepare
-        child = self._context.Process(target=_serve, args=(theirs, prepare), daemon=True)  # type: ignore[attr-defined]
+        child = self._context.Process(target=_serve, args=(child_end, prepare), daemon=True)  # type: ignore[attr-defined]
         child.start()
-        theirs.close()  # so that its death closes the pipe
-        return _Worker(child, ours)
+        child_end.close()  # so that its death closes the pipe
+        return _Worker(child, parent_end)
 
     def close(self) -> None:
         """End all workers at once; an unfinished unit leaves temporary files only."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from ...errors import BuildError, ConfigError
 from .base import Engine, EngineOptions, Prepare, Result, Unit
 
 RETRIES = 3
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 7.0  # to connect, and to be greeted
+_SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # an empty frame of HTTP/2 settings, with which each side begins
 _ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -46,18 +48,40 @@ def ray_session(options: EngineOptions) -> Iterator[Any]:
         ray.shutdown()
 
 
-def check_address(address: str) -> None:
-    """Raise ``ConfigError`` unless something answers at ``HOST:PORT`` or ``ray://HOST:PORT``; Ray itself waits minutes."""
+def check_address(address: str, seconds: float = CONNECT_SECONDS) -> None:
+    """Raise ``ConfigError`` unless Ray answers at ``HOST:PORT`` or ``ray://HOST:PORT`` in time; Ray itself waits minutes.
+
+    What answers there must begin as a gRPC server does, which all of Ray's ports for clients are.
+    """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
         return  # "auto" and "local", which Ray resolves by itself
+    cure = "start a cluster with `ray start --head --port=6379`, or leave the flag out to use this machine alone"
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=seconds) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") in ("0", ""):  # else the server first wants a certificate
+                said = _greeting(connection, time.monotonic() + seconds)
+                if said[3:4] != _SETTINGS[3:4]:
+                    found = f"begins with {said!r}" if said else f"says nothing for {seconds:g} s or hangs up"
+                    raise ConfigError(
+                        f"--ray-address {address}: what answers there {found}, so it is no port of a Ray cluster; give the "
+                        f"port that `ray start` named, or {cure}"
+                    )
     except (OSError, OverflowError) as error:
-        raise ConfigError(
-            f"--ray-address {address}: nothing answers there ({error}); start a cluster with `ray start --head "
-            "--port=6379`, or leave the flag out to use this machine alone"
-        ) from None
+        raise ConfigError(f"--ray-address {address}: nothing answers there ({error}); {cure}") from None
+
+
+def _greeting(connection: socket.socket, deadline: float) -> bytes:
+    """Greet a server as a client of HTTP/2, and return the head of its first frame; less if it is late or hangs up."""
+    said = b""
+    with suppress(OSError):
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS)
+        while len(said) < len(_SETTINGS) and (left := deadline - time.monotonic()) > 0:
+            connection.settimeout(left)
+            if not (part := connection.recv(len(_SETTINGS) - len(said))):
+                break
+            said += part
+    return said
 
 
 def open_ray(options: EngineOptions, prepare: Prepare | None) -> Engine:

@@ -21,6 +21,11 @@ class Progress:
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
 
+    @property
+    def on_terminal(self) -> bool:
+        """Whether bars are drawn, not lines printed."""
+        return not self.quiet and sys.stderr.isatty()
+
     def say(self, line: str) -> None:
         if not self.quiet:
             print(line, file=sys.stderr, flush=True)
@@ -30,7 +35,7 @@ class Progress:
         """Give a function to call with how much more is done, out of ``total``; of ``bytes`` the rate is shown."""
         if self.quiet:
             yield lambda amount: None
-        elif sys.stderr.isatty():
+        elif self.on_terminal:
             yield from self._rich_bar(name, total, bytes)
         else:
             yield from self._lines(name, total, bytes)

@@ -13,14 +13,14 @@ from ..recipe import Recipe
 from ..workspace.atomic_directory import discard
 from ..workspace.workspace import Workspace
 
-LEAST_RECORDS = 10_000  # of which a share says something before all are read
+LEAST_RECORDS = 10_000  # from which on a share is checked before all records are read
 
 
 class BadRecords:
     """Counts the bad records of ``units`` as these are done, and raises ``BuildError`` where there are too many.
 
-    A share is held to the units done in input order, once these have 10,000 records: whichever unit is done first, the build
-    ends or goes on.
+    A share is held to the units done in input order, once these have 10,000 records, so that whether the build ends
+    does not depend on which unit is done first.
 
     >>> counted = BadRecords(Recipe(max_errors=0.5), [0, 1])
     >>> counted.add(1, 20_000, 20_000)
@@ -72,7 +72,7 @@ def check_share(records: int, bad: int, recipe: Recipe, which: str = "") -> None
 def check_all(workspace: Workspace, plan: Plan, read: Sequence[int]) -> None:
     """Raise ``BuildError`` where too large a share of the records of the units ``read`` was bad.
 
-    Raises ``InputError`` where every single one was: then it is the settings that are wrong. With ``on_error="skip"`` an
+    Raises ``InputError`` where every single one was: then the settings are wrong. With ``on_error="skip"`` an
     empty dataset is what was asked for.
     """
     units = [unit_folder(workspace, number) for number in read]

@@ -132,9 +132,9 @@ def keys_unit(folder: Path, group: int) -> None:
 def _texts(opened: _Open, pieces: Iterable[int]) -> tuple[int, Iterator[list[str]]]:
     """Return how many of some pieces' documents are of earlier builds, and the texts of the others."""
     starts, before = opened.hashes.starts, opened.job.before
-    ours = [piece for piece in pieces if starts[piece] >= before]
-    earlier = sum(opened.job.hashes[piece].rows for piece in pieces) - sum(opened.job.hashes[p].rows for p in ours)
-    folders = (Path(opened.job.hashes[piece].path).parent for piece in ours)
+    own = [piece for piece in pieces if starts[piece] >= before]
+    earlier = sum(opened.job.hashes[piece].rows for piece in pieces) - sum(opened.job.hashes[p].rows for p in own)
+    folders = (Path(opened.job.hashes[piece].path).parent for piece in own)
     return earlier, (batch.column(0).to_pylist() for folder in folders for batch in read_batches(folder, "text"))
 
 

@@ -43,7 +43,7 @@ from ..workspace.workspace import Workspace
 from .bad_records import BadRecords, check_all, check_number
 from .stage import Run, Stage, with_progress
 
-UNREADABLE = "file that cannot be read on"
+UNREADABLE = "file that cannot be read further"
 WHERE = "where"  # the outcome of records that the condition does not select
 _RECORD_LIMITS = "record_limits.json"
 _FEW_RECORDS = 10_000  # that one worker filters in a second or two

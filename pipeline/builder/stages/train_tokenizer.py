@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from ...text.tokenizer.tokenizer import Tokenizer, train_tokenizer
-from ..build_tokenizer import TRAINED
+from ..build_tokenizer import TRAINED, save_trained
 from ..draws import draws, threshold
-from ..partitions.partition import partitions
+from ..partitions.partition import Partition, partitions
 from ..recipe import Recipe
 from ..report.console import Progress
 from ..report.stats import PASSED, OutcomeCounts
@@ -21,7 +21,11 @@ TRAINING_CHARACTERS = 64 << 20  # of text that a tokenizer is trained on; more h
 
 
 class TrainTokenizerStage(Stage):
-    """Trains a tokenizer on documents that survived dedup."""
+    """Trains a tokenizer on documents that survived dedup.
+
+    Where token quotas have the input read in rounds, it is trained on the documents of the first round that gives it
+    ``Limits.tokenizer_characters`` to read, else on those of the last.
+    """
 
     name = TRAINED
 
@@ -32,31 +36,47 @@ class TrainTokenizerStage(Stage):
         directory = run.workspace.folder(self.name)
         if directory.exists():
             return
-        trained = train_on_survivors(run.workspace, int(run.plan.recipe.tokenizer[6:]), run.progress)
+        trained, characters = train_on_survivors(run.workspace, int(run.plan.recipe.tokenizer[6:]), run.progress)
         with result_directory(directory) as path:
-            trained.save(path)
+            save_trained(trained, path, characters)
 
 
-def train_on_survivors(workspace: Workspace, vocab_size: int, progress: Progress) -> Tokenizer:
-    """Train a tokenizer on survivors drawn by the hash of their content, so that neither order nor workers matter."""
+def train_on_survivors(workspace: Workspace, vocab_size: int, progress: Progress) -> tuple[Tokenizer, int]:
+    """Train a tokenizer on survivors drawn by the hash of their content, so that neither order nor workers matter.
+
+    Returns it, and how many characters it was trained on.
+    """
     every, seed = partitions(workspace), workspace.plan.recipe.seed
     passed = (OutcomeCounts(partition.counts["outcomes"]).by("outcome") for partition in every)
     characters = sum(outcomes.get(PASSED, [0, 0])[1] for outcomes in passed)
     share = min(1.0, TRAINING_CHARACTERS / max(1, characters))
+    read = 0
 
-    def texts(advance: Callable[[int], None]) -> Iterator[str]:
-        for partition in every:
-            drawn = draws(partition.hashes, seed, "tokenizer") <= threshold(share)
-            rows = np.flatnonzero(partition.survives & drawn)
-            place = 0
-            for batch in partition.batches("text"):
-                column = batch.column(0)
-                for row in rows[(rows >= place) & (rows < place + len(column))].tolist():
-                    text = column[row - place].as_py()
-                    advance(len(text))
-                    yield text
-                place += len(column)
-        progress.say(f"train tokenizer: all text is read; computing {vocab_size:,} tokens")
+    def texts(advance: Callable[[int], None], done: str = "") -> Iterator[str]:
+        nonlocal read
+        for text in _drawn(every, seed, share):
+            read += len(text)
+            advance(len(text))
+            yield text
+        if done:
+            progress.say(done)
 
+    if progress.on_terminal:  # the trainer's own bars also count merges, and would overwrite ours
+        progress.say(f"train tokenizer: {vocab_size:,} tokens")
+        return train_tokenizer(texts(lambda amount: None), vocab_size, show_progress=True), read
     with progress.bar("train tokenizer", round(share * characters), bytes=True) as advance:
-        return train_tokenizer(texts(advance), vocab_size)
+        done = f"train tokenizer: all text is read; computing {vocab_size:,} tokens"
+        return train_tokenizer(texts(advance, done), vocab_size), read
+
+
+def _drawn(every: Sequence[Partition], seed: int, share: float) -> Iterator[str]:
+    """Yield the texts that survived of which this share is drawn."""
+    for partition in every:
+        drawn = draws(partition.hashes, seed, "tokenizer") <= threshold(share)
+        rows = np.flatnonzero(partition.survives & drawn)
+        place = 0
+        for batch in partition.batches("text"):
+            column = batch.column(0)
+            for row in rows[(rows >= place) & (rows < place + len(column))].tolist():
+                yield column[row - place].as_py()
+            place += len(column)

@@ -19,7 +19,7 @@ _UNKNOWN = Language(UNDETERMINED, 0.0, "")
 
 
 class Judged(NamedTuple):
-    """A document as it left the transforms. ``record`` is the number of its record in the batch.
+    """A document after the transforms. ``record`` is the number of its record in the batch.
 
     ``outcome``, the name of a rule or a transform, and ``reason`` say why it is dropped; '' and None: it is kept.
     """
@@ -45,8 +45,8 @@ class Chain:
     def judge(self, documents: Sequence[Document], counts: PartitionCounts) -> list[Judged]:
         """Apply every transform to documents, whose texts are edited; return all of them in order, those dropped too.
 
-        Transform by transform over the batch: each has tables of its own, which another between two documents would push
-        out of the processor's caches. The first that drops a document ends it.
+        Each transform runs over the whole batch, so that its tables stay in the processor's caches. A document that one
+        drops is not given to those after it.
         """
         batch = _Batch(documents)
         for transform in self.transforms:
@@ -61,7 +61,7 @@ class _Batch:
         self._documents = list(documents)
         self._records = list(range(len(documents)))
         self._drops: list[tuple[str, str] | None] = [None] * len(documents)
-        self._left = list(self._records)  # places of those not dropped
+        self._left = list(self._records)  # numbers of those not dropped
 
     def apply(self, transform: Transform, counts: PartitionCounts) -> None:
         left = self._left

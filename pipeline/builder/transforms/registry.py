@@ -31,7 +31,7 @@ BUILT_IN: Mapping[str, Callable[[Recipe, References], Transform | None]] = {
     "rules": lambda recipe, references: ApplyRules(references.rules),
     "decontaminate": lambda recipe, references: Decontaminate(references.evaluation) if references.evaluation else None,
 }
-"""Each makes its transform from a recipe and what this names; None where the recipe asks for nothing that it does."""
+"""Each makes its transform from a recipe and its references; None where the recipe does not ask for it."""
 
 
 def make_transforms(recipe: Recipe, references: References) -> list[Transform]:
@@ -69,7 +69,7 @@ def find_user_functions(recipe: Recipe) -> dict[str, UserFunction]:
         found[spec] = find_user_function(spec)
     _raise_if_repeated([*(name for name in recipe.transforms if name in BUILT_IN), *(f.name for f in found.values())])
     for each in found.values():
-        UserTransform(each.name, each.load())  # raises for what it cannot be
+        UserTransform(each.name, each.load())  # raises where it cannot be a transform
     return found
 
 
@@ -85,7 +85,7 @@ def check_order(recipe: Recipe, rules: RuleSet) -> None:
     for name, (what, wanted) in asked.items():
         if wanted and name not in order:
             raise ConfigError(
-                f"transforms leaves out {name!r}, which the recipe asks for ({what}): name it, or ask for none"
+                f"transforms leaves out {name!r}, which the recipe asks for ({what}): name it, or do not ask for it"
             )
     if rules.reads_language and order.index("language") > order.index("rules"):
         raise ConfigError("transforms: 'rules' comes before 'language', which its rules read; name 'language' first")

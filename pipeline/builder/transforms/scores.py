@@ -1,7 +1,7 @@
-"""Scores that were made elsewhere, by a GPU say: a table of keys of texts and numbers, joined to documents as fields.
+"""Scores that were made elsewhere, on a GPU for example: a table of keys of texts and numbers, joined to documents as fields.
 
-The key of a text is the BLAKE2b of its UTF-8 in 128 bits, of the text as it is read, before anything edits it. Sorted once
-when a build is planned, the table lies in the work directory and is mapped by all workers.
+The key of a text is the 128-bit BLAKE2b of its UTF-8; the text is taken as it is read, before anything edits it. The table
+is sorted once, when a build is planned, lies in the work directory and is mapped by all workers.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Scores:
     def read(cls, path: str) -> tuple[Scores, str]:
         """Read a Parquet file with a column ``key`` and columns of numbers; return also its sha256.
 
-        Raises ``ConfigError`` for a file that is none, keys that are no 32 hexadecimal digits or 16 bytes, columns that are no
-        numbers, and a key with different numbers.
+        Raises ``ConfigError`` for a file that is not Parquet, a key that is not 32 hexadecimal digits or 16 bytes, a column
+        that is not numbers, and a key with different numbers.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -77,7 +77,7 @@ class Scores:
         return cls(names, keys[first], values[first]), named.sha256
 
     def save(self, directory: Path) -> None:
-        """Write the table into a directory that is there."""
+        """Write the table into an existing directory."""
         write_json(directory / _NAMES, list(self.names))
         np.save(directory / _KEYS, self._keys)
         np.save(directory / _VALUES, self._values)

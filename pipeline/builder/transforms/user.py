@@ -81,7 +81,7 @@ class UserTransform(Transform):
         return list(returned)
 
     def _decision(self, document: Document, value: Any) -> Decision:
-        """Return what the user's result says of a document; where it comes from is not the user's to change."""
+        """Return the decision that a user's result makes on a document, whose id, file and line stay as they are."""
         if isinstance(value, Drop):
             return Drop(str(value.reason), self.name)
         if isinstance(value, Document):

@@ -58,16 +58,16 @@ def transform(
     fields: Sequence[str] = (),
     adds: Sequence[str] = (),
 ) -> Any:
-    """Note on a function or class how a build uses it as a transform, and return it; also a decorator.
+    """Mark a function or class as a transform, with settings, and return it; also a decorator.
 
     The transform takes a ``Document`` (with ``batch=512``: a list of up to 512) and returns it as it is, or with another
     ``text`` or ``metadata``, or a list of documents that take its place, or a ``Drop``; with ``batch``, a list of these,
-    one for each. ``fields`` are the fields of the record that it reads, as in ``("url:str", "score:float")``; they stand
-    in ``metadata``. ``adds`` are those that it writes there itself, for ``keep_fields``. Of a class, one object is made,
-    and its ``load()`` is called once in each worker.
+    one for each. ``fields`` are the fields of the record that it reads, as in ``("url:str", "score:float")``; they are
+    in ``metadata``. ``adds`` are the fields that it adds to ``metadata`` itself, so that ``keep_fields`` can name them. A
+    class is called without arguments, and ``load()`` of the object, if it has one, once in each worker.
 
-    In a recipe a transform is known by the source of its module, or by its ``version`` where it has one. A function of
-    ``__main__``, of a notebook or without a name of its own needs one, and runs in this machine's processes only.
+    A build recognises a transform by the source of its module, or by its ``version`` where it has one. A function of
+    ``__main__`` or of a notebook, and a lambda, need a version and run only in processes of this machine.
 
     >>> @transform(fields=("url:str",), version="1")
     ... def drop_without_url(document):
@@ -115,7 +115,7 @@ class UserFunction:
         return _made(loaded)
 
     def describe(self) -> dict[str, str]:
-        """Return what the recipe knows it by."""
+        """Return what identifies it in the recipe."""
         if self.version:
             return {"name": self.name, "version": self.version}
         return {"name": self.name, "sha256": self.module.sha256 if self.module else ""}
@@ -140,12 +140,12 @@ def find_user_function(spec: str) -> UserFunction:
 def spec_of(given: object) -> str:
     """Return how a recipe spells a transform that was given to ``pipeline.build``; a name stays as it is.
 
-    Raises ``ConfigError`` for what is no function, and for one that has neither a module nor a version.
+    Raises ``ConfigError`` for what is not callable, and for a function that has neither a module nor a version.
     """
     if isinstance(given, str):
         return given
     if not callable(given):
-        raise ConfigError(f"transforms: {given!r} is no function and no name of a transform")
+        raise ConfigError(f"transforms: {given!r} is neither a function nor the name of a transform")
     named = _importable(given)
     if named is not None:
         return named
@@ -192,20 +192,20 @@ def _version(given: object) -> str:
 
 
 def only_here(specs: Sequence[str]) -> list[str]:
-    """Return those of the transforms that only this process knows, and processes forked from it."""
+    """Return the transforms that only this process and processes forked from it know."""
     return [spec for spec in specs if "@" in spec]
 
 
-def beside(specs: Any, config: Path) -> Any:
-    """Return the transforms that a config file names, with its folder before those whose modules lie there."""
+def with_config_folder(specs: Any, config: Path) -> Any:
+    """Return the transforms that a config file names; those whose modules lie in its folder begin with that folder."""
     listed = specs.split(",") if isinstance(specs, str) else specs
     if not isinstance(listed, list):
         return specs
     folder = config.absolute().parent
-    return [_beside(spec.strip(), folder) if isinstance(spec, str) else spec for spec in listed]
+    return [_with_folder(spec.strip(), folder) if isinstance(spec, str) else spec for spec in listed]
 
 
-def _beside(spec: str, folder: Path) -> str:
+def _with_folder(spec: str, folder: Path) -> str:
     if ":" not in spec or os.path.dirname(spec):
         return str(folder / spec) if ":" in spec and not os.path.isabs(spec) else spec
     base = folder.joinpath(*spec.partition(":")[0].split("."))

@@ -11,7 +11,7 @@ from ..plan import Plan, moment
 
 
 def check_unchanged(old: Plan, new: Plan) -> None:
-    """Raise ``PlanChangedError``, naming each field that differs with both values, unless both plans are one.
+    """Raise ``PlanChangedError``, naming each field that differs with both values, unless both plans are equal.
 
     The paths of inputs are not compared: a dataset that moved is the same dataset.
     """

@@ -17,7 +17,7 @@ from .mapped import Bytes
 class ComingBytes:
     """The bytes of extents of one shard that are on their way; ``address`` is 0 until they are here.
 
-    Nothing is asked for once nothing refers to this.
+    Bytes are no longer asked for once nothing refers to this.
     """
 
     def __init__(self, shard: int, offset: int, size: int) -> None:

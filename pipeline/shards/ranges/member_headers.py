@@ -22,7 +22,7 @@ def index_by_headers(table: ExtentTable, first: int, last: int, block: memoryvie
 
     None where the headers do not tell them.
     """
-    offset = int(table.offsets[first])
+    offset = int(table.offset_of(first))
     documents = int(table.document_sums[last] - table.document_sums[first])
     tokens = int(table.token_sums[last] - table.token_sums[first])
     found, sizes = _members(block, -offset % BLOCK)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-import zlib
 from collections.abc import Sequence
 from concurrent.futures import Future
 
@@ -18,6 +17,7 @@ from ..remote.requests import INDEX, Requests
 from .block_store import BlockStore, WrongBytesError
 from .mapped import read_bytes
 from .member_headers import index_by_headers
+from .source import joined
 
 Index = tuple[bytes, bytes]  # starts as <i8, lengths as <u4
 Wanted = tuple[int, int, float]  # rows of the table, first and behind the last; when the order needs them, in epochs
@@ -72,7 +72,7 @@ class RemoteIndexes:
     def of_block(self, first: int, last: int, due: float, block: memoryview) -> Index:
         """Return the index of a block that is here; where its headers do not tell it, it is fetched."""
         found = index_by_headers(self._table, first, last, block)
-        if found is None or not self._is_sound(first, last, *found):
+        if found is None or self._wrong(first, last, *found) is not None:
             self._one_member = False
             return self.bring(first, last, due)
         if (cache := self._store.cache) is not None:
@@ -117,7 +117,7 @@ class RemoteIndexes:
         shard, _, count = self._documents(first, last)
         folder, name = self._store.id(shard), self.name(first, last)
         raw = _read_whole(cache.bring(folder, name, due, lambda: b"".join(self._fetch(first, last, ahead))), 12 * count)
-        if not self._is_sound(first, last, raw[: 8 * count], raw[8 * count :]):
+        if self._wrong(first, last, raw[: 8 * count], raw[8 * count :]) is not None:
             cache.discard(folder, name)
             return self._fetch(first, last, ahead)
         return raw[: 8 * count], raw[8 * count :]
@@ -153,17 +153,16 @@ class RemoteIndexes:
                 lengths = self._store.objects.read(shard, int(table.lengths_at[shard]) + 4 * begin, 4 * count, attempt)
             if self._one_member and not starts:
                 starts = self._starts_of(first, lengths)
-                if self._is_sound(first, last, starts, lengths):
+                if self._wrong(first, last, starts, lengths) is None:
                     return starts, lengths
                 starts = b""
             if not starts:
                 starts = self._store.objects.read(shard, int(table.starts_at[shard]) + 8 * begin, 8 * count, attempt)
-            if self._is_sound(first, last, starts, lengths):
-                self._one_member = False
-                return starts, lengths
-            raise WrongBytesError(
-                f"the index of documents {begin} to {begin + count} has other checksums than the table of extents says"
-            )
+            wrong = self._wrong(first, last, starts, lengths)
+            if wrong is not None:
+                raise WrongBytesError(wrong)
+            self._one_member = False
+            return starts, lengths
 
         return self._store.checked(fetch, shard, f"read the index of documents {begin} to {begin + count}")
 
@@ -176,15 +175,8 @@ class RemoteIndexes:
         starts: NDArray[np.int64] = begin + np.cumsum(steps) - steps
         return starts.astype("<i8").tobytes()
 
-    def _is_sound(self, first: int, last: int, starts: bytes, lengths: bytes) -> bool:
-        begin = 0
-        for row in range(first, last):
-            end = begin + int(self._table.documents[row])
-            found = zlib.crc32(lengths[4 * begin : 4 * end], zlib.crc32(starts[8 * begin : 8 * end]))
-            if found != int(self._table.index_crc32[row]):
-                return False
-            begin = end
-        return True
+    def _wrong(self, first: int, last: int, starts: bytes, lengths: bytes) -> str | None:
+        return self._table.wrong_index(first, last, *joined([(starts, lengths)]))
 
     def _documents(self, first: int, last: int) -> tuple[int, int, int]:
         """Return shard, first document and documents of a run of extents."""

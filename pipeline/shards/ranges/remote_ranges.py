@@ -21,9 +21,9 @@ from .block_store import BlockStore, WrongBytesError
 from .coming_bytes import ComingBytes, memory_at
 from .mapped import BufferedBytes, Bytes, map_range, read_bytes
 from .remote_indexes import RemoteIndexes
-from .source import Index, Runs, joined
+from .source import Index, Rows, joined
 
-Rows = tuple[int, int]
+Run = tuple[int, int]  # rows of the table, first and behind the last
 Read = tuple[int, int, memoryview]  # shard, offset, where to
 _NEAR = 32 << 10  # bytes between two rows that are read by one request
 
@@ -56,7 +56,7 @@ class RemoteRanges:
         self._access = access
         self._cache = cache
         self._requests = requests
-        self._later: dict[Rows, Future[Any]] = {}
+        self._later: dict[Run, Future[Any]] = {}
         self._coming: weakref.WeakSet[ComingBytes] = weakref.WeakSet()
         self._lock = threading.Lock()
 
@@ -64,10 +64,10 @@ class RemoteRanges:
         """Have the indexes of runs of extents at hand soon; each comes with when the order needs it, in epochs."""
         self._indexes.ask(wanted)
 
-    def ask_index(self, firsts: Runs, lasts: Runs) -> None:
+    def ask_index(self, firsts: Rows, lasts: Rows) -> None:
         self._indexes.ask([(*run, 0.0) for run in zip(firsts.tolist(), lasts.tolist(), strict=True)])
 
-    def index(self, firsts: Runs, lasts: Runs) -> Index:
+    def index(self, firsts: Rows, lasts: Rows) -> Index:
         return joined([self._indexes.get(*run) for run in zip(firsts.tolist(), lasts.tolist(), strict=True)])
 
     @property
@@ -93,7 +93,7 @@ class RemoteRanges:
             coming.come(found, self._objects.name(shard))
         return coming
 
-    def memories(self, firsts: Runs, lasts: Runs) -> None:
+    def memories(self, firsts: Rows, lasts: Rows) -> None:
         """Each block takes memory of its own."""
 
     def bring(self, coming: ComingBytes, first: int, last: int, due: float, *, now: bool = False) -> None:
@@ -118,7 +118,7 @@ class RemoteRanges:
 
         self._requests.submit(ROWS if now else BLOCKS, _of(self, work), coming.future)
 
-    def ask(self, firsts: Runs, lasts: Runs) -> None:
+    def ask(self, firsts: Rows, lasts: Rows) -> None:
         for run in zip(firsts.tolist(), lasts.tolist(), strict=True):
             self.ask_run(*run)
 
@@ -165,7 +165,7 @@ class RemoteRanges:
         """Return what the cache gave as memory; None where it is damaged, and then removed."""
         shard, offset, size = self._place(first, last)
         found = _as_memory(held, size)
-        if found is not None and self._wrong_extent(first, last, memory_at(found, size)) is None:
+        if found is not None and self._wrong(first, last, memory_at(found, size)) is None:
             return found
         if self._cache is not None:
             self._cache.discard(self._store.id(shard), f"{offset}-{size}.block")
@@ -178,7 +178,7 @@ class RemoteRanges:
             found = BufferedBytes(size)
             view = memoryview(found.memory)[:size]
             self._objects.fill(shard, offset, view, attempt)
-            wrong = self._wrong_extent(first, last, view)
+            wrong = self._wrong(first, last, view)
             if wrong is not None:
                 raise WrongBytesError(wrong)
             return found
@@ -186,19 +186,8 @@ class RemoteRanges:
         found: BufferedBytes = self._store.checked(fetch, shard, f"read bytes {offset} to {offset + size}")
         return found
 
-    def _wrong_extent(self, first: int, last: int, view: memoryview) -> str | None:
-        """Say which extent has not the checksum of the table, where it has one."""
-        if self.table.crc32 is None:
-            return None
-        begin = 0
-        for row in range(first, last):
-            end = begin + int(self.table.sizes[row])
-            found, stated = zlib.crc32(view[begin:end]), int(self.table.crc32[row])
-            if found != stated:
-                offset = int(self.table.offset_of(row))
-                return f"bytes {offset} to {offset + end - begin} have checksum {found}, but the table of extents says {stated}"
-            begin = end
-        return None
+    def _wrong(self, first: int, last: int, view: memoryview) -> str | None:
+        return self.table.wrong_bytes(first, last, lambda begin, end: zlib.crc32(view[begin:end]))
 
     # Rows
 

@@ -22,7 +22,7 @@ from ...compiling import compiled
 from ...intrinsics import copy_bytes
 from ..extents.table import ExtentTable
 from .mapped import PAGE, MappedBytes, ended_early, map_range, request_size
-from .source import Runs
+from .source import Rows
 
 _MOST_BYTES = 32 << 30  # that stay mapped though unused: the system's tables of their pages take a 512th of that
 _AROUND = 64 << 10  # bytes that the kernel maps around a page that is read
@@ -69,7 +69,7 @@ class ShardMaps:
         self._shards: OrderedDict[int, MappedShard] = OrderedDict()
         self._held = 0  # bytes
 
-    def index(self, firsts: Runs, lasts: Runs) -> tuple[NDArray[np.int64], NDArray[np.uint32]] | None:
+    def index(self, firsts: Rows, lasts: Rows) -> tuple[NDArray[np.int64], NDArray[np.uint32]] | None:
         """Return where the documents of runs start (bytes) and their tokens, run by run."""
         shards = self._find(firsts)
         if shards is None:
@@ -82,7 +82,7 @@ class ShardMaps:
         _copy(maps, places[2:4], lengths.view(np.uint8))
         return starts, lengths
 
-    def memory(self, firsts: Runs, lasts: Runs) -> tuple[NDArray[np.int64], BytesInUse] | None:
+    def memory(self, firsts: Rows, lasts: Rows) -> tuple[NDArray[np.int64], BytesInUse] | None:
         """Return the addresses of the bytes of runs, and what keeps them there."""
         shards = self._find(firsts)
         if shards is None:
@@ -91,17 +91,16 @@ class ShardMaps:
         self._check_ends(firsts, places[0] + places[1], maps[1])
         return maps[0] + places[0], BytesInUse(maps, places, shards)
 
-    def ask(self, firsts: Runs, lasts: Runs, sizes: NDArray[np.int64]) -> bool:
-        """Have the kernel read the indexes of runs, and ``sizes`` of their bytes, and do not wait; False where it cannot."""
+    def ask(self, firsts: Rows, lasts: Rows, sizes: NDArray[np.int64]) -> None:
+        """Have the kernel read the indexes of runs, and ``sizes`` of their bytes, and do not wait."""
         shards = self._find(firsts)
         if shards is None:
-            return False
+            return
         maps, places = _columns(shards), self._places(firsts, lasts)
         places[5] = sizes
         request = min((shard.request for shard in shards), default=PAGE)
         for k in (0, 2, 4):
             _advise(maps, places[k : k + 2], request, _WILL_NEED, PAGE)
-        return True
 
     def close(self) -> None:
         """Forget the maps; those in use stay until they are not."""
@@ -109,7 +108,7 @@ class ShardMaps:
             self._shards.clear()
             self._held = 0
 
-    def _places(self, firsts: Runs, lasts: Runs) -> NDArray[np.int64]:
+    def _places(self, firsts: Rows, lasts: Rows) -> NDArray[np.int64]:
         """Return offset and bytes of what runs have of starts, lengths and documents in their shards (int64 [6, runs])."""
         table, out = self._table, np.empty((6, len(firsts)), np.int64)
         _locate(
@@ -118,14 +117,14 @@ class ShardMaps:
         )  # fmt: skip
         return out
 
-    def _check_ends(self, firsts: Runs, ends: NDArray[np.int64], limits: NDArray[np.int64]) -> None:
+    def _check_ends(self, firsts: Rows, ends: NDArray[np.int64], limits: NDArray[np.int64]) -> None:
         """Raise unless what runs hold ends within their shards: to read beyond a map would end the process."""
         if (ends > limits).any():
             k = int(np.argmax(ends > limits))
             name = self._names[int(self._table.shard_of(firsts[k]))]
             raise ended_early(name, int(limits[k]), int(ends[k] - limits[k]))
 
-    def _find(self, firsts: Runs) -> list[MappedShard] | None:
+    def _find(self, firsts: Rows) -> list[MappedShard] | None:
         """Return the shard of each run."""
         found = []
         for number in self._table.shard_of(firsts).tolist():

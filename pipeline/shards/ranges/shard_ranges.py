@@ -23,7 +23,7 @@ from ..reader import check_shard
 from ..remote.cache import Lease
 from .handles import Handles
 from .mapped import BufferedBytes, Bytes, map_range, maps_here, read_bytes, read_range, will_need
-from .source import Index, Runs, joined
+from .source import Index, Rows, joined
 
 LONG_BYTES = 4 << 20  # of a run of extents that holds a long document: the kernel may read ahead in it
 _INDEX_BYTES = 64 << 20  # of indexes of tars that have none of their own, which are kept in memory whole
@@ -76,7 +76,7 @@ class ShardRanges:
 
             self._maps = ShardMaps(table, self._opened, self._names)
 
-    def index(self, firsts: Runs, lasts: Runs) -> Index:
+    def index(self, firsts: Rows, lasts: Rows) -> Index:
         found = None
         if self._maps is not None and self.table.starts_at[self.table.shard_of(firsts)].all():
             found = self._maps.index(firsts, lasts)
@@ -113,7 +113,7 @@ class ShardRanges:
             self._verify(shard, first, last, handle)
         return found
 
-    def memories(self, firsts: Runs, lasts: Runs) -> tuple[NDArray[np.int64], Any] | None:
+    def memories(self, firsts: Rows, lasts: Rows) -> tuple[NDArray[np.int64], Any] | None:
         if self._maps is None:
             return None
         if len(self._unverified):
@@ -135,14 +135,14 @@ class ShardRanges:
         for each in wanted:
             self.read(*each)
 
-    def ask(self, firsts: Runs, lasts: Runs) -> None:
+    def ask(self, firsts: Rows, lasts: Rows) -> None:
         sizes = self.table.size_sums[lasts] - self.table.size_sums[firsts]
         self._ask(firsts, lasts, np.where(sizes <= LONG_BYTES, sizes, 0))
 
-    def ask_index(self, firsts: Runs, lasts: Runs) -> None:
+    def ask_index(self, firsts: Rows, lasts: Rows) -> None:
         self._ask(firsts, lasts, np.zeros(len(firsts), np.int64))
 
-    def _ask(self, firsts: Runs, lasts: Runs, sizes: NDArray[np.int64]) -> None:
+    def _ask(self, firsts: Rows, lasts: Rows, sizes: NDArray[np.int64]) -> None:
         """Ask for the indexes of runs and for ``sizes`` of their bytes, but not where they would be gone when needed."""
         if self._maps is not None:
             self._maps.ask(firsts, lasts, sizes)
@@ -198,29 +198,19 @@ class ShardRanges:
             self._checked.add(shard)
         return name
 
-    def _check_index(self, firsts: Runs, lasts: Runs, starts: NDArray[np.int64], lengths: NDArray[np.uint32]) -> None:
+    def _check_index(self, firsts: Rows, lasts: Rows, starts: NDArray[np.int64], lengths: NDArray[np.uint32]) -> None:
         """Check the index of runs by the checksums of the table, at its first use."""
         checked, begin = self._checked_index, 0
         for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
             count = int(self.table.document_sums[last] - self.table.document_sums[first])
             if not checked[first:last].all():
-                self._check_run(first, last, starts[begin : begin + count], lengths[begin : begin + count])
+                run = slice(begin, begin + count)
+                wrong = self.table.wrong_index(first, last, starts[run], lengths[run])
+                if wrong is not None:
+                    name = self._names[int(self.table.shard_of(first))]
+                    raise CorruptShardError(f"{name}: {wrong}; copy the shard again or rebuild it")
+                checked[first:last] = True
             begin += count
-
-    def _check_run(self, first: int, last: int, starts: NDArray[np.int64], lengths: NDArray[np.uint32]) -> None:
-        begin = 0
-        for row in range(first, last):
-            end = begin + int(self.table.documents[row])
-            found = zlib.crc32(lengths[begin:end].data, zlib.crc32(starts[begin:end].data))
-            if found != self.table.index_crc32[row]:
-                shard, document = int(self.table.shard_of(row)), int(self.table.first_document_of(row))
-                raise CorruptShardError(
-                    f"{self._names[shard]}: byte {int(self.table.starts_at[shard]) + 8 * document}: the index of documents "
-                    f"{document} to {document + end - begin} has checksum {found}, but the table of extents says "
-                    f"{int(self.table.index_crc32[row])}; copy the shard again or rebuild it"
-                )
-            begin = end
-        self._checked_index[first:last] = True
 
     def _verify(self, shard: int, first: int, last: int, handle: int) -> None:
         """Check the bytes of extents by their checksums, or where the table has none the whole shard by its hash."""
@@ -239,14 +229,12 @@ class ShardRanges:
                 )
             self._unverified[self.table.shard_bounds[shard] : self.table.shard_bounds[shard + 1]] = False
             return
-        for row in range(first, last):
-            offset, size = int(self.table.offset_of(row)), int(self.table.sizes[row])
-            checksum = _crc32(handle, offset, size, name)
-            if checksum != self.table.crc32[row]:
-                raise CorruptShardError(
-                    f"{name}: bytes {offset} to {offset + size} have checksum {checksum}, but the table of extents says "
-                    f"{int(self.table.crc32[row])}; copy it again or rebuild it"
-                )
+        offset = int(self.table.offset_of(first))
+        wrong = self.table.wrong_bytes(
+            first, last, lambda begin, end: _crc32(handle, offset + begin, offset + end, name)
+        )
+        if wrong is not None:
+            raise CorruptShardError(f"{name}: {wrong}; copy it again or rebuild it")
         self._unverified[first:last] = False
 
     def _kept_index(self, shard: int) -> ShardIndex:
@@ -279,8 +267,8 @@ def _sha256(handle: int) -> str:
     return digest.hexdigest()
 
 
-def _crc32(handle: int, offset: int, size: int, name: str) -> int:
+def _crc32(handle: int, begin: int, end: int, name: str) -> int:
     checksum = 0
-    for begin in range(offset, offset + size, 1 << 20):
-        checksum = zlib.crc32(read_bytes(handle, begin, min(1 << 20, offset + size - begin), name), checksum)
+    for at in range(begin, end, 1 << 20):
+        checksum = zlib.crc32(read_bytes(handle, at, min(1 << 20, end - at), name), checksum)
     return checksum

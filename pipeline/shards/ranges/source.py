@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Runs = NDArray[np.int64]
+Rows = NDArray[np.int64]  # of the table of extents
 Index = tuple[NDArray[np.int64], NDArray[np.uint32]]  # where documents start in their files (bytes), and their tokens
 
 
@@ -17,8 +17,8 @@ class Source(Protocol):
 
     Of many runs, ``firsts`` and ``lasts`` (int64) are these rows.
 
-    ``waits``: what is asked for may take time, so threads ask for it ahead. ``copies``: bytes take memory of their own.
-    ``behind``: bytes come behind their index (see `RemoteRanges`, which offers more).
+    ``waits``: an answer may take time, so threads load windows ahead. ``copies``: bytes take memory of their own.
+    ``behind``: bytes arrive after their index (see `RemoteRanges`, which offers more).
     ``rows_first``: where blocks are not in memory yet, rows may be read before them.
     """
 
@@ -27,13 +27,13 @@ class Source(Protocol):
     behind: bool
     rows_first: bool
 
-    def index(self, firsts: Runs, lasts: Runs) -> Index:
+    def index(self, firsts: Rows, lasts: Rows) -> Index:
         """Return the index of the documents of runs, one behind the other."""
 
     def memory(self, first: int, last: int) -> Any:
         """Return the bytes of a run, with the ``address`` of the first."""
 
-    def memories(self, firsts: Runs, lasts: Runs) -> tuple[NDArray[np.int64], Any] | None:
+    def memories(self, firsts: Rows, lasts: Rows) -> tuple[NDArray[np.int64], Any] | None:
         """Return the addresses of the bytes of runs, and what keeps them there; None where `memory` must bring each."""
 
     def check(self, first: int, last: int) -> None:
@@ -45,14 +45,14 @@ class Source(Protocol):
     def read_all(self, wanted: list[tuple[int, int, memoryview]]) -> None:
         """Fill targets, each from a byte of a shard on."""
 
-    def ask(self, firsts: Runs, lasts: Runs) -> None:
-        """Have the indexes and the bytes of runs at hand soon."""
+    def ask(self, firsts: Rows, lasts: Rows) -> None:
+        """Ask for the indexes and the bytes of runs ahead of their use, and do not wait."""
 
-    def ask_index(self, firsts: Runs, lasts: Runs) -> None:
-        """Have the indexes of runs at hand soon."""
+    def ask_index(self, firsts: Rows, lasts: Rows) -> None:
+        """Ask for the indexes of runs ahead of their use, and do not wait."""
 
     def ask_bytes(self, shard: int, offset: int, size: int) -> None:
-        """Have these bytes of a shard at hand soon."""
+        """Ask for these bytes of a shard ahead of their use, and do not wait."""
 
     def close(self) -> None:
         """Give back what is held."""

@@ -15,6 +15,10 @@ _USER = re.compile(r"\A([a-z0-9+.-]+://)[^/]*@", re.IGNORECASE)
 KEYS = re.compile(r"\A([a-z0-9+.-]+://)[^/@]*:[^/]*@", re.IGNORECASE)  # in the url of an object store
 
 
+# What stores call the mark of an object's version, the best first.
+_MARKS = ("ETag", "etag", "generation", "md5Hash", "LastModified", "last_modified", "mtime", "created")
+
+
 class ObjectInfo(NamedTuple):
     """``size`` in bytes, and ``version``: the server's mark (ETag or time) that changes with the contents, or ''."""
 
@@ -49,6 +53,11 @@ class Transient(Exception):
     def __init__(self, reason: str, after: float = 0.0) -> None:
         super().__init__(reason)
         self.after = after
+
+
+def version_of(info: Mapping[str, Any]) -> str:
+    """Return the mark by which an object store tells one version of an object from another, '' for none."""
+    return str(next((info[name] for name in _MARKS if info.get(name)), ""))
 
 
 def is_http(url: str) -> bool:

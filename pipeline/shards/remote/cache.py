@@ -18,13 +18,13 @@ import json
 import os
 import shutil
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from ...errors import ConfigError, StorageError
+from ...notices import warn
 
 CACHE_VARIABLE = "SHARDWRIGHT_CACHE"
 LOCK, PLAN, PART, AHEAD = "lock", "plan", "part", "ahead"
@@ -183,11 +183,9 @@ class Cache:
                 raise CacheFull(total - entry.size)
             plan.write_text(wanted)
         if total > limit:
-            warnings.warn(
+            warn(
                 f"{self.directory}: {total:,} bytes are needed at once, more than the cache_limit of {limit:,}; "
-                f"set cache_limit to {total:,} or more, or lower window, lanes or max_open_shards",
-                RuntimeWarning,
-                stacklevel=2,
+                f"set cache_limit to {total:,} or more, or lower window, lanes or max_open_shards"
             )
 
 

@@ -44,9 +44,8 @@ class _Process:
         self.lock = threading.Lock()
         self.servers: dict[str, Server] = {}
         self.pools: dict[str, Any] = {}  # by the url of the proxy, '' for none
-        self.proxies: dict[
-            str, str
-        ] = {}  # by server, as the environment said at its first request: that is slow to read
+        # By server, as the environment said at its first request: to read it takes as long as a small request.
+        self.proxies: dict[str, str] = {}
 
     def server(self, url: str) -> Server:
         with self.lock:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...errors import ConfigError, MissingObjectError, ShardwrightError, StorageError, did_you_mean
-from .access import CONNECTIONS, KEYS, Access, ObjectInfo, Transient, is_http, shown, without_secrets
+from .access import CONNECTIONS, KEYS, Access, ObjectInfo, Transient, is_http, shown, version_of, without_secrets
 from .http import server_of
 from .http_range import ask_range, http_info, http_read, too_short
 from .pace import LONGEST_WAIT
@@ -179,19 +179,25 @@ def list_remote(pattern: str, access: Access | None = None) -> list[str]:
 
 
 def read_from(
-    url: str, start: int, stop: int, access: Access | None = None, attempt: int = 1
+    url: str,
+    start: int,
+    stop: int,
+    access: Access | None = None,
+    attempt: int = 1,
+    *,
+    block_bytes: int = BLOCK_BYTES,
 ) -> Generator[bytes, None, None]:
     """Yield bytes ``start`` to ``stop`` of an object in pieces, in one try; a temporary failure raises `Transient`.
 
-    A server without range requests sends the whole object; the bytes before ``start`` are then skipped. From attempt to
-    ``attempt``, slow answers are given more time.
+    A server without range requests sends the whole object; the bytes before ``start`` are then skipped. Slow answers are
+    given more time at each ``attempt``. One request through fsspec asks for ``block_bytes``.
     """
     if start < stop:
         settings = access or Access()
         if is_http(url):
             yield from http_read(url, start, stop, settings, attempt)
         else:
-            yield from _fsspec_read(url, start, stop, settings)
+            yield from _fsspec_read(url, start, stop, settings, block_bytes)
 
 
 def download(url: str, part: Path, size: int, access: Access | None = None, attempt: int = 1) -> None:
@@ -239,9 +245,17 @@ def attempting(action: Callable[[int], T], url: str, doing: str, access: Access 
 
 
 def pause(attempt: int, after: float, access: Access) -> None:
-    """Sleep before the next try: exponential, jittered so that many workers do not come back together."""
+    """Sleep before the next try."""
+    time.sleep(back_off(attempt, after, access))
+
+
+def back_off(attempt: int, after: float, access: Access) -> float:
+    """Return the seconds to wait after a try: exponential, jittered so that many workers do not come back together.
+
+    ``after`` is how long the server asked to wait.
+    """
     delay = min(access.longest_delay, access.first_delay * 2.0 ** (attempt - 1))
-    time.sleep(max(min(after, LONGEST_WAIT), delay * _JITTER.uniform(0.5, 1.0)))
+    return max(min(after, LONGEST_WAIT), delay * _JITTER.uniform(0.5, 1.0))
 
 
 def as_transient(error: Exception, url: str) -> Transient:
@@ -291,14 +305,13 @@ def _fsspec_info(url: str, access: Access) -> ObjectInfo:
     info = files.info(url)
     if info.get("type") == "directory" or info.get("size") is None:
         raise StorageError(f"{shown(url)}: no object but a directory; name a shard in it")
-    marks = (info.get(name) for name in ("ETag", "etag", "md5Hash", "LastModified", "mtime", "created"))
-    return ObjectInfo(int(info["size"]), str(next((mark for mark in marks if mark), "")))
+    return ObjectInfo(int(info["size"]), version_of(info))
 
 
-def _fsspec_read(url: str, start: int, stop: int, access: Access) -> Iterator[bytes]:
+def _fsspec_read(url: str, start: int, stop: int, access: Access, block_bytes: int) -> Iterator[bytes]:
     files = filesystem(url, access)
     while start < stop:
-        end = min(stop, start + BLOCK_BYTES)
+        end = min(stop, start + block_bytes)
         piece = files.cat_file(url, start=start, end=end)
         if len(piece) != end - start:
             size = _fsspec_info(url, access).size

@@ -25,7 +25,7 @@ from ..manifest import MANIFEST_NAME, WORK_NAME, Manifest, ShardInfo
 from ..reader import read_index
 from ..remote.store import remote_index
 from ..remote.transport import Access, is_remote, shown
-from ..tar import CURE, Damage, Member, map_file, walk
+from ..tar import CURE, Member, TarDamage, map_file, walk
 from .findings import Contents, Problem, ShardCheck
 from .shard import check_shard
 
@@ -35,7 +35,7 @@ LOCK_NAMES = ("lock", "lease")  # of its lock
 TOKENIZER_NAME = "tokenizer.json"
 
 MISSING = "the manifest names this shard, but it is not there; copy or rebuild it"
-WORTH_A_PROCESS = 64 << 20  # bytes of shards: read in the time that a process takes to start
+PROCESS_BYTES = 64 << 20  # of shards: read in the time that a process takes to start
 
 Progress = Callable[[int, int], None]
 
@@ -79,13 +79,14 @@ def verify_dataset(
     quick: bool = False,
     progress: Progress | None = None,
     access: Access | None = None,
+    process_bytes: int = PROCESS_BYTES,
 ) -> Iterator[Problem]:
     """Yield what is wrong with a dataset directory or url: the manifest, each shard, and how they fit together.
 
     Found, besides what `verify_shard` finds: a manifest that is missing, damaged or contradicts itself, a table of extents
     that is missing, damaged, or wrong about the manifest or a shard, shards that are missing, extra or swapped, keys that
-    two shards share, another tokenizer than the manifest's, and what an interrupted build left behind. ``workers``
-    processes share the shards; ``progress`` is called with (bytes done, bytes in all).
+    two shards share, another tokenizer than the manifest's, and what an interrupted build left behind. Up to ``workers``
+    processes share the shards, one for each ``process_bytes`` of them; ``progress`` is called with (bytes done, bytes in all).
     """
     if workers < 1:
         raise ConfigError(f"workers must be 1 or more, got {workers}")
@@ -98,7 +99,7 @@ def verify_dataset(
         name = folder.path(MANIFEST_NAME)
         yield Problem(name, None, None, str(error).removeprefix(f"{name}: "))
         tasks = [_Task(folder.path(tar), None, Contents(), quick, access) for tar in folder.tars()]
-        for check in _run(tasks, workers, progress):
+        for check in _run(tasks, workers, progress, process_bytes):
             yield from check.problems
         return
     yield from _check_manifest(folder, manifest)
@@ -119,7 +120,7 @@ def verify_dataset(
         yield Problem(folder.path(name), None, None, "the manifest does not name this shard; remove it, or rebuild")
     owner = {info.sha256: info.name for info in infos}
     checks = []
-    for check in _run(tasks, workers, progress):
+    for check in _run(tasks, workers, progress, process_bytes):
         yield from check.problems
         name = owner.get(check.sha256 or "", Path(check.name).name)
         if name != Path(check.name).name:
@@ -186,7 +187,7 @@ def _is_whole(task: _Task, check: ShardCheck) -> bool:
 
 def _check_foreign(path: Path) -> ShardCheck:
     check = ShardCheck(str(path))
-    damage = [item for item in walk(map_file(path)) if isinstance(item, Damage)]
+    damage = [item for item in walk(map_file(path)) if isinstance(item, TarDamage)]
     for item in damage:
         check.add(item.member or None, item.offset, f"{item.reason}; {CURE}")
     if not damage:
@@ -208,11 +209,11 @@ def _is_own(path: Path) -> bool:
     return any(isinstance(item, Member) and item.name.startswith(INDEX_PREFIX) for item in walk(data))
 
 
-def _run(tasks: Sequence[_Task], workers: int, progress: Progress | None) -> Iterator[ShardCheck]:
+def _run(tasks: Sequence[_Task], workers: int, progress: Progress | None, process_bytes: int) -> Iterator[ShardCheck]:
     """Check shards, in processes where that helps, and yield the findings in the order of ``tasks``."""
     sizes = [_size(task) for task in tasks]
     done, total = 0, sum(sizes)
-    workers = min(workers, len(tasks), 1 + total // WORTH_A_PROCESS)
+    workers = min(workers, len(tasks), 1 + total // process_bytes)
     if workers <= 1:
         results: Iterator[ShardCheck] = map(_check, tasks)
         pool = None

@@ -49,7 +49,7 @@ def read_index_members(data: mmap.mmap, members: list[Member], check: ShardCheck
     starts_at, lengths_at, table_at, footer_at = (last[name] for name in INDEX_NAMES)
     starts = _integers(data, starts_at, "<u8", check)
     lengths = _integers(data, lengths_at, "<u4", check)
-    table = _table(data, table_at, check)
+    table = _json_object(data, table_at, check, "table of documents") or {}
     if starts is None or lengths is None:
         return None
     if len(starts) != len(lengths):
@@ -61,7 +61,7 @@ def read_index_members(data: mmap.mmap, members: list[Member], check: ShardCheck
     payloads = (data[member.data : member.data + member.size] for member in (starts_at, lengths_at))
     crc = zlib.crc32(next(payloads))
     crc = zlib.crc32(next(payloads), crc)
-    footer = _footer(data, footer_at, check)
+    footer = _json_object(data, footer_at, check, "footer")
     if footer is None:
         return None
     wanted = {
@@ -96,26 +96,16 @@ def _integers(data: mmap.mmap, member: Member, dtype: str, check: ShardCheck) ->
     return np.frombuffer(data[member.data + NPY_HEADER : member.data + member.size], dtype).astype(np.int64)
 
 
-def _table(data: mmap.mmap, member: Member, check: ShardCheck) -> dict[str, list[Any]]:
+def _json_object(data: mmap.mmap, member: Member, check: ShardCheck, what: str) -> dict[str, Any] | None:
+    """Return the JSON object that a member holds; a member that holds none is a problem, ``what`` it should be."""
     try:
-        table = json.loads(data[member.data : member.data + member.size])
-        if not isinstance(table, dict):
-            raise ValueError(f"{type(table).__name__} instead of columns")
+        found = json.loads(data[member.data : member.data + member.size])
+        if not isinstance(found, dict):
+            raise ValueError(f"{type(found).__name__} instead of an object")
     except ValueError as error:
-        check.add(member.name, member.data, f"no table of documents: {error}; {CURE}")
-        return {}
-    return table
-
-
-def _footer(data: mmap.mmap, member: Member, check: ShardCheck) -> dict[str, Any] | None:
-    try:
-        footer = json.loads(data[member.data : member.data + member.size])
-        if not isinstance(footer, dict):
-            raise ValueError(f"{type(footer).__name__} instead of fields")
-    except ValueError as error:
-        check.add(member.name, member.data, f"no footer: {error}; {CURE}")
+        check.add(member.name, member.data, f"no {what}: {error}; {CURE}")
         return None
-    return footer
+    return found
 
 
 def check_index(members: list[Member], samples: list[Sample], index: IndexMembers, check: ShardCheck) -> None:

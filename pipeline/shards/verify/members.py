@@ -22,7 +22,7 @@ from ..format import (
     padding,
 )
 from ..npy import NpyError, parse_npy
-from ..tar import CURE, Damage, Member, find_header, walk
+from ..tar import CURE, Member, TarDamage, find_header, walk
 from .findings import Contents, ShardCheck
 
 INDEX_NAMES = (STARTS_NAME, LENGTHS_NAME, TABLE_NAME, FOOTER_NAME)
@@ -45,7 +45,7 @@ def find_members(data: mmap.mmap, check: ShardCheck) -> tuple[list[Member], bool
     while position is not None:
         damage = None
         for item in walk(data, position):
-            if isinstance(item, Damage):
+            if isinstance(item, TarDamage):
                 damage = item
                 check.add(item.member or None, item.offset, f"{item.reason}; {CURE}")
             else:

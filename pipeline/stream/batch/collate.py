@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -11,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
+from .freed_memory import keep_freed_memory
 from .kernels import bound, pad, widen
 from .rows import DocumentRows, Out, Rows
 from .types import DocumentArrays, PackedArrays
@@ -42,9 +44,7 @@ class PackCollator:
     dtype: np.dtype[Any]
 
     def __post_init__(self) -> None:
-        # The C library keeps as much freed memory as the largest mapping that it saw freed, and gives the rest back to the
-        # system. Pages that every batch has to get anew cost more than filling them.
-        np.empty((5, self.size, self.seq_len), np.int64)
+        keep_freed_memory(5 * 8 * self.size * self.seq_len)
 
     @cached_property
     def direct(self) -> bool:
@@ -88,24 +88,59 @@ class PackCollator:
 
     def _bound(self, batch: PackedArrays, rows: Rows, have: NDArray[np.int64]) -> NDArray[np.int64]:
         """Add to a batch what boundaries tell of it; return the flat places of labels to mask, ascending."""
-        size, length = self.size, self.seq_len
         # The last `shift` tokens of a document look into the next one; a model that shifts by itself predicts the first
         # token of a document from the one before.
         shift = 0 if self.same_labels else self.shift
-        spans = np.zeros((size, 2), np.int64)
-        places = _NOWHERE
+        spans = np.zeros((self.size, 2), np.int64)
+        ends = _NOWHERE
         if rows.document_ends is not None:
-            places, spans[: rows.filled] = rows.document_ends
-        positions = np.empty((size, length), np.int64)
-        begins, ignored = np.empty(size * length + 1, np.int32), np.empty(size * length, np.int64)
-        counts = np.zeros(3, np.int64)
-        bound(places, spans, have, length + shift, shift, positions, begins, ignored, counts)
-        begun, masked, longest = counts.tolist()
-        begins[begun] = positions.size
-        batch["position_ids"] = positions
-        batch["cu_seqlens"] = begins[: begun + 1].copy()
-        batch["max_seqlen"] = longest
-        return ignored[:masked].copy()
+            ends, spans[: rows.filled] = rows.document_ends
+        batch["position_ids"], batch["cu_seqlens"], batch["max_seqlen"], ignored = find_bounds(
+            ends, spans, have, self.seq_len, shift
+        )
+        return ignored
+
+
+def find_bounds(
+    ends: NDArray[np.int64],
+    spans: NDArray[np.int64],
+    have: NDArray[np.int64],
+    length: int,
+    shift: int,
+    loop: Callable[..., Any] = bound,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], int, NDArray[np.int64]]:
+    """Return ``position_ids``, ``cu_seqlens``, ``max_seqlen`` and the flat places of labels to mask, as `bound` finds them.
+
+    ``loop``: `bound`, or its ``py_func``, which checks indexes.
+    """
+    size = len(spans)
+    positions = np.empty((size, length), np.int64)
+    begins, ignored = np.empty(size * length + 1, np.int32), np.empty(size * length, np.int64)
+    counts = np.zeros(3, np.int64)
+    loop(ends, spans, have, length + shift, shift, positions, begins, ignored, counts)
+    begun, masked, longest = counts.tolist()
+    begins[begun] = positions.size
+    return positions, begins[: begun + 1].copy(), longest, ignored[:masked].copy()
+
+
+def pad_documents(
+    documents: Sequence[NDArray[Any]],
+    size: int,
+    length: int,
+    eos_id: int,
+    *,
+    same: bool,
+    loop: Callable[..., Any] = pad,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return ids, labels and mask of documents, a row each, as `pad` writes them.
+
+    ``loop``: `pad`, or its ``py_func``, which checks indexes.
+    """
+    ids, labels, mask = (np.empty((size, length), np.int64) for _ in range(3))
+    tokens = np.concatenate([_NOWHERE, *documents], dtype=np.int64)
+    lengths = np.array([len(document) for document in documents], np.int64)
+    loop(tokens, lengths, eos_id, IGNORE, same, ids, labels, mask)
+    return ids, labels, mask
 
 
 def spread(tokens: NDArray[Any], lag: int, ids: NDArray[Any], labels: NDArray[Any]) -> None:
@@ -151,9 +186,7 @@ class DocumentCollator:
         lengths = np.array([len(document) for document in documents], np.int64)
         longest = int(lengths.max(initial=0))
         length = max(1, -(-longest // self.pad_to_multiple_of)) * self.pad_to_multiple_of
-        ids, labels, mask = (np.empty((self.size, length), np.int64) for _ in range(3))
-        tokens = np.concatenate([_NOWHERE, *documents], dtype=np.int64)
-        pad(tokens, lengths, self.eos_id, IGNORE, self.same_labels, ids, labels, mask)
+        ids, labels, mask = pad_documents(documents, self.size, length, self.eos_id, same=self.same_labels)
         # However the labels are shifted, all tokens of a document count but one.
         valid = int((lengths - 1).clip(0).sum())
         if rows.masks is not None:

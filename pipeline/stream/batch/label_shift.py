@@ -1,4 +1,4 @@
-"""Shifts drawn anew for each step: how far ahead of its inputs the labels of a whole global batch lie.
+"""Shifts drawn again for each step: how far ahead of its inputs the labels of a whole global batch lie.
 
 A step is one batch on every rank, or before ``batch`` one sequence on every rank. Its shift is a divisor of ``seq_len``
 below it, drawn by a hash of (seed, the step's first global sequence): equal on all ranks and workers, and the same after

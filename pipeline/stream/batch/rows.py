@@ -69,12 +69,14 @@ class DocumentRows(NamedTuple):
 
 
 class RowBuffer:
-    """Rows of ``width`` tokens to be filled, in any order, again and again; ``with_ends`` also where documents end.
+    """Rows of ``width`` tokens to be filled, in any order, again and again.
+
+    ``with_ends`` also where documents end, ``with_masks`` also loss masks, which `put` gives.
 
     ``bytes`` and ``late_bytes`` are what is written: rows of tokens, or the ids and labels of an `Out`.
     """
 
-    def __init__(self, width: int, dtype: np.dtype[Any], with_ends: bool) -> None:
+    def __init__(self, width: int, dtype: np.dtype[Any], with_ends: bool, with_masks: bool = False) -> None:
         self.width = width
         self.lag = 0
         self._tokens: NDArray[Any] = np.empty((0, width), dtype)
@@ -85,6 +87,7 @@ class RowBuffer:
         # How many places are taken.
         self.notes = np.zeros(1, np.int64)
         self._with_ends = with_ends
+        self._masks = np.empty((0, width), np.uint8) if with_masks else None
 
     def rows(self, count: int, out: Out | None = None) -> Rows:
         """Return ``count`` rows that are still to be filled, in ``out`` if that is given."""
@@ -103,10 +106,17 @@ class RowBuffer:
         if self._with_ends and len(self.places) < count * self.width:
             self.places = np.empty(count * self.width, np.int64)
         self.notes[0] = 0
-        return Rows(count, tokens, Ends(self.places, self.spans[:count]) if self._with_ends else None)
+        if self._masks is not None:
+            self._masks = np.empty((count, self.width), np.uint8)
+        ends = Ends(self.places, self.spans[:count]) if self._with_ends else None
+        return Rows(count, tokens, ends, masks=self._masks)
 
-    def put(self, row: int, tokens: NDArray[Any], ends: NDArray[np.int64]) -> None:
+    def put(
+        self, row: int, tokens: NDArray[Any], ends: NDArray[np.int64], mask: NDArray[np.uint8] | None = None
+    ) -> None:
         """Fill a row with tokens that were read otherwise, and say where documents end in it."""
+        if self._masks is not None and mask is not None:
+            self._masks[row] = mask
         if self._out is None:
             self._tokens[row] = tokens
         else:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ...errors import ConfigError
 from ...shards.ranges.source import Source as Ranges
+from ..indexed.mapped import MappedTokenStream
 from ..indexed.token_stream import TokenStream
 from ..indexed.windows.block_pool import BlockPool
 from ..order import LANES, Sequences, Shuffle, default_window, sequential_window
 from ..sequential.best_fit_sizes import best_fit_tokens, most_lanes_a_row
 from ..sequential.cursor import Cursor, Windows, beginning
+from ..sequential.document_maps import mapped
 from ..sequential.lanes import lanes_reader
 from ..sequential.layout import WINDOW_BYTES, LaneLayout, lane_layout
 from ..sequential.reader import lane_stats
@@ -143,7 +146,7 @@ class CountedData:
 
     def make_reader(self, config: StreamConfig, start: Position, context: WorkerContext, share: Share) -> Reader[Any]:
         if config.sequential:
-            return lanes_reader(config, self.windows, sum(self.tokens), start, context, share.skip, share.every)
+            return lanes_reader(config, self.windows, start, context, share.skip, share.every)
         return config.stated_layout().make_reader(self, config, cut=start.start_epoch is None)
 
     def stats(self, config: StreamConfig, position: Position) -> dict[str, Any]:
@@ -186,7 +189,10 @@ class CountedData:
     ) -> TokenStream:
         """Make the token stream of an order, to be read as ``sequences`` say."""
         pool = BlockPool(self.ranges(config.max_open_shards), self.contents, order)
-        return TokenStream(order, pool, self.dtype, sequences, **options)
+        if not config.document_maps or config.sequential:
+            return TokenStream(order, pool, self.dtype, sequences, **options)
+        change = partial(mapped, config.document_maps, self.dtype)
+        return MappedTokenStream(order, pool, self.dtype, sequences, change=change, **options)
 
     def raise_if_empty(self, count: int, unit: str) -> None:
         """Raise ``ConfigError`` for a split that holds nothing."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +19,15 @@ Kept = Callable[[int, int, int], NDArray[np.bool_]]
 class Contents:
     """The extents of a table that hold something to stream: ``rows`` of it, ascending (None: all).
 
-    ``sizes`` (bytes), ``tokens`` and ``documents`` are of what is streamed of each. ``kept(shard, first, count)`` says
-    which of a shard's documents that is (None: all). ``sparse``: documents are read alone, not blocks whole.
+    ``size_sums`` (bytes), ``token_sums`` and ``document_sums`` are running sums of what is streamed of each.
+    ``kept(shard, first, count)`` says which of a shard's documents that is (None: all). ``sparse``: documents are read
+    alone, not blocks whole.
     """
 
     table: ExtentTable
-    sizes: NDArray[np.integer[Any]]
-    tokens: NDArray[np.integer[Any]]
-    documents: NDArray[np.integer[Any]]
+    size_sums: NDArray[np.int64]
+    token_sums: NDArray[np.int64]
+    document_sums: NDArray[np.int64]
     rows: NDArray[np.int64] | None = None
     kept: Kept | None = None
     sparse: bool = False
@@ -35,7 +35,7 @@ class Contents:
     @classmethod
     def whole(cls, table: ExtentTable) -> Contents:
         """Return all that a table describes."""
-        return cls(table, table.sizes, table.tokens, table.documents)
+        return cls(table, table.size_sums, table.token_sums, table.document_sums)
 
     @classmethod
     def selected(
@@ -44,8 +44,9 @@ class Contents:
         """Return what a selection keeps: ``tokens`` and ``documents`` are those kept of every extent of the table."""
         rows = np.flatnonzero(documents)
         sparse = 4 * int(tokens.sum()) < int(table.token_sums[-1])
-        sizes = tokens[rows] * table.itemsize if sparse else table.sizes[rows].astype(np.int64)
-        return cls(table, sizes, tokens[rows], documents[rows], rows, kept, sparse)
+        sizes = tokens[rows] * table.itemsize if sparse else table.sizes[rows]
+        size_sums, token_sums, document_sums = (running_sums(each) for each in (sizes, tokens[rows], documents[rows]))
+        return cls(table, size_sums, token_sums, document_sums, rows, kept, sparse)
 
     def blocks(self, *, in_mix: bool = False) -> Blocks:
         """Cut blocks out of these extents, once."""
@@ -62,7 +63,7 @@ class Contents:
         if self.rows is not None:
             bounds = np.searchsorted(self.rows, self.table.shard_bounds)
             counts = np.diff(bounds)
-        return Blocks.of_extents(counts, self.sizes, self.tokens, self.documents, in_mix=in_mix)
+        return Blocks.of_extents(counts, self.size_sums, self.token_sums, self.document_sums, in_mix=in_mix)
 
     def table_rows(
         self, first: NDArray[np.int64], last: NDArray[np.int64]

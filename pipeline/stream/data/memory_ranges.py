@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...shards.extents.table import ExtentTable
-from ...shards.ranges.source import Index, Runs
+from ...shards.ranges.source import Index, Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class MemoryRanges:
         self._lengths = lengths.astype("<u4")
         self._starts = (np.cumsum(lengths) - lengths) * tokens.itemsize
 
-    def index(self, firsts: Runs, lasts: Runs) -> Index:
+    def index(self, firsts: Rows, lasts: Rows) -> Index:
         sums = self._table.document_sums
         parts = [slice(first, last) for first, last in zip(sums[firsts].tolist(), sums[lasts].tolist(), strict=True)]
         starts, lengths = ([column[:0], *(column[part] for part in parts)] for column in (self._starts, self._lengths))
@@ -40,7 +40,7 @@ class MemoryRanges:
     def memory(self, first: int, last: int) -> InMemory:
         return InMemory(self._tokens.ctypes.data + int(self._table.offset_of(first)), self._tokens)
 
-    def memories(self, firsts: Runs, lasts: Runs) -> tuple[NDArray[np.int64], Any]:
+    def memories(self, firsts: Rows, lasts: Rows) -> tuple[NDArray[np.int64], Any]:
         return self._tokens.ctypes.data + self._table.offset_of(firsts), self._tokens
 
     def check(self, first: int, last: int) -> None:
@@ -53,10 +53,10 @@ class MemoryRanges:
         for each in wanted:
             self.read(*each)
 
-    def ask(self, firsts: Runs, lasts: Runs) -> None:
+    def ask(self, firsts: Rows, lasts: Rows) -> None:
         return
 
-    def ask_index(self, firsts: Runs, lasts: Runs) -> None:
+    def ask_index(self, firsts: Rows, lasts: Rows) -> None:
         return
 
     def ask_bytes(self, shard: int, offset: int, size: int) -> None:

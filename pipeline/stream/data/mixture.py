@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _REFUSED = {
     "filter": "a mix counts the tokens of its sources in advance, so it cannot be filtered; build filtered shards",
     "map_documents": (
-        "a mix counts the tokens of its sources in advance, so its documents cannot be mapped; build mapped shards"
+        "a mix counts the tokens of its sources in advance, so its documents cannot be mapped; build mapped shards, or pass "
+        "same_length=True where every document keeps its number of tokens"
     ),
     "pack(best_fit=True)": "a mix counts the tokens of its sources in advance, so best_fit cannot pack it; remove best_fit",
     "sample": "a mix is packed; add .pack(seq_len) in place of .sample()",
@@ -44,9 +45,11 @@ class MixedData:
             if not sum(data.tokens):
                 raise ConfigError(f"source {name!r} of the mix holds no tokens; remove it, or build it from more input")
             for field in ("dtype", "tokenizer", "eos_id"):
-                ours, theirs = getattr(first, field), getattr(data, field)
-                if ours != theirs:
-                    raise ConfigError(f"sources of a mix share one {field}, but {name!r} has {theirs}, others {ours}")
+                expected, found = getattr(first, field), getattr(data, field)
+                if expected != found:
+                    raise ConfigError(
+                        f"sources of a mix share one {field}, but {name!r} has {found}, others {expected}"
+                    )
 
     def __repr__(self) -> str:
         return f"mix({self.sources!r})"

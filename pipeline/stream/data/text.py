@@ -45,7 +45,7 @@ _TOKEN_BYTES = 4  # of text: about
 class TextData:
     """Files of raw text and the tokenizer that makes ids of them, as the source of a stream.
 
-    ``skip`` passes over records that cannot be used, and over the rest of a file that cannot be read on, and counts
+    ``skip`` passes over records that cannot be used, and over the rest of a file that cannot be read further, and counts
     them; without it they raise ``InputError``.
     """
 
@@ -166,7 +166,7 @@ class TextData:
         config.stated_layout()
 
     def make_reader(self, config: StreamConfig, start: Position, context: WorkerContext, share: Share) -> Reader[Any]:
-        return lanes_reader(config, self.windows, self.tokens, start, context, share.skip, share.every)
+        return lanes_reader(config, self.windows, start, context, share.skip, share.every)
 
     def stats(self, config: StreamConfig, position: Position) -> dict[str, Any]:
         return lane_stats(Counter(), 0, position.lanes or beginning(position.start_epoch or 0, 1))

@@ -6,6 +6,7 @@ documents.py       whole documents, with or without buckets
 sampled.py         sequences from random places
 mixed.py           sequences of several sources
 token_stream.py    the endless shuffled token stream of one source
+mapped.py          the same, of documents that the user's functions change
 windows/           windows of blocks in memory
 lookahead.py       which windows are read next
 """

@@ -31,12 +31,14 @@ class DocumentSequences(IndexedReader):
     def _read(self, pieces: list[Piece]) -> DocumentRows:
         count = sum([len(piece.rows) for piece in pieces])
         found: list[NDArray[Any]] = [np.zeros(0, self.stream.dtype)] * count
+        masks = [np.zeros(0, np.uint8)] * count if self.stream.masks else None
         for epoch, rows, documents, _ in pieces:
-            tokens, lengths = self.stream.joined(epoch, documents, self._max_length)
-            ends = np.cumsum(lengths).tolist()
-            for row, begin, end in zip(rows.tolist(), [0, *ends], ends, strict=False):
-                found[row] = tokens[begin:end]
-        return DocumentRows(count, found)
+            each, their_masks = self.stream.documents(epoch, documents, self._max_length)
+            for number, row in enumerate(rows.tolist()):
+                found[row] = each[number]
+                if masks is not None and their_masks is not None:
+                    masks[row] = their_masks[number]
+        return DocumentRows(count, found, masks=masks)
 
 
 class BucketedDocuments(DocumentSequences):

@@ -58,7 +58,7 @@ class MixedSequences:
         self._streams = [streams[name][0] for name in mixture.names]
         self._orders = [streams[name][1] for name in mixture.names]
         self._hints = np.zeros((len(self._streams), mixture.lanes), np.int64)
-        self.buffer = RowBuffer(self.width, self._streams[0].dtype, boundaries)
+        self.buffer = RowBuffer(self.width, self._streams[0].dtype, boundaries, self._streams[0].masks)
         self._steps: dict[int, _Parts] = {}
         self._shape: tuple[int, ...] = ()
         self._last = -1

@@ -24,7 +24,7 @@ class PackedSequences(IndexedReader):
         super().__init__(stream, order)
         self.width = width
         self.total = None if epochs is None else epochs * stream.tokens_per_epoch
-        self.buffer = RowBuffer(width, stream.dtype, boundaries)
+        self.buffer = RowBuffer(width, stream.dtype, boundaries, stream.masks)
         self._hints = np.zeros(order.lanes, np.int64)  # the document where each lane was last
         self._ahead = Lookahead(order, stream.prepare, stream.window)
 

@@ -40,7 +40,7 @@ class SampledSequences(IndexedReader):
         super().__init__(stream, Sequences(stream.tokens_per_epoch, seq_len, 1))
         self.width = width
         self._seed = seed
-        self.buffer = RowBuffer(width, stream.dtype, boundaries)
+        self.buffer = RowBuffer(width, stream.dtype, boundaries, stream.masks)
 
     def read(self, step: Step, out: Out | None = None) -> Rows:
         """Return the tokens of a rank's rows of a step."""

@@ -58,6 +58,8 @@ class TokenStream:
     tokens, or whole ``documents``. ``aside``: how many windows stay that nothing prepared.
     """
 
+    masks = False  # whether rows have loss masks
+
     def __init__(
         self,
         order: Shuffle,
@@ -290,6 +292,14 @@ class TokenStream:
         self._pool.read_all(absent)
         out.flags.writeable = False
         return out, lengths
+
+    def documents(
+        self, epoch: int, documents: NDArray[np.int64], most: int | None = None
+    ) -> tuple[list[Tokens], list[NDArray[np.uint8]] | None]:
+        """Return each of what `joined` joins, and their loss masks where there are some."""
+        tokens, lengths = self.joined(epoch, documents, most)
+        ends = np.cumsum(lengths).tolist()
+        return [tokens[begin:end] for begin, end in zip([0, *ends], ends, strict=False)], None
 
     def lengths(self, epoch: int, documents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many tokens documents of an epoch have, given by their places in its shuffled order."""

@@ -2,7 +2,7 @@
 
     reader -> collate -> the user's stages -> batches of what they changed -> read ahead -> device
 
-A position rides with every item, so nothing needs to know how far ahead of the consumer its source is.
+Every item comes with its position, so nothing needs to know how far ahead of the consumer its source is.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def share_of(config: StreamConfig, position: Position, context: WorkerContext) -
 def _can_divide(config: StreamConfig) -> bool:
     """Say whether each worker of a loader can make its own items alone.
 
-    A stage that may drop or add must see all of its rank's items, in every worker; so must who does not know ahead which
-    lanes end first.
+    Every worker makes all of its rank's items where a stage may drop or add items, and for a bounded sequential stream,
+    of which it is unknown in advance which lanes end first.
     """
     return counts_items(config) and not (config.sequential and config.epochs is not None)
 
@@ -89,7 +89,7 @@ def _batches(
                 return
             batch = collate(rows, step.begin, out)
             yield after(end_of_step, lanes=reader.cursors), to_torch(batch) if tensors else batch
-            del out, rows, batch  # the memory of a batch that nobody holds serves the next one
+            del out, rows, batch  # so that the next batch can reuse their memory
     finally:
         reader.close()
 
@@ -164,9 +164,9 @@ def _mapped(function: Callable[[Any], Any], items: Iterator[Positioned]) -> Iter
 def _applied(
     step: Any, number: int, items: Iterator[Positioned], start: Position, even: EvenSteps
 ) -> Iterator[Positioned]:
-    """Run a stage of the user's, what it gives gets the position after what it took last.
+    """Run a stage of the user; an item that it gives gets the position after the last item that it took.
 
-    One that remembers is copied, so that iterators do not share what it knows.
+    A stage that remembers is copied, so that iterators do not share its fields.
     """
     name = f"{number}.{type(step).__name__}"
     fields = getattr(step, "remembers", ())
@@ -191,7 +191,7 @@ def _applied(
                 "whose `remembers` names what it needs to go on there"
             )
         if not fields and taken > 1:
-            bound = name  # it drops items, so ranks that gave equally many have taken differently many
+            bound = name  # it drops items, so ranks that gave equally many may have taken unequally many
         if taken != 1:
             even.upset(name, number)
         taken = 0
@@ -199,7 +199,7 @@ def _applied(
         if fields:
             stages[name] = {field: copy.deepcopy(getattr(step, field)) for field in fields}
         yield replace(position, skip=0, stages=stages, bound_to=bound or position.bound_to), item
-    if taken and exhausted:  # one that ends by itself may well end alike on all ranks
+    if taken and exhausted:  # a stage that stops by itself may stop equally on all ranks
         even.upset(name, number)
     if isinstance(step, Take):
         even.ended(number, step.taken, step.count)

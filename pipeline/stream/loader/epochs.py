@@ -68,7 +68,7 @@ def pass_length(config: StreamConfig, position: Position, context: WorkerContext
 
 
 def first_of(config: StreamConfig) -> First:
-    """Return the function from an epoch to its first sequence; mixes and sequential readers have but epoch 0."""
+    """Return the function from an epoch to its first sequence; mixes and sequential readers have only epoch 0."""
     sequences = config.data.sequences(config)
     return (lambda epoch: 0) if sequences is None else sequences.first
 
@@ -88,9 +88,9 @@ def next_pass(config: StreamConfig, position: Position) -> Position:
 
 
 def after_load(config: StreamConfig, position: Position, world_size: int) -> tuple[int, Position]:
-    """Return the epoch that a loaded position is in, and where the first ``set_epoch`` after the load leaves it.
+    """Return the epoch that a loaded position is in, and where the first ``set_epoch`` after the load puts it.
 
-    That is where it is, but a position at the end of its pass goes on with the next.
+    The position stays where it is, but from the end of its pass it moves to the start of the next.
     """
     if config.epochs is not None and config.epochs > 1:
         return 0, position  # all epochs are one pass
@@ -118,7 +118,7 @@ def knows_epoch(config: StreamConfig, position: Position, world_size: int) -> bo
 
 
 def _epoch_reached(config: StreamConfig, position: Position) -> int:
-    """Return the epoch that holds the next sequence; of lanes, the epoch of the one that has come least far."""
+    """Return the epoch that holds the next sequence; for lanes, that of the one that is furthest behind."""
     if config.sequential:
         return min((cursor[0] for cursor in (position.lanes or {}).values()), default=position.start_epoch or 0)
     sequences = config.data.sequences(config)

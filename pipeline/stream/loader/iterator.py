@@ -1,4 +1,4 @@
-"""How far an iterator came: the position that rides with each item that it hands out, and what the items cost."""
+"""An iterator over items with positions: it hands out items, and notes position, counts and times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .worker_context import WorkerContext
 
 
 class Progress:
-    """How far an iterator came, and what that cost."""
+    """The position of an iterator, its counts and its times."""
 
     def __init__(self, position: Position, reader: Reader[Any] | None) -> None:
         self.position = position
@@ -51,7 +51,7 @@ class Progress:
 
 
 class StreamIterator:
-    """Hands out items, having noted the position that rides with each."""
+    """Hands out items, and notes the position that comes with each."""
 
     def __init__(
         self, items: Iterator[Positioned], progress: Progress, context: WorkerContext, shared: SharedPosition

@@ -23,10 +23,10 @@ _GENERATION, _WORKER_BEGAN, _WORKER_ENDED, _WORKER_LOADED = range(4)
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A position in the stream; the one after an item rides with it.
+    """A position in the stream; every item comes with the one after it.
 
     ``sequence_index``: the next sequence of the global order; ``skip``: items of this rank to pass over from there, for
-    a loader's worker that takes every n-th; ``stages``: what stages of the user's own remember, by dotted name;
+    a loader's worker that takes every n-th; ``stages``: what stages of the user remember, by dotted name;
     ``bound_to``: the stage that makes this position one rank's own, if any; ``weights``: (sequence index, weights as
     fractions) where a mix's were changed; ``lanes``: the cursors of a sequential stream by the number of their lane,
     None at the start of all; ``start_epoch``: the epoch at whose start ``set_epoch`` began this pass, None before it was
@@ -48,7 +48,7 @@ class SharedPosition:
 
     The position lies in a private temporary file of the process that set it, and a generation number in shared memory
     says when to read that file. Worker processes get both however they are started; plain pickles and ``deepcopy``
-    stand at the same position and move apart. A process that is no worker of a loader but inherited the memory, as a
+    start at the same position and move on their own. A process that is no worker of a loader but inherited the memory, as a
     rank started by fork, detaches when it first sets a position.
     """
 

@@ -2,7 +2,7 @@
 
     version, shape          what the state holds under
     sequence_index ...      the position: also start_epoch, stages and step, of a mix weights, of a sequential stream lanes
-    rank_R: {STAGE: {...}}  in place of it where a stage of the user's own may make the position one rank's own
+    rank_R: {STAGE: {...}}  in place of it where a stage of the user may bind the position to one rank
 
 ``torch.distributed.checkpoint`` takes a nested dict apart into one entry for each key, loads only the keys that a fresh
 stream's state has, and keeps equal keys of several ranks once. So every state of one stream has the same keys, what
@@ -57,12 +57,12 @@ def to_state(position: Position, config: StreamConfig, context: WorkerContext) -
     return {**state, f"rank_{context.rank}": {"+".join(names): part}}
 
 
-def from_state(state: Any, config: StreamConfig, context: WorkerContext) -> Position:
+def from_state(state: object, config: StreamConfig, context: WorkerContext) -> Position:
     """Return the position that a state holds, for one rank or one worker of a loader.
 
     Raises ``StateError`` naming the field and both values where the state was made under another version or shape, with
-    other stages that remember, or belongs to another rank; and naming the lanes that it lacks for the rank, but in a
-    worker, which needs some of them.
+    other stages that remember, or belongs to another rank; and naming the lanes that the rank needs and the
+    state lacks, except in a worker, which needs only some of them.
     """
     if not isinstance(state, dict) or state.get("version") != STATE_VERSION:
         found = state.get("version") if isinstance(state, dict) else type(state).__name__
@@ -115,7 +115,8 @@ def shape_of(state: Mapping[str, Any]) -> dict[str, Any]:
 def part_of(state: Mapping[str, Any], rank: int) -> tuple[int, Mapping[str, Any]]:
     """Return the position's part of a state, and the rank that it belongs to.
 
-    A state that several ranks saved together, as DCP does, holds a part for each; one that a single rank saved, its own.
+    A state that several ranks saved together, as DCP does, holds a part for each; one that a single rank saved holds that
+    rank's part.
     """
     if "sequence_index" in state:
         return rank, state
@@ -134,14 +135,14 @@ def is_bound(state: Mapping[str, Any]) -> bool:
 
 def _refuse_other_shape(saved: dict[str, Any], config: StreamConfig, context: WorkerContext) -> None:
     """Raise ``StateError`` for the first field that differs, the data before all; ``epochs`` may be raised."""
-    ours = config.shape(context.world_size)
-    for field in {"data": None, **ours, **saved}:
-        theirs, now = saved.get(field), ours.get(field)
-        if field == "epochs" and theirs is not None and (now is None or now > theirs):
+    current = config.shape(context.world_size)
+    for field in {"data": None, **current, **saved}:
+        before, now = saved.get(field), current.get(field)
+        if field == "epochs" and before is not None and (now is None or now > before):
             continue
-        if theirs != now:
+        if before != now:
             raise StateError(
-                f"{field} was {theirs!r} when the state was saved, but is {now!r} in this stream{_CURES.get(field, '')}"
+                f"{field} was {before!r} when the state was saved, but is {now!r} in this stream{_CURES.get(field, '')}"
             )
 
 
@@ -167,19 +168,19 @@ def _step(taken: int, config: StreamConfig, context: WorkerContext) -> dict[str,
 
 
 def _taken(part: Mapping[str, Any], config: StreamConfig, context: WorkerContext) -> int:
-    """Return how many rows of its step a state was saved behind; raises where this rank takes others of the step."""
+    """Return how many rows of its step this rank had taken; raises where it takes other rows of the step now."""
     if part.get("step") is None:
         return 0
     saved = _from_leaf("step", part["step"], dict)
     taken = saved.get("taken") if isinstance(saved, dict) else None
     if not isinstance(taken, int) or not 0 < taken < (config.batch_size or 1):
         raise StateError(f"step of the state is {saved!r}: taken must be above 0 and below the batch size")
-    ours = _step(taken, config, context)
-    for field in ours:
-        if saved.get(field) != ours[field]:
+    current = _step(taken, config, context)
+    for field in current:
+        if saved.get(field) != current[field]:
             raise StateError(
                 f"the state was saved inside a step, which goes on under the same ranks and batches only: {field} was "
-                f"{saved.get(field)!r} when it was saved, but is {ours[field]!r} in this stream; load it there and save "
+                f"{saved.get(field)!r} when it was saved, but is {current[field]!r} in this stream; load it there and save "
                 "at the end of a step"
             )
     return taken
@@ -238,7 +239,7 @@ def _initial(config: StreamConfig) -> dict[str, dict[str, Any]]:
     return {name: {field: getattr(step, field) for field in step.remembers} for name, step in found.items()}
 
 
-def _to_leaf(value: Any) -> str:
+def _to_leaf(value: object) -> str:
     try:
         return json.dumps(value, separators=(",", ":"))
     except TypeError as error:
@@ -265,5 +266,5 @@ def _lanes(part: Mapping[str, Any], config: StreamConfig, context: WorkerContext
     return lanes
 
 
-def _is_cursor(cursor: Any) -> bool:
+def _is_cursor(cursor: object) -> bool:
     return isinstance(cursor, list) and len(cursor) == 5 and all(isinstance(n, int) and n >= 0 for n in cursor)

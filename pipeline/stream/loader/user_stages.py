@@ -17,7 +17,7 @@ class Map:
 
 
 class Take:
-    """The first ``count`` items, where what comes before may drop some, so that arithmetic cannot tell."""
+    """The first ``count`` items, where stages before may drop some, so that they must be counted."""
 
     remembers = ("taken",)
     per_rank = False
@@ -43,5 +43,5 @@ def remembering(config: StreamConfig) -> dict[str, Any]:
 
 
 def counts_items(config: StreamConfig) -> bool:
-    """Say whether items follow from the place by arithmetic: every stage gives one item for each that it gets."""
+    """Say whether positions follow from counts of items: every stage gives one item for each that it takes."""
     return all(isinstance(step, Map) for step in (*config.steps, *config.batch_steps))

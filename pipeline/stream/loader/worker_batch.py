@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..batch.freed_memory import keep_freed_memory
+
 _NARROWED = np.dtype(np.int64)
 _PLAIN = {torch.int64, torch.int32, torch.uint8, torch.uint16, torch.uint32}
 _MOST = 4 << 20  # bytes of an array that travel in the message; more go through shared memory
@@ -61,19 +63,24 @@ def _pack(value: Any) -> Any:
     array: NDArray[Any] = value.numpy() if tensor else value
     if type(array) is not np.ndarray or array.dtype.kind not in "iu" or not array.size:
         return value
-    base, width = 0, array.dtype
+    if not array.flags.c_contiguous:
+        return value
+    base, stored = 0, array
     if array.dtype == _NARROWED:
         low, high = int(array.min()), int(array.max())
-        base = min(low, 0)
-        width = np.min_scalar_type(high - base)
-    if not array.flags.c_contiguous or array.size * width.itemsize > _MOST:
+        width = np.min_scalar_type(high - min(low, 0))
+        if width.itemsize < 8:
+            base = min(low, 0)
+            stored = (array - base if base else array).astype(width)
+    if stored.nbytes > _MOST:
         return value
-    narrow = (array - base if base else array).astype(width, copy=False)
-    return _Packed(narrow.tobytes(), array.shape, width.str, array.dtype.str, base, tensor)
+    return _Packed(stored.tobytes(), array.shape, stored.dtype.str, array.dtype.str, base, tensor)
 
 
 def _unpack(packed: _Packed) -> Any:
-    array = np.frombuffer(packed.raw, packed.width).reshape(packed.shape).astype(packed.dtype)
+    stored = np.frombuffer(packed.raw, packed.width).reshape(packed.shape)
+    keep_freed_memory(5 * stored.size * np.dtype(packed.dtype).itemsize)
+    array = stored.astype(packed.dtype)
     if packed.base:
         array += packed.base
     return torch.from_numpy(array) if packed.tensor else array

@@ -13,7 +13,7 @@ from torch.utils.data import get_worker_info
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """One of ``world_size`` ranks, as the process ``process`` knows it."""
+    """Rank and world size as they are in the process with the number ``process``."""
 
     rank: int
     world_size: int
@@ -42,8 +42,8 @@ def resolve_context(stated: tuple[int, int] | None, carried: Topology | None) ->
     """Return the context of this process, where an iteration begins.
 
     Rank and world size are those ``stated`` by the user, else those of torch.distributed where it is initialised, else
-    0 of 1. A loader's worker started by spawn or forkserver has no process group; there those hold that the process
-    which started it ``carried`` over. One started by fork inherits the group of its parent.
+    0 of 1. A loader's worker started by spawn or forkserver has no process group; rank and world size are those
+    ``carried`` over from the process that started it. A worker started by fork inherits the group of its parent.
     """
     info = get_worker_info()
     worker, workers = (0, 1) if info is None else (info.id, info.num_workers)

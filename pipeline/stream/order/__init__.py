@@ -36,7 +36,7 @@ A shard of ``m`` extents has ``b = ceil(m / g)`` blocks: its block ``k`` holds i
 there are ``K``.
 
 A **selection** (``.split``) keeps some of the documents: `pipeline.stream.data.holdout.held_out` says which. It does not cut
-extents anew. Extents of which no document is kept are removed first: they count in neither ``X``, ``Y`` nor ``m``, and a
+extents again. Extents of which no document is kept are removed first: they count in neither ``X``, ``Y`` nor ``m``, and a
 block holds extents that are neighbours among those that are left. ``documents`` and ``tokens`` of the others count the kept
 documents alone, here and in all that follows. A selection is sparse if ``4 * kept tokens < tokens`` of all documents of the
 shards, before any selection. The bytes of an extent are then ``itemsize * its kept tokens``, else the table's.

@@ -42,26 +42,28 @@ class Blocks:
     def of_extents(
         cls,
         counts: NDArray[np.integer],
-        sizes: NDArray[np.integer],
-        tokens: NDArray[np.integer],
-        documents: NDArray[np.integer],
+        size_sums: NDArray[np.int64],
+        token_sums: NDArray[np.int64],
+        document_sums: NDArray[np.int64],
         *,
         in_mix: bool = False,
     ) -> Blocks:
-        """Cut blocks out of extents: ``counts`` of each shard; ``sizes`` (bytes), ``tokens``, ``documents`` of each.
+        """Cut blocks out of extents, of which each shard has ``counts``.
 
-        >>> ones = np.ones(5, np.int64)
-        >>> Blocks.of_extents(np.array([5, 0]), ones, ones, ones).bounds.tolist()
+        The sums (int64 ``[extents + 1]``) are the bytes, tokens and documents of all extents before each; the last: of all.
+
+        >>> sums = np.arange(6)
+        >>> Blocks.of_extents(np.array([5, 0]), sums, sums, sums).bounds.tolist()
         [0, 2, 5]
         """
-        total = int(sizes.sum(dtype=np.int64))
-        most = 1 if in_mix else max(1, min(_MOST_EXTENTS, _BLOCK_BYTES * len(sizes) // max(1, total)))
+        extents, total = len(size_sums) - 1, int(size_sums[-1])
+        most = 1 if in_mix else max(1, min(_MOST_EXTENTS, _BLOCK_BYTES * extents // max(1, total)))
         counts = np.asarray(counts, np.int64)
         blocks = -(-counts // most)
         numbers = np.arange(int(blocks.sum())) - np.repeat(np.cumsum(blocks) - blocks, blocks)
         firsts = np.repeat(np.cumsum(counts) - counts, blocks)
-        bounds = np.append(firsts + numbers * np.repeat(counts, blocks) // np.repeat(blocks, blocks), len(sizes))
-        return cls(bounds, _sums(tokens, bounds[:-1]), _sums(documents, bounds[:-1]), total, most)
+        bounds = np.append(firsts + numbers * np.repeat(counts, blocks) // np.repeat(blocks, blocks), extents)
+        return cls(bounds, np.diff(token_sums[bounds]), np.diff(document_sums[bounds]), total, most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,3 @@ def _before(counts: NDArray[np.int64], order: NDArray[np.int64]) -> NDArray[np.i
     sums = np.zeros(len(order) + 1, np.int64)
     np.cumsum(counts[order], out=sums[1:])
     return sums
-
-
-def _sums(column: NDArray[np.integer], firsts: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.add.reduceat(column, firsts, dtype=np.int64) if len(firsts) else np.zeros(0, np.int64)

@@ -11,6 +11,7 @@ shard_blocks.py      documents of shards for lanes
 best_fit.py          best-fit packing of whole documents
 best_fit_kernels.py  its compiled loops
 best_fit_sizes.py    how many documents it packs at a time
+padding.py           how full its sequences are, and what fills more
 
 The definition
 ==============

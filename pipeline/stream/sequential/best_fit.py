@@ -18,17 +18,19 @@ from .cursor import Chunk, Cursor, Place, Reader
 from .packing import MOST_TOKENS, Sequences
 
 
-def best_fit_decreasing(sizes: NDArray[np.int64], capacity: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def best_fit_decreasing(
+    sizes: NDArray[np.int64], capacity: int, loop: Callable[..., Any] = fit
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Put items of ``sizes`` (1 to ``capacity``) into bins: largest first, each where it leaves the least room.
 
     Returns the items bin by bin, ascending in each, and where each bin's begin and end there; bins come in the order of
-    their first items.
+    their first items. ``loop``: `fit`, or its ``py_func``, which checks indexes.
 
     >>> items, cuts = best_fit_decreasing(np.array([3, 6, 5, 2]), 8)
     >>> items.tolist(), cuts.tolist()
     ([0, 2, 1, 3], [0, 2, 4])
     """
-    bins = fit(sizes, np.argsort(-sizes, kind="stable"), capacity)
+    bins = loop(sizes, np.argsort(-sizes, kind="stable"), capacity)
     _, firsts, counts = np.unique(bins, return_index=True, return_counts=True)
     order = np.argsort(firsts)
     ranks = np.empty_like(order)
@@ -36,11 +38,31 @@ def best_fit_decreasing(sizes: NDArray[np.int64], capacity: int) -> tuple[NDArra
     return np.argsort(ranks[bins], kind="stable"), np.concatenate([[0], np.cumsum(counts[order])])
 
 
+def copy_pieces(
+    ids: NDArray[Any],
+    pieces: NDArray[np.int64],
+    cuts: NDArray[np.int64],
+    seq_len: int,
+    extra: int,
+    loop: Callable[..., Any] = fill,
+) -> tuple[NDArray[Any], ...]:
+    """Copy ``pieces`` to rows as `fill` says; return these, the tokens that each has, and where documents end (as ``Ends``).
+
+    ``loop``: `fill`, or its ``py_func``, which checks indexes.
+    """
+    rows = len(cuts) - 1
+    tokens = np.empty((rows, seq_len + extra), ids.dtype)
+    available, ends, spans = np.empty(rows, np.int64), np.empty(len(pieces), np.int64), np.empty((rows, 2), np.int64)
+    loop(ids, pieces, cuts, seq_len, tokens, available, ends, spans)
+    return tokens, available, ends, spans
+
+
 class BestFitDocuments:
     """A lane's sequences of ``seq_len`` tokens, window by window, with ``extra`` more where a long document was cut.
 
     ``reader`` gives whole windows. ``key(place)`` orders a window's sequences, None keeps them in the order of their
-    first documents. The cursor's ``document`` counts sequences of the window.
+    first documents. ``on_packed`` is told the sizes of each window's documents and pieces, and the sequences they fill. The
+    cursor's ``document`` counts sequences of the window.
     """
 
     def __init__(
@@ -52,12 +74,14 @@ class BestFitDocuments:
         extra: int,
         with_ends: bool,
         key: Callable[[Place], int] | None,
+        on_packed: Callable[[NDArray[np.int64], int], object] | None = None,
     ) -> None:
         self._reader = reader
         self._seq_len = seq_len
         self._extra = extra
         self._with_ends = with_ends
         self._key = key
+        self._on_packed = on_packed
         self._place: Place = (cursor[0], cursor[1], cursor[2])
         self._next = cursor[3]
         self._rows: NDArray[np.int64] | None = None  # the bins of the window in their order
@@ -90,11 +114,7 @@ class BestFitDocuments:
         sizes = self._cuts[bins + 1] - self._cuts[bins]
         cuts = np.concatenate([[0], np.cumsum(sizes)])
         pieces = self._pieces[np.arange(cuts[-1]) + np.repeat(self._cuts[bins] - cuts[:-1], sizes)]
-        tokens = np.empty((len(bins), self._seq_len + self._extra), ids.dtype)
-        available, ends = np.empty(len(bins), np.int64), np.empty(len(pieces), np.int64)
-        spans = np.empty((len(bins), 2), np.int64)
-        fill(ids, pieces, cuts, self._seq_len, tokens, available, ends, spans)
-        return tokens, available, ends, spans
+        return copy_pieces(ids, pieces, cuts, self._seq_len, self._extra)
 
     def _pack(self, chunk: Chunk) -> NDArray[np.int64]:
         """Cut long documents and put all into bins; return these in their order."""
@@ -104,9 +124,12 @@ class BestFitDocuments:
         number = np.arange(len(ends)) - np.repeat(np.cumsum(counts) - counts, counts)  # of a piece in its document
         starts = ends - np.repeat(lengths, counts) + number * size
         stops = np.minimum(starts + size, ends)
-        items, self._cuts = best_fit_decreasing(stops - starts, size)
+        sizes = stops - starts
+        items, self._cuts = best_fit_decreasing(sizes, size)
         self._pieces = np.stack([starts, stops, ends], axis=1)[items]
         self._ids = chunk.ids if chunk.ids.dtype in WIDTHS else chunk.ids.astype(np.int64)
         self._mask = None if chunk.mask is None else chunk.mask.astype(np.uint16)
         bins = len(self._cuts) - 1
+        if bins and self._on_packed is not None:
+            self._on_packed(sizes, bins)
         return np.arange(bins) if self._key is None else permutation(bins, self._key(self._place))

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
 from ..layout import Layout, PackLayout
-from .layout import LaneLayout
 
 LEAST_SEQUENCES = 16  # of a lane's epoch: with fewer, more than about 5% may be padding
 _WINDOW_SEQUENCES = 32  # of a window at least, whatever memory that takes
 _MOST_SEQUENCES = 256
 _MOST_BYTES = 512 << 20  # of the least windows of all lanes
-
-log = logging.getLogger("pipeline")
 
 
 def best_fit_tokens(seq_len: int, tokens: int) -> int:
@@ -33,20 +28,3 @@ def most_lanes_a_row(layout: Layout | None, rows: int, tokens: int, item: int) -
         return None
     fit = _MOST_BYTES // (_WINDOW_SEQUENCES * layout.seq_len * item)
     return max(1, min(tokens // layout.seq_len // LEAST_SEQUENCES, fit) // rows)
-
-
-def warn_of_padding(sequences: int, layout: LaneLayout) -> None:
-    """Warn where lanes have too few sequences for best fit to fill them."""
-    if sequences >= LEAST_SEQUENCES:
-        return
-    rows = max(1, sequences * layout.lanes // LEAST_SEQUENCES)
-    cure = (
-        f"use lanes={layout.rows}, or remove lanes= from .shuffle()"
-        if layout.lanes > layout.rows
-        else f"use a global batch (ranks x batch size) of at most {rows} rows, a smaller seq_len, or more data"
-    )
-    log.warning(
-        "best fit packs about %d sequences of a lane's epoch at a time, and may pad more than 5%% of the tokens; %s",
-        max(1, sequences),
-        cure,
-    )

@@ -22,7 +22,7 @@ Cursor = list[int]  # epoch, bundle, round, document, offset
 
 
 class Chunk(NamedTuple):
-    """Documents that were kept: their ids joined, the length of each, its number in the window; and who comes next.
+    """Documents that were kept: their ids joined, the length of each, its number in the window; and the number after them.
 
     ``mask`` (uint8, as long as ``ids``) is 0 for tokens that no loss counts, None where all count.
     """

@@ -10,22 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
-from ..function_identity import Filter
+from ..function_identity import DocumentMap
 from .cursor import Chunk
 
 Mask = NDArray[np.uint8]
 
 
-def change_of(maps: tuple[Filter, ...], dtype: np.dtype[Any]) -> Callable[[Chunk], Chunk] | None:
+def change_of(maps: tuple[DocumentMap, ...], dtype: np.dtype[Any]) -> Callable[[Chunk], Chunk] | None:
     """Return the function that applies ``maps`` to a chunk, None where there are none."""
     return partial(_change, maps, dtype) if maps else None
 
 
-def _change(maps: tuple[Filter, ...], dtype: np.dtype[Any], chunk: Chunk) -> Chunk:
+def _change(maps: tuple[DocumentMap, ...], dtype: np.dtype[Any], chunk: Chunk) -> Chunk:
     ids = np.asarray(chunk.ids).view()
     ids.flags.writeable = False
     stops = np.cumsum(chunk.lengths).tolist()
-    documents = [_mapped(maps, dtype, ids[begin:stop]) for begin, stop in zip([0, *stops[:-1]], stops, strict=True)]
+    documents = [mapped(maps, dtype, ids[begin:stop]) for begin, stop in zip([0, *stops[:-1]], stops, strict=True)]
     lengths = np.array([len(tokens) for tokens, _ in documents], np.int64)
     joined = np.concatenate([np.empty(0, dtype), *(tokens for tokens, _ in documents)])
     mask = None
@@ -34,12 +34,19 @@ def _change(maps: tuple[Filter, ...], dtype: np.dtype[Any], chunk: Chunk) -> Chu
     return chunk._replace(ids=joined, lengths=lengths, mask=mask)
 
 
-def _mapped(maps: tuple[Filter, ...], dtype: np.dtype[Any], ids: NDArray[Any]) -> tuple[NDArray[Any], Mask | None]:
+def mapped(maps: tuple[DocumentMap, ...], dtype: np.dtype[Any], ids: NDArray[Any]) -> tuple[NDArray[Any], Mask | None]:
+    """Return what ``maps`` make of the ids of a document, which are read-only, and its loss mask, None where all count."""
     mask: Mask | None = None
-    for function, name in maps:
+    for function, name, same_length in maps:
+        length = len(ids)
         found = function(ids, mask)
         ids, mask = found if isinstance(found, tuple) and len(found) == 2 else (found, mask)
         ids = _ids_given(name, ids, dtype)
+        if same_length and len(ids) != length:
+            raise ConfigError(
+                f"map_documents function {name} returned {len(ids)} ids for a document of {length}; return as many, or remove "
+                "same_length=True"
+            )
         mask = None if mask is None else _mask_given(name, mask, len(ids))
     return ids, mask
 

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ...errors import ConfigError
 from ..layout import PackLayout
 from ..order import derive_key
-from .best_fit_sizes import warn_of_padding
 from .cursor import Cursor, Reader, Windows, beginning
 from .document_maps import change_of
 from .layout import LaneLayout
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from ..loader.position import Position
     from ..loader.worker_context import WorkerContext
 
+OnPacked = Callable[[int, NDArray[np.int64], int], object]  # a lane, the sizes that it packed, the sequences they fill
 # Makes the windows of lanes, given the config, all lanes, the cursors of those and the epoch behind the last (None: endless).
 MakeWindows = Callable[["StreamConfig", LaneLayout, dict[int, Cursor], int | None], Windows]
 
@@ -28,7 +31,6 @@ MakeWindows = Callable[["StreamConfig", LaneLayout, dict[int, Cursor], int | Non
 def lanes_reader(
     config: StreamConfig,
     make_windows: MakeWindows,
-    tokens: int,
     position: Position,
     context: WorkerContext,
     skip: int,
@@ -36,8 +38,7 @@ def lanes_reader(
 ) -> SequentialReader:
     """Make the reader of every ``every``-th step of a rank from ``position`` on, ``skip`` steps passed over.
 
-    ``tokens``: about how many an epoch has. Raises ``ConfigError`` where ranks and workers cannot share the lanes, and
-    ``StateError`` where the position lacks some.
+    Raises ``ConfigError`` where ranks and workers cannot share the lanes, and ``StateError`` where the position lacks some.
     """
     stated, world_size = config.stated_layout(), context.world_size
     if config.epochs is not None and world_size > 1:
@@ -54,12 +55,15 @@ def lanes_reader(
     cursors = beginning(start, layout.lanes) if position.lanes is None else position.lanes
     epochs = None if config.epochs is None else start + config.epochs
     windows = make_windows(config, layout, {lane: cursors[str(lane)] for lane in own if str(lane) in cursors}, epochs)
-    if config.best_fit and context.rank == skip == 0:
-        warn_of_padding(tokens // stated.sequence_stride // layout.lanes, layout)
     packed = stated if isinstance(stated, PackLayout) else None
+    on_packed = None
+    if config.best_fit and context.rank == skip == 0:
+        from .padding import PaddingWatch  # compiled loops that others need not load
+
+        on_packed = PaddingWatch(stated.sequence_stride, layout, len(own)).note
     return SequentialReader(
         windows,
-        partial(_make_lane, config, windows),
+        partial(_make_lane, config, windows, on_packed),
         layout=layout,
         own=own,
         batch_size=config.batch_size or 1,
@@ -72,16 +76,21 @@ def lanes_reader(
 
 
 def _make_lane(
-    config: StreamConfig, windows: Windows, lane: int, cursor: Cursor, on_empty: Callable[[int], object]
+    config: StreamConfig,
+    windows: Windows,
+    on_packed: OnPacked | None,
+    lane: int,
+    cursor: Cursor,
+    on_empty: Callable[[int], object],
 ) -> Lane:
     # Best fit counts its sequences, not the documents of a window, so it takes every window whole.
     start = [*cursor[:3], 0, 0] if config.best_fit else cursor
     change = change_of(config.document_maps, config.data.dtype)
     reader = Reader(windows, lane, start, change=change, on_empty=on_empty)
-    return Lane(reader, _packing(config, reader, lane, cursor))
+    return Lane(reader, _packing(config, reader, lane, cursor, on_packed))
 
 
-def _packing(config: StreamConfig, reader: Reader, lane: int, cursor: Cursor) -> Packing:
+def _packing(config: StreamConfig, reader: Reader, lane: int, cursor: Cursor, on_packed: OnPacked | None) -> Packing:
     layout = config.stated_layout()
     if not isinstance(layout, PackLayout):
         return SingleDocuments(reader)
@@ -93,5 +102,11 @@ def _packing(config: StreamConfig, reader: Reader, lane: int, cursor: Cursor) ->
     seed = config.seed
     key = None if seed is None else lambda place: derive_key("best fit", seed, lane, *place)
     return BestFitDocuments(
-        reader, cursor, seq_len=layout.seq_len, extra=layout.extra, with_ends=layout.boundaries, key=key
+        reader,
+        cursor,
+        seq_len=layout.seq_len,
+        extra=layout.extra,
+        with_ends=layout.boundaries,
+        key=key,
+        on_packed=None if on_packed is None else partial(on_packed, lane),
     )

@@ -46,7 +46,7 @@ class Lane:
     next: int = 0
 
     def advance(self) -> bool:
-        """Have a sequence ready; False at the end of a bounded stream."""
+        """Make a sequence ready; return False at the end of a bounded stream."""
         if self.next < len(self.ready.rows):
             return True
         found = self.packing.more()

@@ -63,7 +63,7 @@ class SequentialReader:
         return dict(self._cursors)
 
     def stats(self, sequence_index: int) -> dict[str, Any]:
-        """Return what was read, and the epoch of the lane that has come least far."""
+        """Return what was read, and the epoch of the lane that is furthest behind."""
         return lane_stats(self._windows.counts, self._windows.bytes_read, self._cursors)
 
     def read(self, step: Step, out: Out | None = None) -> Rows | DocumentRows:
@@ -174,7 +174,7 @@ class _Found:
 
 
 def lane_stats(counts: Counter[str], bytes_read: int, cursors: Mapping[str, Cursor]) -> dict[str, Any]:
-    """Return what lanes count, and the epoch of the one that has come least far."""
+    """Return what lanes count, and the epoch of the one that is furthest behind."""
     told: dict[str, Any] = {name: counts[name] for name in ("documents", "rejected", "bad_records", "damaged_files")}
     epoch = min((cursor[0] for cursor in cursors.values()), default=0)
     return {**told, "bytes_read": bytes_read, "epoch": epoch}

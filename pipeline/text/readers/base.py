@@ -54,9 +54,9 @@ def spans_of_bytes(file: InputFile, spans: Sequence[tuple[int, int | None]]) -> 
 class FormatReader:
     """How the files of one format are read. Each module of a format has one, named ``READER``.
 
-    ``read`` yields the records from ``source.start`` to ``source.stop``, reads all bytes of that range (their hash says
-    that the file is the same; of a remote file only those that it needs), and counts lines and documents in the tally. It
-    raises ``UnreadableFileError`` for a file that cannot be read on. A record that cannot be used is a ``BadRecord``.
+    ``read`` yields the records from ``source.start`` to ``source.stop``, reads all bytes of that range (their hash tells
+    whether the file changed; of a remote file, only the bytes that it needs), and counts lines and documents in the tally. It
+    raises ``UnreadableFileError`` for a file that cannot be read further. A record that cannot be used is a ``BadRecord``.
 
     ``cuts`` returns the places, in ascending order, at which an uncompressed file may be cut into spans of about
     ``unit_bytes``; it depends on the file alone. ``byte_ranges`` returns the bytes that ``read`` hashes for each span.

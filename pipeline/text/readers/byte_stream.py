@@ -27,7 +27,7 @@ class UnreadableFileError(Exception):
 
 
 class Source:
-    """Reads one file, or ``[start, stop)`` of it and on to the end of the line that crosses ``stop``.
+    """Reads one file, or its bytes ``[start, stop)`` and the rest of the line that crosses ``stop``.
 
     ``bytes_read`` counts the raw bytes inside the range as they come, ``sha256`` is their hash: of the whole file
     if no range was given and all was read. ``on_stream`` is called before each compressed stream of the file: what
@@ -84,7 +84,7 @@ class Source:
     def check_packing(self) -> None:
         """Raise ``UnreadableFileError`` if the file is named as compressed, but holds neither that nor plain text.
 
-        And if it was cut as plain text, as a remote file is by its name alone, but is compressed.
+        Also raises for a compressed file that was cut as plain text, as a remote file is by its name alone.
         """
         if self.stop is not None and self.start == 0 and not self.is_local and _opener(self.file):
             raise UnreadableFileError(

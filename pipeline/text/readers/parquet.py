@@ -23,7 +23,7 @@ _ROWS = 512
 def read_parquet(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
     """Yield a record for each row of the row groups from ``source.start`` to ``source.stop``.
 
-    Both then become bytes: in a file of G groups the groups a to b stand for the bytes from a/G to b/G of its size,
+    Both are translated to bytes: in a file of G groups the groups a to b stand for the bytes from a/G to b/G of its size,
     hashed as the groups are done. So spans that cover all groups cover all bytes, each once.
     """
     import pyarrow as pa

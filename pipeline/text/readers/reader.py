@@ -1,6 +1,6 @@
 """Input files -> documents: one reader for every format, whole or by spans.
 
-A record that cannot be used is yielded as a ``BadRecord`` and costs only itself. A file that cannot be read on (cut,
+A record that cannot be used is yielded as a ``BadRecord`` and costs only itself. A file that cannot be read further (cut,
 corrupt, without the column that is wanted) raises ``DamagedInputError``, after the documents before the fault were
 yielded; one that the machine fails to read, ``InputError``.
 """
@@ -43,12 +43,13 @@ __all__ = [
 class Reader:
     """Iterates over the records of one file, or of a span of it, once.
 
-    ``path`` is a path or an ``InputFile``, whose name and source the documents then bear; ``file`` and ``source``
+    ``path`` is a path or an ``InputFile``, whose name and source the documents then have; ``file`` and ``source``
     override them. ``text_key`` and ``id_key`` name fields or columns; dots lead into nested ones. An id may be any
     JSON scalar and becomes a string; a document without one is called ``<file>:<line>``.
 
     Documents keep the fields ``keep`` of their records; a value that does not fit its type makes a bad record. With
-    ``where``, records that it does not select are ``Unselected``, and parts of Parquet files that hold no other are not read.
+    ``where``, records that it does not select are ``Unselected``, and parts of Parquet files that hold no others are not
+    read.
 
     While it is read, ``lines`` counts lines (rows, elements) begun, blank and bad ones included, ``documents`` what was
     yielded as such, and ``bytes_read`` the raw bytes of the span, in steps of up to a MiB; at the end they are exact
@@ -87,7 +88,7 @@ class Reader:
         self._tally = Tally()
         self._confirmed: Tally | None = None  # what lies before the current compressed stream
         self._source: Source | None = None
-        self.fault = ""  # why the file could not be read on, if so
+        self.fault = ""  # why the file could not be read further, if so
 
     @property
     def lines(self) -> int:

@@ -1,7 +1,7 @@
 """Reads a file, or a span of it, as fixed blocks of records, in order. Only wanted blocks are kept; they are parsed when used.
 
 A block ends with the record that makes it reach a number of bytes. So what it holds depends on the file alone, and any number
-of readers can share a file's blocks among them. JSON Lines are passed over without parsing what is not wanted.
+of readers can share a file's blocks among them. Blocks of JSON Lines that are not wanted are never parsed.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Block(NamedTuple):
 class BlockScan:
     """Goes once over the blocks of about ``block_bytes`` of a file or span; iterating gives (number, block) of the wanted ones.
 
-    ``span``: bytes of plain JSON Lines, whose documents then have a byte offset and no line, and are called by it where they
-    have no id; or row groups of Parquet, with ``lines`` rows before them. Of a compressed file, which has no seek, the span
-    that begins it holds all. Records that ``where`` does not select are in no block; those of lines count in the block's bytes,
-    for lines are parsed when they are used.
+    ``span``: bytes of plain JSON Lines, whose documents then have a byte offset and no line; the offset names those without
+    an id; or row groups of Parquet, with ``lines`` rows before them. A compressed file has no
+    seek, so its first span holds all of it. Records that ``where`` does not select are in no block; in JSON Lines their
+    bytes count, since lines are parsed only when a block is used.
 
     ``number`` is the block that comes next, and at the end how many there are. ``bytes_read`` counts raw bytes. Raises
-    ``InputError`` for a file that cannot be read on, after the blocks before the fault.
+    ``InputError`` for a file that cannot be read further, after the blocks before the fault.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class BlockScan:
 
     def close(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
         """Close the file."""
-        if not ending():  # when files close by themselves, and modules are gone: `sys` is bound before
+        if not ending():  # at exit files close by themselves, and modules may be gone, so `sys` is bound early
             self._blocks.close()
 
     def _cut(self) -> Generator[tuple[int, Block], None, None]:
@@ -143,7 +143,7 @@ class BlockScan:
                 records = list(read(_Lines(lines, 0), self._fields, Tally(before)))
                 for record in records:
                     if isinstance(record, BadRecord):
-                        record.byte = None  # it counts from the block's beginning
+                        record.byte = None  # it was counted from the beginning of the block
                 return records
             records = list(read(_Lines(lines, byte), self._fields, Tally()))
             starts = list(accumulate((len(line) + 1 for line in lines), initial=byte))

@@ -20,7 +20,7 @@ ENDINGS = (".txt", ".json")
 def read_tar(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
     """Yield a record for each ``.txt`` or ``.json`` member, in file order; ``line`` is its number among them.
 
-    A document of a ``.txt`` member is called by the member's name without the ending. Raises ``UnreadableFileError`` where
+    The id of a ``.txt`` member's document is the member's name without the ending. Raises ``UnreadableFileError`` where
     the tar is cut or corrupt, and for one that holds no such member.
     """
     try:

@@ -10,10 +10,10 @@ from typing import Any
 
 from ...errors import InputError, MissingObjectError
 from ...natural_order import natural_key
-from ...shards.remote.access import is_http, shown
+from ...shards.remote.access import is_http, shown, version_of
 from ...shards.remote.transport import filesystem, retrying
 from .input_file import Credentials, InputFile, StoredObject
-from .ranges import describe_http, version_of
+from .ranges import describe_http, plain
 
 MOST_URLS = 1_000_000
 _AT_ONCE = 16
@@ -79,7 +79,7 @@ def _of_store(url: str, source: str, credentials: Credentials) -> list[InputFile
         raise InputError(f"{url}: no object is there; check the url")
     scheme = url.partition("://")[0]
     objects = [
-        StoredObject(f"{scheme}://{name.lstrip('/')}", int(info["size"]), version_of(info))
+        StoredObject(f"{scheme}://{name.lstrip('/')}", int(info["size"]), plain(version_of(info)))
         for name, info in found.items()
         if not name.endswith("/")  # what consoles leave in place of an empty folder
     ]

@@ -6,17 +6,10 @@ import threading
 from typing import Any
 
 from ...errors import InputError
-from ...shards.remote.access import is_http
+from ...shards.remote.access import is_http, version_of
 from ...shards.remote.http_range import RangeAnswer, ask_range
 from ...shards.remote.transport import Access, Transient, attempting, describe, filesystem, retrying
 from .input_file import Credentials, StoredObject
-
-_MARKS = ("ETag", "etag", "generation", "md5Hash", "LastModified", "last_modified", "mtime", "created")
-
-
-def version_of(info: dict[str, Any]) -> str:
-    """Return the mark by which an object store tells one version of an object from another."""
-    return str(next((info[name] for name in _MARKS if info.get(name)), "")).strip('"')
 
 
 def changed(stored: StoredObject, size: int, version: str) -> InputError:
@@ -63,7 +56,7 @@ class HttpRanges:
         """Connections belong to the process, not to one object."""
 
     def check(self, size: int, version: str) -> None:
-        check_version(self.stored, size, _plain(version))
+        check_version(self.stored, size, plain(version))
 
 
 class HttpObject(HttpRanges):
@@ -80,10 +73,11 @@ class HttpObject(HttpRanges):
 def describe_http(url: str, credentials: Credentials) -> StoredObject:
     """Ask a web server for size and version of an object."""
     found = describe(credentials.urls.get(url, url), credentials.access)
-    return StoredObject(url, found.size, _plain(found.version))
+    return StoredObject(url, found.size, plain(found.version))
 
 
-def _plain(version: str) -> str:
+def plain(version: str) -> str:
+    """Return a version without the quotes that http puts around it."""
     return version.strip('"')
 
 
@@ -108,7 +102,7 @@ class StoreObject:
         if self._file is None:
             # Without fsspec's cache, which asks for more than is wanted. The file holds reads to its own version.
             self._file = filesystem(self.stored.url, self._access).open(self.stored.url, "rb", cache_type="none")
-            check_version(self.stored, int(self._file.details["size"]), version_of(self._file.details))
+            check_version(self.stored, int(self._file.details["size"]), plain(version_of(self._file.details)))
         try:
             self._file.seek(start)
             data: bytes = self._file.read(stop - start)
@@ -144,4 +138,4 @@ def describe_again(stored: StoredObject, credentials: Credentials) -> None:
         return info
 
     info = retrying(ask, stored.url, "look it up", access)
-    check_version(stored, int(info["size"]), version_of(info))
+    check_version(stored, int(info["size"]), plain(version_of(info)))

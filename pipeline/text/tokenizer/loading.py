@@ -178,10 +178,10 @@ def read_loaded(loaded: Any) -> tuple[str, Found]:
     if definition != BYTES:
         from tokenizers import Tokenizer
 
-        ours = Tokenizer.from_str(definition)
+        rebuilt = Tokenizer.from_str(definition)
         for text in _PROBES:
             ids = list(loaded(text, add_special_tokens=False)["input_ids"])
-            if ids != ours.encode(text, add_special_tokens=False).ids:
+            if ids != rebuilt.encode(text, add_special_tokens=False).ids:
                 raise ConfigError(
                     f"{name}: {type(loaded).__name__} gives other ids for {text!r} than its {TOKENIZER_NAME}, so code of its "
                     "own changes them; save it as a tokenizer whose definition says all, or choose another"

@@ -259,11 +259,14 @@ def check_size(vocab_size: int) -> None:
         raise ConfigError(f"a vocabulary of {vocab_size} is too small: 256 bytes and {END_OF_TEXT} are 257")
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int, *, name: str | None = None) -> Tokenizer:
+def train_tokenizer(
+    texts: Iterable[str], vocab_size: int, *, name: str | None = None, show_progress: bool = False
+) -> Tokenizer:
     """Train a byte-level BPE of at most ``vocab_size`` ids; ``<|endoftext|>`` has id 0.
 
-    The same texts give the same tokenizer, on any number of threads. A small corpus may hold too few pairs of tokens to
-    reach ``vocab_size``: the result's own says what it is. Raises ``ConfigError`` below 257.
+    ``show_progress`` shows a bar for each step of the training, where stderr is a terminal. The same texts give the same
+    tokenizer, on any number of threads. A small corpus may hold too few pairs of tokens to reach ``vocab_size``: the
+    result's own says what it is. Raises ``ConfigError`` below 257.
     """
     from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
     from tokenizers import Tokenizer as Trained
@@ -278,7 +281,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, *, name: str | None =
         vocab_size=vocab_size,
         special_tokens=[END_OF_TEXT],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+        show_progress=show_progress,
     )
     with _all_cores():
         trained.train_from_iterator(texts, trainer)

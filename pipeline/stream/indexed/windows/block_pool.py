@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -68,22 +69,21 @@ class BlockPool:
         """
         runs, sums = self._runs(epoch, number), self._contents.table.size_sums
         pairs = _pairs(runs)
-        coming: list[Any] = []
 
-        def load() -> None:
+        def load(coming: list[ComingBytes]) -> None:
             try:
                 window.set_result(self._load(runs, epoch, number, coming) if coming else self.load(epoch, number))
-            except BaseException as error:
+            except BaseException as error:  # else who needs the window waits for ever
                 window.set_exception(error)
 
-        long = not pairs or bool((sums[runs[1]] - sums[runs[0]] > LONG_BYTES).any())
-        if self.coming is None or not self.coming.tell_indexes or self._contents.sparse or long:
-            load()
+        long = bool((sums[runs[1]] - sums[runs[0]] > LONG_BYTES).any())
+        if self.coming is None or not self.coming.tell_indexes or self._contents.sparse or long or not pairs:
+            load([])
             return
         try:
-            coming += [self._memory(*run) for run in pairs]
-            self.coming.when_here(coming, pairs, epoch, number, load)
-        except BaseException as error:  # else who needs the window waits for ever
+            coming = [self._memory(*run) for run in pairs]
+            self.coming.when_here(coming, pairs, epoch, number, partial(load, coming))
+        except BaseException as error:
             window.set_exception(error)
 
     def load(self, epoch: int, number: int, *, asked: bool = False, whole: bool = True) -> ShuffleWindow:

@@ -19,7 +19,7 @@ from ....shards.ranges.remote_ranges import RemoteRanges
 from ...order import Shuffle
 from .gather import copy_tokens
 
-Rows = list[tuple[int, int]]  # of the table of extents, first and behind the last, of each block
+Runs = list[tuple[int, int]]  # of the table of extents, first and behind the last, of each block
 
 
 class ComingBlocks:
@@ -33,7 +33,7 @@ class ComingBlocks:
         self._waiting: list[Callable[[], None]] = []
         self._progress = lru_cache(maxsize=2)(self._make_progress)
 
-    def ask_indexes(self, windows: list[tuple[Rows, int, int]]) -> None:
+    def ask_indexes(self, windows: list[tuple[Runs, int, int]]) -> None:
         """Have the indexes of the blocks of windows (their rows, epoch and number) at hand soon."""
         self._source.ask_indexes(
             [(*each, self._due(epoch, number)) for rows, epoch, number in windows for each in rows]
@@ -45,7 +45,7 @@ class ComingBlocks:
         return self._started and self._source.told_by_blocks
 
     def when_here(
-        self, coming: list[ComingBytes], rows: Rows, epoch: int, number: int, then: Callable[[], None]
+        self, coming: list[ComingBytes], rows: Runs, epoch: int, number: int, then: Callable[[], None]
     ) -> None:
         """Bring a window's blocks, and call ``then`` in the thread that brings the last of them."""
         due, lock, left, once = self._due(epoch, number), threading.Lock(), len(coming), [then]
@@ -65,7 +65,7 @@ class ComingBlocks:
             else:
                 held.future.add_done_callback(count)
 
-    def hurry(self, coming: list[Any], rows: Rows, epoch: int, number: int) -> None:
+    def hurry(self, coming: list[Any], rows: Runs, epoch: int, number: int) -> None:
         """Bring those of a window's blocks that were asked for before others."""
         for held, (first, last) in zip(coming, rows, strict=True):
             if self._started and isinstance(held, ComingBytes):
@@ -75,7 +75,7 @@ class ComingBlocks:
         """Return the index of a block that is here, of a window that is not needed yet."""
         return self._source.index_of_block(held, first, last, self._due(epoch, number))
 
-    def ask(self, rows: Rows, epoch: int, number: int) -> None:
+    def ask(self, rows: Runs, epoch: int, number: int) -> None:
         """Have a window's blocks in the cache soon."""
         due = self._due(epoch, number)
 
@@ -85,7 +85,7 @@ class ComingBlocks:
 
         self._when_started(ask)
 
-    def follow(self, memory: list[Any], rows: Rows, blocks: NDArray[np.int64], epoch: int, number: int) -> None:
+    def follow(self, memory: list[Any], rows: Runs, blocks: NDArray[np.int64], epoch: int, number: int) -> None:
         """Bring a window's blocks, and write their addresses to ``blocks`` as they come."""
         due = self._due(epoch, number)
         coming = []
@@ -138,7 +138,7 @@ class ComingBlocks:
                 held.future.result()
             copy_tokens(held.address + begin * item, target.view(np.uint8))
 
-    def release(self, rows: Rows, epoch: int, number: int) -> None:
+    def release(self, rows: Runs, epoch: int, number: int) -> None:
         """Note when the order needs a window's blocks again."""
         if self._source.copies:
             return

@@ -26,10 +26,10 @@ class Threads:
         self._stop: Callable[[], Any] | None = None
 
     def start(self, works: Mapping[K, Callable[[], T]], gone: list[Any] | None = None) -> dict[K, Future[T]]:
-        """Have threads do works, the first ones first; return a future of each, which can be cancelled until it begins.
+        """Run works in threads, the first ones first; return a future of each, which can be cancelled until it begins.
 
-        Of ``gone``, nothing is kept: to give back what it refers to takes time, which a thread takes too. To wake a thread
-        takes as long as some works do, so a thread gets several.
+        A thread clears ``gone``, since freeing what it refers to takes time. To wake a thread takes as long as some works do,
+        so a thread gets several.
         """
         if not works:
             return {}
@@ -37,7 +37,7 @@ class Threads:
             self._threads = ThreadPoolExecutor(
                 _THREADS_FAR if self._far else _THREADS, thread_name_prefix="shardwright-windows"
             )
-            # Also when nobody closes this, and before the interpreter takes itself apart.
+            # Also when nobody closes this, and before the interpreter shuts down.
             self._stop = finalize(self, self._threads.shutdown, wait=False, cancel_futures=True)
         futures: dict[K, Future[T]] = {key: Future() for key in works}
         pairs = list(zip(futures.values(), works.values(), strict=True))

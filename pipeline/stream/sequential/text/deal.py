@@ -1,4 +1,4 @@
-"""Which blocks of text files each lane reads in an epoch, and when: arithmetic alone, but for the sizes of files.
+"""Which blocks of text files each lane reads in an epoch, and when: computed from the sizes of files alone.
 
 Pieces are what can be read apart: a file, row groups of Parquet where there are fewer files than lanes, byte ranges of
 plain JSON Lines. Epoch ``e`` permutes them by (seed, e) and lays them side by side on a line, as long as their weights. The

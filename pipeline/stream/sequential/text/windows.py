@@ -40,7 +40,7 @@ _BLOCK_BYTES = 32 << 10
 _BLOCKS_A_LANE = 8  # of an epoch, at least, so that little input has small blocks and all lanes some
 _FIRST_BLOCKS = 4  # of a lane's first window
 _HELD_BYTES = 384 << 20
-_BLOCK_COST = 512  # bytes that a block of nothing takes
+_BLOCK_COST = 512  # bytes that an empty block takes
 _SCANS = 8  # that are open beyond one for each lane
 _BYTES_PER_TOKEN = 3  # of text; only how much is encoded at a time depends on it
 
@@ -70,7 +70,7 @@ class WindowSize:
 
 
 class TextWindows:
-    """The windows of some lanes of a ``layout``, those of which ``places`` says where they begin to read.
+    """The windows of some lanes of a ``layout``; ``places`` says where each of these begins to read.
 
     ``filters`` say which documents stay.
     """
@@ -101,7 +101,7 @@ class TextWindows:
         self._block_bytes = max(1, min(block_bytes, data.bytes // (layout.lanes * _BLOCKS_A_LANE)))
         pieces = cut_pieces(data, layout.lanes)
         self._deal = Deal(pieces, groups=layout.groups, lanes=layout.lanes_a_group, seed=seed)
-        self._held: dict[Place, Block | _Sifted] = {}
+        self._held: dict[Place, Block | _FilteredBlock] = {}
         self._held_bytes = 0
         self._most_held = held_bytes
         self._scans: list[_Scan] = []
@@ -128,7 +128,7 @@ class TextWindows:
         size = blocks = 0
         while pieces := deal.bundle(group, bundle):
             blocks_of_round = [self._block((epoch, piece, deal.block(group, piece, number, round))) for piece in pieces]
-            found = [one if isinstance(one, _Sifted) else self._sift(one) for one in blocks_of_round if one]
+            found = [one if isinstance(one, _FilteredBlock) else self._filter(one) for one in blocks_of_round if one]
             bundle, round = (bundle, round + 1) if found else (bundle + 1, 0)
             self._places[lane] = epoch, bundle, round
             for sifted in found:
@@ -164,21 +164,21 @@ class TextWindows:
         while self._scans:
             self._drop(self._scans[0])
 
-    def _sift(self, block: Block) -> _Sifted:
-        """Parse a block and leave those of its documents that are ours and pass the filters."""
+    def _filter(self, block: Block) -> _FilteredBlock:
+        """Parse a block and leave those of its documents that are selected and pass the filters."""
         records = block.records()
         bad = [record for record in records if isinstance(record, BadRecord)]
         found: list[Document | None] = [record for record in records if isinstance(record, Document)]
-        ours = self._data.selects([document for document in found if document])
+        selected = self._data.selects([document for document in found if document])
         size = rejected = 0
-        for index, (document, our) in enumerate(zip(found, ours.tolist(), strict=True)):
+        for index, (document, is_selected) in enumerate(zip(found, selected.tolist(), strict=True)):
             assert document is not None
-            if our and self._keeps(document):
+            if is_selected and self._keeps(document):
                 size += len(document.text)
             else:
-                rejected += our
+                rejected += is_selected
                 found[index] = None
-        return _Sifted(size + _BLOCK_COST, block.size, found, int(ours.sum()), rejected, bad)
+        return _FilteredBlock(size + _BLOCK_COST, block.size, found, int(selected.sum()), rejected, bad)
 
     def _keeps(self, document: Document) -> bool:
         try:
@@ -187,8 +187,8 @@ class TextWindows:
             error.add_note(f"in a filter, of the document of {_where(document)}, id {document.id!r}")
             raise
 
-    def _count(self, sifted: _Sifted) -> None:
-        for record in sifted.bad:
+    def _count(self, filtered: _FilteredBlock) -> None:
+        for record in filtered.bad:
             if not self._data.skip:
                 where = f"line {record.line}" if record.byte is None else f"byte {record.byte}"
                 detail = f" ({record.detail})" if record.detail else ""
@@ -196,11 +196,11 @@ class TextWindows:
                     f"{record.file}, {where}: {record.reason}{detail}; mend it, or pass over such records with "
                     "on_error='skip'"
                 )
-        self.counts["documents"] += sifted.read
-        self.counts["rejected"] += sifted.rejected
-        self.counts["bad_records"] += len(sifted.bad)
+        self.counts["documents"] += filtered.read
+        self.counts["rejected"] += filtered.rejected
+        self.counts["bad_records"] += len(filtered.bad)
 
-    def _block(self, place: Place) -> Block | _Sifted | None:
+    def _block(self, place: Place) -> Block | _FilteredBlock | None:
         """Return one block (epoch, piece, number), held since a scan came by or scanned for now; None behind the end."""
         epoch, at, number = place
         if (held := self._held.pop(place, None)) is not None:
@@ -286,7 +286,7 @@ class TextWindows:
         """Keep a block that another lane will ask for, sifted where that leaves less; unless too much is kept already."""
         if place in self._held or self._held_bytes >= self._most_held:
             return
-        held = self._sift(block) if self._filters or self._data.splits else block
+        held = self._filter(block) if self._filters or self._data.splits else block
         self._held_bytes += held.size
         self._held[place] = held
 
@@ -296,7 +296,7 @@ class TextWindows:
         scan.blocks.close()
 
 
-class _Sifted(NamedTuple):
+class _FilteredBlock(NamedTuple):
     """A parsed block of ``read_bytes``: None for each document that is not kept; ``rejected`` of ``read`` by filters.
 
     ``size`` is about what it takes in memory.

@@ -1,0 +1,25 @@
+"""Memory of batches that were dropped, kept for the next ones."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+_MOST = (32 << 20) - (64 << 10)  # bytes: larger mappings are always given back
+_lock = threading.Lock()
+_kept = 0
+
+
+def keep_freed_memory(size: int) -> None:
+    """Have the C library keep about ``size`` bytes that are freed, where it can, instead of giving them back to the system.
+
+    To get new pages for every batch costs more than to fill them. The library keeps as much as the largest mapping that
+    it saw freed.
+    """
+    global _kept
+    size = min(size, _MOST)
+    if size > _kept:
+        with _lock:
+            _kept = max(size, _kept)
+        np.empty(size, np.uint8)
