@@ -268,6 +268,7 @@ def test_shards_by_list_glob_and_braces_have_the_rows_that_they_have_in_the_tabl
     assert columns(load(f"{dataset}/train-*.tar", cache)) == columns(whole)
     assert columns(load(f"{dataset}/train-{{000000..000001}}.tar", cache)) == columns(whole.select([0, 1]))
     assert columns(load([dataset / "train-000002.tar"], cache)) == columns(whole.select([2]))
+    assert whole.select(range(3)) is whole  # whose sums are there
     both = load([dataset / "val-000000.tar", dataset / "train-000000.tar"], cache)
     assert both.per_shard(both.document_sums).tolist() == [40, 25]
 

@@ -29,6 +29,7 @@ from pipeline.shards.reader import Shard
 from pipeline.text.tokenizer.tokenizer import load_tokenizer
 from tests.corpus import english
 from tests.input_server import InputServer, running_inputs
+from tests.interruptions import interrupt_after
 from tests.test_builder import digests
 
 FILES, RECORDS = 8, 12
@@ -157,6 +158,16 @@ def test_more_is_read_until_what_survives_dedup_fills_the_quota(repeating: Path,
             run(repeating, tmp_path / "stopped", after_stage=stop, **settings, overwrite=True)
         run(repeating, tmp_path / "stopped", workers=workers, start_method="fork", **settings)
         assert digests(tmp_path / "stopped") == digests(tmp_path / "out")
+
+
+@pytest.mark.parametrize(("tokens", "kept"), [("15000", True), ("10000000", False)])
+def test_texts_are_kept_uncut_only_while_more_may_be_read(
+    repeating: Path, tmp_path: Path, tokens: str, kept: bool
+) -> None:
+    settings = {"max_tokens": tokens, "dedup_lines": True, "shortest_passage": 5, "words_left": 5}
+    with pytest.raises(KeyboardInterrupt):
+        run(repeating, tmp_path / "out", after_stage=interrupt_after("line_dedup"), **settings)
+    assert bool(list(tmp_path.glob("out/.build/filter/**/documents.arrow"))) == kept
 
 
 class Said(Progress):

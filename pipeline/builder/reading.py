@@ -82,6 +82,11 @@ def read_units(workspace: Workspace) -> list[int]:
     return [number for number in range(len(plan.units)) if number not in unread]
 
 
+def is_all_read(workspace: Workspace) -> bool:
+    """Whether every unit is read, so that no more can be read to fill a quota."""
+    return len(read_units(workspace)) == len(workspace.plan.units)
+
+
 def _piece_counts(workspace: Workspace) -> dict[str, int]:
     """Return how many pieces are read of each source with a quota."""
     path, plan = workspace.root / READING, workspace.plan

@@ -30,7 +30,7 @@ from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, split, taken, w
 from ..partitions.partition import Partition, documents_path, partitions, read_batches, read_json
 from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, write_line
 from ..plan import Input
-from ..reading import pieces
+from ..reading import is_all_read
 from ..recipe import Recipe
 from ..report.samples import Samples, sample_keys
 from ..report.stats import PASSED, BuildStats, Change, OutcomeCounts
@@ -60,7 +60,7 @@ class LineDedupStage(Stage):
         uncut = {each: documents_path(each.before(self.name)) for each in left}
         sizes = {each: path.stat().st_size for each, path in uncut.items()}
         function, prepare = functools.partial(cut_partition, buckets), functools.partial(prepare_cut, workspace)
-        again = bool(pieces(run.plan))  # all that was read is cut again, where more is read
+        again = not is_all_read(workspace)  # all that was read is cut again, where more is read
         for index, _ in run.each("cut repeats", function, left, prepare, sizes.__getitem__):
             if not again:
                 uncut[left[index]].unlink()  # not by the worker: one that outlives a killed build must remove nothing

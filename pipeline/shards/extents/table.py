@@ -220,8 +220,13 @@ class ExtentTable:
         return np.diff(sums[self.shard_bounds])
 
     def select(self, shards: Sequence[int] | NDArray[np.integer[Any]]) -> ExtentTable:
-        """Return the table of these shards alone, in this order; of neighbours in their order it holds views."""
+        """Return the table of these shards alone, in this order; of neighbours in their order it holds views.
+
+        All in their order are this table itself, whose sums are there.
+        """
         chosen = np.asarray(shards, np.int64).reshape(-1)
+        if np.array_equal(chosen, np.arange(self.shards)):
+            return self
         first, last = self.shard_bounds[chosen], self.shard_bounds[chosen + 1]
         rows: slice | NDArray[np.int64]
         if len(chosen) and (last[:-1] == first[1:]).all():
