@@ -13,7 +13,9 @@ from pipeline.shards.ranges.remote_ranges import RemoteRanges
 from pipeline.shards.remote.access import Access
 from pipeline.shards.remote.block_cache import BlockCache
 
-QUICK = Access(tries=6, first_delay=0.001, timeout=10)
+QUICK = Access(
+    tries=6, first_delay=0.001, timeout=10, least_patience=10
+)  # on a busy machine, too, a request comes once
 
 
 def table_of(folder: Path) -> ExtentTable:

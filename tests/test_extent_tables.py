@@ -38,7 +38,7 @@ from tests.faulty_server import FaultyServer, running_server
 from tests.shard_samples import EOS, make_documents, write_dataset, write_documents
 
 ROOT = Path(__file__).resolve().parents[1]
-QUICK = Access(tries=3, first_delay=0.001, timeout=10)
+QUICK = Access(tries=3, first_delay=0.001, timeout=10, least_patience=10)
 
 
 @pytest.fixture

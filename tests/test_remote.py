@@ -32,7 +32,7 @@ from tests.faulty_server import FaultyServer, running_server
 pytestmark = pytest.mark.stacks
 
 DATA = random.Random(0).randbytes(300_000)
-QUICK = Access(tries=5, first_delay=0.001, timeout=5)
+QUICK = Access(tries=5, first_delay=0.001, timeout=5, least_patience=5)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,8 @@ def dataset(tmp_path: Path) -> Path:
 def test_a_block_comes_right_through_passing_failures(
     server: FaultyServer, dataset: Path, fault: str, checksums: bool
 ) -> None:
-    ranges = ranges_of(dataset, serve(server, dataset), checksums=checksums)
+    access = replace(QUICK, least_patience=1.0 if fault in ("silent", "slow") else QUICK.least_patience)
+    ranges = ranges_of(dataset, serve(server, dataset), checksums=checksums, access=access)
     assert bring(ranges, 0, 1) == block(dataset, 0, 1)
     server.requests.clear()
     server.faults = [fault, fault]

@@ -32,7 +32,9 @@ from pipeline.text.storage.opening import open_input
 from tests.input_server import COMMIT, InputServer, running_inputs
 from tests.text_samples import KINDS, make_texts, write_texts
 
-QUICK = Access(tries=6, first_delay=0.001, timeout=10)
+QUICK = Access(
+    tries=6, first_delay=0.001, timeout=10, least_patience=10
+)  # on a busy machine, too, a request comes once
 TEXTS = make_texts(300, 5)
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
 

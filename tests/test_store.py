@@ -29,7 +29,7 @@ from tests.shard_samples import make_documents, write_dataset, write_documents
 
 pytestmark = pytest.mark.stacks
 
-QUICK = Access(tries=6, first_delay=0.001, timeout=10)
+QUICK = Access(tries=6, first_delay=0.001, timeout=10, least_patience=10)
 NAME = "train-000000.tar"
 
 

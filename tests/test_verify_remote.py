@@ -28,7 +28,7 @@ from tests.shard_samples import make_documents, write_dataset
 pytestmark = pytest.mark.stacks
 
 ROOT = Path(__file__).resolve().parents[1]
-QUICK = Access(tries=6, first_delay=0.001, timeout=10)
+QUICK = Access(tries=6, first_delay=0.001, timeout=10, least_patience=10)
 SHARDS = [f"train-{number:06d}.tar" for number in range(3)]
 
 

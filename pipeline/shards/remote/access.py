@@ -31,14 +31,16 @@ class Access:
     """How remote objects are reached.
 
     ``tries`` bounds the attempts at one object, ``first_delay`` and ``longest_delay`` (seconds) the exponential back-off
-    between them; ``timeout`` (seconds) is for the beginning of one answer of an http server. A server that never answered
-    is given up after ``dead_after`` seconds. ``options`` go to fsspec (``storage_options``: keys, endpoints).
+    between them; ``timeout`` (seconds) is for the beginning of one answer of an http server. An answer that is slower than
+    usual is given up and asked for again, but not within ``least_patience`` seconds. A server that never answered is given up
+    after ``dead_after`` seconds. ``options`` go to fsspec (``storage_options``: keys, endpoints).
     """
 
     tries: int = 8
     first_delay: float = 0.5
     longest_delay: float = 30.0
     timeout: float = 60.0
+    least_patience: float = 1.0
     dead_after: float = 12.0
     options: Mapping[str, Any] = field(default_factory=dict)
 

@@ -15,7 +15,6 @@ TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 LONGEST_WAIT = 600.0  # seconds that a server can ask for: some count their quotas over five minutes
 _LIMIT = re.compile(r";\s*([rt])=(\d+)")
 _FIRST_ANSWER_SECONDS = 4.0  # of a server that never answered; twice as long at each further try
-_LEAST_PATIENCE = 1.0
 _SLOW = 10  # times the usual time is too long
 _UNKNOWN_RATE, _LEAST_RATE = 256e3, 32e3  # bytes a second of one answer
 
@@ -47,7 +46,8 @@ class Server:
 
     def patience(self, size: int | None, attempt: int, access: Access) -> tuple[float, float]:
         """Return how many seconds to wait for an answer to begin, and for all its ``size`` bytes, if they are known."""
-        first = max(_LEAST_PATIENCE, _SLOW * self._first) if self.answered else _FIRST_ANSWER_SECONDS
+        usual = _SLOW * self._first if self.answered else _FIRST_ANSWER_SECONDS
+        first = max(access.least_patience, usual)
         first = min(access.timeout, first * 2 ** (attempt - 1))
         rate = max(_LEAST_RATE, self._rate / _SLOW) if self._rate else _UNKNOWN_RATE
         return first, math.inf if size is None else first + 2 ** (attempt - 1) * size / rate
