@@ -101,13 +101,12 @@ def stream_over(
     stride: int = 0,
     width: int = 1,
     waits: bool = True,
-    end: int | None = None,
 ) -> tuple[TokenStream, Shelf]:
     shelf = Shelf(shards, waits=waits)
     contents = Contents.whole(shelf.table)
     order = Shuffle(contents.blocks(), lanes, window, seed)
     sequences = Sequences(order.tokens, stride, lanes) if stride else None
-    stream = TokenStream(order, BlockPool(shelf, contents, order), np.dtype("<u2"), sequences, width=width, end=end)
+    stream = TokenStream(order, BlockPool(shelf, contents, order), np.dtype("<u2"), sequences, width=width)
     return stream, shelf
 
 
@@ -238,23 +237,6 @@ def test_a_block_is_brought_once_an_epoch_and_twice_where_its_window_straddles_t
     stream.close()
     assert max(held) <= 3 * lanes  # each lane's, those at a border, and those that are loaded ahead
     assert len(shelf.brought) <= 3 * (70 + 2 * (lanes + 1) * 2) + 4 * 2 * lanes
-
-
-@pytest.mark.parametrize("end", [None, 1])
-def test_windows_of_the_next_epoch_are_asked_for_before_the_border_unless_the_stream_ends_there(
-    end: int | None,
-) -> None:
-    shards = numbered([[40] * 20] * 70)
-    stream, _ = stream_over(shards, 2, 1, lanes=4, stride=20, width=21)
-    PLAIN[id(stream)] = stream_over(shards, 2, 1, lanes=4)
-    sequences = Sequences(stream.tokens_per_epoch, 20, 4)
-    walk(stream, sequences, sequences.first(1) // 8, 8)
-    behind = {key for key in (*stream._windows, *stream._pending, *stream._asked) if key[0] == 1}
-    stream.close()
-    if end is None:
-        assert len(behind) >= 4  # of every lane
-    else:
-        assert len(behind) <= 1  # the last row's label lies there
 
 
 def test_windows_ahead_of_every_lane_are_asked_for_before_they_are_read() -> None:

@@ -55,7 +55,7 @@ class TokenStream:
     """Random access to the endless stream of one source's tokens and documents.
 
     ``order`` says which document comes when, ``pool`` brings windows. ``sequences`` are what will be read, of ``width`` units:
-    tokens, or whole ``documents``, before epoch ``end`` (None: for ever). ``aside``: how many windows stay that nothing prepared.
+    tokens, or whole ``documents``. ``aside``: how many windows stay that nothing prepared.
     """
 
     masks = False  # whether rows have loss masks
@@ -69,7 +69,6 @@ class TokenStream:
         *,
         width: int = 1,
         documents: bool = False,
-        end: int | None = None,
         aside: int = _ASIDE,
     ) -> None:
         self.order = order
@@ -81,7 +80,6 @@ class TokenStream:
         self._sequences = sequences
         self._width = width
         self._by_document = documents
-        self._end = end
         self._aside = aside
         self._windows: OrderedDict[Key, ShuffleWindow] = OrderedDict()
         self._needed: set[Key] = set()
@@ -166,7 +164,7 @@ class TokenStream:
         """Return the windows that lanes come to behind these places, and whether they are only to be asked for yet."""
         assert self._sequences is not None
         order, lane_count = self._sequences, self._sequences.lanes
-        starts, bounds = self._starts(epoch), self._sequences.lane_bounds(epoch)
+        starts, bounds = self._starts(epoch), self._bounds(epoch)
         at = np.full(lane_count, -1)
         at[lanes] = places  # they ascend in each lane, and the last one stays
         lanes = np.flatnonzero(at >= 0)
@@ -187,25 +185,25 @@ class TokenStream:
                 for number in range(low + 1, high + 1):
                     found.setdefault((epoch, number), far)
         over = at + window >= end
-        if over.any() and epoch + 1 != self._end:
-            most = loaded if self._pool.source.copies else window
-            found |= self._after_border(epoch + 1, lanes[over], (at + window - end)[over], window, most) | found
+        if over.any():
+            found |= self._after_border(epoch + 1, lanes[over], (at + window - end)[over], window) | found
         return found
 
     def _after_border(
-        self, epoch: int, lanes: NDArray[np.int64], beyond: NDArray[np.int64], window: int, most: int
+        self, epoch: int, lanes: NDArray[np.int64], beyond: NDArray[np.int64], window: int
     ) -> dict[Key, bool]:
-        """Return the windows, up to ``most`` units into the next epoch: all lanes change windows there, so they load early."""
+        """Return the windows of the next epoch that lanes come to: all of them change windows there, so they load early."""
         assert self._sequences is not None
-        starts, bounds = self._starts(epoch), self._sequences.lane_bounds(epoch)
+        starts, bounds = self._starts(epoch), self._bounds(epoch)
         own = (lanes - self._sequences.first(epoch)) % self._sequences.lanes
         at = np.minimum(bounds[own], starts[-1] - 1)
-        last = np.minimum(at + np.minimum(beyond, most), starts[-1] - 1)
+        last = np.minimum(at + np.minimum(beyond, window), starts[-1] - 1)
         numbers = [np.searchsorted(starts, x, side="right") - 1 for x in (at, last)]
         far = not self._pool.source.copies and beyond * 2 < window
         found: dict[Key, bool] = {}
-        spans = np.stack([*numbers, np.broadcast_to(far, len(at))], axis=1)
-        for low, high, only_asked in np.unique(spans, axis=0).tolist():
+        for low, high, only_asked in {
+            *zip(*(each.tolist() for each in (*numbers, far * np.ones(len(at), bool))), strict=True)
+        }:
             for number in range(low, high + 1):
                 found[epoch, number] = found.get((epoch, number), True) and bool(only_asked)
         return found
@@ -355,6 +353,10 @@ class TokenStream:
     def _starts(self, epoch: int) -> NDArray[np.int64]:
         order = self.order.epoch(epoch)
         return order.document_starts if self._by_document else order.starts
+
+    def _bounds(self, epoch: int) -> NDArray[np.int64]:
+        assert self._sequences is not None
+        return self._sequences.lane_bounds(epoch)
 
     def _table(self, epoch: int) -> _EpochTable:
         found = self._epochs.get(epoch)
