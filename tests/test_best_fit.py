@@ -297,8 +297,9 @@ def test_compiled_loops_stay_inside_their_arrays(lengths: list[int], shift: int,
     bounds = find_bounds(places, spans, rows[1], size, shift, bound.py_func)
     assert equal(bounds, find_bounds(places, spans, rows[1], size, shift))
     documents = np.split(ids, ends[:-1])
-    padded = pad_documents(documents, len(documents) + 1, 20, EOS, same=same, loop=pad.py_func)
-    assert equal(padded, pad_documents(documents, len(documents) + 1, 20, EOS, same=same))
+    sizes = np.array(lengths, np.int64)
+    padded = pad_documents(documents, sizes, len(documents) + 1, 20, EOS, same=same, loop=pad.py_func)
+    assert equal(padded, pad_documents(documents, sizes, len(documents) + 1, 20, EOS, same=same))
 
 
 def equal(found: tuple[Any, ...], expected: tuple[Any, ...]) -> bool:

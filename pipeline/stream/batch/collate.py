@@ -125,6 +125,7 @@ def find_bounds(
 
 def pad_documents(
     documents: Sequence[NDArray[Any]],
+    lengths: NDArray[np.int64],
     size: int,
     length: int,
     eos_id: int,
@@ -132,13 +133,12 @@ def pad_documents(
     same: bool,
     loop: Callable[..., Any] = pad,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return ids, labels and mask of documents, a row each, as `pad` writes them.
+    """Return ids, labels and mask of documents of these ``lengths``, a row each, as `pad` writes them.
 
     ``loop``: `pad`, or its ``py_func``, which checks indexes.
     """
     ids, labels, mask = (np.empty((size, length), np.int64) for _ in range(3))
     tokens = np.concatenate([_NOWHERE, *documents], dtype=np.int64)
-    lengths = np.array([len(document) for document in documents], np.int64)
     loop(tokens, lengths, eos_id, IGNORE, same, ids, labels, mask)
     return ids, labels, mask
 
@@ -186,7 +186,7 @@ class DocumentCollator:
         lengths = np.array([len(document) for document in documents], np.int64)
         longest = int(lengths.max(initial=0))
         length = max(1, -(-longest // self.pad_to_multiple_of)) * self.pad_to_multiple_of
-        ids, labels, mask = pad_documents(documents, self.size, length, self.eos_id, same=self.same_labels)
+        ids, labels, mask = pad_documents(documents, lengths, self.size, length, self.eos_id, same=self.same_labels)
         # However the labels are shifted, all tokens of a document count but one.
         valid = int((lengths - 1).clip(0).sum())
         if rows.masks is not None:
