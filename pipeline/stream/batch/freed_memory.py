@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 
 _MOST = (32 << 20) - (64 << 10)  # bytes: larger mappings are always given back
-_lock = threading.Lock()
 _kept = 0
 
 
@@ -20,6 +17,5 @@ def keep_freed_memory(size: int) -> None:
     global _kept
     size = min(size, _MOST)
     if size > _kept:
-        with _lock:
-            _kept = max(size, _kept)
-        np.empty(size, np.uint8)
+        _kept = size
+        np.empty(size, np.uint8)  # freed at once

@@ -61,9 +61,7 @@ def _pack(value: Any) -> Any:
     if tensor and (value.dtype not in _PLAIN or value.device.type != "cpu"):
         return value
     array: NDArray[Any] = value.numpy() if tensor else value
-    if type(array) is not np.ndarray or array.dtype.kind not in "iu" or not array.size:
-        return value
-    if not array.flags.c_contiguous:
+    if type(array) is not np.ndarray or array.dtype.kind not in "iu" or not array.size or not array.flags.c_contiguous:
         return value
     base, stored = 0, array
     if array.dtype == _NARROWED:
