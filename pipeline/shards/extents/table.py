@@ -222,7 +222,7 @@ class ExtentTable:
     def select(self, shards: Sequence[int] | NDArray[np.integer[Any]]) -> ExtentTable:
         """Return the table of these shards alone, in this order; of neighbours in their order it holds views.
 
-        All in their order are this table itself, whose sums are there.
+        For all shards in their order it is this table itself, so that its sums are not computed again.
         """
         chosen = np.asarray(shards, np.int64).reshape(-1)
         if np.array_equal(chosen, np.arange(self.shards)):

@@ -131,10 +131,10 @@ class TextWindows:
             found = [one if isinstance(one, _FilteredBlock) else self._filter(one) for one in blocks_of_round if one]
             bundle, round = (bundle, round + 1) if found else (bundle + 1, 0)
             self._places[lane] = epoch, bundle, round
-            for sifted in found:
-                self._count(sifted)
-                size, blocks = size + sifted.read_bytes, blocks + 1
-                documents += sifted.documents
+            for filtered in found:
+                self._count(filtered)
+                size, blocks = size + filtered.read_bytes, blocks + 1
+                documents += filtered.documents
             if found and self._window.reached(place, size, blocks, len(documents)):
                 break
         following = (epoch, bundle, round) if deal.bundle(group, bundle) else (epoch + 1, 0, 0)
@@ -283,7 +283,7 @@ class TextWindows:
         return wanted
 
     def _hold(self, place: Place, block: Block) -> None:
-        """Keep a block that another lane will ask for, sifted where that leaves less; unless too much is kept already."""
+        """Keep a block that another lane will ask for, filtered where that makes it smaller, unless too much is kept already."""
         if place in self._held or self._held_bytes >= self._most_held:
             return
         held = self._filter(block) if self._filters or self._data.splits else block
