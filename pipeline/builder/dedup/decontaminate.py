@@ -23,8 +23,8 @@ from ...errors import ConfigError, DamagedInputError
 from ...notices import warn
 from ...text.document import TEXT_KEY, BadRecord, Document
 from ...text.normalize import normalize
+from ..inputs import unique_names
 from ..partitions.partition import read_json
-from ..plan import unique_names
 from .minhash import code_points, shingle_sets, word_table
 
 if TYPE_CHECKING:

@@ -34,8 +34,9 @@ from numpy.typing import DTypeLike, NDArray
 from ...atomic import write_json
 from ...text.document import made_id
 from ..dedup.row_files import Piece, Rows
+from ..inputs import Input
 from ..outcome import Outcome
-from ..plan import Input, Plan
+from ..plan import Plan
 from ..workspace.workspace import Workspace
 
 FILTER, DEDUP, TOKENIZE, SPLIT = "filter", "dedup", "tokenize", "split"  # stages whose results partitions show
@@ -64,6 +65,12 @@ class Partition:
         return int(partition_table(self.workspace)["partitions"][self.number][0])
 
     @property
+    def piece(self) -> tuple[int, int]:
+        """The number of its unit, and of the piece of the unit's file that holds its documents."""
+        unit, _, piece = partition_table(self.workspace)["partitions"][self.number]
+        return unit, piece
+
+    @property
     def inputs(self) -> list[Input]:
         """The input of each span of its unit."""
         plan = self.workspace.plan
@@ -81,7 +88,7 @@ class Partition:
         earlier = [name for name in stages if name in plan.editing_stages]
         if earlier:
             return self.rewritten(earlier[-1])
-        unit, number = partition_table(self.workspace)["partitions"][self.number]
+        unit, number, _ = partition_table(self.workspace)["partitions"][self.number]
         return unit_folder(self.workspace, unit) / partition_name(number)
 
     def rewritten(self, stage: str) -> Path:
@@ -173,7 +180,7 @@ def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int])
     ``damaged`` tells of every file that could not be read to its end where, why, and how many ``unconfirmed`` documents
     were read before that was known: no checksum vouches for them.
     """
-    found: list[tuple[int, int, int]] = []
+    found: list[tuple[int, int, int, int]] = []
     first_lines, digests = [], []
     damaged = []
     lines: dict[int, int] = {}  # of each input, before the present span
@@ -181,7 +188,7 @@ def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int])
     for number, unit in enumerate(plan.units):
         done = read_json(unit_folder(workspace, number) / DONE) if number in known else {"partitions": [], "spans": []}
         # The lanes of a file take turns at its partitions.
-        found += [(number - unit[0].lane, partition, number) for partition in done["partitions"]]
+        found += [(number - unit[0].lane, partition, number, piece) for partition, piece in done["partitions"]]
         befores, hashes = [], []
         for span, told in itertools.zip_longest(unit, done["spans"]):
             befores.append(lines.get(span.input, 0))
@@ -193,7 +200,7 @@ def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int])
                 damaged.append({"file": plan.inputs[span.input].name, **told["damage"], "line": line})
         first_lines.append(befores)
         digests.append(hashes)
-    partitions = [[number, partition] for _, partition, number in sorted(found)]
+    partitions = [[number, partition, piece] for _, partition, number, piece in sorted(found)]
     read_over = {"first_lines": first_lines, "sha256": digests, "damaged": damaged}
     write_json(workspace.root / PARTITIONS, {"partitions": partitions, **read_over})
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...errors import PlanChangedError
-from ..plan import Plan, moment
+from ..inputs import moment
+from ..plan import Plan
 
 
 def check_unchanged(old: Plan, new: Plan) -> None:
