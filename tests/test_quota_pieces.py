@@ -90,8 +90,11 @@ def run(inputs: Any, output: Path, **options: Any) -> Manifest:
 def test_of_one_file_no_more_is_asked_for_than_fills_the_quota(server: InputServer, tmp_path: Path, name: str) -> None:
     cut = run(server.url(name), tmp_path / "remote", max_tokens=QUOTA)
     assert 22_000 < cut.counts["tokens"] <= 30_000
-    assert cut.counts["read"] < 0.4 * RECORDS
-    assert server.sent < 0.4 * len(server.files[name])
+    most = (
+        0.65 if name.endswith(".zst") else 0.4
+    )  # a block of zstd is as large as a piece here, so the first holds little
+    assert cut.counts["read"] < most * RECORDS
+    assert server.sent < most * len(server.files[name])
 
 
 @pytest.mark.parametrize("name", FILES)
