@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
 from ..shards.remote.transport import Access, is_remote
-from ..text.storage.input_file import NO_CREDENTIALS, Credentials, InputFile, StoredObject
+from ..text.storage.input_file import NO_CREDENTIALS, Credentials, InputFile, StoredObject, unique_names
 
 _MIB = 1 << 20
 
@@ -81,26 +80,6 @@ def find_and_describe(
     inputs = tuple(_describe(name, file) for name, file in zip(unique_names(found), found, strict=True))
     urls = {clean: url for file in found for clean, url in file.credentials.urls.items()}
     return inputs, Credentials(urls, access or Access())
-
-
-def unique_names(files: Sequence[InputFile]) -> list[str]:
-    """Name files as briefly as keeps them apart: equal names take on parent directories."""
-    parents = 0
-    names = [_join(file.source, PurePath(file.name)) for file in files]
-    while len(set(names)) < len(names):
-        parents += 1
-        times = Counter(names)
-        names = [
-            _join(file.source, PurePath(*file.parts[-len(PurePath(file.name).parts) - parents :]))
-            if times[old] > 1
-            else old
-            for old, file in zip(names, files, strict=True)
-        ]
-    return names
-
-
-def _join(source: str, name: PurePath) -> str:
-    return "/".join(part for part in (source, name.as_posix()) if part)
 
 
 def _describe(name: str, file: InputFile) -> Input:

@@ -23,7 +23,7 @@ from ...errors import ConfigError, DamagedInputError
 from ...notices import warn
 from ...text.document import TEXT_KEY, BadRecord, Document
 from ...text.normalize import normalize
-from ..inputs import unique_names
+from ...text.storage.input_file import unique_names
 from ..partitions.partition import read_json
 from .minhash import code_points, shingle_sets, word_table
 
