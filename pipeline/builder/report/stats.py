@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from filters.rules.loader import Rule
 
 from ...errors import BuildError
+from ...shards.verify.counts import imbalances
 from ..outcome import Outcome
 from .samples import Samples
 
@@ -235,21 +236,8 @@ class BuildStats:
 
     def check(self) -> None:
         """Raise ``BuildError`` unless the counts add up, in all and for each source and language."""
-        whole = {name: getattr(self, name) for name in ("read", "dropped", "duplicates", "kept")}
-        whole["added"] = sum(self.added.values())
-        groups = [("", whole)]
-        groups += [(f" of source {name!r}", held) for name, held in self.by_source.items()]
-        groups += [(f" of language {name!r}", held) for name, held in self.by_language.items()]
-        for of, held in groups:
-            dropped, duplicates = sum(held["dropped"].values()), sum(held.get("duplicates", {}).values())
-            found = dropped + duplicates + held["kept"]
-            added = held.get("added", 0)
-            if held["read"] + added != found:
-                raise BuildError(
-                    f"{held['read']} documents{of} were read and {added} added, but {dropped} dropped, {duplicates} "
-                    f"duplicates and {held['kept']} kept make {found}: this is a fault of the builder, not of "
-                    "the input; please report it"
-                )
+        for imbalance in imbalances(self.to_json()):
+            raise BuildError(f"{imbalance}: this is a fault of the builder, not of the input; please report it")
 
 
 def by_group(
