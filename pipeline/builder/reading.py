@@ -2,7 +2,7 @@
 
 A source is a list of *pieces*: units of small files, the units of a file that is cut, or the lanes of one. Files take turns in
 an order drawn from their names and the seed; the pieces of one file follow each other, so that its lines can be counted. The
-first pieces are read, filtered, deduplicated and tokenized. Where too few tokens survive, more pieces are read, and the
+first pieces are read, filtered, deduplicated and tokenized. Where survivors hold too few tokens, more pieces are read, and the
 stages after filtering start over with all that was read. How many pieces follows from the tokens counted and the sizes of
 files alone, so neither workers nor interruptions change it. A tokenizer that a build trains is trained again with them,
 until one has read ``Limits.tokenizer_characters``: that one stays.
@@ -128,7 +128,7 @@ def until_quotas_are_filled(stages: Sequence[Stage], run: Run, last: str) -> Ite
 
 
 def read_more(run: Run) -> bool:
-    """Mark more pieces to be read where the tokens that survived do not fill a quota; return whether there are any."""
+    """Mark more pieces to be read where the tokens of survivors do not fill a quota; return whether there are any."""
     workspace, plan = run.workspace, run.plan
     order, counts = pieces(plan), _piece_counts(workspace)
     tokens, more = _tokens(workspace, order), dict(counts)
@@ -166,7 +166,7 @@ def _say_what_is_read(run: Run) -> None:
 
 
 def _tokens(workspace: Workspace, order: dict[str, list[Piece]]) -> dict[str, list[int]]:
-    """Return the tokens that survived from each piece of each source."""
+    """Return the tokens of the survivors of each piece of each source."""
     place = {
         unit: (source, rank) for source, held in order.items() for rank, piece in enumerate(held) for unit in piece
     }

@@ -14,7 +14,7 @@ from filters.rules.loader import Rule
 
 from ...errors import BuildError
 from ...shards.verify.counts import imbalances
-from ..outcome import Outcome
+from ..outcome import DUPLICATES, KEPT, OUTCOMES
 from .samples import Samples
 
 BINS = 40
@@ -225,11 +225,11 @@ class BuildStats:
     def add_final(self, final: OutcomeCounts, tokens: Mapping[str, Mapping[str, int]]) -> None:
         """Add what became of the documents that passed the filters; ``tokens`` are those by source and by language."""
         outcomes = final.by("outcome")
-        if over := outcomes.get(Outcome.OVER_QUOTA.key):
-            self.dropped["max_tokens"], self.dropped_characters["max_tokens"] = over
-        self.kept, self.kept_characters = outcomes.get(Outcome.KEPT.key, [0, 0])
-        copies = (Outcome.EXACT, Outcome.NEAR)
-        self.duplicate_characters = {copy.key: outcomes.get(copy.key, [0, 0])[1] for copy in copies}
+        self.kept, self.kept_characters = outcomes.pop(OUTCOMES[KEPT].key, [0, 0])
+        self.duplicate_characters = {key: outcomes.pop(key, [0, 0])[1] for key in DUPLICATES}
+        for key, (documents, characters) in outcomes.items():
+            self.dropped[key] = self.dropped.get(key, 0) + documents
+            self.dropped_characters[key] = self.dropped_characters.get(key, 0) + characters
         self.tokens = sum(tokens["source"].values())
         self.by_source = by_group("source", self.filtered, final, tokens["source"], self.added_to)
         self.by_language = by_group("language", self.filtered, final, tokens["language"], self.added_to)
@@ -249,8 +249,8 @@ def by_group(
 ) -> dict[str, dict[str, Any]]:
     """Return, for each source or language, what became of its documents; its numbers add up to those read.
 
-    ``filtered`` holds the outcomes of the filters, ``final`` what became of those that passed: "exact" or "near"
-    duplicates, "max_tokens", "kept". Those ``added`` by transforms, of the former, are not among those read.
+    ``filtered`` holds the outcomes of the filters, ``final`` what became of those that passed: they are "kept", "exact" or
+    "near" duplicates, or dropped by a later stage. Those ``added`` by transforms, of the former, are not among those read.
     """
     groups: dict[str, dict[str, Any]] = {}
     for (group, outcome), (documents, characters) in filtered.by(name, "outcome").items():
@@ -263,13 +263,14 @@ def by_group(
         groups[group]["read"] -= documents
         groups[group]["added"] = documents
     for (group, outcome), (documents, _) in final.by(name, "outcome").items():
-        if outcome == Outcome.KEPT.key:
+        if outcome == OUTCOMES[KEPT].key:
             groups[group]["kept"] = documents
             groups[group]["tokens"] = tokens.get(group, 0)
-        elif outcome in (Outcome.EXACT.key, Outcome.NEAR.key):
+        elif outcome in DUPLICATES:
             groups[group].setdefault("duplicates", {})[outcome] = documents
         else:
-            groups[group]["dropped"][outcome] = documents
+            dropped = groups[group]["dropped"]
+            dropped[outcome] = dropped.get(outcome, 0) + documents
     return groups
 
 

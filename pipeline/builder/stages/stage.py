@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from ...text.readers.reader import Reader, Record
 from ..engine.base import Engine, report_progress
+from ..outcome import Outcome
 from ..plan import Plan
 from ..recipe import Recipe
 from ..report.console import Progress
@@ -93,6 +94,7 @@ class Stage(ABC):
 
     name: ClassVar[str]
     edits: ClassVar[bool] = False  # whether it writes partitions again, which all later stages then read
+    drops: ClassVar[Outcome | None] = None  # the outcome of the documents that it drops, duplicates aside
 
     def wanted(self, recipe: Recipe) -> bool:
         """Whether a recipe asks for this stage."""
@@ -107,5 +109,5 @@ class Stage(ABC):
         return
 
     def changes(self, stats: BuildStats) -> Sequence[Change]:
-        """Return what this stage removed or added, as rows of the report."""
+        """Return what this stage did as rows of the report; `registry.changes` adds the documents that it drops."""
         return ()
