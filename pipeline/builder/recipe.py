@@ -75,6 +75,12 @@ class Recipe:
     language_threshold: float = 0.65  # datatrove's and DCLM's
     lid_model: str | None = field(default=None, metadata=_NAMED)
     keep_rejected: bool = False
+    drop_ids: str | None = field(
+        default=None,
+        metadata=kept_file(
+            "filters", "file of ids, one a line: after dedup, documents that have one of them are dropped"
+        ),
+    )
     # duplicates
     dedup_lines: bool = False  # cut those that occur earlier in the corpus
     dedup_paragraphs: bool = False

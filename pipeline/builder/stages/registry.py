@@ -9,6 +9,7 @@ from ..plan import Plan
 from ..recipe import Recipe
 from ..report.stats import BuildStats, Change, descending
 from .dedup import DedupStage
+from .drop_ids import DropIdsStage
 from .filter import FilterStage
 from .line_dedup import LineDedupStage
 from .split import SplitStage
@@ -21,6 +22,7 @@ STAGES: tuple[Stage, ...] = (
     FilterStage(),
     LineDedupStage(),
     DedupStage(),
+    DropIdsStage(),
     TrainTokenizerStage(),
     TokenizeStage(),
     SplitStage(),
