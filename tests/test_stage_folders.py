@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import pipeline.builder.stages
 from pipeline.builder.outcome import EXACT, KEPT, NEAR, Outcome
 from pipeline.builder.partitions.partition import Partition
 from pipeline.builder.plan import make_plan
@@ -73,6 +76,22 @@ def test_the_stages_stand_where_what_they_do_can_work() -> None:
         assert not stage.edits or at < names.index("dedup"), f"{stage.name} edits texts that dedup has compared"
         if stage.drops and not stage.edits and stage.name != "split":
             assert names.index("dedup") < at < names.index("train_tokenizer"), f"{stage.name} reads or drops too late"
+
+
+def test_only_the_split_stage_applies_quotas_once_tokens_are_counted() -> None:
+    assert [stage.name for stage in STAGES if stage.applies_quotas] == ["split"]
+    names = [stage.name for stage in STAGES]
+    assert names.index("tokenize") < names.index("split")
+
+
+def test_the_map_and_the_readme_have_the_stages_in_the_order_of_the_registry() -> None:
+    modules = [inspect.getmodule(type(stage)) for stage in STAGES]
+    files = [Path(str(module.__file__)).name for module in modules if module]
+    stated = re.findall(r"^(\w+\.py) ", str(pipeline.builder.stages.__doc__), re.MULTILINE)
+    assert [name for name in stated if name in files] == files
+    readme = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+    names = [stage.name.replace("_", " ") for stage in STAGES]
+    assert f"\n    {' -> '.join(['plan', *names, 'manifest'])}\n" in readme
 
 
 def test_the_rows_of_the_report_stand_in_the_order_of_the_stages() -> None:

@@ -22,7 +22,6 @@ from .engine.registry import engine_session, open_engine
 from .engine.signals import reraise_swallowed_signals
 from .limits import DEFAULT_LIMITS, Limits
 from .manifest import gather_stats, make_manifest, write_beside_shards, write_run
-from .partitions.partition import TOKENIZE
 from .plan import make_plan
 from .reading import until_quotas_are_filled
 from .recipe import Recipe
@@ -131,7 +130,7 @@ def _run_stages(run: Run, after_stage: Callable[[str], object], facts: dict[str,
     """Run the stages that the recipe asks for, and write what is beside the shards; return the manifest."""
     workspace, seconds = run.workspace, run.seconds
     stages = wanted_stages(run.plan.recipe)
-    for stage in until_quotas_are_filled(stages, run, TOKENIZE):
+    for stage in until_quotas_are_filled(stages, run):
         with _timed(run, stage.name):
             stage.run(run)
         after_stage(stage.name)

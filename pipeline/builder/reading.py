@@ -7,6 +7,8 @@ stages after filtering start over with all that was read. How many pieces follow
 files alone, so neither workers nor interruptions change it. A tokenizer that a build trains is trained again with them,
 until one has read ``Limits.tokenizer_characters``: that one stays.
 
+`until_quotas_are_filled` is the loop over the stages, of every build.
+
     reading.json    how many pieces are read of each source with a quota, written once that is more than at first
 
 In the piece in which a quota is reached, documents are chosen by the hash of their content; all documents of the pieces
@@ -113,18 +115,20 @@ def _pieces_with(ends: Sequence[int], size: int) -> int:
     return 0 if size <= 0 else min(len(ends), 1 + sum(end < size for end in ends))
 
 
-def until_quotas_are_filled(stages: Sequence[Stage], run: Run, last: str) -> Iterator[Stage]:
-    """Yield the stages in order, those up to ``last`` again with more of the input as long as quotas are not filled."""
-    names = [stage.name for stage in stages]
-    again = names.index(last) + 1
+def until_quotas_are_filled(stages: Sequence[Stage], run: Run) -> Iterator[Stage]:
+    """Yield the stages in order, those before the one that applies quotas again as long as more has to be read.
+
+    The folder of that stage says that reading has ended: a build that is continued after that reads no more.
+    """
+    at = next(number for number, stage in enumerate(stages) if stage.applies_quotas)
     while True:
-        yield from stages[:again]
-        if run.workspace.folder(names[again]).exists():
+        yield from stages[:at]
+        if run.workspace.folder(stages[at].name).exists():
             break
         if not read_more(run):
             _say_what_is_read(run)
             break
-    yield from stages[again:]
+    yield from stages[at:]
 
 
 def read_more(run: Run) -> bool:

@@ -1,4 +1,7 @@
-"""The stages of a build, in order."""
+"""The stages of a build, in order: where a new one stands decides what it can do (`Stage`).
+
+`reading.until_quotas_are_filled` runs those before the split stage again where token quotas ask for more of the input.
+"""
 
 from __future__ import annotations
 

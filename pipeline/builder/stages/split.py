@@ -54,6 +54,7 @@ class SplitStage(Stage):
     """Assigns splits and applies token quotas."""
 
     name = SPLIT
+    applies_quotas = True
     drops = Outcome("max_tokens", "max_tokens", "max_tokens of its source reached")
 
     def run(self, run: Run) -> None:

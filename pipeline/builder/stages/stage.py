@@ -102,6 +102,9 @@ class Stage(ABC):
 
     name: ClassVar[str]
     edits: ClassVar[bool] = False  # whether it writes partitions again, which all later stages then read
+    # Whether it applies the token quotas: stages before it run again with more of the input until the quotas are filled. Its
+    # folder appears when it is done (`result_directory`), and then no more is read.
+    applies_quotas: ClassVar[bool] = False
     drops: ClassVar[Outcome | None] = None  # the outcome of the documents that it drops, duplicates aside
 
     def wanted(self, recipe: Recipe) -> bool:
