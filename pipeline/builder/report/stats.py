@@ -105,7 +105,7 @@ class Histograms:
 
 
 def _top(name: str, limits: Sequence[float]) -> float:
-    """Return where the last bin ends."""
+    """Return where the last bin ends, as the docstring of `filters` tells authors of measures."""
     return 1.0 if "ratio" in name or "score" in name else max([2 * limit for limit in limits if limit > 0], default=1.0)
 
 
