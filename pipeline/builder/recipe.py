@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from filters.language.language import parse_languages
+from filters.rules.loader import NO_RULES
 
 from ..errors import ConfigError, did_you_mean
 from ..special_files import special_kind
@@ -115,6 +116,7 @@ class Recipe:
             value = getattr(self, name)
             parts = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int) else value
             object.__setattr__(self, name, tuple(str(part).strip() for part in parts or () if str(part).strip()))
+        object.__setattr__(self, "rules", tuple(name for name in self.rules if name != NO_RULES))
         _between("val_fraction", self.val_fraction, 0, 1, open_end=True)
         _between("dedup_threshold", self.dedup_threshold, 0, 1)
         _between("language_threshold", self.language_threshold, 0, 1)
