@@ -7,7 +7,8 @@ by the clock that all processes of a machine share (``time.monotonic``), and for
 
 With ``--hub`` the directory is also the dataset ``org/name`` of a Hugging Face hub, whose files a redirect leads to.
 
-It shares the processors with what is measured, so it does little: it knows GET alone, and reads one header.
+It shares the processors with what is measured, so it does little: it knows GET and HEAD, and reads one header. Clients of S3
+read directories as buckets.
 """
 
 from __future__ import annotations
@@ -81,9 +82,10 @@ class Handler(StreamRequestHandler):
             match = None
             while (line := self.rfile.readline().strip()) != b"":
                 match = match or _RANGE.fullmatch(line)
-            self._answer(request.split()[1].decode(), match)
+            method, target = request.split()[:2]
+            self._answer(target.decode(), match, head=method == b"HEAD")
 
-    def _answer(self, target: str, match: re.Match[bytes] | None) -> None:
+    def _answer(self, target: str, match: re.Match[bytes] | None, *, head: bool) -> None:
         server = self.server
         if target.startswith("/__counts__"):
             until = float(target.partition("=")[2] or "inf")
@@ -110,7 +112,7 @@ class Handler(StreamRequestHandler):
                 start, stop = int(match[1]), min(size, int(match[2] or size) + 1)
                 content = f"Content-Range: bytes {start}-{stop - 1}/{size}"
                 self._send_head("206 Partial Content", stop - start, mark, content)
-            while start < stop:
+            while start < stop and not head:
                 part = min(_SLICE, stop - start)
                 server.link.pass_on(part)
                 sent = os.sendfile(self.connection.fileno(), file.fileno(), start, part)
@@ -126,7 +128,7 @@ class Handler(StreamRequestHandler):
 class HubHandler(Handler):
     """Answers what a hub is asked: the commit of a revision, the list of files, where a file is."""
 
-    def _answer(self, target: str, match: re.Match[bytes] | None) -> None:
+    def _answer(self, target: str, match: re.Match[bytes] | None, *, head: bool) -> None:
         path = target.split("?")[0]
         if path.startswith("/api/datasets/org/name/revision/"):
             self._json({"id": "org/name", "sha": _COMMIT})
@@ -135,14 +137,14 @@ class HubHandler(Handler):
         elif path.startswith("/datasets/org/name/resolve/"):
             name = path.split("/", 6)[6]
             if name == "README.md":  # small files are no redirect
-                super()._answer(f"/{name}", match)
+                super()._answer(f"/{name}", match, head=head)
                 return
             self.server.count(1, 0)
             time.sleep(self.server.latency)
             port = self.server.server_address[1]
             self._send_head("302 Found", 0, f"Location: http://127.0.0.1:{port}/{name}", f"X-Repo-Commit: {_COMMIT}")
         else:
-            super()._answer(target, match)
+            super()._answer(target, match, head=head)
 
     def _entry(self, file: Path) -> dict[str, Any]:
         name = file.relative_to(self.server.directory).as_posix()
