@@ -89,9 +89,13 @@ class FastText:
         return [(self.labels[label], score) for label, score in zip(labels.tolist(), scores.tolist(), strict=True)]
 
 
-def readable(text: str) -> bool:
-    """Return whether a text may be given to `FastText.predict`; the library reads all."""
-    return not any(word in text for word in _OUTSIDE)
+def readable(texts: Sequence[str]) -> list[int]:
+    """Return the places of the texts that may be given to `FastText.predict`; the library reads all.
+
+    >>> readable(["a text", "a __label__", "another text"])
+    [0, 2]
+    """
+    return [place for place, text in enumerate(texts) if not any(word in text for word in _OUTSIDE)]
 
 
 def take(file: BinaryIO, dtype: str, count: int) -> NDArray[Any]:

@@ -43,10 +43,11 @@ class MetadataColumn:
         self._fields = parse_fields(keep_fields)
         self.names = [field.name for field in self._fields]
 
-    def encode(self, document: Document) -> str:
-        """Return the fields of one document. Raises ``BuildError`` for a value that a transform set and does not fit."""
-        if not self._fields:
-            return ""
+    def encode(self, documents: Sequence[Document]) -> list[str]:
+        """Return the fields of each document. Raises ``BuildError`` for a value that a transform set and does not fit."""
+        return [self._encode(document) for document in documents] if self._fields else [""] * len(documents)
+
+    def _encode(self, document: Document) -> str:
         found = {}
         for field in self._fields:
             value = document.metadata.get(field.name)

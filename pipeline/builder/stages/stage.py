@@ -16,8 +16,6 @@ from ..report.console import Progress
 from ..report.stats import BuildStats, Change
 from ..workspace.workspace import Workspace
 
-RECORDS_PER_REPORT = 256  # read between reports of progress
-
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 
@@ -75,12 +73,12 @@ class Run:
 def with_progress(reader: Reader, lanes: int) -> Iterator[Record]:
     """Yield the records of a reader, and report the bytes of the file that are read; lanes share the bytes."""
     reported = 0
-    for number, record in enumerate(reader):
-        if number % RECORDS_PER_REPORT == 0:
-            read = reader.bytes_read // lanes
+    for records in reader.batches():
+        read = reader.bytes_read // lanes
+        if read > reported:
             report_progress(read - reported)
             reported = read
-        yield record
+        yield from records
 
 
 class Stage(ABC):
