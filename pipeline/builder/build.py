@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from ..errors import ConfigError
 from ..shards.manifest import Manifest
@@ -26,7 +26,7 @@ from .manifest import gather_stats, make_manifest, write_beside_shards, write_ru
 from .partitions.partition import TOKENIZE
 from .plan import make_plan
 from .reading import until_quotas_are_filled
-from .recipe import Recipe
+from .recipe import Recipe, Settings
 from .references import resolve
 from .report.console import Progress
 from .report.waterfall import waterfall
@@ -39,7 +39,7 @@ from .workspace.workspace import Workspace
 
 
 def build(
-    inputs: Any,
+    inputs: object,
     output: str | Path,
     recipe: Recipe | None = None,
     *,
@@ -50,10 +50,9 @@ def build(
     overwrite: bool = False,
     progress: Progress | None = None,
     limits: Limits = DEFAULT_LIMITS,
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, object] | None = None,
     after_stage: Callable[[str], object] = lambda stage: None,
-    transforms: str | Sequence[str | Callable[..., Any]] | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Manifest:
     """Build verified shards from raw text and return their manifest.
 
@@ -83,8 +82,8 @@ def build(
     1
     """
     started = time.perf_counter()
-    if transforms is not None:
-        settings["transforms"] = transforms if isinstance(transforms, str) else [spec_of(each) for each in transforms]
+    if (given := settings.get("transforms")) is not None and not isinstance(given, str):
+        settings["transforms"] = [spec_of(each) for each in given]
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
     _check_transforms(recipe, engine, workers, start_method)
     workspace = Workspace(local_directory(output))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict, get_args
 
 from filters.language.language import parse_languages
 
@@ -19,9 +19,11 @@ from .dedup.minhash import signature_values
 from .dedup.segments import KINDS, LINES, PARAGRAPHS
 from .transforms.user_functions import with_config_folder
 
-ON_ERROR = ("stop", "records", "skip")
-KEEP = ("first", "longest")
-VERIFY = ("signatures", "exact")
+OnError = Literal["stop", "records", "skip"]
+Keep = Literal["first", "longest"]
+Verify = Literal["signatures", "exact"]
+Bos = Literal["never", "always"]
+ON_ERROR, KEEP, VERIFY, BOS = (get_args(known) for known in (OnError, Keep, Verify, Bos))
 RUNNING = ("inputs", "output", "workers", "engine", "ray_address")  # settings of a build beside its recipe
 
 
@@ -48,7 +50,7 @@ class Recipe:
     scores: str | None = None  # Parquet file of keys of texts and numbers, which become fields
     where: str | None = None  # which records are read, as in "int_score >= 3"
     limit: int | None = None  # records read, in input order, unreadable ones included
-    on_error: str = "records"
+    on_error: OnError = "records"
     max_errors: int | float = 1000  # a share of all records, if it is below 1
     transforms: tuple[str, ...] = ()  # "module:function"; with names of built-in ones, the whole order
     # measuring and judging
@@ -70,15 +72,15 @@ class Recipe:
     dedup_rows: int = 8
     dedup_num_perm: int | None = None  # values of a signature; none: as many as the bands use
     dedup_ngram: int = 5
-    dedup_keep: str = "first"
-    dedup_verify: str = "signatures"
+    dedup_keep: Keep = "first"
+    dedup_verify: Verify = "signatures"
     keep_signatures: bool = True
     against: tuple[str, ...] = ()
     decontaminate: tuple[str, ...] = ()
     decontaminate_key: str | None = None  # field of the evaluation sets' texts; none: text_key
     # tokens and shards
     tokenizer: str = "train:32000"
-    bos: str = "never"
+    bos: Bos = "never"
     eos: str = "always"  # or "never", or the token that ends documents, where the tokenizer's own is another
     val_fraction: float = 0.005
     tokens_per_shard: int | None = None
@@ -109,7 +111,7 @@ class Recipe:
         _one_of("on_error", self.on_error, ON_ERROR)
         _one_of("dedup_keep", self.dedup_keep, KEEP)
         _one_of("dedup_verify", self.dedup_verify, VERIFY)
-        _one_of("bos", self.bos, ("never", "always"))
+        _one_of("bos", self.bos, BOS)
         if not isinstance(self.eos, str) or not self.eos:
             raise ConfigError(f"eos must be never, always or a token of the vocabulary, got {self.eos!r}")
         if self.decontaminate_key is not None and not (
@@ -197,6 +199,54 @@ class Recipe:
             return cls(**settings)
         except TypeError as error:
             raise ConfigError(f"a setting has the wrong type: {error}") from error
+
+
+Names = str | Sequence[str]  # joined by commas, or listed
+
+
+class Settings(TypedDict, total=False):
+    """The settings of `Recipe` as `pipeline.build` takes them: lists may be text that joins their entries by commas."""
+
+    format: str
+    text_key: str
+    id_key: str
+    normalize: bool
+    keep_fields: Names
+    scores: str | None
+    where: str | None
+    limit: int | None
+    on_error: OnError
+    max_errors: int | float
+    transforms: str | Sequence[str | Callable[..., object]] | None
+    rules: Names
+    language: Names
+    language_threshold: float
+    lid_model: str | None
+    keep_rejected: bool
+    dedup_lines: bool
+    dedup_paragraphs: bool
+    shortest_passage: int
+    words_left: int
+    dedup: bool
+    dedup_threshold: float
+    dedup_bands: int
+    dedup_rows: int
+    dedup_num_perm: int | None
+    dedup_ngram: int
+    dedup_keep: Keep
+    dedup_verify: Verify
+    keep_signatures: bool
+    against: Names
+    decontaminate: Names
+    decontaminate_key: str | None
+    tokenizer: str
+    bos: Bos
+    eos: str
+    val_fraction: float
+    tokens_per_shard: int | None
+    tokens_per_sample: int
+    max_tokens: int | Names
+    seed: int
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
