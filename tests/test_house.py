@@ -284,3 +284,15 @@ def test_no_test_reads_a_clock_of_its_own_to_judge_speed() -> None:
     assert held == {"cost.py"}, (
         "timings depend on the machine; growth is told by tests/cost.py, speed by scripts/bench_*.py"
     )
+
+
+def test_tests_pass_parameters_and_patch_nothing_of_the_package() -> None:
+    outside = {"tempfile", "ray", "sys.modules"}  # what belongs to Python and to libraries
+    patch = re.compile(r"(?:\b(?:setattr|setitem|delattr|delitem|mock\.patch)\()([^,)]*)")
+    patched = {
+        f"{path.name}: {target}"
+        for path in (ROOT / "tests").glob("*.py")
+        for target in patch.findall(path.read_text(encoding="utf-8"))
+        if target not in outside
+    }
+    assert not patched, patched
