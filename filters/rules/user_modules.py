@@ -152,7 +152,9 @@ _known: dict[str, UserModule] = {}
 class _Finder(MetaPathFinder):
     """Finds the modules of every `UserModule` that was loaded, below a package named by its hash."""
 
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         package, _, name = fullname.partition(".")
         module = _known.get(package)
         if module is None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 from ..errors import ConfigError
 from ..shards.manifest import Manifest
@@ -106,11 +106,12 @@ def build(
             resumed = workspace.is_planned
             plan = start(workspace, plan, references)
             after_stage("plan")
-            where: dict[str, Any] = {"workers": workers, "ray_address": ray_address}
-            open_workers = functools.partial(open_engine, engine, start_method=start_method, **where)
+            open_workers = functools.partial(
+                open_engine, engine, start_method=start_method, workers=workers, ray_address=ray_address
+            )
             planned = time.perf_counter()
             run = Run(workspace, plan, progress, open_workers, {"plan": planned - started})
-            with engine_session(engine, **where):
+            with engine_session(engine, workers=workers, ray_address=ray_address):
                 run.seconds["start"] = time.perf_counter() - planned
                 manifest = _run_stages(run, after_stage, {"workers": workers, "engine": engine, "resumed": resumed})
         shutil.rmtree(workspace.root, ignore_errors=True)
@@ -129,7 +130,7 @@ def _check_transforms(recipe: Recipe, engine: str, workers: int, start_method: s
         )
 
 
-def _run_stages(run: Run, after_stage: Callable[[str], object], facts: dict[str, Any]) -> Manifest:
+def _run_stages(run: Run, after_stage: Callable[[str], object], facts: Mapping[str, object]) -> Manifest:
     """Run the stages that the recipe asks for, and write what is beside the shards; return the manifest."""
     workspace, seconds = run.workspace, run.seconds
     stages = [stage for stage in STAGES if stage.wanted(run.plan.recipe)]

@@ -277,13 +277,16 @@ def _name_of(entry: str) -> str:
     return Path(entry).resolve().name if Path(entry).exists() else entry
 
 
-def _between(name: str, value: Any, low: float, high: float, *, open_end: bool = False) -> None:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not good or not (low <= value < high if open_end else low <= value <= high):
+def _between(name: str, value: object, low: float, high: float, *, open_end: bool = False) -> None:
+    if (
+        not isinstance(value, int | float)
+        or isinstance(value, bool)
+        or not (low <= value < high if open_end else low <= value <= high)
+    ):
         raise ConfigError(f"{name} must be {low} <= value {'<' if open_end else '<='} {high}, got {value!r}")
 
 
-def _whole(name: str, value: Any, low: int | None, other: str = "") -> None:
+def _whole(name: str, value: object, low: int | None, other: str = "") -> None:
     """Check a whole number of at least ``low``; None passes, as an optional setting that was not given."""
     if value is None:
         return
@@ -292,6 +295,6 @@ def _whole(name: str, value: Any, low: int | None, other: str = "") -> None:
         raise ConfigError(f"{name} must be a whole number{floor}{other}, got {value!r}")
 
 
-def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
+def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
         raise ConfigError(f"{name} must be one of {', '.join(known)}, got {value!r}{did_you_mean(str(value), known)}")

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ...errors import BuildError, ConfigError
@@ -24,7 +25,7 @@ _ROOT = Path(__file__).resolve().parents[3]
 
 
 @contextmanager
-def ray_session(options: EngineOptions) -> Iterator[Any]:
+def ray_session(options: EngineOptions) -> Iterator[ModuleType]:
     """Give Ray, connected to a cluster: as it is if it is connected, else until the block ends."""
     try:
         import ray
@@ -102,7 +103,7 @@ class RayEngine(Engine):
         ray = self._ray
         task = ray.remote(_call).options(max_retries=RETRIES, num_cpus=1)
         waiting = iter(range(len(units)))
-        running: dict[Any, int] = {}
+        running: dict[object, int] = {}
         while True:
             for index in waiting:
                 running[task.remote(function, units[index])] = index
@@ -125,6 +126,6 @@ class RayEngine(Engine):
         self._session.close()
 
 
-def _call(function: Callable[[Any], Any], unit: Any) -> Any:
+def _call(function: Callable[[Unit], Result], unit: Unit) -> Result:
     """Run a unit; a plain function, as Ray wants it, where unit functions carry bound arguments."""
     return function(unit)

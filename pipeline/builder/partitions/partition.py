@@ -26,7 +26,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -36,6 +36,7 @@ from ...text.document import made_id
 from ..dedup.row_files import Piece, Rows
 from ..outcome import Outcome
 from ..plan import Input, Plan
+from ..report.types import DamagedFile, PartitionRecord, Sample
 from ..workspace.workspace import Workspace
 
 FILTER, DEDUP, TOKENIZE, SPLIT = "filter", "dedup", "tokenize", "split"  # stages whose results partitions show
@@ -61,7 +62,7 @@ class Partition:
     @property
     def unit(self) -> int:
         """The number of the filter unit that wrote it."""
-        return int(partition_table(self.workspace)["partitions"][self.number][0])
+        return partition_table(self.workspace)["partitions"][self.number][0]
 
     @property
     def inputs(self) -> list[Input]:
@@ -93,8 +94,8 @@ class Partition:
         return documents_path(self.folder).stat().st_size
 
     @property
-    def counts(self) -> dict[str, Any]:
-        counts: dict[str, Any] = read_json(self.folder / "counts.json")
+    def counts(self) -> PartitionRecord:
+        counts: PartitionRecord = read_json(self.folder / "counts.json")
         return counts
 
     def batches(self, *names: str) -> Iterator[Any]:
@@ -198,15 +199,28 @@ def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int])
     write_json(workspace.root / PARTITIONS, {"partitions": partitions, **read_over})
 
 
-def partition_table(workspace: Workspace) -> dict[str, Any]:
+class PartitionTable(TypedDict):
+    """What the units of the filter stage hold, as `write_partition_table` writes it.
+
+    ``partitions``: the unit of each and its number there. Of each span of each unit, ``first_lines``: the lines of its
+    file before it, and ``sha256``: the hash of what was read.
+    """
+
+    partitions: list[tuple[int, int]]
+    first_lines: list[list[int]]
+    sha256: list[list[str | None]]
+    damaged: list[DamagedFile]
+
+
+def partition_table(workspace: Workspace) -> PartitionTable:
     """Return what `write_partition_table` wrote, read once in each process."""
     path = workspace.root / PARTITIONS
     return _read_table(path, path.stat().st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=2)
-def _read_table(path: Path, mtime_ns: int) -> dict[str, Any]:
-    table: dict[str, Any] = read_json(path)
+def _read_table(path: Path, mtime_ns: int) -> PartitionTable:
+    table: PartitionTable = read_json(path)
     return table
 
 
@@ -264,7 +278,7 @@ class Origins:
         return Origin(id, item.name, line, item.source)
 
 
-def locate(partition: Partition, record: dict[str, Any]) -> dict[str, Any]:
+def locate(partition: Partition, record: Sample) -> Sample:
     """Return what a stage wrote of a rejected record with its line counted from the start of the file."""
     record["line"] += partition_table(partition.workspace)["first_lines"][partition.unit][record.pop("span")]
     part = record.pop("part", "")

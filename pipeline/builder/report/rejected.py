@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import orjson
@@ -17,6 +17,7 @@ from ..partitions.partition import DEDUP, SPLIT, Origin, Partition, locate, part
 from ..partitions.partition_writer import write_line
 from ..workspace.workspace import Workspace
 from .samples import SAMPLE_CHARACTERS, SAMPLES, Samples, hash_keys
+from .types import Sample
 
 REJECTED_NAME = "rejected.jsonl"
 
@@ -108,7 +109,7 @@ def _texts(partition: Partition, rows: Sequence[int]) -> Iterator[str]:
         begin += len(column)
 
 
-def _line(document: _Document, reason: str | None) -> dict[str, Any]:
+def _line(document: _Document, reason: str | None) -> Sample:
     origin = document.origin
     return {"id": origin.id, "file": origin.file, "line": origin.line, "reason": reason, "text": document.text}
 

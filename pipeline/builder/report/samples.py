@@ -6,18 +6,16 @@ The order of the corpus and of the work does not matter, and no text is shown tw
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..dedup.minhash import text_hashes
 from ..draws import draws
+from .types import Sample
 
 SAMPLES = 5  # texts shown of each outcome
 SAMPLE_CHARACTERS, _ID_CHARACTERS = 600, 200  # shown of each text and id, which may be of any length
-
-Sample = dict[str, Any]  # id, text and whatever else is to be shown
 
 
 class Samples:

@@ -30,7 +30,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,12 +49,15 @@ from ..partitions.partition import DEDUP, DEDUPING, partition_rows, partitions, 
 from ..report.stats import BuildStats, Change
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace
-from .stage import Run, Stage
+from .stage import Run, Stage, Unit
 
 MOST_DOCUMENTS = (1 << 32) - 1  # that the forest can number
 
-RunUnits = Callable[[str, Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
-"""Runs a unit function over units, under a name, in whatever order; its results say that they are done."""
+
+class RunUnits(Protocol):
+    """Runs a unit function over units, under a name, in whatever order; its results say that they are done."""
+
+    def __call__(self, name: str, function: Callable[[Unit], object], units: Sequence[Unit], /) -> Iterable[object]: ...
 
 
 @dataclass(frozen=True)
@@ -194,7 +197,7 @@ def _edges(opened: _Open, lists: Iterable[int], name: str, run: RunUnits) -> Ite
     return (np.load(_edges_path(opened.folder, unit)) for unit in units)
 
 
-def _finish(results: Iterable[Any]) -> None:
+def _finish(results: Iterable[object]) -> None:
     for _ in results:
         pass
 
@@ -241,7 +244,7 @@ def _dedup(run: Run) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run_units(run: Run, name: str, function: Callable[[Any], Any], units: Sequence[Any]) -> Iterable[Any]:
+def _run_units(run: Run, name: str, function: Callable[[Unit], object], units: Sequence[Unit]) -> Iterable[object]:
     return run.each(name, function, units, prepare_dedup)
 
 

@@ -37,6 +37,7 @@ from ..recipe import Recipe
 from ..references import References
 from ..report.samples import sample_keys
 from ..report.stats import PASSED, BuildStats, Change, Histograms, PartitionCounts, descending
+from ..report.types import Sample
 from ..transforms.chain import Chain, Judged
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace
@@ -361,7 +362,7 @@ def _reject(judged: Judged, place: int, key: int, recipe: Recipe, counts: Partit
     if not (recipe.keep_rejected or counts.samples.wants(judged.outcome, key)):
         return
     document = judged.document
-    line = {"id": document.id, "file": document.file, "line": document.line, "reason": judged.reason}
+    line: Sample = {"id": document.id, "file": document.file, "line": document.line, "reason": judged.reason}
     line |= {"text": document.text, "span": place, "part": document.part}
     counts.samples.add(judged.outcome, key, line)
     if recipe.keep_rejected:

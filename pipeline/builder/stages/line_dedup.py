@@ -15,9 +15,9 @@ from __future__ import annotations
 import functools
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from ..reading import is_all_read
 from ..recipe import Recipe
 from ..report.samples import Samples, sample_keys
 from ..report.stats import PASSED, BuildStats, Change, OutcomeCounts
+from ..report.types import PartitionRecord, Sample
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace
 from .stage import Run, Stage
@@ -208,13 +209,13 @@ class PassageRemover:
 
     def _reject(self, row: Row, outcome: str, reason: str, text: str) -> None:
         file = self._inputs[row.span].name
-        line = {"id": row.id, "file": file, "line": row.line, "reason": reason, "text": text, "span": row.span}
-        line["part"] = row.part
+        line: Sample = {"id": row.id, "file": file, "line": row.line, "reason": reason}
+        line |= {"text": text, "span": row.span, "part": row.part}
         self._samples.add(outcome, sample_keys([text], self._recipe.seed)[0], line)
         if self._recipe.keep_rejected:
             write_line(self._rejected, line)
 
-    def recounted(self, counts: Mapping[str, Any]) -> dict[str, Any]:
+    def recounted(self, counts: PartitionRecord) -> PartitionRecord:
         """Return what the filter counted of the partition, with what became of those that it had passed."""
         place = OutcomeCounts.FIELDS.index("outcome")
         outcomes = OutcomeCounts(row for row in counts["outcomes"] if row[place] != PASSED)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -196,11 +196,11 @@ class Runs:
     >>> runs.add(np.array([0, 0, 1]), ["web", "wiki"])
     >>> runs.add(np.array([1, 0]), ["web", "wiki"])
     >>> runs.held
-    [['web', 2], ['wiki', 2], ['web', 1]]
+    [('web', 2), ('wiki', 2), ('web', 1)]
     """
 
     def __init__(self) -> None:
-        self.held: list[list[Any]] = []
+        self.held: list[tuple[str, int]] = []
 
     def add(self, sources: NDArray[np.int64], names: Sequence[str]) -> None:
         """Go on with the numbers of the sources of more documents."""
@@ -208,9 +208,9 @@ class Runs:
         for start, end in pairwise([*starts, len(sources)]):
             name = names[int(sources[start])]
             if self.held and self.held[-1][0] == name:
-                self.held[-1][1] += end - start
+                self.held[-1] = name, self.held[-1][1] + end - start
             else:
-                self.held.append([name, end - start])
+                self.held.append((name, end - start))
 
 
 class _Counts:

@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from ...text.readers.reader import Reader, Record
 from ..engine.base import Engine, report_progress
@@ -64,9 +64,16 @@ class Run:
                     yield index, result
                     advance(index, weights[index])
 
-    def do(self, name: str, function: Callable[[Any], object], units: Sequence[Any], *options: Any) -> None:
+    def do(
+        self,
+        name: str,
+        function: Callable[[Unit], object],
+        units: Sequence[Unit],
+        prepare: Callable[[], object] | None = None,
+        size: Callable[[Unit], int] | None = None,
+    ) -> None:
         """Run a unit function over units as `each` does, and ignore what it returns: its results are files."""
-        for _ in self.each(name, function, units, *options):
+        for _ in self.each(name, function, units, prepare, size):
             pass
 
 
