@@ -5,6 +5,11 @@ A measure is a plain function from a `Page` (a document, with its words, lines a
     def exclamation_ratio(page):
         return page.text.count("!") / max(len(page.text), 1)
 
+Its first parameter is named `page`, all others are keywords, and a rule sets them. The first sentence of its docstring begins
+with "Return": ``--list-rules`` shows the rest. A build's histogram of it ends at 1 where its name holds ``ratio`` or ``score``,
+else at twice the largest limit. In `measures/`, every public function that returns a number is a measure, and no two have one
+name.
+
 Limits are written in rule files: ``presets/gopher.toml``, or ``exclamation_ratio = { max = 0.05 }`` in one of your own, where
 ``"my_measures:exclamation_ratio" = { max = 0.05 }`` names a function in a module of your own.
 
@@ -14,7 +19,7 @@ Limits are written in rule files: ``presets/gopher.toml``, or ``exclamation_rati
     measures/           the measures: length, words, lines, repetition, sentences, code, profanity
     cleaners/           cut parts of a document before it is measured
     language/           which language and script a document is in
-    compiled/           the same measures for many documents at once, in compiled passes
+    compiled/           some measures for many documents at once, in compiled passes: faster, and never needed
     rules/              rule files -> limits on measures, and which of them a document violates; modules of the user
     presets/            rule files: Gopher, C4, FineWeb, FineWeb2, code, profanity, HTML remnants
 
@@ -24,15 +29,17 @@ Nothing here imports the pipeline, but its errors and its compiler; compiled cod
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import filters.measures
 from filters.text_view import Page, share
+from pipeline.errors import ConfigError
 
 __all__ = [
     "Measure",
@@ -47,36 +54,68 @@ __all__ = [
 Measure = Callable[..., float]
 
 
-@functools.cache
-def _functions(module_name: str, first: str) -> dict[str, Callable[..., Any]]:
-    """Return the public functions of a module whose first parameter is `first` and that need no other."""
-    module = importlib.import_module(f"filters.{module_name}")
-    found: dict[str, Callable[..., Any]] = {}
-    for name, function in inspect.getmembers(module, inspect.isfunction):
-        own = function.__module__ == module.__name__ and not name.startswith("_")
-        parameters = list(inspect.signature(function).parameters.values())
-        alone = all(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters[1:])
-        if own and alone and parameters and parameters[0].name == first:
+def _public_functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
+    """Return the functions that a module defines, by name, but for those that begin with an underscore."""
+    found = inspect.getmembers(module, inspect.isfunction)
+    return {name: each for name, each in found if each.__module__ == module.__name__ and not name.startswith("_")}
+
+
+def _takes(function: Callable[..., Any], first: str) -> bool:
+    """Whether the first parameter of a function is `first` and all others are keywords."""
+    parameters = list(inspect.signature(function).parameters.values())
+    alone = all(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters[1:])
+    return alone and bool(parameters) and parameters[0].name == first
+
+
+def find_measures(modules: Iterable[ModuleType]) -> dict[str, Measure]:
+    """Return the measures of modules by name: their public functions that return a number, or do not say what.
+
+    Raises ``ConfigError`` for one whose parameters are not those of a measure, and for two of one name.
+    """
+    found: dict[str, Measure] = {}
+    for module in modules:
+        for name, function in _public_functions(module).items():
+            if function.__annotations__.get("return", float) not in (int, float, "int", "float"):
+                continue
+            if not _takes(function, "page"):
+                raise ConfigError(
+                    f"{_where(function)}: {name}{inspect.signature(function)} is no measure: its first parameter must be "
+                    "named page and all others be keywords (after *); begin the name of a helper with an underscore"
+                )
+            if name in found:
+                raise ConfigError(f"{_where(function)}: {_where(found[name])} has a measure {name!r} too; rename one")
             found[name] = function
     return found
 
 
-def measure_functions() -> dict[str, Measure]:
-    """Return every measure of this package by name: the public functions of a `page` and keywords in `measures/`.
+def _where(function: Callable[..., Any]) -> str:
+    code = inspect.unwrap(function).__code__
+    return f"{Path(code.co_filename).name}, line {code.co_firstlineno}"
 
-    To add a measure, write such a function there.
+
+@functools.cache
+def _measures() -> Mapping[str, Measure]:
+    measures = filters.measures
+    found = find_measures(
+        import_module(f"{measures.__name__}.{m.name}") for m in pkgutil.iter_modules(measures.__path__)
+    )
+    language = _public_functions(import_module("filters.language.language"))
+    return found | {name: function for name, function in language.items() if _takes(function, "page")}
+
+
+def measure_functions() -> dict[str, Measure]:
+    """Return every measure of this package by name: to add one, write a function in `measures/`.
 
     >>> sorted(name for name in measure_functions() if "bullet" in name)
     ['bullet_line_ratio']
     """
-    modules = [f"measures.{found.name}" for found in pkgutil.iter_modules(filters.measures.__path__)]
-    modules.append("language.language")
-    return {name: function for module in modules for name, function in _functions(module, "page").items()}
+    return dict(_measures())
 
 
 def cleaner_functions() -> dict[str, Callable[..., tuple[str, dict[str, int]]]]:
     """Return every cleaner by name: functions from a `text` to the text that is left and counts of what was cut."""
-    return _functions("cleaners.cleaners", "text")
+    found = _public_functions(import_module("filters.cleaners.cleaners"))
+    return {name: function for name, function in found.items() if _takes(function, "text")}
 
 
 def summary(function: Callable[..., Any]) -> str:

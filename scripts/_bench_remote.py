@@ -27,8 +27,10 @@ import urllib3
 from pipeline.shards.extents.indexing import write_table
 from pipeline.shards.manifest import Manifest, Split
 from pipeline.shards.writer import write_shard_with_extents
+from scripts import _remote_peers
 from scripts._bench_data import TOKENIZER
 from scripts._remote_child import counts
+from scripts._remote_peers import BATCH, SEQ_LEN
 from scripts._report import Report
 
 LATENCY, RATE = 0.03, 100e6
@@ -92,7 +94,7 @@ def serving(path: Path, latency: float = LATENCY, rate: float = RATE) -> Iterato
 def child(url: str, loader: str = "ours", **request: Any) -> dict[str, Any]:
     """Return what a process finds that reads a dataset."""
     argument = json.dumps({"url": url, "loader": loader, **request})
-    environment = {**os.environ, "PYTHONPATH": str(SCRIPTS.parent)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SCRIPTS.parent), *sys.path])}
     command = [sys.executable, str(SCRIPTS / "_remote_child.py"), argument]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
@@ -103,32 +105,51 @@ def child(url: str, loader: str = "ours", **request: Any) -> dict[str, Any]:
 
 def _first_and_steady(path: Path, report: Report) -> None:
     """First batch at the start and in the middle of an epoch, then the share of the link that is used."""
+    manifest = Manifest.read(path)
+    tokens, size = (sum(each) for each in zip(*((info.tokens, info.bytes) for info in manifest.shards), strict=True))
     rows = []
     with serving(path) as url:
-        link = _link(url, Manifest.read(path).split("train").shards[0].bytes)
-        runs = [("ours", {}), ("ours, resumed in mid-epoch", {"index": 1_500_000}), ("webdataset", {})]
-        for name, options in runs:
-            try:
-                found = child(url, name.split(",")[0], warm=10.0, seconds=15.0, **options)
-            except RuntimeError as error:
-                report.note(f"{name}: left out: {error}")
-                continue
-            before, after = found["before_first"], found["after"]
-            rows.append(
-                (
-                    name,
-                    f"{after['bytes'] / found['seconds'] / link:.2f}",
-                    f"{found['first']:.2f} ({found['cpu']:.2f})",
-                    f"{before['bytes'] / 1e6:.1f}",
-                    f"{before['requests']:,}",
-                    f"{found['batches'] * 32 * 2048 / found['seconds'] / 1e6:.1f}",
-                    f"{found['memory'] / 1e6:,.0f}",
-                )
-            )
-    size = sum(each.bytes for each in Manifest.read(path).shards)
-    heads = ("loader", "of the link", "first batch, s (of the CPU)", "MB before", "requests", "Mtokens/s", "memory, MB")
+        link = _link(url, manifest.split("train").shards[0].bytes)
+        for name, options in (
+            ("ours", {}),
+            ("ours, resumed in mid-epoch", {"index": 1_500_000}),
+            ("ours, over S3", {"s3": True}),
+            ("webdataset", {}),
+        ):
+            rows += _row(name, url, link, report, **options)
+    for name in _remote_peers.installed():
+        of_peer = _remote_peers.dataset(path.parent, name, copies=COPIES, tokens=tokens // COPIES)
+        with serving(of_peer) as url, tempfile.TemporaryDirectory(dir=path.parent) as cache:
+            rows += _row(f"{name}, over S3", url, link, report, cache=cache)
+    heads = (
+        "loader", "of the link", "first batch, s (of the CPU)", "MB before", "requests", "Mtokens/s", "bytes per byte",
+        "memory, MB",
+    )  # fmt: skip
     title = f"Remote, {size / 1e9:.0f} GB, one document a member, through memory"
     report.table(f"{title}: 16 threads that only read reach {link / 1e6:.0f} MB/s", heads, rows)
+
+
+def _row(name: str, url: str, link: float, report: Report, **options: Any) -> list[tuple[str, ...]]:
+    """Measure a loader; return its row of the table, or none where it cannot read."""
+    try:
+        found = child(url, name.split(",")[0], warm=10.0, seconds=15.0, **options)
+    except RuntimeError as error:
+        report.note(f"{name}: left out: {error}")
+        return []
+    before, after = found["before_first"], found["after"]
+    tokens = found["batches"] * BATCH * SEQ_LEN
+    return [
+        (
+            name,
+            f"{after['bytes'] / found['seconds'] / link:.2f}",
+            f"{found['first']:.2f} ({found['cpu']:.2f})",
+            f"{before['bytes'] / 1e6:.1f}",
+            f"{before['requests']:,}",
+            f"{tokens / found['seconds'] / 1e6:.1f}",
+            f"{after['bytes'] / max(1, tokens * TOKEN_BYTES):.2f}",
+            f"{found['memory'] / 1e6:,.0f}",
+        )
+    ]
 
 
 def _link(url: str, size: int) -> float:

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-SEQ_LEN, BATCH = 2048, 32
+from scripts import _remote_peers
+from scripts._remote_peers import BATCH, SEQ_LEN
 
 
 def ours(request: dict[str, Any]) -> Any:
@@ -23,7 +24,8 @@ def ours(request: dict[str, Any]) -> Any:
     import pipeline
 
     epochs = request.get("epochs")
-    data = pipeline.ShardDataset(request["url"], epochs=epochs, cache_dir=request.get("cache"))
+    url = _remote_peers.bucket(request["url"]) if request.get("s3") else request["url"]
+    data = pipeline.ShardDataset(url, epochs=epochs, cache_dir=request.get("cache"))
     stream = data.shuffle(seed=0).pack(SEQ_LEN).batch(BATCH, dtype="stored")
     if "rank" in request:
         stream = stream.shard(request["rank"], request["ranks"])
@@ -55,7 +57,7 @@ def webdataset(request: dict[str, Any]) -> Iterator[Any]:
             parts, held = [joined[need - 1 :]], len(joined) - need + 1
 
 
-LOADERS = {"ours": ours, "webdataset": webdataset}
+LOADERS = {"ours": ours, "webdataset": webdataset, "mosaicml": _remote_peers.mosaicml, "litdata": _remote_peers.litdata}
 
 
 def counts(url: str, until: float | None = None) -> dict[str, int]:

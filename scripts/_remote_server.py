@@ -5,7 +5,8 @@
 Prints its port. ``GET /__counts__?until=T`` returns, as JSON, the requests and bytes since the last such request and before T,
 by the clock that all processes of a machine share (``time.monotonic``), and forgets those after it too.
 
-It shares the processors with what is measured, so it does little: it knows GET alone, and reads one header.
+It shares the processors with what is measured, so it does little: it knows GET and HEAD, and reads one header. Clients of S3
+read directories as buckets.
 """
 
 from __future__ import annotations
@@ -76,9 +77,10 @@ class Handler(StreamRequestHandler):
             match = None
             while (line := self.rfile.readline().strip()) != b"":
                 match = match or _RANGE.fullmatch(line)
-            self._answer(request.split()[1].decode(), match)
+            method, target = request.split()[:2]
+            self._answer(target.decode(), match, head=method == b"HEAD")
 
-    def _answer(self, target: str, match: re.Match[bytes] | None) -> None:
+    def _answer(self, target: str, match: re.Match[bytes] | None, *, head: bool) -> None:
         server = self.server
         if target.startswith("/__counts__"):
             until = float(target.partition("=")[2] or "inf")
@@ -105,7 +107,7 @@ class Handler(StreamRequestHandler):
                 start, stop = int(match[1]), min(size, int(match[2] or size) + 1)
                 content = f"Content-Range: bytes {start}-{stop - 1}/{size}"
                 self._send_head("206 Partial Content", stop - start, mark, content)
-            while start < stop:
+            while start < stop and not head:
                 part = min(_SLICE, stop - start)
                 server.link.pass_on(part)
                 sent = os.sendfile(self.connection.fileno(), file.fileno(), start, part)

@@ -20,7 +20,7 @@ from pipeline.builder.dedup.minhash import EMPTY, MinHasher, text_hashes
 from pipeline.builder.dedup.row_files import Piece, Rows, npy_pieces
 from pipeline.builder.dedup.union_find import longest_of, write_clusters
 from pipeline.builder.limits import Limits
-from pipeline.builder.outcome import Outcome
+from pipeline.builder.outcome import EXACT, KEPT, NEAR
 from pipeline.builder.stages.dedup import Job, find_duplicates
 from pipeline.errors import BuildError
 from tests.corpus import english
@@ -89,7 +89,7 @@ def edited(text: str, words: int, seed: int = 0) -> str:
 def test_cat_dog_cat_gives_two(dedup: Find) -> None:
     found = dedup(["cat", "dog", "cat"])
     assert found.keeper.tolist() == [0, 1, 0]
-    assert found.kind.tolist() == [Outcome.KEPT, Outcome.KEPT, Outcome.EXACT]
+    assert found.kind.tolist() == [KEPT, KEPT, EXACT]
     assert found.cluster_size.tolist() == [2, 1, 2]
 
 
@@ -102,7 +102,7 @@ def test_an_edited_copy_is_near_and_the_first_in_input_order_stays(dedup: Find) 
     text = english(1, 40)
     found = dedup(["something else entirely, and not short", edited(text, 2), text, english(2, 40)])
     assert found.keeper.tolist() == [0, 1, 1, 3]
-    assert found.kind.tolist() == [Outcome.KEPT, Outcome.KEPT, Outcome.NEAR, Outcome.KEPT]
+    assert found.kind.tolist() == [KEPT, KEPT, NEAR, KEPT]
 
 
 def test_a_copy_below_the_threshold_stays(dedup: Find) -> None:
@@ -122,7 +122,7 @@ def test_the_longest_stays_where_asked(dedup: Find) -> None:
     texts = [text, edited(text, 2) + " and more", text]
     found = dedup(texts, lengths=np.array([len(t) for t in texts]))
     assert found.keeper.tolist() == [1, 1, 1]
-    assert found.kind.tolist() == [Outcome.NEAR, Outcome.KEPT, Outcome.NEAR]
+    assert found.kind.tolist() == [NEAR, KEPT, NEAR]
 
 
 def test_the_first_of_the_longest_stays_but_an_earlier_build_wins(dedup: Find) -> None:
@@ -130,7 +130,7 @@ def test_the_first_of_the_longest_stays_but_an_earlier_build_wins(dedup: Find) -
     texts = [text, longer, longer, english(2, 40)]
     lengths = np.array([len(t) for t in texts])
     assert dedup(texts, lengths=lengths).keeper.tolist() == [1, 1, 1, 3]
-    assert dedup(texts, lengths=lengths).kind.tolist() == [Outcome.NEAR, Outcome.KEPT, Outcome.EXACT, Outcome.KEPT]
+    assert dedup(texts, lengths=lengths).kind.tolist() == [NEAR, KEPT, EXACT, KEPT]
     assert dedup(texts, lengths=lengths, before=1).keeper.tolist() == [0, 0, 3]
 
 
@@ -138,7 +138,7 @@ def test_documents_of_earlier_builds_stay_and_win(dedup: Find) -> None:
     text = english(1, 40)
     found = dedup([text, text, edited(text, 2), "new text here"], before=2)
     assert found.keeper.tolist() == [0, 3]
-    assert found.kind.tolist() == [Outcome.NEAR, Outcome.KEPT]
+    assert found.kind.tolist() == [NEAR, KEPT]
 
 
 @pytest.mark.parametrize("near", [False, True])
@@ -256,7 +256,7 @@ def test_equal_texts_are_found_in_one_group_and_across_groups(
     signatures = np.arange(len(numbers) * 112, dtype=np.uint32).reshape(-1, 112)
     found = find(hashes, signatures, pieces=pieces, buckets=buckets, group_rows=group)
     assert found.keeper.tolist() == [numbers.index(number) for number in numbers]
-    assert (found.kind != Outcome.NEAR).all()
+    assert (found.kind != NEAR).all()
 
 
 def test_a_bucket_holds_its_share_of_the_keys_and_all_of_equal_ones(tmp_path: Path) -> None:

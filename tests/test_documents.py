@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import hashlib
 import importlib
@@ -8,8 +9,10 @@ import io
 import json
 import os
 import pkgutil
+import re
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -49,9 +52,9 @@ def as_jsonl(pairs: Pairs) -> bytes:
     return "".join(json.dumps({"id": id, "text": text}) + "\n" for id, text in pairs).encode()
 
 
-def as_csv(pairs: Pairs) -> bytes:
+def as_csv(pairs: Pairs, delimiter: str = ",") -> bytes:
     file = io.StringIO(newline="")
-    csv.writer(file).writerows([("id", "text"), *pairs])
+    csv.writer(file, delimiter=delimiter).writerows([("id", "text"), *pairs])
     return file.getvalue().encode()
 
 
@@ -78,6 +81,27 @@ def as_parquet(pairs: Pairs) -> bytes:
     return file.getvalue()
 
 
+def as_arrow(pairs: Pairs) -> bytes:
+    import pyarrow as pa
+
+    table, file = pa.table({"id": [i for i, _ in pairs], "text": [t for _, t in pairs]}), io.BytesIO()
+    with pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    return file.getvalue()
+
+
+def as_tar(pairs: Pairs) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for number, (id, text) in enumerate(pairs):
+            payload = json.dumps({"id": id, "text": text}).encode()
+            member = tarfile.TarInfo(f"{number}.json")
+            member.size = len(payload)
+            archive.addfile(member, io.BytesIO(payload))
+    return file.getvalue()
+
+
+# A file of each format, by its name: a format without one fails a test below.
 FORMATS: dict[str, Callable[[Pairs], bytes]] = {
     "x.jsonl": as_jsonl,
     "x.ndjson": as_jsonl,
@@ -88,8 +112,12 @@ FORMATS: dict[str, Callable[[Pairs], bytes]] = {
     "x.csv": as_csv,
     "x.csv.gz": lambda pairs: gzip.compress(as_csv(pairs)),
     "x.csv.zst": lambda pairs: as_zst(as_csv(pairs)),
+    "x.tsv": functools.partial(as_csv, delimiter="\t"),
     "x.parquet": as_parquet,
+    "x.arrow": as_arrow,
+    "x.tar": as_tar,
 }
+ONE_DOCUMENT = "plain"  # the format whose files are one document each, which has tests of its own
 
 
 def documents(path: Path, **settings: Any) -> list[Document]:
@@ -109,6 +137,26 @@ def pairs_of(path: Path, **settings: Any) -> Pairs:
 def test_the_same_documents_come_out_of_every_format(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(FORMATS[name](PAIRS))
     assert pairs_of(tmp_path / name) == PAIRS
+
+
+def test_every_format_has_a_file_above_for_each_of_its_suffixes() -> None:
+    wanted = {suffix for each in formats.FORMATS if each.module != ONE_DOCUMENT for suffix in each.suffixes}
+    assert {suffix for suffix in wanted if any(name.endswith(suffix) for name in FORMATS)} == wanted
+
+
+def test_the_readme_lists_every_suffix_and_compression() -> None:
+    readme = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+    (listed,) = [block for block in readme.split("\n\n") if block.startswith("Formats: ")]
+    compressible, others = listed.split("each also ")
+    stated = [re.findall(r"`(\.\w+)`", part) for part in (compressible, *others.split(";", 1))]
+    by_kind = [
+        [s for each in formats.FORMATS if each.compressible is kind for s in each.suffixes] for kind in (True, False)
+    ]
+    assert [sorted(stated[0]), stated[1], sorted(stated[2])] == [
+        sorted(by_kind[0]),
+        list(formats.COMPRESSIONS),
+        sorted(by_kind[1]),
+    ]
 
 
 @pytest.mark.parametrize("packed", ["", ".gz", ".zst"])

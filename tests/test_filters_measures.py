@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
 import math
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,10 +24,13 @@ from filters.measures.lines import (
     terminal_line_ratio,
 )
 from filters.measures.words import alphabetic_ratio, ellipsis_ratio, hash_ratio, mean_word_length, stop_words
+from pipeline.errors import ConfigError
 
 RECORD = {"metadata": {"stars": 3}}
 PARAMETERS: dict[str, dict[str, Any]] = {  # of measures that have no meaning without
     "stop_words": {"words": ["the"]},
+    "top_ngram_ratio": {"n": 2},
+    "duplicate_ngram_ratio": {"n": 5},
     "column_value": {"column": "stars"},
     "column_in": {"column": "stars", "values": [3, 4]},
     "fasttext_score": {"model": bundled_model(), "label": "__label__en"},
@@ -125,3 +132,60 @@ def test_programs_and_prose_lie_far_apart() -> None:
 )  # fmt: skip
 def test_lines_of_many_languages_look_like_code(line: str) -> None:
     assert code_line_ratio(Page(line)) == 1
+
+
+def module(folder: Path, name: str, source: str) -> ModuleType:
+    path = folder / f"{name}.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+GOOD = """\
+def marks(page, *, of="!"):
+    return page.text.count(of)
+
+
+def is_mark(text: str) -> bool:
+    return text == "!"
+
+
+def _count(text: str) -> int:
+    return len(text)
+"""
+
+
+def test_a_function_of_a_page_and_keywords_is_a_measure(tmp_path: Path) -> None:
+    (name,) = found = filters.find_measures([module(tmp_path, "own", GOOD)])
+    assert (name, found[name](Page("a!?!"), of="?")) == ("marks", 1)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def marks(text):\n    return 0.0\n",
+        "def marks(text: str) -> float:\n    return 0.0\n",
+        "def marks(page, of='!'):\n    return 0.0\n",
+        "def marks():\n    return 0.0\n",
+    ],
+)
+def test_a_function_that_almost_is_a_measure_is_refused(tmp_path: Path, source: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^own\.py, line 1: marks\(.*\).* is no measure: its first parameter must be"
+    ):
+        filters.find_measures([module(tmp_path, "own", source)])
+
+
+def test_two_measures_of_one_name_are_refused(tmp_path: Path) -> None:
+    modules = [module(tmp_path, "own", GOOD), module(tmp_path, "other", "\n" + GOOD)]
+    with pytest.raises(ConfigError, match=r"^other\.py, line 2: own\.py, line 1 has a measure 'marks' too"):
+        filters.find_measures(modules)
+
+
+def test_the_docstrings_of_measures_say_what_they_return() -> None:
+    said = {name: inspect.getdoc(function) or "" for name, function in filters.measure_functions().items()}
+    assert {name for name, text in said.items() if not text.startswith("Return ")} == set()

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,14 @@ def test_a_refused_rebuild_leaves_a_sound_dataset_as_it_was(source: Path, tmp_pa
         run(source, tmp_path / "out", text_key="content", seed=1)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == before
     assert list(verify_dataset(tmp_path / "out")) == []
+
+
+def test_a_dataset_without_rules_is_found_complete_however_that_is_written(source: Path, tmp_path: Path) -> None:
+    manifest = run(source, tmp_path / "out", text_key="content", rules=())
+    assert run(source, tmp_path / "out", text_key="content", rules="none") == manifest
+    settings = {**manifest.recipe["settings"], "rules": ["none"]}  # as earlier builds wrote it
+    replace(manifest, recipe={**manifest.recipe, "settings": settings}).write(tmp_path / "out")
+    assert run(source, tmp_path / "out", text_key="content", rules=()).fingerprint == manifest.fingerprint
 
 
 def test_a_build_that_stops_before_its_first_result_keeps_its_plan_and_no_lock(source: Path, tmp_path: Path) -> None:

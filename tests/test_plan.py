@@ -142,6 +142,12 @@ def test_files_are_described_by_their_names_alone(tmp_path: Path) -> None:
     assert Recipe(rules=[str(rules), "gopher"]).described()["rules"] == ["mine.toml", "gopher"]
 
 
+def test_no_rules_are_one_recipe_however_they_are_written() -> None:
+    assert Recipe(rules=()) == Recipe(rules="none") == Recipe(rules=["none"]) == Recipe(rules="")
+    assert Recipe(rules="none,gopher") == Recipe(rules="gopher")
+    assert Recipe(rules=()).described()["rules"] == []
+
+
 def test_a_configuration_file_may_spell_settings_as_flags_do(tmp_path: Path) -> None:
     path = tmp_path / "build.yaml"
     path.write_text("val-fraction: 0.1\nlanguage: [en, de]\n")

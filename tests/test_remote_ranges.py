@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import subprocess
@@ -14,11 +15,16 @@ from typing import Any
 import fsspec
 import pytest
 import torch
+from botocore.exceptions import NoCredentialsError
 
 import pipeline
 from pipeline.errors import StorageError
 from pipeline.shards.extents.indexing import index_dataset
+from pipeline.shards.remote.access import Access
+from pipeline.shards.remote.s3 import sign_s3
+from pipeline.shards.remote.transport import signed
 from pipeline.stream.stream import Stream
+from tests import interpreters
 from tests.faulty_server import FaultyServer, running_server
 from tests.shard_samples import index_extents, make_documents, write_dataset
 
@@ -186,6 +192,43 @@ def test_blocks_come_from_s3_as_boto_signs_it(tmp_path: Path, dataset: Path, s3:
     cache = tmp_path / "cache" if cached else None
     remote = pipeline.ShardDataset(f"s3://{bucket}/data", epochs=1, cache_dir=cache, storage_options=s3)
     assert same(rows(STREAMS["packed"](remote)), rows(STREAMS["packed"](pipeline.ShardDataset(dataset, epochs=1))))
+
+
+def test_objects_of_s3_are_read_without_loading_the_client_that_takes_longer_than_a_first_batch(
+    dataset: Path, s3: dict[str, Any]
+) -> None:
+    files = pytest.importorskip("s3fs").S3FileSystem(**s3)
+    files.mkdir("light")
+    files.put(str(dataset), "light/data", recursive=True)
+    code = (
+        "import json, pipeline, sys\n"
+        "data = pipeline.ShardDataset('s3://light/data', cache_dir=None, storage_options=json.loads(sys.argv[1]))\n"
+        "assert next(iter(data.pack(16).batch(2)))['input_ids'].shape == (2, 16)\n"
+        "print([name for name in ('s3fs', 'aiohttp', 'aiobotocore') if name in sys.modules])"
+    )
+    assert interpreters.run("-c", code, json.dumps(s3)).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("options", [{}, {"anon": True, "use_ssl": False}])
+def test_s3_objects_are_left_to_their_client_where_nothing_can_sign(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_DEFAULT_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, "/nowhere")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    if options:
+        assert sign_s3("s3://bucket/a.tar", options, 60) is None
+    else:
+        with pytest.raises(NoCredentialsError):
+            sign_s3("s3://bucket/a.tar", options, 60)
+        assert signed("s3://bucket/a.tar", Access(), 60) is None
+
+
+def test_public_s3_objects_are_read_by_plain_urls() -> None:
+    options = {"anon": True, "client_kwargs": {"region_name": "us-east-1"}}
+    assert sign_s3("s3://bucket/a b.tar", options, 60) == "https://bucket.s3.amazonaws.com/a%20b.tar"
 
 
 def test_blocks_come_from_any_file_system_of_fsspec(dataset: Path) -> None:

@@ -35,10 +35,9 @@ SIZES = st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=
 class Shelf:
     """Shards in memory, each so small that it is one block, which count how often their blocks are brought."""
 
-    copies = rows_first = False
-
-    def __init__(self, shards: list[list[list[int]]], *, waits: bool = True) -> None:
+    def __init__(self, shards: list[list[list[int]]], *, waits: bool = True, copies: bool = False) -> None:
         self.waits = waits
+        self.copies = self.rows_first = copies
         self.behind = False
         self.brought: list[int] = []
         self.asked: set[int] = set()
@@ -101,12 +100,14 @@ def stream_over(
     stride: int = 0,
     width: int = 1,
     waits: bool = True,
+    copies: bool = False,
+    end: int | None = None,
 ) -> tuple[TokenStream, Shelf]:
-    shelf = Shelf(shards, waits=waits)
+    shelf = Shelf(shards, waits=waits, copies=copies)
     contents = Contents.whole(shelf.table)
     order = Shuffle(contents.blocks(), lanes, window, seed)
     sequences = Sequences(order.tokens, stride, lanes) if stride else None
-    stream = TokenStream(order, BlockPool(shelf, contents, order), np.dtype("<u2"), sequences, width=width)
+    stream = TokenStream(order, BlockPool(shelf, contents, order), np.dtype("<u2"), sequences, width=width, end=end)
     return stream, shelf
 
 
@@ -213,7 +214,7 @@ def walk(stream: TokenStream, sequences: Sequences, steps: int, rows: int) -> li
         for epoch, own, tokens, _ in pieces:
             for row, token in zip(own.tolist(), tokens.tolist(), strict=True):
                 assert found.tokens[row].tolist() == expected_tokens(stream, epoch, token)
-        held.append(len(stream._windows))
+        held.append(len(stream._loaded.windows))
     return held
 
 
@@ -239,6 +240,32 @@ def test_a_block_is_brought_once_an_epoch_and_twice_where_its_window_straddles_t
     assert len(shelf.brought) <= 3 * (70 + 2 * (lanes + 1) * 2) + 4 * 2 * lanes
 
 
+@pytest.mark.parametrize("end", [None, 1])
+def test_windows_of_the_next_epoch_are_asked_for_before_the_border_unless_the_stream_ends_there(
+    end: int | None,
+) -> None:
+    shards = numbered([[40] * 20] * 70)
+    stream, _ = stream_over(shards, 2, 1, lanes=4, stride=20, width=21, end=end)
+    PLAIN[id(stream)] = stream_over(shards, 2, 1, lanes=4, end=end)
+    sequences = Sequences(stream.tokens_per_epoch, 20, 4)
+    walk(stream, sequences, sequences.first(1) // 8, 8)
+    loaded = stream._loaded
+    behind = {key for key in (*loaded.windows, *loaded.pending, *loaded.asked) if key[0] == 1}
+    stream.close()
+    assert len(behind) >= 4 if end is None else not behind  # of every lane
+
+
+def test_behind_its_end_a_stream_is_zeros() -> None:
+    stream, _ = stream_over(numbered([[3, 4], [5]]), 1, 1, end=2)
+    out = np.ones(40, "<u2")
+    stream.read(0, out)
+    assert np.count_nonzero(out) == 24
+    assert not out[24:].any()
+    stream.read(30, out)
+    assert not out.any()
+    stream.close()
+
+
 def test_windows_ahead_of_every_lane_are_asked_for_before_they_are_read() -> None:
     shards = numbered([[40] * 20] * 70)
     stream, shelf = stream_over(shards, 2, 1, lanes=4, stride=20, width=21)
@@ -256,7 +283,7 @@ def test_a_stream_reads_its_first_rows_before_it_asks_for_whole_blocks() -> None
     stream, shelf = stream_over(shards, 2, 1, lanes=4, stride=20, width=21)
     places, lanes = Sequences(stream.tokens_per_epoch, 20, 4).places(0, np.arange(4))
     stream.prepare([Piece(0, np.arange(4), places, lanes)])
-    for loading in stream._pending.values():
+    for loading in stream._loaded.pending.values():
         loading.result()
     assert not shelf.asked
     read_rows(stream, places, lanes)
@@ -269,17 +296,16 @@ def test_a_stream_reads_its_first_rows_before_it_asks_for_whole_blocks() -> None
 
 def test_where_bytes_are_copied_first_rows_are_read_before_their_blocks() -> None:
     shards = numbered([[40] * 20] * 70)
-    stream, shelf = stream_over(shards, 2, 1, lanes=4, stride=20, width=21)
-    shelf.copies = shelf.rows_first = True
+    stream, shelf = stream_over(shards, 2, 1, lanes=4, stride=20, width=21, copies=True)
     plain, _ = stream_over(shards, 2, 1, lanes=4)
     PLAIN[id(stream)] = plain, shelf
     places, lanes = Sequences(stream.tokens_per_epoch, 20, 4).places(0, np.arange(4))
     stream.prepare([Piece(0, np.arange(4), places, lanes)])
     expected = [expected_tokens(stream, 0, token) for token in places.tolist()]
     assert read_rows(stream, places, lanes) == expected
-    windows = [stream._windows[key] for key in stream._completing]
-    assert len(windows) == len(stream._windows) > 0
-    for coming in list(stream._completing.values()):
+    windows = [stream._loaded.windows[key] for key in stream._loaded.completing]
+    assert len(windows) == len(stream._loaded.windows) > 0
+    for coming in list(stream._loaded.completing.values()):
         coming.result(10)
     assert all((window.blocks[:, 0] > 0).all() for window in windows)
     assert len(shelf.brought) == sum(len(window.blocks) for window in windows)
@@ -321,7 +347,7 @@ def test_a_mix_of_tiny_sources_makes_its_first_batch_without_the_windows_of_many
     mixture = Mixture(list(streams), 0, 4, [(0, dict.fromkeys(streams, Fraction(1, 3)))])
     mixed = MixedSequences(streams, mixture, width=11, boundaries=False)
     mixed.read(Step(0, 8, 0, 1, 4))
-    made = [len(stream._epochs) for stream, _ in streams.values()]
+    made = [len(stream._loaded.tables) for stream, _ in streams.values()]
     assert max(made) <= 8
     assert sum(len(shelf.brought) for shelf in shelves) <= 2 * 8
     assert [stream.order._epochs.cache_info().misses <= 10 for stream, _ in streams.values()] == [True] * 3
@@ -341,8 +367,8 @@ def test_windows_that_nothing_prepared_do_not_pile_up_over_epochs() -> None:
     out = np.zeros(11, dtype="<u2")
     for start in range(0, 600 * 20, 11):
         stream.read(start, out)
-        assert len(stream._windows) <= 8
-        assert len(stream._epochs) <= 2
+        assert len(stream._loaded.windows) <= 8
+        assert len(stream._loaded.tables) <= 2
     stream.close()
 
 

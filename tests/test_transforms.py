@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pipeline.builder.report.stats import Histograms, PartitionCounts
 from pipeline.builder.transforms.user import UserTransform
 from pipeline.errors import BuildError, ConfigError, PlanChangedError
 from pipeline.shards.manifest import Manifest
+from pipeline.shards.verify.dataset import verify_dataset
 from pipeline.text.document import Document
 from tests import interpreters
 from tests.corpus import english
@@ -108,6 +110,20 @@ def test_a_transform_keeps_edits_drops_and_multiplies_and_the_counts_add_up(tmp_
     report = (tmp_path / "out/report.html").read_text()
     for said in ("added by own_transforms:halves", "edited by own_transforms:shout", "dropped by own_transforms:drop_"):
         assert said in report
+
+
+def test_a_dataset_to_which_a_transform_added_documents_is_sound(tmp_path: Path) -> None:
+    source = write_records(tmp_path / "in.jsonl", ["Alpha is here.", "A rutabaga.", "Nothing to do."])
+    home = write_module(tmp_path / "home")
+    names = [f"{home}/own_transforms:{name}" for name in ("drop_blocked", "halves")]
+    manifest = make(source, tmp_path / "out", transforms=names)
+    assert sum(manifest.counts["added"].values()) == 2
+    assert list(verify_dataset(tmp_path / "out")) == []
+    (name,) = manifest.counts["added"]
+    replace(manifest, counts={**manifest.counts, "added": {name: 1}}).write(tmp_path / "out")
+    (problem,) = verify_dataset(tmp_path / "out")
+    said = "counts say 3 documents were read and 1 added, but 1 dropped, 0 duplicates and 4 kept make 5"
+    assert problem.message == said
 
 
 def test_any_number_of_workers_gives_the_same_bytes(tmp_path: Path) -> None:

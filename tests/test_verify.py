@@ -330,8 +330,15 @@ def test_counts_that_do_not_add_up_are_named(dataset: Path) -> None:
     messages = [problem.message for problem in verify_dataset(dataset)]
     assert messages == [
         f"counts say tokens 1, but the splits hold {held.tokens}",
-        "counts say 31 documents were read, but 4 dropped, 2 duplicates and 24 kept",
+        "counts say 31 documents were read and 0 added, but 4 dropped, 2 duplicates and 24 kept make 30",
     ]
+    groups = {"web": {"read": 3, "added": 1, "dropped": {}, "kept": 4}, "wiki": {"read": 1, "dropped": {}, "kept": 0}}
+    replace(manifest, counts={**counts, "by_source": groups}).write(dataset)
+    messages = [problem.message for problem in verify_dataset(dataset)]
+    said = (
+        "counts say 1 documents of source 'wiki' were read and 0 added, but 0 dropped, 0 duplicates and 0 kept make 0"
+    )
+    assert messages == [said]
 
 
 def test_another_tokenizer_than_the_manifests_is_named(dataset: Path) -> None:

@@ -49,14 +49,14 @@ def duplicate_paragraph_char_ratio(page: Page) -> float:
     return share(sum(map(len, _repeats(page.paragraphs))), len(page.text))
 
 
-def top_ngram_ratio(page: Page, n: int, by: By = "spaces") -> float:
+def top_ngram_ratio(page: Page, *, n: int, by: By = "spaces") -> float:
     """Return the share of characters in the most frequent n-gram: its length with single spaces, times its count.
 
     Of several equally frequent ones the first in the text counts, and one that occurs only once never does.
 
-    >>> top_ngram_ratio(Page("a b c a b d"), 2)
+    >>> top_ngram_ratio(Page("a b c a b d"), n=2)
     0.5454545454545454
-    >>> top_ngram_ratio(Page("short and never repeated"), 2)
+    >>> top_ngram_ratio(Page("short and never repeated"), n=2)
     0.0
     """
     pieces = page.parts(by).pieces
@@ -65,10 +65,10 @@ def top_ngram_ratio(page: Page, n: int, by: By = "spaces") -> float:
     return share(len(" ".join(ngram)) * count, len(page.text)) if count > 1 else 0.0
 
 
-def duplicate_ngram_ratio(page: Page, n: int, by: By = "spaces") -> float:
+def duplicate_ngram_ratio(page: Page, *, n: int, by: By = "spaces") -> float:
     """Return the share of characters in n-grams that occur earlier, none counted twice.
 
-    >>> duplicate_ngram_ratio(Page("one two three one two three"), 3)
+    >>> duplicate_ngram_ratio(Page("one two three one two three"), n=3)
     0.4074074074074074
     """
     pieces = page.parts(by).pieces
@@ -87,44 +87,44 @@ def duplicate_ngram_ratio(page: Page, n: int, by: By = "spaces") -> float:
 
 def top_2_gram_ratio(page: Page, *, by: By = "spaces") -> float:
     """Return the share of characters in the most frequent run of 2 words."""
-    return top_ngram_ratio(page, 2, by)
+    return top_ngram_ratio(page, n=2, by=by)
 
 
 def top_3_gram_ratio(page: Page, *, by: By = "spaces") -> float:
     """Return the share of characters in the most frequent run of 3 words."""
-    return top_ngram_ratio(page, 3, by)
+    return top_ngram_ratio(page, n=3, by=by)
 
 
 def top_4_gram_ratio(page: Page, *, by: By = "spaces") -> float:
     """Return the share of characters in the most frequent run of 4 words."""
-    return top_ngram_ratio(page, 4, by)
+    return top_ngram_ratio(page, n=4, by=by)
 
 
 def duplicate_5_gram_ratio(page: Page, *, by: By = "spaces") -> float:
     """Return the share of characters in repeated runs of 5 words."""
-    return duplicate_ngram_ratio(page, 5, by)
+    return duplicate_ngram_ratio(page, n=5, by=by)
 
 
 def duplicate_6_gram_ratio(page: Page, *, by: By = "spaces") -> float:
     """Return the share of characters in repeated runs of 6 words."""
-    return duplicate_ngram_ratio(page, 6, by)
+    return duplicate_ngram_ratio(page, n=6, by=by)
 
 
 def duplicate_7_gram_ratio(page: Page, *, by: By = "spaces") -> float:
     """Return the share of characters in repeated runs of 7 words."""
-    return duplicate_ngram_ratio(page, 7, by)
+    return duplicate_ngram_ratio(page, n=7, by=by)
 
 
 def duplicate_8_gram_ratio(page: Page, *, by: By = "spaces") -> float:
     """Return the share of characters in repeated runs of 8 words."""
-    return duplicate_ngram_ratio(page, 8, by)
+    return duplicate_ngram_ratio(page, n=8, by=by)
 
 
 def duplicate_9_gram_ratio(page: Page, *, by: By = "spaces") -> float:
     """Return the share of characters in repeated runs of 9 words."""
-    return duplicate_ngram_ratio(page, 9, by)
+    return duplicate_ngram_ratio(page, n=9, by=by)
 
 
 def duplicate_10_gram_ratio(page: Page, *, by: By = "spaces") -> float:
     """Return the share of characters in repeated runs of 10 words."""
-    return duplicate_ngram_ratio(page, 10, by)
+    return duplicate_ngram_ratio(page, n=10, by=by)

@@ -8,7 +8,7 @@ plan.py              inputs and recipe -> units of work
 reading.py           which units are read: no more than fill the token quotas of sources
 references.py        files that a recipe names (rules, models, tokenizers), resolved once and kept in the work directory
 build_tokenizer.py   the tokenizer of a build, named or trained
-stages/              filter, line_dedup, dedup, train_tokenizer, tokenize, split, write: one file a stage, and `registry`
+stages/              one file a stage, and `registry`, which has them in order
 transforms/          what documents pass in order: normalize, clean, language, rules, decontaminate
 partitions/          the documents that one unit wrote: what stages exchange
 workspace/           the work directory: its layout, its lock, results that appear only when whole

@@ -11,7 +11,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
@@ -23,7 +22,6 @@ from .engine.registry import engine_session, open_engine
 from .engine.signals import reraise_swallowed_signals
 from .limits import DEFAULT_LIMITS, Limits
 from .manifest import gather_stats, make_manifest, write_beside_shards, write_run
-from .partitions.partition import TOKENIZE
 from .plan import make_plan
 from .reading import until_quotas_are_filled
 from .recipe import Recipe, Settings
@@ -31,7 +29,7 @@ from .references import resolve
 from .report.console import Progress
 from .report.waterfall import waterfall
 from .spool import spool_holders
-from .stages.registry import STAGES, changes
+from .stages.registry import changes, wanted_stages, with_stages
 from .stages.stage import Run
 from .transforms.user_functions import only_here, spec_of
 from .workspace.output_directory import clear, commits_of_started, finished, local_directory, start
@@ -93,9 +91,7 @@ def build(
     access = Access(options=storage_options or {})
     commits = {} if overwrite else commits_of_started(workspace, progress)
     plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, access, commits)
-    stages = [stage for stage in STAGES if stage.wanted(recipe)]
-    editing = tuple(stage.name for stage in stages if stage.edits)
-    plan = replace(plan, stages=tuple(stage.name for stage in stages), editing_stages=editing)
+    plan = with_stages(plan)
     with workspace.held(limits.lock_seconds):
         if overwrite:
             clear(workspace)
@@ -133,8 +129,8 @@ def _check_transforms(recipe: Recipe, engine: str, workers: int, start_method: s
 def _run_stages(run: Run, after_stage: Callable[[str], object], facts: Mapping[str, object]) -> Manifest:
     """Run the stages that the recipe asks for, and write what is beside the shards; return the manifest."""
     workspace, seconds = run.workspace, run.seconds
-    stages = [stage for stage in STAGES if stage.wanted(run.plan.recipe)]
-    for stage in until_quotas_are_filled(stages, run, TOKENIZE):
+    stages = wanted_stages(run.plan.recipe)
+    for stage in until_quotas_are_filled(stages, run):
         with _timed(run, stage.name):
             stage.run(run)
         after_stage(stage.name)

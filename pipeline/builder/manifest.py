@@ -19,13 +19,13 @@ from ..shards.extents.indexing import write_table
 from ..shards.manifest import MANIFEST_NAME, Manifest
 from .build_tokenizer import load_build_tokenizer
 from .dedup.signature_store import save_signatures
-from .outcome import Outcome
+from .outcome import KEPT
 from .partitions.checksums import whole_hashes
 from .partitions.partition import SPLIT, partitions
 from .report.html import REPORT_NAME, write_report
 from .report.rejected import REJECTED_NAME, take_samples, write_rejected
 from .report.stats import BuildStats
-from .stages.registry import STAGES
+from .stages.registry import wanted_stages
 from .stages.write import extents_path, read_splits
 from .workspace.workspace import Workspace
 
@@ -37,9 +37,8 @@ def gather_stats(workspace: Workspace) -> BuildStats:
     """Return the counts of all stages; ``BuildError`` unless they add up: nothing may disappear."""
     stats = BuildStats()
     stats.add_partitions(partition.counts for partition in partitions(workspace))
-    for stage in STAGES:
-        if stage.wanted(workspace.plan.recipe):
-            stage.count(workspace, stats)
+    for stage in wanted_stages(workspace.plan.recipe):
+        stage.count(workspace, stats)
     stats.samples = take_samples(workspace).shown()
     stats.check()
     return stats
@@ -93,7 +92,7 @@ def write_beside_shards(workspace: Workspace, manifest: Manifest) -> None:
     load_build_tokenizer(workspace).save(workspace.output)
     if recipe.dedup and recipe.keep_signatures:
         outcomes = np.load(workspace.folder(SPLIT) / "outcome.npy", mmap_mode="r")
-        save_signatures(workspace, outcomes == Outcome.KEPT)
+        save_signatures(workspace, outcomes == KEPT)
     write_rejected(workspace)
     write_report(workspace.output, manifest)
 

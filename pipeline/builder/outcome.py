@@ -1,26 +1,31 @@
-"""The outcome of a document that passed the filters."""
+"""The outcomes of the documents that passed the filters.
+
+A document that the filters drop has the name of a rule as its outcome, and reaches no later stage. What later stages say of
+the others is a number in arrays, which the plan names: `Plan.outcomes`. Every number but these three is that of a stage that
+drops documents, and those documents count as dropped.
+"""
 
 from __future__ import annotations
 
-from enum import IntEnum
+from dataclasses import dataclass
+
+KEPT, EXACT, NEAR = range(3)  # the numbers that are the same in all builds: what dedup writes
 
 
-class Outcome(IntEnum):
-    """Why a document is in the dataset or not; a number in arrays, and a key in counts.
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Why a document is in the dataset or not: ``key`` in counts, ``title`` above samples, ``reason`` in rejected.jsonl."""
 
-    A document that the filters drop has the name of the rule as its outcome, and reaches no later stage.
-    """
+    key: str
+    title: str
+    reason: str = ""
 
-    KEPT = 0
-    EXACT = 1  # duplicate
-    NEAR = 2  # duplicate
-    OVER_QUOTA = 3
 
-    @property
-    def key(self) -> str:
-        return ("kept", "exact", "near", "max_tokens")[self]
+OUTCOMES = (
+    Outcome("kept", "kept"),
+    Outcome("exact", "exact duplicates", "exact duplicate"),
+    Outcome("near", "near duplicates", "near duplicate"),
+)
+"""By number. The reason of a duplicate goes on with the document that is kept in its place."""
 
-    @property
-    def title(self) -> str:
-        """Its name above samples."""
-        return ("kept", "exact duplicates", "near duplicates", "max_tokens")[self]
+DUPLICATES = tuple(OUTCOMES[number].key for number in (EXACT, NEAR))

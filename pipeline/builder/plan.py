@@ -26,12 +26,13 @@ from ..shards.remote.transport import Access, is_remote, local_name
 from ..text.storage.input_file import NO_CREDENTIALS, Credentials, InputFile, StoredObject
 from .draws import draw_file
 from .limits import DEFAULT_LIMITS, Limits
+from .outcome import OUTCOMES, Outcome
 from .recipe import Recipe
 
 if TYPE_CHECKING:
     from ..text.readers.base import FileSpan
 
-PLAN_VERSION = 4
+PLAN_VERSION = 5
 _REQUESTS_AT_ONCE = 16
 _MIB = 1 << 20
 _BYTES_OF_RECORD, _BYTES_OF_TOKEN = 1 << 16, 32  # of input, which few need
@@ -93,8 +94,20 @@ class Plan:
     limits: Limits = DEFAULT_LIMITS
     stages: tuple[str, ...] = ()  # the names of those that the recipe asks for, in order
     editing_stages: tuple[str, ...] = ()  # those of them that write partitions again
+    dropping_stages: Mapping[str, Outcome] = field(
+        default_factory=dict
+    )  # those that drop documents after dedup, in order
     commits: Mapping[str, str] = field(default_factory=dict)  # that "ID@REVISION" of the hub stand for
     credentials: Credentials = field(default=NO_CREDENTIALS, repr=False, compare=False)  # never written
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """The outcomes of documents that passed the filters, by their number in arrays."""
+        return *OUTCOMES, *self.dropping_stages.values()
+
+    def number_of_drops(self, stage: str) -> int:
+        """Return the number of the outcome of documents that a stage drops."""
+        return len(OUTCOMES) + list(self.dropping_stages).index(stage)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -107,6 +120,7 @@ class Plan:
             "limits": asdict(self.limits),
             "stages": list(self.stages),
             "editing_stages": list(self.editing_stages),
+            "dropping_stages": [[name, *astuple(outcome)] for name, outcome in self.dropping_stages.items()],
             "commits": dict(self.commits),
         }
 
@@ -131,6 +145,7 @@ class Plan:
             limits=Limits(**value["limits"]),
             stages=tuple(value["stages"]),
             editing_stages=tuple(value["editing_stages"]),
+            dropping_stages={name: Outcome(*outcome) for name, *outcome in value["dropping_stages"]},
             commits=value["commits"],
         )
 

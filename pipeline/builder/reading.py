@@ -2,10 +2,12 @@
 
 A source is a list of *pieces*: units of small files, the units of a file that is cut, or the lanes of one. Files take turns in
 an order drawn from their names and the seed; the pieces of one file follow each other, so that its lines can be counted. The
-first pieces are read, filtered, deduplicated and tokenized. Where too few tokens survive, more pieces are read, and the
+first pieces are read, filtered, deduplicated and tokenized. Where survivors hold too few tokens, more pieces are read, and the
 stages after filtering start over with all that was read. How many pieces follows from the tokens counted and the sizes of
 files alone, so neither workers nor interruptions change it. A tokenizer that a build trains is trained again with them,
 until one has read ``Limits.tokenizer_characters``: that one stays.
+
+`until_quotas_are_filled` is the loop over the stages, of every build.
 
     reading.json    how many pieces are read of each source with a quota, written once that is more than at first
 
@@ -113,22 +115,24 @@ def _pieces_with(ends: Sequence[int], size: int) -> int:
     return 0 if size <= 0 else min(len(ends), 1 + sum(end < size for end in ends))
 
 
-def until_quotas_are_filled(stages: Sequence[Stage], run: Run, last: str) -> Iterator[Stage]:
-    """Yield the stages in order, those up to ``last`` again with more of the input as long as quotas are not filled."""
-    names = [stage.name for stage in stages]
-    again = names.index(last) + 1
+def until_quotas_are_filled(stages: Sequence[Stage], run: Run) -> Iterator[Stage]:
+    """Yield the stages in order, those before the one that applies quotas again as long as more has to be read.
+
+    The folder of that stage says that reading has ended: a build that is continued after that reads no more.
+    """
+    at = next(number for number, stage in enumerate(stages) if stage.applies_quotas)
     while True:
-        yield from stages[:again]
-        if run.workspace.folder(names[again]).exists():
+        yield from stages[:at]
+        if run.workspace.folder(stages[at].name).exists():
             break
         if not read_more(run):
             _say_what_is_read(run)
             break
-    yield from stages[again:]
+    yield from stages[at:]
 
 
 def read_more(run: Run) -> bool:
-    """Mark more pieces to be read where the tokens that survived do not fill a quota; return whether there are any."""
+    """Mark more pieces to be read where the tokens of survivors do not fill a quota; return whether there are any."""
     workspace, plan = run.workspace, run.plan
     order, counts = pieces(plan), _piece_counts(workspace)
     tokens, more = _tokens(workspace, order), dict(counts)
@@ -166,7 +170,7 @@ def _say_what_is_read(run: Run) -> None:
 
 
 def _tokens(workspace: Workspace, order: dict[str, list[Piece]]) -> dict[str, list[int]]:
-    """Return the tokens that survived from each piece of each source."""
+    """Return the tokens of the survivors of each piece of each source."""
     place = {
         unit: (source, rank) for source, held in order.items() for rank, piece in enumerate(held) for unit in piece
     }

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
 from filters.language.language import parse_languages
+from filters.rules.loader import NO_RULES
 
 from ..errors import ConfigError, did_you_mean
 from ..special_files import special_kind
@@ -25,6 +26,24 @@ Verify = Literal["signatures", "exact"]
 Bos = Literal["never", "always"]
 ON_ERROR, KEEP, VERIFY, BOS = (get_args(known) for known in (OnError, Keep, Verify, Bos))
 RUNNING = ("inputs", "output", "workers", "engine", "ray_address")  # settings of a build beside its recipe
+
+# Metadata of the fields of `Recipe`: what else follows from them.
+_NAMED: Mapping[str, Any] = {"named": True}  # names of files or datasets: the manifest has them without folders
+_OPTIONAL: Mapping[str, Any] = {"optional": True}  # the manifest leaves it out where it is not given
+
+
+def kept_file(group: str, help: str) -> Mapping[str, Any]:
+    """Return the metadata of a setting that names a file of UTF-8 text, with its flag in a group of the command line.
+
+    A build keeps the contents in its work directory, where `references.kept_file_path` finds them, and the manifest has
+    their sha256.
+    """
+    return {"file": True, **_NAMED, **_OPTIONAL, **flag(group, help)}
+
+
+def flag(group: str, help: str) -> Mapping[str, Any]:
+    """Return the metadata of a setting whose flag takes text as it is: the command line has it last in a group."""
+    return {"group": group, "help": help}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,19 +65,25 @@ class Recipe:
     text_key: str = "text"
     id_key: str = "id"
     normalize: bool = True
-    keep_fields: tuple[str, ...] = ()  # "url:str": fields of records that the tables of shards keep
-    scores: str | None = None  # Parquet file of keys of texts and numbers, which become fields
-    where: str | None = None  # which records are read, as in "int_score >= 3"
+    keep_fields: tuple[str, ...] = field(default=(), metadata=_OPTIONAL)  # "url:str": fields that shards keep
+    scores: str | None = field(default=None, metadata={**_NAMED, **_OPTIONAL})  # numbers by keys of texts, as Parquet
+    where: str | None = field(default=None, metadata=_OPTIONAL)  # which records are read, as in "int_score >= 3"
     limit: int | None = None  # records read, in input order, unreadable ones included
     on_error: OnError = "records"
     max_errors: int | float = 1000  # a share of all records, if it is below 1
-    transforms: tuple[str, ...] = ()  # "module:function"; with names of built-in ones, the whole order
+    transforms: tuple[str, ...] = field(default=(), metadata=_OPTIONAL)  # "module:function", or the whole order
     # measuring and judging
-    rules: tuple[str, ...] = ("gopher",)
+    rules: tuple[str, ...] = field(default=("gopher",), metadata=_NAMED)
     language: tuple[str, ...] = ()  # "en" or "en=0.7"; none: identify, keep all
     language_threshold: float = 0.65  # datatrove's and DCLM's
-    lid_model: str | None = None
+    lid_model: str | None = field(default=None, metadata=_NAMED)
     keep_rejected: bool = False
+    drop_ids: str | None = field(
+        default=None,
+        metadata=kept_file(
+            "filters", "file of ids, one a line: after dedup, documents that have one of them are dropped"
+        ),
+    )
     # duplicates
     dedup_lines: bool = False  # cut those that occur earlier in the corpus
     dedup_paragraphs: bool = False
@@ -75,11 +100,11 @@ class Recipe:
     dedup_keep: Keep = "first"
     dedup_verify: Verify = "signatures"
     keep_signatures: bool = True
-    against: tuple[str, ...] = ()
-    decontaminate: tuple[str, ...] = ()
+    against: tuple[str, ...] = field(default=(), metadata=_NAMED)
+    decontaminate: tuple[str, ...] = field(default=(), metadata=_NAMED)
     decontaminate_key: str | None = None  # field of the evaluation sets' texts; none: text_key
     # tokens and shards
-    tokenizer: str = "train:32000"
+    tokenizer: str = field(default="train:32000", metadata=_NAMED)
     bos: Bos = "never"
     eos: str = "always"  # or "never", or the token that ends documents, where the tokenizer's own is another
     val_fraction: float = 0.005
@@ -93,6 +118,7 @@ class Recipe:
             value = getattr(self, name)
             parts = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int) else value
             object.__setattr__(self, name, tuple(str(part).strip() for part in parts or () if str(part).strip()))
+        object.__setattr__(self, "rules", tuple(name for name in self.rules if name != NO_RULES))
         _between("val_fraction", self.val_fraction, 0, 1, open_end=True)
         _between("dedup_threshold", self.dedup_threshold, 0, 1)
         _between("language_threshold", self.language_threshold, 0, 1)
@@ -164,25 +190,27 @@ class Recipe:
         """The values of a signature."""
         return signature_values(self.dedup_bands, self.dedup_rows, self.dedup_num_perm)
 
+    @property
+    def kept_files(self) -> dict[str, str]:
+        """The files whose contents a build keeps, by the settings that name them."""
+        named = {item.name: getattr(self, item.name) for item in fields(self) if "file" in item.metadata}
+        return {name: path for name, path in named.items() if path is not None}
+
     def to_json(self) -> dict[str, Any]:
         """Return the settings as plain JSON, by field name."""
         return {name: list(item) if isinstance(item, tuple) else item for name, item in asdict(self).items()}
 
     def described(self) -> dict[str, Any]:
         """Return the settings with files by their names alone: a path says nothing about the contents."""
-        value = self.to_json()
-        value["scores"] = self.scores and _name_of(self.scores)
-        for name in ("rules", "against", "decontaminate"):
-            value[name] = [_name_of(entry) for entry in value[name]]
+        value = self.to_json() | {"dedup_num_perm": self.permutations}
         value["transforms"] = [spec.rpartition("/")[2] for spec in self.transforms]
-        for name in ("transforms", "keep_fields", "where", "scores"):
-            if not value[name]:
-                del value[name]  # so that the manifests of builds without one stay as they are
-        return value | {
-            "tokenizer": _name_of(self.tokenizer),
-            "lid_model": self.lid_model and _name_of(self.lid_model),
-            "dedup_num_perm": self.permutations,
-        }
+        for item in fields(self):
+            held = value[item.name]
+            if "named" in item.metadata and held:
+                value[item.name] = [_name_of(each) for each in held] if isinstance(held, list) else _name_of(held)
+            if "optional" in item.metadata and not held:
+                del value[item.name]  # so that the manifests of builds without it stay as they are
+        return value
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Recipe:
@@ -223,6 +251,7 @@ class Settings(TypedDict, total=False):
     language_threshold: float
     lid_model: str | None
     keep_rejected: bool
+    drop_ids: str | None
     dedup_lines: bool
     dedup_paragraphs: bool
     shortest_passage: int

@@ -1,15 +1,17 @@
 """What the names in a recipe refer to: resolved once, when a build is planned, and kept in its work directory.
 
 Every process of a build loads rules, models, tokenizer and evaluation sets from there and not by name, so that neither
-its working directory nor an edit of a file in the meantime matters. Rule files, users' modules, tokenizers and n-grams
-of evaluation sets are kept by content; language models and files that rules name, which may be large, by absolute path,
-size, time and sha256, and one that changed is refused.
+its working directory nor an edit of a file in the meantime matters. Rule files, users' modules, tokenizers, n-grams of
+evaluation sets and text files that settings name are kept by content; language models and files that rules name, which may
+be large, by absolute path, size, time and sha256, and one that changed is refused.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from filters.language.language import LanguageIdentifier, bundled_model, parse_languages
@@ -36,6 +38,7 @@ from .workspace.workspace import Workspace
 _INDEX = "references.json"
 _EVALUATION = "decontaminate"
 _SCORES = "scores"
+_FILES = "files"
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class References:
     language_model_is_bundled: bool
     evaluation: Decontaminator | None
     scores: Scores | None
+    files: Mapping[str, NamedFile]  # text files by the settings that name them: `kept_file_path`
     tokenizer: Tokenizer | None  # None: to be trained
     definitions: Mapping[str, Any]
 
@@ -69,6 +73,9 @@ class References:
             if self.scores is not None:
                 (directory / _SCORES).mkdir()
                 self.scores.save(directory / _SCORES)
+            (directory / _FILES).mkdir()
+            for name, file in self.files.items():
+                shutil.copyfile(file.checked(), directory / _FILES / name)
             if self.tokenizer is not None:
                 self.tokenizer.save(directory / TOKENIZER)
 
@@ -92,7 +99,7 @@ class References:
 
     @classmethod
     def read(cls, workspace: Workspace) -> References:
-        """Read what `write` wrote, without the tokenizer, which `build_tokenizer` loads.
+        """Read what `write` wrote, without text files, and without the tokenizer, which `build_tokenizer` loads.
 
         Raises ``BuildError`` for a file that changed since. The bundled language model is that of this machine.
         """
@@ -109,6 +116,7 @@ class References:
             language_model_is_bundled=index["language_model_is_bundled"],
             evaluation=Decontaminator.load(folder) if (folder := directory / _EVALUATION).exists() else None,
             scores=Scores.load(folder) if (folder := directory / _SCORES).exists() else None,
+            files={},
             tokenizer=None,
             definitions=index["definitions"],
         )
@@ -142,6 +150,8 @@ def resolve(recipe: Recipe) -> References:
         scores, definitions["scores"] = Scores.read(recipe.scores)
     if user_functions:
         definitions["transforms"] = [each.describe() for each in user_functions.values()]
+    files = {name: _text_file(name, path) for name, path in recipe.kept_files.items()}
+    definitions |= {name: file.sha256 for name, file in files.items()}
     references = References(
         rules=rules,
         user_functions=user_functions,
@@ -149,11 +159,31 @@ def resolve(recipe: Recipe) -> References:
         language_model_is_bundled=recipe.lid_model is None,
         evaluation=evaluation if hashes else None,
         scores=scores,
+        files=files,
         tokenizer=tokenizer,
         definitions=definitions,
     )
     merge_fields([references.fields(recipe), recipe.condition.fields if recipe.condition else ()])
     return references
+
+
+def kept_file_path(workspace: Workspace, setting: str) -> Path:
+    """Return where the work directory holds the text file that a setting names."""
+    return workspace.references / _FILES / setting
+
+
+def _text_file(setting: str, path: str) -> NamedFile:
+    """Hash a file that a setting names. Raises ``ConfigError`` where it cannot be read or is not UTF-8 text."""
+    try:
+        named = NamedFile.read(path)
+        with open(path, encoding="utf-8") as file:
+            while file.read(1 << 20):
+                pass
+    except ConfigError as error:
+        raise ConfigError(f"{setting} {error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{setting} {path}: not UTF-8 text ({error.reason}); write it as UTF-8") from error
+    return named
 
 
 def _load_tokenizer(recipe: Recipe) -> Tokenizer | None:

@@ -6,6 +6,8 @@ import argparse
 import os
 import shlex
 import sys
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 
 from pipeline.builder.engine.registry import ENGINES
@@ -187,6 +189,7 @@ def make_parser(prog: str | None = None) -> Parser:
         "duplicates are found without it (default: 0)",
     )
 
+    _add_flags({group.title: group for group in (reading, judging, duplicates, shards)})
     running = parser.add_argument_group("running")
     add = running.add_argument
     add("--workers", type=int, help="worker processes (default: all cores)")
@@ -200,6 +203,14 @@ def make_parser(prog: str | None = None) -> Parser:
     add("--overwrite", action="store_true", help="discard what OUTPUT holds and start over")
     add("--quiet", action="store_true", help="print errors only")
     return parser
+
+
+def _add_flags(groups: Mapping[str | None, argparse._ArgumentGroup]) -> None:
+    """Add the flags of the settings that describe theirs themselves (`recipe.flag`)."""
+    for setting in fields(Recipe):
+        if "help" in setting.metadata:
+            group = groups[setting.metadata["group"]]
+            group.add_argument(f"--{setting.name.replace('_', '-')}", help=setting.metadata["help"])
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:

@@ -133,8 +133,8 @@ class PackLayout(_TokenLayout):
     def make_reader(self, data: CountedData, config: StreamConfig, cut: bool) -> Reader[Any]:
         order = data.order(config)
         sequences = Sequences(order.tokens, self.stride, config.lane_count)
-        stream = data.token_stream(config, order, sequences, width=self.width)
         epochs = config.epochs if cut else None
+        stream = data.token_stream(config, order, sequences, width=self.width, end=epochs)
         return PackedSequences(stream, sequences, width=self.width, epochs=epochs, boundaries=self.boundaries)
 
     def call(self) -> str:
@@ -197,7 +197,7 @@ class DocumentLayout(Layout):
     def make_reader(self, data: CountedData, config: StreamConfig, cut: bool) -> Reader[Any]:
         order = data.order(config)
         sequences = Sequences(order.documents, 1, config.lane_count)
-        stream = data.token_stream(config, order, sequences, documents=True)
+        stream = data.token_stream(config, order, sequences, documents=True, end=config.epochs if cut else None)
         most = self.max_length
         if self.bucket is None:
             return DocumentSequences(stream, sequences, max_length=most)

@@ -27,7 +27,8 @@ class Format:
     span_unit: str = "byte"
 
 
-# To add a format: one line here, one file in readers/.
+# To add a format: one line here, one file in readers/, and its name in the map of readers/. A test asks for a file of each
+# suffix in tests/test_documents.py and for the suffix in the README's list of formats.
 FORMATS = (
     Format("jsonl", (".jsonl", ".ndjson")),
     Format("json_array", (".json",)),

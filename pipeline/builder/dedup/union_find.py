@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..outcome import Outcome
+from ..outcome import EXACT, KEPT, NEAR, OUTCOMES
 from .row_files import write_npy
 
 _CHUNK = 1 << 18  # documents whose results are in memory at once
@@ -83,9 +83,7 @@ def write_clusters(
             keeper = root if longest is None else longest[root]
             stays = keeper == np.arange(begin, begin + len(root))
             # A keeper is the first of the documents with its text: equal texts are equally long.
-            kind = np.where(stays, Outcome.KEPT, np.where(first == keeper, Outcome.EXACT, Outcome.NEAR)).astype(
-                np.uint8
-            )
+            kind = np.where(stays, KEPT, np.where(first == keeper, EXACT, NEAR)).astype(np.uint8)
             size = sizes[root].astype(np.int32)
             kind.tofile(kind_file)
             (keeper.astype(np.int64) - before).tofile(keeper_file)
@@ -93,6 +91,6 @@ def write_clusters(
             kinds += np.bincount(kind, minlength=3)
             of_size.update(size[stays].tolist())
     return {
-        "duplicates": {kind.key: int(kinds[kind]) for kind in (Outcome.EXACT, Outcome.NEAR)},
+        "duplicates": {OUTCOMES[kind].key: int(kinds[kind]) for kind in (EXACT, NEAR)},
         "cluster_sizes": {str(size): of_size[size] for size in sorted(of_size)},
     }

@@ -1,4 +1,7 @@
-"""Partitions: the documents that one unit of the filter stage wrote. Every later stage works on one partition at a time.
+"""Partitions: the documents that one unit of the filter stage wrote, and what later stages said of them.
+
+Every later stage works on one partition at a time. A *survivor* is a document that passed the filters and that no later
+stage dropped, dedup or another: what is tokenized. Token quotas then choose among survivors.
 
     filter/000012/0000/     a partition: some documents of unit 12, in input order
         documents.arrow     those that passed: text, id, span, line, language, score, characters
@@ -11,7 +14,8 @@
     partitions.json         all units are: every partition in input order
 
 A stage that edits documents writes each partition again as ``STAGE/partitions/000034``, with the same files. All later
-stages then read that one, and the documents.arrow that it was made of is removed.
+stages then read that one, and the documents.arrow that it was made of is removed. A stage that drops documents after dedup
+writes ``STAGE/000034.npy``: `Partition.drop`.
 
 A unit is what can be read by itself. A partition is bounded by its text, so that a large compressed file, which can only
 be read from its start, neither needs memory for all of it nor loses all of it to a kill, and several units, its lanes,
@@ -31,10 +35,10 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ...atomic import write_json
+from ...atomic import atomic_file, write_json
 from ...text.document import made_id
 from ..dedup.row_files import Piece, Rows
-from ..outcome import Outcome
+from ..outcome import KEPT
 from ..plan import Input, Plan
 from ..report.types import DamagedFile, PartitionRecord, Sample
 from ..workspace.workspace import Workspace
@@ -134,11 +138,37 @@ class Partition:
         hashes: NDArray[np.uint8] = np.load(self.workspace.folder(DEDUP) / "hashes.npy", mmap_mode="r")
         return hashes[self.rows]
 
+    def outcomes_before(self, stage: str) -> NDArray[np.uint8]:
+        """Return the outcome of each document as a stage finds it: what dedup and the stages before it say.
+
+        These are numbers in ``Plan.outcomes``; the array may be a map of a file.
+        """
+        plan = self.workspace.plan
+        outcomes: NDArray[np.uint8] = np.load(self.workspace.folder(DEDUP) / "kind.npy", mmap_mode="r")[self.rows]
+        for earlier in plan.stages[: plan.stages.index(stage)]:
+            if earlier in plan.dropping_stages:
+                drops = np.load(self.drops_path(earlier))
+                outcomes = np.where(drops & (outcomes == KEPT), np.uint8(plan.number_of_drops(earlier)), outcomes)
+        return outcomes
+
+    @property
+    def outcomes(self) -> NDArray[np.uint8]:
+        """The outcome of each document before token quotas."""
+        return self.outcomes_before(SPLIT)
+
     @property
     def survives(self) -> NDArray[np.bool_]:
-        """Which of its documents are no duplicates."""
-        kinds = np.load(self.workspace.folder(DEDUP) / "kind.npy", mmap_mode="r")
-        return np.asarray(kinds[self.rows] == Outcome.KEPT)
+        """Which of its documents are survivors."""
+        return np.asarray(self.outcomes == KEPT)
+
+    def drops_path(self, stage: str) -> Path:
+        """Return the file that says which of its documents a stage drops: bool, an entry for each document."""
+        return self.workspace.folder(stage) / f"{self.number:06d}.npy"
+
+    def drop(self, stage: str, drops: NDArray[np.bool_]) -> None:
+        """Write which of its documents a stage drops; those that are dropped already may be among them."""
+        with atomic_file(self.drops_path(stage)) as file:
+            np.save(file, drops)
 
     # After tokenize:
 

@@ -12,7 +12,7 @@ import orjson
 
 from ...atomic import atomic_file
 from ..dedup.signature_store import earlier_name
-from ..outcome import Outcome
+from ..outcome import EXACT, KEPT, NEAR
 from ..partitions.partition import DEDUP, SPLIT, Origin, Partition, locate, partitions, read_json
 from ..partitions.partition_writer import write_line
 from ..workspace.workspace import Workspace
@@ -61,7 +61,7 @@ def take_samples(workspace: Workspace) -> Samples:
         sample = _line(document, later.reason(document.at))
         if (original := originals.get(document.at)) is not None:
             sample["original"] = original[:SAMPLE_CHARACTERS]
-        samples.add(Outcome(later.outcome[document.at]).title, keys[document.at], sample)
+        samples.add(later.titles[later.outcome[document.at]], keys[document.at], sample)
     return samples
 
 
@@ -123,6 +123,8 @@ class _LaterOutcomes:
         self._keeper = np.load(dedup / "keeper.npy", mmap_mode="r")
         self._before = read_json(dedup / "counts.json")["before"]
         self._names: dict[int, str] = {}
+        self._outcomes = workspace.plan.outcomes
+        self.titles = [outcome.title for outcome in self._outcomes]
         self.outcome = np.load(workspace.folder(SPLIT) / "outcome.npy", mmap_mode="r")
 
     def dropped(self) -> Iterator[np.ndarray]:
@@ -133,7 +135,7 @@ class _LaterOutcomes:
 
     def name(self, places: np.ndarray) -> None:
         """Learn the names of the documents that are kept in place of those given."""
-        copies = places[np.isin(self.outcome[places], (Outcome.EXACT, Outcome.NEAR))]
+        copies = places[np.isin(self.outcome[places], (EXACT, NEAR))]
         kept = np.unique(self._keeper[copies])
         self._names = {
             at: f"{origin.id} ({origin.file}, line {origin.line})"
@@ -145,17 +147,18 @@ class _LaterOutcomes:
 
         Texts of earlier builds are not at hand.
         """
-        copies = places[self.outcome[places] == Outcome.NEAR]
+        copies = places[self.outcome[places] == NEAR]
         kept = np.unique(self._keeper[copies])
         texts = {at: text for at, _, text in _documents(self._workspace, kept[kept >= 0])}
         return {at: texts[place] for at in copies.tolist() if (place := int(self._keeper[at])) in texts}
 
     def reason(self, at: int) -> str | None:
         """Say why a document was dropped; None: it was not."""
-        outcome, kept = Outcome(self.outcome[at]), int(self._keeper[at])
-        if outcome is Outcome.KEPT:
+        outcome, kept = int(self.outcome[at]), int(self._keeper[at])
+        if outcome == KEPT:
             return None
-        if outcome is Outcome.OVER_QUOTA:
-            return "max_tokens of its source reached"
+        reason = self._outcomes[outcome].reason
+        if outcome not in (EXACT, NEAR):
+            return reason
         name = self._names[kept] if kept >= 0 else earlier_name(self._workspace, kept + self._before)
-        return f"{outcome.key} duplicate of {name}"
+        return f"{reason} of {name}"

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from filters.rules.loader import Rule
 
 from ...errors import BuildError
-from ..outcome import Outcome
+from ...shards.verify.counts import imbalances
+from ..outcome import DUPLICATES, KEPT, OUTCOMES
 from .samples import Samples
 from .types import DamagedFile, Group, Histogram, OutcomeRow, PartitionRecord, Sample
 
@@ -115,7 +116,7 @@ class Histograms:
 
 
 def _top(name: str, limits: Sequence[float]) -> float:
-    """Return where the last bin ends."""
+    """Return where the last bin ends, as the docstring of `filters` tells authors of measures."""
     return 1.0 if "ratio" in name or "score" in name else max([2 * limit for limit in limits if limit > 0], default=1.0)
 
 
@@ -238,39 +239,19 @@ class BuildStats:
     def add_final(self, final: OutcomeCounts, tokens: Mapping[str, Mapping[str, int]]) -> None:
         """Add what became of the documents that passed the filters; ``tokens`` are those by source and by language."""
         outcomes = final.by("outcome")
-        if over := outcomes.get(Outcome.OVER_QUOTA.key):
-            self.dropped["max_tokens"], self.dropped_characters["max_tokens"] = over
-        self.kept, self.kept_characters = outcomes.get(Outcome.KEPT.key, [0, 0])
-        copies = (Outcome.EXACT, Outcome.NEAR)
-        self.duplicate_characters = {copy.key: outcomes.get(copy.key, [0, 0])[1] for copy in copies}
+        self.kept, self.kept_characters = outcomes.pop(OUTCOMES[KEPT].key, [0, 0])
+        self.duplicate_characters = {key: outcomes.pop(key, [0, 0])[1] for key in DUPLICATES}
+        for key, (documents, characters) in outcomes.items():
+            self.dropped[key] = self.dropped.get(key, 0) + documents
+            self.dropped_characters[key] = self.dropped_characters.get(key, 0) + characters
         self.tokens = sum(tokens["source"].values())
         self.by_source = by_group("source", self.filtered, final, tokens["source"], self.added_to)
         self.by_language = by_group("language", self.filtered, final, tokens["language"], self.added_to)
 
     def check(self) -> None:
         """Raise ``BuildError`` unless the counts add up, in all and for each source and language."""
-        whole: Group = {
-            "read": self.read,
-            "characters": self.characters,
-            "dropped": self.dropped,
-            "duplicates": self.duplicates,
-            "kept": self.kept,
-            "tokens": self.tokens,
-            "added": sum(self.added.values()),
-        }
-        groups = [("", whole)]
-        groups += [(f" of source {name!r}", held) for name, held in self.by_source.items()]
-        groups += [(f" of language {name!r}", held) for name, held in self.by_language.items()]
-        for of, held in groups:
-            dropped, duplicates = sum(held["dropped"].values()), sum(held.get("duplicates", {}).values())
-            found = dropped + duplicates + held["kept"]
-            added = held.get("added", 0)
-            if held["read"] + added != found:
-                raise BuildError(
-                    f"{held['read']} documents{of} were read and {added} added, but {dropped} dropped, {duplicates} "
-                    f"duplicates and {held['kept']} kept make {found}: this is a fault of the builder, not of "
-                    "the input; please report it"
-                )
+        for imbalance in imbalances(self.to_json()):
+            raise BuildError(f"{imbalance}: this is a fault of the builder, not of the input; please report it")
 
 
 def by_group(
@@ -282,8 +263,8 @@ def by_group(
 ) -> dict[str, Group]:
     """Return, for each source or language, what became of its documents; its numbers add up to those read.
 
-    ``filtered`` holds the outcomes of the filters, ``final`` what became of those that passed: "exact" or "near"
-    duplicates, "max_tokens", "kept". Those ``added`` by transforms, of the former, are not among those read.
+    ``filtered`` holds the outcomes of the filters, ``final`` what became of those that passed: they are "kept", "exact" or
+    "near" duplicates, or dropped by a later stage. Those ``added`` by transforms, of the former, are not among those read.
     """
     groups: dict[str, Group] = {}
     for (group, outcome), (documents, characters) in filtered.by_outcome(name).items():
@@ -296,13 +277,14 @@ def by_group(
         groups[group]["read"] -= documents
         groups[group]["added"] = documents
     for (group, outcome), (documents, _) in final.by_outcome(name).items():
-        if outcome == Outcome.KEPT.key:
+        if outcome == OUTCOMES[KEPT].key:
             groups[group]["kept"] = documents
             groups[group]["tokens"] = tokens.get(group, 0)
-        elif outcome in (Outcome.EXACT.key, Outcome.NEAR.key):
+        elif outcome in DUPLICATES:
             groups[group].setdefault("duplicates", {})[outcome] = documents
         else:
-            groups[group]["dropped"][outcome] = documents
+            dropped = groups[group]["dropped"]
+            dropped[outcome] = dropped.get(outcome, 0) + documents
     return groups
 
 

@@ -1,11 +1,12 @@
 """The stages of a build. Each runs unit functions over partitions and leaves files that appear by rename.
 
 stage.py             what a stage is, and one run of the stages
-registry.py          the stages in order: a new stage is a module and a line here
+registry.py          the stages in order, which is that of the files below: a new stage is a module and a line there
 filter.py            units of input -> partitions of documents that pass
 bad_records.py       how many records may give no document
 line_dedup.py        cut lines and paragraphs that occur earlier in the corpus
 dedup.py             find exact and near duplicates over the whole input
+drop_ids.py          drop documents whose ids are listed, as after opt-outs
 train_tokenizer.py   train the tokenizer, if asked
 tokenize.py          encode the documents that are kept
 split.py             assign training and validation; apply the token quotas of sources

@@ -44,7 +44,7 @@ from ..dedup.row_files import Piece, Rows, npy_pieces, write_npy
 from ..dedup.signature_store import check_against, fetch_earlier
 from ..dedup.union_find import longest_of, roots_of, write_clusters
 from ..limits import DEFAULT_LIMITS
-from ..outcome import Outcome
+from ..outcome import DUPLICATES
 from ..partitions.partition import DEDUP, DEDUPING, partition_rows, partitions, read_batches, read_json
 from ..report.stats import BuildStats, Change
 from ..workspace.atomic_directory import result_directory
@@ -218,7 +218,7 @@ class DedupStage(Stage):
     def changes(self, stats: BuildStats) -> Sequence[Change]:
         return [
             Change(f"{kind} duplicates", stats.duplicates[kind], stats.duplicate_characters[kind])
-            for kind in (Outcome.EXACT.key, Outcome.NEAR.key)
+            for kind in DUPLICATES
         ]
 
 

@@ -90,11 +90,7 @@ class FilterStage(Stage):
         stats.damaged = partition_table(workspace)["damaged"]
 
     def changes(self, stats: BuildStats) -> Sequence[Change]:
-        added = [Change(f"added by {name}", -number, 0) for name, number in descending(stats.added)]
-        return added + [
-            Change(f"dropped by {rule}", number, stats.dropped_characters.get(rule, 0))
-            for rule, number in descending(stats.dropped)
-        ]
+        return [Change(f"added by {name}", -number, 0) for name, number in descending(stats.added)]
 
 
 def _do_task(workspace: Workspace, credentials: Credentials, task: _Task) -> tuple[int, int]:

@@ -27,6 +27,7 @@ from filters.rules.ruleset import RuleSet
 
 from ...atomic import write_json
 from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, split, taken, without
+from ..outcome import Outcome
 from ..partitions.partition import Partition, documents_path, partitions, read_batches, read_json
 from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, write_line
 from ..plan import Input
@@ -48,6 +49,7 @@ class LineDedupStage(Stage):
 
     name = "line_dedup"
     edits = True
+    drops = Outcome(WORDS_LEFT, WORDS_LEFT)  # each document with a reason of its own
 
     def wanted(self, recipe: Recipe) -> bool:
         return bool(recipe.passage_kinds)

@@ -1,11 +1,18 @@
-"""The stages of a build, in order."""
+"""The stages of a build, in order: where a new one stands decides what it can do (`Stage`).
+
+`reading.until_quotas_are_filled` runs those before the split stage again where token quotas ask for more of the input.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from ..report.stats import BuildStats, Change
+from ..plan import Plan
+from ..recipe import Recipe
+from ..report.stats import BuildStats, Change, descending
 from .dedup import DedupStage
+from .drop_ids import DropIdsStage
 from .filter import FilterStage
 from .line_dedup import LineDedupStage
 from .split import SplitStage
@@ -18,6 +25,7 @@ STAGES: tuple[Stage, ...] = (
     FilterStage(),
     LineDedupStage(),
     DedupStage(),
+    DropIdsStage(),
     TrainTokenizerStage(),
     TokenizeStage(),
     SplitStage(),
@@ -25,7 +33,32 @@ STAGES: tuple[Stage, ...] = (
 )
 
 
+def wanted_stages(recipe: Recipe) -> list[Stage]:
+    """Return the stages that a recipe asks for, in order."""
+    return [stage for stage in STAGES if stage.wanted(recipe)]
+
+
+def with_stages(plan: Plan) -> Plan:
+    """Return a plan with the stages that its recipe asks for: workers learn from it what partitions hold."""
+    stages = wanted_stages(plan.recipe)
+    return replace(
+        plan,
+        stages=tuple(stage.name for stage in stages),
+        editing_stages=tuple(stage.name for stage in stages if stage.edits),
+        dropping_stages={stage.name: stage.drops for stage in stages if stage.drops and not stage.edits},
+    )
+
+
 def changes(stats: BuildStats) -> Iterator[Change]:
-    """Yield what each stage removed or added, in the order of the stages."""
+    """Yield what each stage removed or added, in the order of the stages.
+
+    Documents that were dropped under a name that no stage declares were dropped by a rule or transform of the filters.
+    """
+    declared = {stage.drops.key for stage in STAGES if stage.drops}
+    by_filters = [name for name, _ in descending(stats.dropped) if name not in declared]
     for stage in STAGES:
         yield from stage.changes(stats)
+        names = [stage.drops.key] if stage.drops else by_filters if isinstance(stage, FilterStage) else []
+        for name in names:
+            if name in stats.dropped:
+                yield Change(f"dropped by {name}", stats.dropped[name], stats.dropped_characters.get(name, 0))

@@ -3,10 +3,10 @@
 The result is one directory, with entries in input order. It is made partition by partition: nothing of it is in memory as
 a whole.
 
-    split.npy         uint8, for each survivor of dedup: 0 training, 1 validation, 2 over the quota of its source
+    split.npy         uint8, for each survivor: 0 training, 1 validation, 2 over the quota of its source
     runs.json         for each split, [source, documents] as they follow each other in input order
-    outcome.npy       uint8, for each document that passed the filters: its Outcome
-    partitions.npy    int64 [partitions, 3]: the survivors of each partition by what split.npy says of them
+    outcome.npy       uint8, for each document that passed the filters: its outcome, a number in Plan.outcomes
+    partitions.npy    int64 [partitions, 3]: the survivors of each partition, by what split.npy says
     counts.json
 """
 
@@ -24,8 +24,8 @@ from ...atomic import write_json
 from ...errors import ConfigError, did_you_mean
 from ..dedup.row_files import write_npy
 from ..draws import draws, threshold
-from ..outcome import Outcome
-from ..partitions.partition import DEDUP, SPLIT, Partition, partitions, read_json
+from ..outcome import KEPT, Outcome
+from ..partitions.partition import SPLIT, Partition, partitions, read_json
 from ..plan import Plan
 from ..reading import AT, BEYOND, quotas_of_pieces
 from ..report.stats import BuildStats, OutcomeCounts
@@ -39,7 +39,7 @@ _BINS = 1 << 16  # of hashes, in which a quota is looked for
 
 
 class Survivors(NamedTuple):
-    """Survivors of dedup in input order: the number of each one's source, what is drawn for it, and its tokens.
+    """Survivors in input order: the number of each one's source, what is drawn for it, and its tokens.
 
     ``splits`` and ``quotas`` (uint64) are drawn from the hash of its content and the seed.
     """
@@ -54,6 +54,8 @@ class SplitStage(Stage):
     """Assigns splits and applies token quotas."""
 
     name = SPLIT
+    applies_quotas = True
+    drops = Outcome("max_tokens", "max_tokens", "max_tokens of its source reached")
 
     def run(self, run: Run) -> None:
         if not run.workspace.folder(self.name).exists():
@@ -72,24 +74,23 @@ def assign_splits(workspace: Workspace) -> None:
     sides, quotas = quotas_of_pieces(workspace, every)
     numbered = _numbered(plan)
     bounds = quota_bounds(lambda: (_at_quota(plan, *each) for each in zip(every, sides, strict=True)), numbered, quotas)
-    kinds = np.load(workspace.folder(DEDUP) / "kind.npy", mmap_mode="r")
-    survive = len(kinds) - sum(read_json(workspace.folder(DEDUP) / "counts.json")["duplicates"].values())
+    survivors = sum(int(np.count_nonzero(partition.survives)) for partition in every)
+    passed, over_quota = every[-1].rows.stop if every else 0, plan.number_of_drops(SPLIT)
     counts, table, runs = _Counts(plan), np.zeros((len(every), 3), np.int64), [Runs(), Runs()]
     names = list(numbered)
     with result_directory(workspace.folder(SPLIT)) as directory:
         with open(directory / "split.npy", "wb") as splits, open(directory / "outcome.npy", "wb") as outcomes:
-            write_npy(splits, (survive,), np.uint8, [])
-            write_npy(outcomes, kinds.shape, np.uint8, [])
+            write_npy(splits, (survivors,), np.uint8, [])
+            write_npy(outcomes, (passed,), np.uint8, [])
             for partition, side in zip(every, sides, strict=True):
-                kind = np.array(kinds[partition.rows])
                 found = _survivors(plan, partition)
                 place = np.where(in_validation(found.splits, plan.recipe.val_fraction), VAL, TRAIN).astype(np.uint8)
                 if side == BEYOND:
                     place[:] = OVER
                 elif side == AT:
                     place[beyond_quotas(found, int(table.sum()), bounds)] = OVER
-                outcome = kind.copy()
-                outcome[kind == Outcome.KEPT] = np.where(place == OVER, Outcome.OVER_QUOTA, Outcome.KEPT)
+                outcome = np.array(partition.outcomes)
+                outcome[outcome == KEPT] = np.where(place == OVER, over_quota, KEPT)
                 place.tofile(splits)
                 outcome.tofile(outcomes)
                 table[partition.number] = np.bincount(place, minlength=3)
@@ -231,13 +232,14 @@ class _Counts:
         languages = partition.values("language")["language"]
         known, codes = np.unique(np.array(languages, dtype=object).astype(str), return_inverse=True)
         characters = partition.array("characters", np.int64)
-        keys = (_sources(self._plan, partition) * len(known) + codes) * len(Outcome) + outcome
+        by_number = self._plan.outcomes
+        keys = (_sources(self._plan, partition) * len(known) + codes) * len(by_number) + outcome
         for key in np.unique(keys).tolist():
             chosen = keys == key
-            rest, what = divmod(key, len(Outcome))
+            rest, what = divmod(key, len(by_number))
             source, language = self._names[rest // len(known)], str(known[rest % len(known)])
             self._outcomes.add(
-                source, language, Outcome(what).key, int(characters[chosen].sum()), documents=int(chosen.sum())
+                source, language, by_number[what].key, int(characters[chosen].sum()), documents=int(chosen.sum())
             )
             held = int(tokens[chosen].sum())
             self._by_source[source] += held

@@ -10,6 +10,7 @@ from typing import ClassVar, TypeVar
 
 from ...text.readers.reader import Reader, Record
 from ..engine.base import Engine, report_progress
+from ..outcome import Outcome
 from ..plan import Plan
 from ..recipe import Recipe
 from ..report.console import Progress
@@ -91,13 +92,25 @@ def with_progress(reader: Reader, lanes: int) -> Iterator[Record]:
 class Stage(ABC):
     """One step of a build. It has no state: its results are files in ``workspace.folder(name)``.
 
-    A new stage is a module with a subclass, and a line in `registry`. It reads ``partition.before(self.name)``. What it counts
-    is a field of `report.stats.BuildStats`. A stage that is not always wanted has a setting in `Recipe` and a flag in
-    ``cli/build.py``.
+    A new stage is a module with a subclass, a line in `registry` and, unless every build wants it, a setting in `Recipe`
+    that its `wanted` looks at. The metadata of the setting (`recipe.flag`, or `recipe.kept_file` where it names a file)
+    gives the flag of the command line. Where the stage stands decides what it can do:
+
+    - Before dedup, it reads ``partition.before(self.name)``. It may edit or drop documents: with `edits`, it writes
+      ``partition.rewritten(self.name)``, counts of outcomes included, as `line_dedup` does.
+    - After dedup, texts stay as they are, and it reads ``partition.folder``. `Partition.outcomes_before` tells which
+      documents are survivors so far. To drop some it declares `drops`, and calls `Partition.drop` for each partition, as
+      `drop_ids` does: it is counted, sampled and reported then. It stands before the tokenizer is trained.
+
+    What else a stage counts is a field of `report.stats.BuildStats`, set by `count` and shown by `changes`.
     """
 
     name: ClassVar[str]
     edits: ClassVar[bool] = False  # whether it writes partitions again, which all later stages then read
+    # Whether it applies the token quotas: stages before it run again with more of the input until the quotas are filled. Its
+    # folder appears when it is done (`result_directory`), and then no more is read.
+    applies_quotas: ClassVar[bool] = False
+    drops: ClassVar[Outcome | None] = None  # the outcome of the documents that it drops, duplicates aside
 
     def wanted(self, recipe: Recipe) -> bool:
         """Whether a recipe asks for this stage."""
@@ -108,9 +121,9 @@ class Stage(ABC):
         """Do every unit whose result is not there yet."""
 
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
-        """Add what this stage counted. The outcomes of documents are counted by partition already."""
+        """Add what this stage counted, outcomes of documents aside: the split stage counts those of all stages."""
         return
 
     def changes(self, stats: BuildStats) -> Sequence[Change]:
-        """Return what this stage removed or added, as rows of the report."""
+        """Return what this stage did as rows of the report; `registry.changes` adds the documents that it drops."""
         return ()

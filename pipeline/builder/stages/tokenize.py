@@ -1,4 +1,4 @@
-"""The tokenize stage: the documents of a partition that survived dedup -> token ids.
+"""The tokenize stage: the survivors of a partition -> token ids.
 
 tokenize/000034/tokens.bin      ids in the stored dtype, documents joined
 tokenize/000034/lengths.npy     int64, tokens of each survivor: shards are laid out by these exact counts
@@ -20,7 +20,7 @@ BATCH_CHARACTERS = 1 << 22  # texts encoded together
 
 
 class TokenizeStage(Stage):
-    """Encodes the documents that survived dedup."""
+    """Encodes the survivors."""
 
     name = TOKENIZE
 
@@ -48,7 +48,7 @@ def tokenize_partition(partition: Partition) -> int:
 
 
 def surviving_texts(partition: Partition) -> Iterator[list[str]]:
-    """Yield the texts of a partition that survived dedup, a record batch at a time."""
+    """Yield the texts of the survivors of a partition, a record batch at a time."""
     kept = partition.survives
     place = 0
     for batch in partition.batches("text"):

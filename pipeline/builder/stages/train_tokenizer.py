@@ -21,7 +21,7 @@ TRAINING_CHARACTERS = 64 << 20  # of text that a tokenizer is trained on; more h
 
 
 class TrainTokenizerStage(Stage):
-    """Trains a tokenizer on documents that survived dedup.
+    """Trains a tokenizer on survivors.
 
     Where token quotas have the input read in rounds, it is trained on the documents of the first round that gives it
     ``Limits.tokenizer_characters`` to read, else on those of the last.
@@ -70,7 +70,7 @@ def train_on_survivors(workspace: Workspace, vocab_size: int, progress: Progress
 
 
 def _drawn(every: Sequence[Partition], seed: int, share: float) -> Iterator[str]:
-    """Yield the texts that survived of which this share is drawn."""
+    """Yield the texts of the survivors of which this share is drawn."""
     for partition in every:
         drawn = draws(partition.hashes, seed, "tokenizer") <= threshold(share)
         rows = np.flatnonzero(partition.survives & drawn)

@@ -47,6 +47,7 @@ def finished(output: Path, plan: Plan) -> Manifest | None:
     manifest = Manifest.read(output)
     times = {item.name: item.mtime_ns for item in plan.inputs}  # which no manifest holds
     try:
+        recipe = Recipe.from_json(manifest.recipe["settings"])
         held = Plan(
             inputs=tuple(
                 Input(
@@ -61,9 +62,9 @@ def finished(output: Path, plan: Plan) -> Manifest | None:
                 for item in manifest.inputs
             ),
             units=plan.units,
-            recipe=Recipe.from_json(manifest.recipe["settings"]),
+            recipe=recipe,
             definitions=manifest.recipe["definitions"],
-            settings={**Recipe().described(), **manifest.recipe["settings"]},
+            settings={**Recipe().described(), **manifest.recipe["settings"], "rules": list(recipe.rules)},
         )
     except (KeyError, TypeError) as error:
         raise BuildError(

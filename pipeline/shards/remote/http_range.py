@@ -116,14 +116,6 @@ def http_info(url: str, access: Access, attempt: int = 1) -> ObjectInfo:
         return ObjectInfo(answer.size, answer.version)
 
 
-def http_read(url: str, start: int, stop: int, access: Access, attempt: int = 1) -> Iterator[bytes]:
-    """Yield bytes ``start`` to ``stop`` of an object in pieces, in one try."""
-    with ask_range(url, start, stop, access, attempt) as answer:
-        if answer.size == 0:
-            raise too_short(url, 0, stop)
-        yield from answer.pieces()
-
-
 def no_size(url: str) -> StorageError:
     """Return the error for an object whose size is not known."""
     return StorageError(f"{shown(url)}: the server does not tell its size; serve it as a plain file")

@@ -11,9 +11,8 @@ from ...errors import CorruptShardError, ManifestError, MissingObjectError, Stor
 from .access import Access, ObjectInfo, Transient, is_http, shown
 from .http import server_of
 from .http_range import ask_range
-from .transport import describe, read_from, signed
+from .transport import SIGNED_SECONDS, describe, read_from, signed
 
-_SIGNED_SECONDS = 3600
 _SIGN_AGAIN_SECONDS = 900.0
 
 
@@ -33,7 +32,6 @@ class RemoteObjects:
         self._versions: dict[int, str] = {}
         self._lock = threading.Lock()
         self._signed: dict[int, tuple[float, str]] = {}
-        self._signs = True
 
     def name(self, number: int) -> str:
         """Return what errors call an object."""
@@ -42,13 +40,13 @@ class RemoteObjects:
     def target(self, number: int) -> str:
         """Return the url by which an object is read: its own, or a signed one."""
         url = self._urls[number]
-        if is_http(url) or not self._signs:
+        if is_http(url) or not server_of(url).signs:
             return url
         when, found = self._signed.get(number, (0.0, ""))
         if not found or time.monotonic() - when > _SIGN_AGAIN_SECONDS:
-            found = signed(url, self._access, _SIGNED_SECONDS) or ""
+            found = signed(url, self._access, SIGNED_SECONDS) or ""
             if not found:
-                self._signs = False
+                server_of(url).signs = False
                 return url
             self._signed[number] = time.monotonic(), found
         return found
@@ -88,7 +86,7 @@ class RemoteObjects:
         except StorageError:
             if url == own or server_of(url).ranges:
                 raise
-            self._signs, answer = False, None  # a server that takes no signed urls
+            server_of(own).signs, answer = False, None
         if answer is None:
             yield from read_from(own, start, stop, self._access, attempt)
             return

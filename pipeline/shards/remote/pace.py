@@ -20,14 +20,16 @@ _UNKNOWN_RATE, _LEAST_RATE = 256e3, 32e3  # bytes a second of one answer
 
 
 class Server:
-    """What a process knows of one http server.
+    """What a process knows of one http server, or of one bucket of a store.
 
-    ``ranges``: whether it answered with a range (None: not known). ``answered``: whether it answered at all.
+    ``ranges``: whether it answered with a range (None: not known). ``answered``: whether it answered at all. ``signs``: False
+    once it is known that a store makes no signed urls, or takes none.
     """
 
     def __init__(self) -> None:
         self.answered = False
         self.ranges: bool | None = None
+        self.signs = True
         self._not_before = 0.0
         self._first = self._rate = 0.0  # usual seconds to the first byte, usual bytes a second
 

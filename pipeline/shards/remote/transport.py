@@ -1,4 +1,4 @@
-"""Bytes of remote objects, with retries: http(s) over kept connections, everything else through fsspec."""
+"""Bytes of remote objects, with retries: http(s) over kept connections, S3 so too by signed urls, all else through fsspec."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 from ...errors import ConfigError, MissingObjectError, ShardwrightError, StorageError, did_you_mean
 from .access import CONNECTIONS, KEYS, Access, ObjectInfo, Transient, is_http, shown, version_of, without_secrets
 from .http import server_of
-from .http_range import ask_range, http_info, http_read, too_short
+from .http_range import RangeAnswer, ask_range, http_info, too_short
 from .pace import LONGEST_WAIT
+from .s3 import sign_s3
 
 __all__ = ["Access", "ObjectInfo", "Transient", "shown"]
 
@@ -46,6 +47,7 @@ _QUICK = {
     }
 }
 _OPTIONS: dict[str, dict[str, Any]] = {"s3": _QUICK, "s3a": _QUICK}
+SIGNED_SECONDS = 3600
 BLOCK_BYTES = 16 << 20  # of one request through fsspec, which has no streams that can be resumed
 _PLAIN = ("http://", "https://")  # most urls, which are told at once: a dataset has many
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
@@ -106,7 +108,10 @@ def describe(url: str, access: Access | None = None) -> ObjectInfo:
     settings = access or Access()
 
     def ask(attempt: int) -> ObjectInfo:
-        return http_info(url, settings, attempt) if is_http(url) else _fsspec_info(url, settings)
+        def by_http(target: str) -> ObjectInfo:
+            return http_info(target, settings, attempt)
+
+        return _by_http_or_store(url, settings, by_http) or _fsspec_info(url, settings)
 
     return attempting(ask, url, "look it up", access)
 
@@ -146,15 +151,18 @@ def read_object(url: str, most: int, access: Access | None = None) -> bytes:
             raise StorageError(f"{shown(url)}: {size:,} bytes, more than such a file takes ({most:,})")
         return size or 0
 
-    if not is_http(url):
-        return read_range(url, 0, hold(describe(url, access).size), access)
+    settings = access or Access()
 
-    def read(attempt: int) -> bytes:
-        with ask_range(url, 0, None, access or Access(), attempt) as answer:
-            hold(answer.size)
-            return b"".join(answer.pieces())
+    def read(attempt: int) -> bytes | None:
+        def by_http(target: str) -> bytes:
+            with ask_range(target, 0, None, settings, attempt) as answer:
+                hold(answer.size)
+                return b"".join(answer.pieces())
 
-    return attempting(read, url, "read it", access)
+        return _by_http_or_store(url, settings, by_http)
+
+    found = attempting(read, url, "read it", access)
+    return read_range(url, 0, hold(describe(url, access).size), access) if found is None else found
 
 
 def knows_ranges(url: str, access: Access | None = None) -> bool:
@@ -194,10 +202,18 @@ def read_from(
     """
     if start < stop:
         settings = access or Access()
-        if is_http(url):
-            yield from http_read(url, start, stop, settings, attempt)
-        else:
+
+        def by_http(target: str) -> RangeAnswer:
+            return ask_range(target, start, stop, settings, attempt)
+
+        answer = _by_http_or_store(url, settings, by_http)
+        if answer is None:
             yield from _fsspec_read(url, start, stop, settings, block_bytes)
+            return
+        with answer:
+            if answer.size == 0:
+                raise too_short(url, 0, stop)
+            yield from answer.pieces()
 
 
 def download(url: str, part: Path, size: int, access: Access | None = None, attempt: int = 1) -> None:
@@ -288,10 +304,32 @@ def filesystem(url: str, access: Access) -> Any:
         raise ConfigError(f"{url}: {scheme}:// needs {package}, which is not here: pip install {package}") from error
 
 
+def _by_http_or_store(url: str, access: Access, by_http: Callable[[str], T]) -> T | None:
+    """Return what is found at a url, or at a signed one of its object; None where its store takes or makes no such urls."""
+    if is_http(url):
+        return by_http(url)
+    store = server_of(url)
+    target = signed(url, access, SIGNED_SECONDS) if store.signs else None
+    if target is not None:
+        try:
+            return by_http(target)
+        except Transient as error:
+            raise Transient(f"{urllib.parse.urlsplit(target).netloc}: {error}", error.after) from error
+        except MissingObjectError:
+            raise
+        except StorageError:
+            if server_of(target).ranges:
+                raise
+    store.signs = False
+    return None
+
+
 def signed(url: str, access: Access, seconds: int) -> str | None:
     """Return an http url that reads an object without further credentials for so long; None where none can be made."""
     try:
-        found = filesystem(url, access).sign(url, expiration=seconds)
+        found = sign_s3(url, access.options, seconds) if url.lower().startswith(("s3://", "s3a://")) else None
+        if found is None:
+            found = filesystem(url, access).sign(url, expiration=seconds)
     except ConfigError:
         raise
     except Exception:  # most file systems sign nothing, and some only with some kinds of credentials

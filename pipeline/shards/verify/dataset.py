@@ -26,6 +26,7 @@ from ..reader import read_index
 from ..remote.store import remote_index
 from ..remote.transport import Access, is_remote, shown
 from ..tar import CURE, Member, TarDamage, map_file, walk
+from .counts import imbalances
 from .findings import Contents, Problem, ShardCheck
 from .shard import check_shard
 
@@ -318,11 +319,8 @@ def _check_counts(name: str, manifest: Manifest) -> Iterator[Problem]:
     for key, found in sums.items():
         if counts.get(key, found) != found:
             yield Problem(name, None, None, f"counts say {key} {counts[key]}, but the splits hold {found}")
-    if {"read", "dropped", "duplicates", "kept"} <= set(counts):
-        gone = [sum(counts[stage].values()) for stage in ("dropped", "duplicates")]
-        if counts["read"] != sum(gone) + counts["kept"]:
-            reason = f"{gone[0]} dropped, {gone[1]} duplicates and {counts['kept']} kept"
-            yield Problem(name, None, None, f"counts say {counts['read']} documents were read, but {reason}")
+    for imbalance in imbalances(counts):
+        yield Problem(name, None, None, f"counts say {imbalance}")
 
 
 def _shared_keys(checks: Sequence[ShardCheck], tasks: Mapping[str, _Task]) -> Iterator[Problem]:

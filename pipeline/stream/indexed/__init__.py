@@ -8,5 +8,6 @@ mixed.py           sequences of several sources
 token_stream.py    the endless shuffled token stream of one source
 mapped.py          the same, of documents that the user's functions change
 windows/           windows of blocks in memory
-lookahead.py       which windows are read next
+lookahead.py       where the rows of the next steps lie
+windows_ahead.py   which windows lanes come to next
 """

@@ -34,7 +34,7 @@ class MappedTokenStream(TokenStream):
             rows = zip(piece.rows.tolist(), piece.places.tolist(), piece.lanes.tolist(), strict=True)
             for row, token, lane in rows:
                 self._fill_row(buffer, row, begin + token, lane)
-        self._ask_behind()
+        self._continue_ahead()
 
     def documents(
         self, epoch: int, documents: NDArray[np.int64], most: int | None = None
@@ -49,12 +49,12 @@ class MappedTokenStream(TokenStream):
         """Fill a row with the tokens from ``start`` of the endless stream."""
         before = self._held.get(lane, {})
         held = self._held[lane] = {}
-        ids, mask = np.empty(buffer.width, self.dtype), np.ones(buffer.width, np.uint8)
+        ids, mask = np.zeros(buffer.width, self.dtype), np.ones(buffer.width, np.uint8)
         ends: list[int] = []
-        filled = 0
-        while filled < buffer.width:
+        filled, stop = 0, self._before_end(start, buffer.width)
+        while filled < stop:
             epoch, token = divmod(start + filled, self.tokens_per_epoch)
-            first, begins = self._documents_at(epoch, token, buffer.width - filled)
+            first, begins = self._documents_at(epoch, token, stop - filled)
             keys = [(epoch, first + number) for number in range(len(begins) - 1)]
             held |= {key: before[key] for key in keys if key in before}
             new = [key for key in keys if key not in held]
@@ -62,12 +62,12 @@ class MappedTokenStream(TokenStream):
             held |= zip(new, map(self._change, read), strict=True)
             shift = filled - token  # from tokens of the epoch to tokens of the row
             for key, begin, end in zip(keys, begins[:-1].tolist(), begins[1:].tolist(), strict=True):
-                low, filled = max(begin + shift, 0), min(end + shift, buffer.width)
+                low, filled = max(begin + shift, 0), min(end + shift, stop)
                 changed, counted = held[key]
                 ids[low:filled] = changed[low - begin - shift : filled - begin - shift]
                 if counted is not None:
                     mask[low:filled] = counted[low - begin - shift : filled - begin - shift]
-                if end + shift <= buffer.width and low < filled:
+                if end + shift <= stop and low < filled:
                     ends.append(filled)
         buffer.put(row, ids, np.array(ends if len(buffer.places) else [], np.int64), mask)
 
@@ -78,6 +78,10 @@ class MappedTokenStream(TokenStream):
         """
         order = self._table(epoch).order
         number = int(np.searchsorted(order.starts, token, side="right")) - 1
-        window, start, stop = self._window((epoch, number)), int(order.starts[number]), int(order.starts[number + 1])
+        window, start, stop = (
+            self._loaded.window((epoch, number)),
+            int(order.starts[number]),
+            int(order.starts[number + 1]),
+        )
         first, last = window.cut(token - start, min(token + most, stop) - start)
         return int(order.document_starts[number]) + first, window.ends[first : last + 1] + start

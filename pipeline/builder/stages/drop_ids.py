@@ -1,0 +1,47 @@
+"""The stage that drops documents whose ids are in a list, such as a list of opt-outs.
+
+It follows dedup: where a listed document is kept in place of its duplicates, these are gone with it.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from ..outcome import Outcome
+from ..partitions.partition import Partition, partitions
+from ..recipe import Recipe
+from ..references import kept_file_path
+from ..workspace.workspace import Workspace
+from .stage import Run, Stage
+
+
+class DropIdsStage(Stage):
+    """Drops documents whose ids are in a list."""
+
+    name = "drop_ids"
+    drops = Outcome("drop_ids", "drop_ids", "its id is in the list of drop_ids")
+
+    def wanted(self, recipe: Recipe) -> bool:
+        return recipe.drop_ids is not None
+
+    def run(self, run: Run) -> None:
+        run.workspace.folder(self.name).mkdir(exist_ok=True)
+        todo = [partition for partition in partitions(run.workspace) if not partition.drops_path(self.name).exists()]
+        run.do(self.name, drop_listed, todo, functools.partial(_listed, run.workspace))
+
+
+def drop_listed(partition: Partition) -> None:
+    """Write which documents of a partition are listed: by their id, or that of the document that a transform cut them from."""
+    listed, origins = _listed(partition.workspace), partition.origins()
+    ids = ((origins[row].id, part) for row, part in enumerate(partition.values("part")["part"]))
+    drops = [id in listed or (part != "" and id.removesuffix(part) in listed) for id, part in ids]
+    partition.drop(DropIdsStage.name, np.array(drops, bool))
+
+
+@functools.lru_cache(maxsize=1)
+def _listed(workspace: Workspace) -> frozenset[str]:
+    """Return the ids of the list, read once in each process."""
+    lines = kept_file_path(workspace, "drop_ids").read_text(encoding="utf-8-sig").split("\n")
+    return frozenset(line.strip() for line in lines) - {""}

@@ -1,0 +1,133 @@
+"""Documents whose ids are listed are dropped, as any stage after dedup may drop documents: counted, sampled and reported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.builder.build import build
+from pipeline.builder.limits import Limits
+from pipeline.builder.report.console import Progress
+from pipeline.cli.build import make_parser
+from pipeline.errors import ConfigError, PlanChangedError
+from pipeline.shards.manifest import Manifest
+from pipeline.shards.reader import Shard
+from pipeline.shards.verify.dataset import verify_dataset
+from tests.corpus import english
+from tests.test_builder import digests
+
+SMALL = Limits(unit_bytes=20_000, smallest_unit_bytes=5_000, batch_records=10, partition_characters=10_000)
+HALVES = """\
+import pipeline
+
+
+def halves(document):
+    middle = len(document.text) // 2
+    return [pipeline.Document(text, "", "", 0) for text in (document.text[:middle], document.text[middle:])]
+"""
+
+
+def make(source: Path, output: Path, **settings: Any) -> Manifest:
+    given = {"tokenizer": "bytes", "rules": (), "val_fraction": 0, "start_method": "fork", "limits": SMALL}
+    return build(source, output, progress=Progress(quiet=True), **{**given, **settings})
+
+
+def ids(output: Path) -> list[str]:
+    return [id for path in sorted(output.glob("*.tar")) for id in Shard(path).table()["id"]]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """60 documents; each of d50 to d54 equals the one ten before it, and the last has no id."""
+    records = [{"id": f"d{k}", "text": english(k - 10 * (50 <= k < 55), 8)} for k in range(60)]
+    del records[59]["id"]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return tmp_path / "in.jsonl"
+
+
+def listed(tmp_path: Path, *names: str) -> Path:
+    (tmp_path / "gone.txt").write_text("\ufeff" + "\r\n".join(["", *names, " ", "of no document"]), encoding="utf-8")
+    return tmp_path / "gone.txt"
+
+
+def test_listed_documents_are_dropped_and_everything_tells_so(tmp_path: Path, source: Path) -> None:
+    gone = listed(tmp_path, "d3", "d42", "d51", "in.jsonl:60")
+    manifest = make(source, tmp_path / "out", drop_ids=str(gone), keep_rejected=True)
+    # d52 is a duplicate of d42 and goes with it; d51 is dropped for d41, which stays.
+    left = [f"d{k}" for k in range(59) if k not in (3, 42) and not 50 <= k < 55]
+    assert ids(tmp_path / "out") == left
+    counts = manifest.counts
+    assert (counts["read"], counts["kept"], counts["duplicates"]) == (60, 52, {"exact": 5, "near": 0})
+    assert counts["dropped"] == {"drop_ids": 3} == counts["by_source"][""]["dropped"]
+    assert {sample["id"] for sample in counts["samples"]["drop_ids"]} == {"d3", "d42", "in.jsonl:60"}
+    rejected = [json.loads(line) for line in (tmp_path / "out/rejected.jsonl").read_text().splitlines()]
+    assert {line["id"] for line in rejected if line["reason"] == "its id is in the list of drop_ids"} == {
+        "d3",
+        "d42",
+        "in.jsonl:60",
+    }
+    report = (tmp_path / "out/report.html").read_text()
+    assert report.index("near duplicates") < report.index("dropped by drop_ids") < report.index("documents kept")
+    assert manifest.recipe["settings"]["drop_ids"] == "gone.txt"
+    assert len(manifest.recipe["definitions"]["drop_ids"]) == 64
+    assert list(verify_dataset(tmp_path / "out")) == []
+
+
+def test_the_parts_of_a_listed_document_are_dropped(tmp_path: Path, source: Path) -> None:
+    (tmp_path / "own_halves.py").write_text(HALVES)
+    settings: dict[str, Any] = {"transforms": f"{tmp_path}/own_halves:halves", "dedup": False}
+    make(source, tmp_path / "out", drop_ids=str(listed(tmp_path, "d3", "d4#2")), **settings)
+    assert ids(tmp_path / "out")[4:9] == ["d2#1", "d2#2", "d4#1", "d5#1", "d5#2"]
+
+
+def test_an_interrupted_build_goes_on_to_the_same_bytes_with_any_number_of_workers(
+    tmp_path: Path, source: Path
+) -> None:
+    settings = {"drop_ids": str(listed(tmp_path, "d3", "d42")), "tokenizer": "train:300"}
+    make(source, tmp_path / "whole", **settings)
+
+    def stop(stage: str) -> None:
+        if stage == "drop_ids":
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        make(source, tmp_path / "out", workers=2, after_stage=stop, **settings)
+    (tmp_path / "other").mkdir()
+    with pytest.raises(PlanChangedError, match="drop_ids: was"):
+        make(source, tmp_path / "out", **{**settings, "drop_ids": str(listed(tmp_path / "other", "d4"))})
+    make(source, tmp_path / "out", workers=2, **settings)
+    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+
+
+def test_a_quota_is_filled_by_what_is_left(tmp_path: Path, source: Path) -> None:
+    plain = make(source, tmp_path / "plain", max_tokens="2000", dedup=False)
+    names = ids(tmp_path / "plain")
+    gone = listed(tmp_path, *names)
+    other = make(source, tmp_path / "out", max_tokens="2000", dedup=False, drop_ids=str(gone))
+    assert not set(ids(tmp_path / "out")) & set(names)
+    assert other.counts["dropped"]["drop_ids"] == plain.counts["kept"] > 0
+    assert 0 < other.counts["tokens"] <= 2000
+
+
+def test_a_list_that_cannot_be_read_is_refused_before_any_work(tmp_path: Path, source: Path) -> None:
+    with pytest.raises(ConfigError, match=r"drop_ids .*none\.txt: cannot be read: No such file"):
+        make(source, tmp_path / "out", drop_ids=str(tmp_path / "none.txt"))
+    (tmp_path / "utf16.txt").write_text("d3\n", encoding="utf-16")
+    with pytest.raises(ConfigError, match=r"drop_ids .*utf16\.txt: not UTF-8 text"):
+        make(source, tmp_path / "out", drop_ids=str(tmp_path / "utf16.txt"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_build_without_a_list_names_no_setting_of_it(tmp_path: Path, source: Path) -> None:
+    manifest = make(source, tmp_path / "out")
+    assert "drop_ids" not in {**manifest.recipe["settings"], **manifest.recipe["definitions"]}
+
+
+def test_the_flag_of_a_setting_follows_from_the_recipe() -> None:
+    parser = make_parser("build")
+    assert parser.parse_args(["in", "--output", "out", "--drop-ids", "gone.txt"]).drop_ids == "gone.txt"
+    assert parser.parse_args(["in", "--output", "out"]).drop_ids is None
+    assert "--drop-ids" in parser.format_help().split("duplicates:")[0].split("filters:")[1]
