@@ -2,7 +2,7 @@
 
 fastText spends most of its time on hash maps, strings and unpacking. Here each row is unpacked once, and which rows a
 text adds up is found by counting bits. Sums are taken in fastText's order and precision, so that scores are equal to
-their last digits; the library is the definition that the tests hold this file to.
+their last digits; the library is the definition, with which tests compare this file.
 
     word        the characters between white space or NUL bytes; the end of a line is a word too
     rows        the word's own, where the model knows it; then those of its n-grams of `minn` to `maxn` characters, ``<``

@@ -1,6 +1,6 @@
 """Runs a build: the plan, then the stages in order, then everything beside the shards, the manifest last.
 
-Every stage leaves files in ``OUTPUT/.build`` that appear by rename. What is there is complete, so the same command
+Every stage leaves files in ``OUTPUT/.build`` that appear by rename. A file that is there is complete, so the same command
 continues where a killed one stopped. The work directory is removed after the manifest is written.
 """
 
@@ -55,12 +55,12 @@ def build(
     """Build verified shards from raw text and return their manifest.
 
     ``inputs`` are files, directories, globs, braces or urls (``hf://datasets/...``, ``s3://``, ``https://``, ...; fsspec
-    gets ``storage_options``), or hold the records: a DataFrame, an Arrow table, a dataset, an iterable of dicts; a list of
-    these, or a dict by the names of sources, which ``name=`` before a path gives, too. ``settings`` are the fields
-    of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...), which override those of ``recipe``. The same call
-    again continues an interrupted build, or returns the manifest of a complete one; ``overwrite=True`` starts over. The
-    bytes of the result do not depend on ``workers``, ``engine`` (``"local"`` or ``"ray"``), ``start_method`` of the
-    workers, ``ray_address`` or, without ``max_tokens``, ``limits``.
+    gets ``storage_options``), or hold the records: a DataFrame, an Arrow table, a dataset, an iterable of dicts. They are
+    one of these, a list of them, or a dict of them by the names of their sources; ``name=`` before a path names its source
+    too. ``settings`` are the fields of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...), which override
+    those of ``recipe``. The same call again continues an interrupted build, or returns the manifest of a complete one;
+    ``overwrite=True`` starts over. The bytes of the result do not depend on ``workers``, ``engine`` (``"local"`` or
+    ``"ray"``), ``start_method`` of the workers, ``ray_address`` or, without ``max_tokens``, ``limits``.
 
     ``transforms`` are functions of documents, or their names as ``module:function``, which run after normalising; a list
     that names built-in ones too ("normalize", "clean", "language", "rules", "decontaminate") is the whole order.

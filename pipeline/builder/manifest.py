@@ -1,4 +1,4 @@
-"""The end of a build: counts that add up, the manifest, and what outlives the work directory."""
+"""The end of a build: counts that add up, the manifest, and the files beside the shards."""
 
 from __future__ import annotations
 

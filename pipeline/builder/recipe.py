@@ -88,9 +88,9 @@ class Recipe:
     dedup_lines: bool = False  # cut those that occur earlier in the corpus
     dedup_paragraphs: bool = False
     # What is shorter is not cut: 30 characters are FineWeb's short line, and about the five words below which BFF
-    # (https://github.com/allenai/bff) leaves paragraphs alone. CCNet spares nothing.
+    # (https://github.com/allenai/bff) leaves paragraphs alone. CCNet has no such minimum.
     shortest_passage: int = 30
-    words_left: int = 50  # of a text that was cut, or it goes: datatrove's ``min_doc_words``
+    words_left: int = 50  # that a text must keep when it was cut, else it is dropped: datatrove's ``min_doc_words``
     dedup: bool = True
     dedup_threshold: float = 0.8
     dedup_bands: int = 14

@@ -196,7 +196,7 @@ def _print_table(rules: RuleSet, samples: list[Sample], examples: int) -> None:
 
 
 def excerpt(text: str) -> str:
-    """Return the beginning of a text on one line, everything unprintable escaped: texts are hostile to terminals.
+    """Return the beginning of a text on one line, everything unprintable escaped: a text may hold control codes of the terminal.
 
     >>> excerpt("two\\nlines\\x1b[31m")
     'two lines\\\\x1b[31m'

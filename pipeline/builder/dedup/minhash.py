@@ -1,6 +1,6 @@
 """Texts -> hashes and MinHash signatures.
 
-The shingles of a text are its word 5-grams, words being ``re.findall(r"\\w+", text.lower())``; a text of fewer words
+The shingles of a text are its word 5-grams, where words are ``re.findall(r"\\w+", text.lower())``; a text of fewer words
 has one shingle, all of them, and one without words has none. A shingle's hash is 32 bits, and the permutations are
 datasketch 2's scheme ``affine32``: a bijective mix (MurmurHash3's finaliser), then ``a * h + b`` modulo 2**32 with odd a.
 

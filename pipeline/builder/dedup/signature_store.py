@@ -59,7 +59,7 @@ def save_signatures(workspace: Workspace, stays: NDArray[np.bool_]) -> None:
 def dataset_names(specs: Sequence[str]) -> list[str]:
     """Return the names of earlier datasets, in any directories: the last name of each path or url.
 
-    Datasets of one name are numbered in their order, so that each has a name of its own.
+    Datasets of the same name are numbered in their order, so that their names differ.
 
     >>> dataset_names(["s3://bucket/a/first/", "s3://bucket/second", "s3://bucket/b/first"])
     ['first', 'second', 'first (2)']

@@ -19,7 +19,7 @@ from ...errors import BuildError, ConfigError
 from .base import Engine, EngineOptions, Prepare, Result, Unit
 
 RETRIES = 3
-CONNECT_SECONDS = 7.0  # to connect, and to be greeted
+CONNECT_SECONDS = 7.0  # to connect, and to receive the first frame
 _SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # an empty frame of HTTP/2 settings, with which each side begins
 _ROOT = Path(__file__).resolve().parents[3]
 
@@ -73,7 +73,7 @@ def check_address(address: str, seconds: float = CONNECT_SECONDS) -> None:
 
 
 def _greeting(connection: socket.socket, deadline: float) -> bytes:
-    """Greet a server as a client of HTTP/2, and return the head of its first frame; less if it is late or hangs up."""
+    """Greet a server as a client of HTTP/2, and return the head of its first frame; fewer bytes if it is late or hangs up."""
     said = b""
     with suppress(OSError):
         connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS)

@@ -201,8 +201,8 @@ def documents_path(folder: Path) -> Path:
 def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int]) -> None:
     """Write what the units that were ``read`` hold: every partition in input order, and each span's first line and hash.
 
-    ``damaged`` tells of every file that could not be read to its end where, why, and how many ``unconfirmed`` documents
-    were read before that was known: no checksum vouches for them.
+    ``damaged`` lists every file that could not be read to its end: where and why reading stopped, and how many documents
+    before that are ``unconfirmed``, because no checksum covers them.
     """
     found: list[tuple[int, int, int]] = []
     first_lines, digests = [], []

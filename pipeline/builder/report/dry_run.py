@@ -53,7 +53,7 @@ def preview(
 ) -> None:
     """Print what a build would read, do with the first documents of each input, write and take.
 
-    Raises for what cannot work as the build itself does: everything that the recipe names is loaded.
+    Raises the errors that the build itself would raise: everything that the recipe names is loaded.
     """
     output = None if output is None else local_directory(output)
     references = resolve(recipe)

@@ -145,7 +145,7 @@ class _LaterOutcomes:
     def originals(self, places: np.ndarray) -> dict[int, str]:
         """Return, for the near duplicates among some documents, the texts that are kept in their place.
 
-        Texts of earlier builds are not at hand.
+        Texts of earlier builds are not known.
         """
         copies = places[self.outcome[places] == NEAR]
         kept = np.unique(self._keeper[copies])
@@ -153,7 +153,7 @@ class _LaterOutcomes:
         return {at: texts[place] for at in copies.tolist() if (place := int(self._keeper[at])) in texts}
 
     def reason(self, at: int) -> str | None:
-        """Say why a document was dropped; None: it was not."""
+        """Return why a document was dropped, or None if it was not."""
         outcome, kept = int(self.outcome[at]), int(self._keeper[at])
         if outcome == KEPT:
             return None

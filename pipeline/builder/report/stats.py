@@ -22,7 +22,7 @@ Key = TypeVar("Key", str, tuple[str, str])
 
 BINS = 40
 PASSED = ""  # the outcome of a document that no filter dropped
-# Metadata of the fields of `BuildStats`: how they are in the manifest, where all others always are.
+# Metadata of the fields of `BuildStats`: whether the manifest has them; it always has all others.
 _NEVER = {"manifest": "never"}
 _IF_ANY = {"manifest": "unless empty"}
 
@@ -97,7 +97,7 @@ class Histograms:
     def add(self, values: NDArray[np.float64], holds: NDArray[np.bool_]) -> None:
         """Count what was measured of documents, ``[documents, rules]`` each.
 
-        NaN and values that do not hold are in no bin, values beyond the ends in the outer ones.
+        NaN and values that do not hold are in no bin; values beyond the ends are in the first or the last one.
         """
         counted = holds & ~np.isnan(values)
         scaled = np.where(counted, values, 0)

@@ -64,7 +64,7 @@ class RunUnits(Protocol):
 class Job:
     """What is to be found among which documents. ``hashes`` and ``signatures`` are files of equally many rows.
 
-    The first ``before`` documents belong to earlier builds: they always stay, and win.
+    The first ``before`` documents belong to earlier builds: they are always kept, and others are their duplicates.
     """
 
     hashes: tuple[Piece, ...]

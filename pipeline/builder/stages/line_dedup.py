@@ -87,7 +87,7 @@ def bucket_folder(workspace: Workspace, bucket: int) -> Path:
 
 
 def sort_bucket(workspace: Workspace, buckets: int, bucket: int) -> None:
-    """Sort one bucket: note of each hash in it whether an earlier partition holds it."""
+    """Sort one bucket, and write for each hash in it whether an earlier partition holds it."""
     slices = [_in_bucket(_hashes(partition), bucket, buckets) for partition in partitions(workspace)]
     hashes = np.concatenate([np.zeros(0, np.uint64), *slices])
     order = np.argsort(hashes, kind="stable")  # among equal ones, input order
@@ -117,7 +117,7 @@ def _in_bucket(hashes: NDArray[np.uint64], bucket: int, buckets: int) -> NDArray
 
 
 class Repeats:
-    """Tells which passages of one partition occur earlier. Give it the texts in order, each once."""
+    """Finds which passages of one partition occur earlier. It takes the texts in order, each once."""
 
     def __init__(self, known: NDArray[np.uint64], seen: NDArray[np.bool_]) -> None:
         self._known = known  # hashes of the partition, sorted

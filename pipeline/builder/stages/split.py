@@ -105,7 +105,7 @@ def assign_splits(workspace: Workspace) -> None:
 def in_validation(drawn: NDArray[np.uint64], val_fraction: float) -> NDArray[np.bool_]:
     """Return which documents belong to validation: those whose number falls below the fraction.
 
-    The order of the input, what else it holds and how it is cut into shards do not matter.
+    This depends neither on the order of the input, nor on what else it holds, nor on how it is cut into shards.
     """
     return drawn < threshold(val_fraction)
 
@@ -113,7 +113,7 @@ def in_validation(drawn: NDArray[np.uint64], val_fraction: float) -> NDArray[np.
 def quota_bounds(
     batches: Callable[[], Iterable[Survivors]], names: dict[str, int], quotas: dict[str, int]
 ) -> dict[int, tuple[int, int]]:
-    """Return for each source with a quota of tokens the first document, by (draw, ordinal), that stays no more.
+    """Return, for each source with a quota of tokens, the first document by (draw, ordinal) that is not kept.
 
     Documents are taken in the order of what is drawn for them: a larger quota holds all that a smaller one does.
     ``batches`` gives all survivors in input order, and is called twice: to find the bin of draws in which each quota is

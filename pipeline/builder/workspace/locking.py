@@ -54,7 +54,7 @@ def locked(work: Path, *, lock: Lock = fcntl.lockf, patience: float = DEFAULT_LI
                 raise BuildError(str(error)) from None
             time.sleep(0.1)
         except OSError as error:
-            # Another build that ends takes its directory with it; mkdir says FileExistsError then, all else the other.
+            # A build that ends removes its directory. Then mkdir raises FileExistsError, and all else FileNotFoundError.
             passing = isinstance(error, FileNotFoundError | FileExistsError)
             if not passing or time.monotonic() > deadline:
                 raise BuildError(
@@ -112,7 +112,7 @@ def _lock_file(file: IO[str], work: Path, lock: Lock) -> None:
     file.write(json.dumps(_this_process()) + "\n")
     file.flush()
     try:
-        while holder := _read(work / LEASE_NAME):  # again, for the next one may have it by now
+        while holder := _read(work / LEASE_NAME):  # again, because another process may hold it by now
             _remove_stale(work / LEASE_NAME, holder)
     except BaseException:
         path.unlink()
