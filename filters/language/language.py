@@ -63,7 +63,7 @@ class Language(NamedTuple):
     label: str
 
 
-def contexts(languages: Iterable[Language | None]) -> list[dict[str, Any]]:
+def contexts(languages: Sequence[Language | None]) -> list[dict[str, Any]]:
     """Return what measures find in `Page.context` of texts in these languages; None is a language that nobody identified.
 
     >>> contexts([Language("de", 0.5, "de"), None])

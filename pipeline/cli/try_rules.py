@@ -133,7 +133,7 @@ def _measure(rules: RuleSet, options: argparse.Namespace, bad: list[BadRecord]) 
             for k, each in enumerate(found)
             if not wanted or each.score >= (wanted_threshold(wanted, each) or math.inf)
         ]
-        known = contexts(found[k] for k in rows)
+        known = contexts([found[k] for k in rows])
         for k, context in zip(rows, known, strict=True):
             context["metadata"] = batch[k].metadata
         measured = rules.measure_all([texts[k] for k in rows], known, [batch[k].where for k in rows])

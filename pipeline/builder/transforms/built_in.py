@@ -83,7 +83,7 @@ class ApplyRules(Transform):
         self._rules.prepare()
 
     def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
-        known = contexts(document.language for document in documents)
+        known = contexts([document.language for document in documents])
         if self._rules.fields:
             known = [context | {"metadata": each.metadata} for context, each in zip(known, documents, strict=True)]
         where = [document.where for document in documents]
