@@ -56,7 +56,7 @@ TERMS_NOT_TO_USE = {
     "cursor stream": "sequential stream",
     "Drawn": "SequenceRows",
     "goods": "data",
-    "HalfData": "HoldoutSource",
+    "HalfData": "HoldoutData",
     "heed_interrupts": "reraise_swallowed_signals",
     "held_out": "val",
     "in its hands": "held",

@@ -264,7 +264,7 @@ def test_the_stream_asks_at_most_5_times_of_which_class_a_config_data_or_reader_
         "PackLayout",
         "TextData",
         "MixedData",
-        "HalfData",
+        "HoldoutData",
         "PackedSequences",
         "SequentialReader",
     } <= classes

@@ -39,7 +39,7 @@ def test_a_flag_overrides_the_configuration_file(inputs: list[str], tmp_path: Pa
         build_main(["--config", str(config), "--output", str(tmp_path / "out"), "--val-fraction", "0", "--quiet"]) == 0
     )
     settings = Manifest.read(tmp_path / "out").recipe["settings"]
-    assert (settings["tokenizer"], settings["rules"], settings["val_fraction"]) == ("bytes", ["none"], 0)
+    assert (settings["tokenizer"], settings["rules"], settings["val_fraction"]) == ("bytes", [], 0)
 
 
 def test_an_unknown_setting_in_the_file_offers_the_nearest(

@@ -19,6 +19,7 @@ from pipeline.builder.recipe import Recipe
 from pipeline.builder.report.stats import BuildStats
 from pipeline.builder.stages.registry import STAGES, changes
 from pipeline.builder.workspace.workspace import Workspace
+from pipeline.errors import BuildError
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,10 @@ def test_the_outcome_of_a_document_is_that_of_the_first_stage_that_drops_it(tmp_
     partition = Partition(Workspace(tmp_path / "out"), 1)
     partition.drop("first", np.array([True, True, False, False, True]))
     partition.drop("second", np.array([True, True, True, False, False]))
+    with pytest.raises(
+        BuildError, match=r"second says of \(1,\) documents whether it drops them, but partition 1 holds 5"
+    ):
+        partition.drop("second", np.array([True]))
     first, second = plan.number_of_drops("first"), plan.number_of_drops("second")
     assert [plan.outcomes[number].key for number in (first, second)] == ["first", "second"]
     assert partition.outcomes_before("first").tolist() == [EXACT, KEPT, KEPT, KEPT, KEPT]

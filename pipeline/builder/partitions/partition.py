@@ -36,6 +36,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ...atomic import atomic_file, write_json
+from ...errors import BuildError
 from ...text.document import made_id
 from ..dedup.row_files import Piece, Rows
 from ..outcome import KEPT
@@ -166,7 +167,15 @@ class Partition:
         return self.workspace.folder(stage) / f"{self.number:06d}.npy"
 
     def drop(self, stage: str, drops: NDArray[np.bool_]) -> None:
-        """Write which of its documents a stage drops; those that are dropped already may be among them."""
+        """Write which of its documents a stage drops; those that are dropped already may be among them.
+
+        Raises ``BuildError`` unless there is an entry for each document.
+        """
+        documents = self.rows.stop - self.rows.start
+        if drops.shape != (documents,):
+            raise BuildError(
+                f"{stage} says of {drops.shape} documents whether it drops them, but {self} holds {documents}"
+            )
         with atomic_file(self.drops_path(stage)) as file:
             np.save(file, drops)
 

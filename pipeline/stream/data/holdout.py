@@ -69,7 +69,7 @@ def share_given(val: Any) -> Fraction:
     return share
 
 
-class HalfData(KeyedData):
+class HoldoutData(KeyedData):
     """The documents of a source that are held out, or the rest of them: ``selection`` says which of all documents."""
 
     def __init__(self, whole: KeyedData, share: Fraction, held: bool, selection: Selection) -> None:
@@ -106,7 +106,7 @@ class HalfData(KeyedData):
         return self.root.ranges(max_open)
 
 
-def split_data(whole: KeyedData, share: Fraction, keep_above: int = KEEP_ABOVE) -> tuple[HalfData, HalfData]:
+def split_data(whole: KeyedData, share: Fraction, keep_above: int = KEEP_ABOVE) -> tuple[HoldoutData, HoldoutData]:
     """Return the rest and what is held out; every index is read for it, and the keys, but no token.
 
     Where that takes long, as for more than ``keep_above`` documents, what was found is kept for the next time, under a name
@@ -120,7 +120,7 @@ def split_data(whole: KeyedData, share: Fraction, keep_above: int = KEEP_ABOVE) 
         held = _select(whole.root, given, share, whole.splits)
         if place is not None and (whole.index_threads > 1 or sum(whole.documents) > keep_above):
             _keep(place, held)
-    return HalfData(whole, share, False, given.without(held)), HalfData(whole, share, True, held)
+    return HoldoutData(whole, share, False, given.without(held)), HoldoutData(whole, share, True, held)
 
 
 def _select(root: KeyedData, given: Selection, share: Fraction, level: int) -> Selection:

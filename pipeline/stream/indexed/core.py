@@ -17,7 +17,7 @@ class IndexedReader:
     def __init__(self, stream: TokenStream, order: Sequences) -> None:
         self.stream = stream
         self.order = order
-        self.lanes = order.lanes
+        self.rank_period = order.lanes
 
     def stats(self, sequence_index: int) -> dict[str, Any]:
         """Return the bytes read, and the epoch in which a sequence begins."""

@@ -54,6 +54,7 @@ class MixedSequences:
     ) -> None:
         self.mixture = mixture
         self.lanes = mixture.lanes
+        self.rank_period = mixture.lanes
         self.width = width
         self._streams = [streams[name][0] for name in mixture.names]
         self._orders = [streams[name][1] for name in mixture.names]

@@ -130,7 +130,7 @@ def steps(
     start, count = position.sequence_index, None
     begin_of_pass, end = pass_bounds(config, first_of(config), position, context.world_size)
     if end is not None:
-        count = item_count(config, start, end, context, reader.lanes)
+        count = item_count(config, start, end, context, reader.rank_period)
         if config.drop_last and context.rank == skip == 0 and end > start:
             lost, whole = (end - start) % size, end - begin_of_pass
             log.warning("last='drop' drops the last %d of %d sequences, %d batches a rank remain", lost, whole, count)
@@ -139,7 +139,7 @@ def steps(
         begin = start + number * size
         length = size if end is None else max(0, min(size, end - begin))
         after = begin + -(-length // reader.alignment) * reader.alignment
-        yield Step(begin, length, context.rank, context.world_size, reader.lanes), after
+        yield Step(begin, length, context.rank, context.world_size, reader.rank_period), after
         number += every
 
 

@@ -36,16 +36,16 @@ def pass_bounds(config: StreamConfig, first: First, position: Position, world_si
     return start, min(ends, default=None)
 
 
-def item_count(config: StreamConfig, start: int, end: int, context: WorkerContext, lanes: int) -> int:
+def item_count(config: StreamConfig, start: int, end: int, context: WorkerContext, rank_period: int) -> int:
     """Return how many batches, or sequences of an unbatched stream, a rank gets of sequences ``start`` to ``end``.
 
-    ``lanes`` are those of an indexed stream.
+    ``rank_period`` is that of the reader, or the lanes of an indexed stream that has none yet.
     """
     left, step = max(0, end - start), (config.batch_size or 1) * context.world_size
     if config.batch_size is None:
         if config.sequential:
-            lanes = context.world_size
-        last = Step(start + left - left % step, left % step, context.rank, context.world_size, lanes)
+            rank_period = context.world_size
+        last = Step(start + left - left % step, left % step, context.rank, context.world_size, rank_period)
         return left // step + len(last)
     return left // step if config.drop_last else -(-left // step)
 

@@ -3,7 +3,7 @@
 layout.py            how many lanes there are; which of them a rank and a worker read
 lanes.py             a config made into the reader of one rank and worker
 reader.py            the rows that a rank takes of each step
-packing.py           a lane's documents as sequences: joined and cut, or one a sequence
+lane_sequences.py    a lane's documents as sequences: joined and cut, or one a sequence
 cursor.py            where a lane stands, and the documents that it keeps from there on
 document_maps.py     the user's functions of documents
 text/                raw text: which blocks of files each lane reads, and windows of them

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..order import permutation
 from .best_fit_kernels import WIDTHS, fill, fit
 from .cursor import Chunk, Cursor, Place, Reader
-from .packing import MOST_TOKENS, Sequences
+from .lane_sequences import MOST_TOKENS, ReadySequences
 
 
 def best_fit_decreasing(
@@ -90,7 +90,7 @@ class BestFitDocuments:
         self._ids: NDArray[Any] = np.empty(0)
         self._mask: NDArray[Any] | None = None
 
-    def more(self) -> Sequences | None:
+    def more(self) -> ReadySequences | None:
         while self._rows is None or self._next >= len(self._rows):
             first = self._next if self._rows is None else 0
             if (found := self._reader.take(None)) is None:
@@ -107,7 +107,7 @@ class BestFitDocuments:
         tokens, available, places, spans = self._fill(self._ids, bins)
         ends = [places[first:last] for first, last in spans.tolist()] if self._with_ends else None
         masks = None if self._mask is None else list(self._fill(self._mask, bins)[0].astype(np.uint8))
-        return Sequences(list(tokens), cursors, available.tolist(), ends, masks)
+        return ReadySequences(list(tokens), cursors, available.tolist(), ends, masks)
 
     def _fill(self, ids: NDArray[Any], bins: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
         """Copy some bins to rows; return these, the tokens that each has, and where documents end (as ``Ends``)."""

@@ -14,8 +14,8 @@ from ..layout import PackLayout
 from ..order import derive_key
 from .cursor import Cursor, Reader, Windows, beginning
 from .document_maps import change_of
+from .lane_sequences import JoinedDocuments, Lane, Packing, SingleDocuments
 from .layout import LaneLayout
-from .packing import JoinedDocuments, Lane, Packing, SingleDocuments
 from .reader import SequentialReader
 
 if TYPE_CHECKING:

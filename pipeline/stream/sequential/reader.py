@@ -13,8 +13,8 @@ from ...errors import ConfigError
 from ..batch.rows import DocumentRows, Ends, Out, Rows
 from ..order import Step
 from .cursor import Cursor, Windows, missing_lanes
+from .lane_sequences import Lane
 from .layout import LaneLayout
-from .packing import Lane
 
 _PATIENCE = 8  # epochs of which a process keeps nothing of its part
 
@@ -43,7 +43,7 @@ class SequentialReader:
     ) -> None:
         if missing := [lane for lane in own if str(lane) not in cursors]:
             raise missing_lanes(missing, layout.lanes)
-        self.lanes = ranks  # each rank takes neighbouring rows of a step
+        self.rank_period = ranks
         self.alignment = layout.rows
         self._windows = windows
         self._make_lane = make_lane

@@ -1,4 +1,4 @@
-"""A lane's documents as sequences: joined and cut, or one document a sequence. Made ahead, some at a time."""
+"""A lane's documents as sequences, made some at a time: joined and cut here, or one each; `best_fit` packs whole ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIRST_TOKENS, MOST_TOKENS = 1 << 12, 1 << 15  # that a lane asks for at once, at
 
 
 @dataclass(slots=True)
-class Sequences:
+class ReadySequences:
     """Some neighbouring sequences of a lane.
 
     ``rows``: the tokens of each. ``cursors``: one more, where each begins and where the next after them does.
@@ -32,7 +32,7 @@ class Sequences:
 class Packing(Protocol):
     """How a lane's documents become sequences."""
 
-    def more(self) -> Sequences | None:
+    def more(self) -> ReadySequences | None:
         """Return the next ones, at least one; None at the end of a bounded stream."""
 
 
@@ -42,7 +42,7 @@ class Lane:
 
     reader: Reader
     packing: Packing
-    ready: Sequences = field(default_factory=lambda: Sequences([], []))
+    ready: ReadySequences = field(default_factory=lambda: ReadySequences([], []))
     next: int = 0
 
     def advance(self) -> bool:
@@ -75,7 +75,7 @@ class JoinedDocuments:
         self._begins = np.empty(0, np.int64)
         self._places: list[tuple[int, ...]] = []
 
-    def more(self) -> Sequences | None:
+    def more(self) -> ReadySequences | None:
         self._fill()
         have, width, stride = len(self._tokens), self._width, self._stride
         count = (have - width) // stride + 1 if have >= width else 0
@@ -90,7 +90,7 @@ class JoinedDocuments:
             tokens = np.concatenate([tokens, np.zeros(missing, tokens.dtype)])
             mask = None if mask is None else np.concatenate([mask, np.zeros(missing, np.uint8)])
         begins = np.arange(count + 1) * stride
-        found = Sequences(
+        found = ReadySequences(
             [tokens[begin : begin + width] for begin in begins[:-1].tolist()],
             self._cursors(begins),
             available,
@@ -159,7 +159,7 @@ class SingleDocuments:
         self._reader = reader
         self._least = FIRST_TOKENS
 
-    def more(self) -> Sequences | None:
+    def more(self) -> ReadySequences | None:
         found = self._reader.take(self._least)
         if found is None:
             return None
@@ -168,4 +168,4 @@ class SingleDocuments:
         cuts = np.cumsum(chunk.lengths)[:-1]
         cursors = [[*place, number, 0] for number in chunk.numbers]
         masks = None if chunk.mask is None else np.split(chunk.mask, cuts)
-        return Sequences(np.split(chunk.ids, cuts), [*cursors, self._reader.cursor], masks=masks)
+        return ReadySequences(np.split(chunk.ids, cuts), [*cursors, self._reader.cursor], masks=masks)
