@@ -6,7 +6,6 @@ import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -25,7 +24,7 @@ FOLDER = "signatures"
 SCHEME_NAME = "scheme.json"
 
 
-def scheme_of(recipe: Recipe) -> dict[str, Any]:
+def scheme_of(recipe: Recipe) -> dict[str, int]:
     """Return the settings that two builds must share for their signatures to be compared."""
     return {
         "ngram": recipe.dedup_ngram,
@@ -103,16 +102,17 @@ def _download(url: str, path: Path) -> None:
     retrying(lambda: download(url, path, size), url, "download it")
 
 
-def _read_scheme(spec: str) -> dict[str, Any] | None:
+def _read_scheme(spec: str) -> dict[str, object] | None:
     """Return the scheme that an earlier dataset keeps with its signatures; None where it keeps none."""
     if not is_remote(spec):
         path = Path(local_name(spec)) / FOLDER / SCHEME_NAME
         if kind := special_kind(path):
             raise ConfigError(f"{path}: {kind}, where a file is expected; copy the dataset again")
-        return read_json(path) if path.exists() else None
+        found: dict[str, object] | None = read_json(path) if path.exists() else None
+        return found
     url = f"{spec.rstrip('/')}/{FOLDER}/{SCHEME_NAME}"
     try:
-        scheme: dict[str, Any] = json.loads(read_range(url, 0, describe(url).size))
+        scheme: dict[str, object] = json.loads(read_range(url, 0, describe(url).size))
         return scheme
     except MissingObjectError:
         return None

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypedDict, cast
 
 from ...atomic import temporary_path
 from ...errors import BuildError
@@ -30,7 +30,15 @@ _UNSUPPORTED = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
 _EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 Lock = Callable[[Any, int], object]
-Holder = dict[str, Any]  # "process", "started", "machine" and "host" of the process that holds a directory
+
+
+class Holder(TypedDict, total=False):
+    """What is known of the process that holds a directory: its number, when it ``started``, and its machine."""
+
+    process: int
+    started: int | None
+    machine: str
+    host: str
 
 
 @contextmanager
@@ -192,10 +200,10 @@ def _works_here(work: Path, holder: Holder, cure: str) -> str:
 def _read(path: Path) -> Holder:
     """Return what a lock or lease says of its holder; nothing where it is not there or not written yet."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value: object = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return {}
-    return value if isinstance(value, dict) else {}
+    return cast(Holder, value) if isinstance(value, dict) else {}
 
 
 def _is_gone(holder: Holder) -> bool:
