@@ -209,6 +209,11 @@ class FaultyStore(MemoryFileSystem):
     protocol = "faulty"
     faults: ClassVar[list[str]] = []
 
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        stripped: str = super()._strip_protocol(path.removeprefix("faulty:"))
+        return stripped
+
     def cat_file(self, path: str, start: int = 0, end: int = 0, **options: Any) -> bytes:
         fault = self.faults.pop(0) if self.faults else ""
         if fault == "reset":
