@@ -121,6 +121,12 @@ def test_a_list_that_cannot_be_read_is_refused_before_any_work(tmp_path: Path, s
     assert not (tmp_path / "out").exists()
 
 
+def test_another_list_takes_effect_in_the_same_process(tmp_path: Path, source: Path) -> None:
+    make(source, tmp_path / "out", drop_ids=str(listed(tmp_path, "d3")))
+    make(source, tmp_path / "out", drop_ids=str(listed(tmp_path, "d4")), overwrite=True)
+    assert {"d3", "d4"} & set(ids(tmp_path / "out")) == {"d3"}
+
+
 def test_a_build_without_a_list_names_no_setting_of_it(tmp_path: Path, source: Path) -> None:
     manifest = make(source, tmp_path / "out")
     assert "drop_ids" not in {**manifest.recipe["settings"], **manifest.recipe["definitions"]}

@@ -168,7 +168,10 @@ def resolve(recipe: Recipe) -> References:
 
 
 def kept_file_path(workspace: Workspace, setting: str) -> Path:
-    """Return where the work directory holds the text file that a setting names."""
+    """Return where the work directory holds the text file that a setting names.
+
+    A process may build several datasets: what it keeps of the file, it keeps by ``plan.definitions[setting]``, the sha256.
+    """
     return workspace.references / _FILES / setting
 
 

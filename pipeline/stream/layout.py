@@ -1,6 +1,7 @@
 """What a sample of a stream is: packed tokens, tokens from random places, or a whole document.
 
-A layout is a value. It makes what depends on it: the collator, the reader of an indexed source, its fields of a state.
+A layout is a value. It makes what depends on it: the collator, the reader of an indexed source, its fields of a state. How
+the lanes of a sequential stream pack documents is chosen in `sequential.lanes`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ It follows dedup: where a listed document is kept in place of its duplicates, th
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import numpy as np
 
@@ -40,8 +41,12 @@ def drop_listed(partition: Partition) -> None:
     partition.drop(DropIdsStage.name, np.array(drops, bool))
 
 
-@functools.lru_cache(maxsize=1)
 def _listed(workspace: Workspace) -> frozenset[str]:
     """Return the ids of the list, read once in each process."""
-    lines = kept_file_path(workspace, "drop_ids").read_text(encoding="utf-8-sig").split("\n")
+    return _read_ids(kept_file_path(workspace, "drop_ids"), workspace.plan.definitions["drop_ids"])
+
+
+@functools.lru_cache(maxsize=1)
+def _read_ids(path: Path, sha256: str) -> frozenset[str]:
+    lines = path.read_text(encoding="utf-8-sig").split("\n")
     return frozenset(line.strip() for line in lines) - {""}

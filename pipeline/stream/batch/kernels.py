@@ -1,7 +1,7 @@
 """The compiled loops of collators: rows into ids and labels, document ends into boundaries, documents into padded rows.
 
-Their plain definitions: the last lines of ``collate.spread`` for `widen`, loops in the tests for `bound` and `pad`. They run
-without the interpreter's lock.
+Their plain definitions: the last lines of ``collate.spread`` for `widen`, loops in the tests for `bound` and `pad`. `narrow`
+is for batches on their way between processes. They run without the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -29,6 +29,16 @@ def widen(tokens: Any, lag: Any, ids: Any, labels: Any) -> None:
             to_ids[k] = row[k]
         for k in range(len(to_labels)):
             to_labels[k] = later[k]
+
+
+@compiled(int64(types.Array(int64, 1, "C", readonly=True), types.uint16[::1]))
+def narrow(values: Any, out: Any) -> Any:
+    """Write the low 16 bits of each value; return the bits that any of them has: from 0 to 65,535 where these are all."""
+    bits = int64(0)
+    for k in range(len(values)):
+        bits |= values[k]
+        out[k] = values[k]
+    return bits
 
 
 @compiled(types.void(int64[::1]))

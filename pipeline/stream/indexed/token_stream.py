@@ -251,7 +251,7 @@ class TokenStream:
         return self._loaded.tables.get(epoch) or self._loaded.table(epoch)
 
     def _continue_ahead(self) -> None:
-        if self._loaded.waits:
+        if self._loaded.unfinished:
             self._loaded.continue_ahead()
 
     def close(self) -> None:

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..batch import kernels
 from ..batch.freed_memory import keep_freed_memory
 
-_NARROWED = np.dtype(np.int64)
+_INT64 = np.dtype(np.int64)
 _PLAIN = {torch.int64, torch.int32, torch.uint8, torch.uint16, torch.uint32}
 _MOST = 4 << 20  # bytes of an array that travel in the message; more go through shared memory
 
@@ -22,8 +23,8 @@ _MOST = 4 << 20  # bytes of an array that travel in the message; more go through
 class WorkerBatch(dict[str, Any]):
     """A batch in a worker, which arrives as a dict of the same values, dtypes and shapes.
 
-    On the way, integers of 64 bits take the narrowest width that holds those of their array, whatever a ``collate_fn``
-    made of them.
+    On the way, integers of 64 bits take 16 bits where those of their array fit, else the narrowest width that holds them,
+    whatever a ``collate_fn`` made of them.
 
     >>> import pickle
     >>> batch = WorkerBatch(input_ids=torch.arange(60_000))
@@ -63,16 +64,21 @@ def _pack(value: Any) -> Any:
     array: NDArray[Any] = value.numpy() if tensor else value
     if type(array) is not np.ndarray or array.dtype.kind not in "iu" or not array.size or not array.flags.c_contiguous:
         return value
-    base, stored = 0, array
-    if array.dtype == _NARROWED:
-        low, high = int(array.min()), int(array.max())
-        width = np.min_scalar_type(high - min(low, 0))
-        if width.itemsize < 8:
-            base = min(low, 0)
-            stored = (array - base if base else array).astype(width)
+    stored, base = _narrowed(array) if array.dtype == _INT64 else (array, 0)
     if stored.nbytes > _MOST:
         return value
     return _Packed(stored.tobytes(), array.shape, stored.dtype.str, array.dtype.str, base, tensor)
+
+
+def _narrowed(array: NDArray[np.int64]) -> tuple[NDArray[Any], int]:
+    """Return the values less a base, and the base, in a dtype that holds them."""
+    narrow = np.empty(array.size, np.uint16)
+    if 0 <= kernels.narrow(array.reshape(-1), narrow) <= np.iinfo(np.uint16).max:
+        return narrow, 0
+    low, high = int(array.min()), int(array.max())
+    base = min(low, 0)
+    width = np.min_scalar_type(high - base)
+    return (array, 0) if width.itemsize == 8 else ((array - base if base else array).astype(width), base)
 
 
 def _unpack(packed: _Packed) -> Any:

@@ -37,7 +37,7 @@ class LoadedWindows:
         self.pending: dict[Key, Future[ShuffleWindow]] = {}
         self.asked: dict[Key, Future[None]] = {}
         self.completing: dict[Key, Future[None]] = {}  # the blocks of windows that were loaded without them
-        self.waits = False  # whether `continue_ahead` has something to do
+        self.unfinished = False  # whether `continue_ahead` has something to do
         self._order = order
         self._pool = pool
         self._aside = aside
@@ -87,12 +87,12 @@ class LoadedWindows:
         # Where blocks come behind their windows, those of the windows that are loaded come by themselves.
         loaded = self.needed if self._pool.coming is not None else ()
         self._behind = [key for key in wanted if key not in self.asked and key not in loaded]
-        self.waits = True
+        self.unfinished = True
 
     def continue_ahead(self) -> None:
         """Load and ask for what `prepare` put off."""
         if self._pool.coming is None:
-            self.waits = False
+            self.unfinished = False
         else:
             self._pool.coming.start()
         near = [key for key in self._near if key not in self.windows and key not in self.pending]
