@@ -206,7 +206,9 @@ def test_an_interrupt_is_one_line_whatever_the_command_is_doing(number: signal.S
             os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
             _, error = process.communicate(timeout=60)
         # An interpreter that is still loading the entry point ends as Python does, which shows where it was.
-        loading = process.returncode == -number and error.endswith(b"KeyboardInterrupt\n") and b", in main\n" not in error
+        loading = (
+            process.returncode == -number and error.endswith(b"KeyboardInterrupt\n") and b", in main\n" not in error
+        )
         assert loading or re.fullmatch(rb"(interrupted.*\n)?", error), error
         assert process.returncode != 130 or error
         ends.append(process.returncode)

@@ -28,11 +28,11 @@ ON_ERROR, KEEP, VERIFY, BOS = (get_args(known) for known in (OnError, Keep, Veri
 RUNNING = ("inputs", "output", "workers", "engine", "ray_address")  # settings of a build beside its recipe
 
 # Metadata of the fields of `Recipe`: what else follows from them.
-_NAMED: Mapping[str, Any] = {"named": True}  # names of files or datasets: the manifest has them without folders
-_OPTIONAL: Mapping[str, Any] = {"optional": True}  # the manifest leaves it out where it is not given
+_NAMED: Mapping[str, object] = {"named": True}  # names of files or datasets: the manifest has them without folders
+_OPTIONAL: Mapping[str, object] = {"optional": True}  # the manifest leaves it out where it is not given
 
 
-def kept_file(group: str, help: str) -> Mapping[str, Any]:
+def kept_file(group: str, help: str) -> Mapping[str, object]:
     """Return the metadata of a setting that names a file of UTF-8 text, with its flag in a group of the command line.
 
     A build keeps the contents in its work directory, where `references.kept_file_path` finds them, and the manifest has
@@ -41,7 +41,7 @@ def kept_file(group: str, help: str) -> Mapping[str, Any]:
     return {"file": True, **_NAMED, **_OPTIONAL, **flag(group, help)}
 
 
-def flag(group: str, help: str) -> Mapping[str, Any]:
+def flag(group: str, help: str) -> Mapping[str, object]:
     """Return the metadata of a setting whose flag takes text as it is: the command line has it last in a group."""
     return {"group": group, "help": help}
 

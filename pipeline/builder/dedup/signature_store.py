@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from ...atomic import write_json
 from ...errors import BuildError, ConfigError, MissingObjectError
@@ -44,7 +44,10 @@ def save_signatures(workspace: Workspace, stays: NDArray[np.bool_]) -> None:
     if folder.exists():
         return
     count = int(np.count_nonzero(stays))
-    kinds: list[tuple[str, int, DTypeLike]] = [("hashes", 16, np.uint8), ("signatures", recipe.permutations, np.uint32)]
+    kinds: list[tuple[str, int, type[np.uint8 | np.uint32]]] = [
+        ("hashes", 16, np.uint8),
+        ("signatures", recipe.permutations, np.uint32),
+    ]
     with result_directory(folder) as directory:
         for name, width, dtype in kinds:
             rows = partition_rows(workspace, name, width, dtype)

@@ -33,12 +33,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from ...atomic import atomic_file, write_json
 from ...errors import BuildError
 from ...text.document import made_id
-from ..dedup.row_files import Piece, Rows
+from ..dedup.row_files import Piece, Rows, Scalar
 from ..outcome import KEPT
 from ..plan import Input, Plan
 from ..report.types import DamagedFile, PartitionRecord, Sample
@@ -107,7 +107,7 @@ class Partition:
         """Yield the record batches of its documents, with only the columns named, in that order."""
         return read_batches(self.folder, *names)
 
-    def array(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
+    def array(self, name: str, dtype: type[Scalar]) -> NDArray[Scalar]:
         """Return a whole column as an array."""
         # Not by to_numpy, which imports pandas where that is installed.
         columns = [batch.column(name) for batch in self.batches(name)]
@@ -268,7 +268,7 @@ def partitions(workspace: Workspace) -> list[Partition]:
     return [Partition(workspace, number) for number in range(len(partition_table(workspace)["partitions"]))]
 
 
-def partition_rows(workspace: Workspace, name: str, width: int, dtype: DTypeLike) -> Rows:
+def partition_rows(workspace: Workspace, name: str, width: int, dtype: type[Scalar]) -> Rows[Scalar]:
     """Return the rows of one kind (hashes, signatures) of all documents that passed, a piece for each partition."""
     folders = [partition.folder for partition in partitions(workspace)]
     counts = [(folder / "hashes.bin").stat().st_size // 16 for folder in folders]

@@ -154,6 +154,6 @@ def _column(values: Sequence[Any], kind: Any) -> Any:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
 
 
-def write_line(file: IO[bytes], value: Mapping[str, Any]) -> None:
+def write_line(file: IO[bytes], value: Mapping[str, object]) -> None:
     """Write one line of JSON."""
     file.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError
 from ...text.discovery import evenly
@@ -93,8 +92,13 @@ def _read(
     file: InputFile, recipe: Recipe, references: References, chain: Chain, most: int, sample: _Sample, *, measured: bool
 ) -> None:
     """Judge the first records of an input; where it is ``measured``, count the characters of those after them too."""
-    wanted: dict[str, Any] = {"keep": references.fields(recipe), "where": recipe.condition}
-    reader = Reader(file, text_key=recipe.text_key, id_key=recipe.id_key, **wanted)
+    reader = Reader(
+        file,
+        text_key=recipe.text_key,
+        id_key=recipe.id_key,
+        keep=references.fields(recipe),
+        where=recipe.condition,
+    )
     counts, records = _no_counts(references), iter(reader)
     documents = []
     for record in islice(records, most):

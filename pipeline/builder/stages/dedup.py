@@ -98,8 +98,8 @@ class _Open:
 
     folder: Path
     job: Job
-    hashes: Rows
-    signatures: Rows
+    hashes: Rows[np.uint8]
+    signatures: Rows[np.uint32]
     groups: tuple[tuple[int, int], ...]
     keys: KeyFiles
 
@@ -248,7 +248,7 @@ def _run_units(run: Run, name: str, function: Callable[[Unit], object], units: S
     return run.each(name, function, units, prepare_dedup)
 
 
-def _job(workspace: Workspace, hashes: Rows) -> Job:
+def _job(workspace: Workspace, hashes: Rows[np.uint8]) -> Job:
     """Return the job of a build, with the earlier builds it is compared with."""
     recipe, limits = workspace.plan.recipe, workspace.plan.limits
     signatures = partition_rows(workspace, "signatures", recipe.permutations, np.uint32)
