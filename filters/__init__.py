@@ -1,4 +1,4 @@
-"""Measures, one idea a file, and the rule sets that judge them.
+"""Measures, one idea per file, and the rule sets that limit them.
 
 A measure is a plain function from a `Page` (a document, with its words, lines and paragraphs) to a number:
 
@@ -7,8 +7,8 @@ A measure is a plain function from a `Page` (a document, with its words, lines a
 
 Its first parameter is named `page`, all others are keywords, and a rule sets them. The first sentence of its docstring begins
 with "Return": ``--list-rules`` shows the rest. A build's histogram of it ends at 1 where its name holds ``ratio`` or ``score``,
-else at twice the largest limit. In `measures/`, every public function that returns a number is a measure, and no two have one
-name.
+else at twice the largest limit. In `measures/`, every public function that returns a number is a measure, and no two have the
+same name.
 
 Limits are written in rule files: ``presets/gopher.toml``, or ``exclamation_ratio = { max = 0.05 }`` in one of your own, where
 ``"my_measures:exclamation_ratio" = { max = 0.05 }`` names a function in a module of your own.
@@ -23,7 +23,8 @@ Limits are written in rule files: ``presets/gopher.toml``, or ``exclamation_rati
     rules/              rule files -> limits on measures, and which of them a document violates; modules of the user
     presets/            rule files: Gopher, C4, FineWeb, FineWeb2, code, profanity, HTML remnants
 
-Nothing here imports the pipeline, but its errors and its compiler; compiled code and models are loaded when first used.
+Nothing here imports the pipeline, except its errors, its compiler and its integer hashes. Compiled code and models are loaded
+when first used.
 """
 
 from __future__ import annotations

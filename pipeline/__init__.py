@@ -11,6 +11,7 @@ The rooms, and what each may import:
     notices.py        warnings that name the user's line
     special_files.py  pipes, devices and sockets, named before they are opened
     compiling.py      compiled loops, kept in a cache where one is writable
+    integer_hash.py   hashes of integers, for NumPy and compiled loops
     intrinsics.py     what compiled loops need beyond numba: arrays at addresses, copies
     shards/           the format: writer, reader, manifest, storage. NumPy, the standard library, and numba for maps
     text/             documents, normalising, tokenizers. Loaded only when text is read

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 
 def temporary_path(path: Path) -> Path:
@@ -44,7 +44,7 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
     sync_directory(path.parent)
 
 
-def write_json(path: str | Path, value: Any) -> None:
+def write_json(path: str | Path, value: object) -> None:
     """Write ``value`` as JSON atomically: sorted keys, two spaces, a final newline, no NaN.
 
     Equal values give equal bytes, whatever the order in which their keys were made.

@@ -191,7 +191,7 @@ def stream(path: Path) -> dict[str, float]:
     import pipeline
 
     source = pipeline.ShardDataset  # what it imports is no part of the start
-    before, read = memory(), bytes_of_process()
+    before, read = memory().proportional, bytes_of_process()
     begin = time.perf_counter()
     dataset = source(path)
     batches = iter(dataset.shuffle(seed=0).pack(SEQ_LEN).batch(BATCH))
@@ -218,7 +218,7 @@ def watched(batches: Any, count: int, every: int = 100) -> tuple[list[float], fl
     most = 0.0
     while len(waits) < count:
         waits += drain(batches, min(every, count - len(waits)))
-        most = max(most, memory())
+        most = max(most, memory().proportional)
     return waits, most
 
 

@@ -26,11 +26,8 @@ def dataset(directory: Path, *, shards: int, documents: int, median: int, copies
     generator = np.random.default_rng(0)
     infos: list[ShardInfo] = []
     for number in range(shards):
-        lengths = np.minimum(generator.lognormal(np.log(median), 0.9, documents // shards) + 1, 20_000).astype(np.int64)
-        tokens = generator.integers(1, 60_000, int(lengths.sum())).astype("<u2")
-        keys = [f"{number:06d}{j:08d}" for j in range(len(lengths))]
         original = path / f"original-{number:06d}.tar"
-        info = write_shard(original, tokens=tokens, lengths=lengths, keys=keys, tokens_per_sample=1 << 20)
+        info = write_synthetic(original, generator, number, documents // shards, median, tokens_per_sample=1 << 20)
         for copy in range(copies):
             name = f"train-{number * copies + copy:06d}.tar"
             (path / name).unlink(missing_ok=True)
@@ -38,6 +35,16 @@ def dataset(directory: Path, *, shards: int, documents: int, median: int, copies
             infos.append(info._replace(name=name))
     Manifest("<u2", TOKENIZER, {"train": Split(tuple(infos))}).write(path)
     return path
+
+
+def write_synthetic(
+    path: Path, generator: np.random.Generator, number: int, documents: int, median: int, tokens_per_sample: int = 0
+) -> ShardInfo:
+    """Write one shard of drawn tokens, with as many documents; return what a manifest says of it."""
+    lengths = np.minimum(generator.lognormal(np.log(median), 0.9, documents) + 1, 20_000).astype(np.int64)
+    tokens = generator.integers(1, 60_000, int(lengths.sum())).astype("<u2")
+    keys = [f"{number:06d}{j:08d}" for j in range(documents)]
+    return write_shard(path, tokens=tokens, lengths=lengths, keys=keys, tokens_per_sample=tokens_per_sample)
 
 
 def flat_tokens(path: Path) -> NDArray[np.uint16]:
@@ -60,11 +67,7 @@ def dataset_of_single_samples(directory: Path) -> Path:
     if not (path / "manifest.json").exists():
         path.mkdir(parents=True, exist_ok=True)
         generator = np.random.default_rng(0)
-        infos = []
-        for number in range(4):
-            lengths = np.minimum(generator.lognormal(np.log(600), 0.9, 5_000) + 1, 20_000).astype(np.int64)
-            tokens = generator.integers(1, 60_000, int(lengths.sum())).astype("<u2")
-            keys = [f"{number:06d}{j:08d}" for j in range(len(lengths))]
-            infos.append(write_shard(path / f"train-{number:06d}.tar", tokens=tokens, lengths=lengths, keys=keys))
+        files = [path / f"train-{number:06d}.tar" for number in range(4)]
+        infos = [write_synthetic(file, generator, number, 5_000, 600) for number, file in enumerate(files)]
         Manifest("<u2", TOKENIZER, {"train": Split(tuple(infos))}).write(path)
     return path

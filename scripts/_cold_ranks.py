@@ -37,7 +37,7 @@ def memory_of_ranks(path: Path, world_size: int, workers: int, batches: int) -> 
         for _ in ("imported", "streamed"):
             told = [each.stdout.readline() for each in ranks if each.stdout is not None]
             pids = [int(pid) for line in told for pid in line.split()]
-            sums.append(sum(memory(pid) for pid in pids))
+            sums.append(sum(memory(pid).proportional for pid in pids))
             for each in ranks:
                 if each.stdin is not None:
                     each.stdin.write("\n")

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ from pipeline.builder.dedup.row_files import Piece  # noqa: E402
 from pipeline.builder.dedup.union_find import write_clusters  # noqa: E402
 from pipeline.builder.engine.registry import open_engine  # noqa: E402
 from pipeline.builder.stages.dedup import Job, find_duplicates, prepare_dedup  # noqa: E402
+from scripts._process import cpu_seconds  # noqa: E402
 from scripts._scaling import Growth, edit, watch  # noqa: E402
 
 _PIECE = 8_192  # documents of one file, as parts of a build have
@@ -59,7 +59,7 @@ def measure_copies(texts: Sequence[str], scales: Sequence[int], threshold: float
             edited = list(map(edit(number), texts))
             for begin in range(0, len(texts), _PIECE):
                 part = edited[begin : begin + _PIECE]
-                first, second = _write(Path(folder), len(hashes), text_hashes(part), hasher.signatures(part))
+                first, second = write_pieces(Path(folder), len(hashes), text_hashes(part), hasher.signatures(part))
                 hashes.append(first)
                 signatures.append(second)
             if number + 1 in scales:
@@ -73,7 +73,7 @@ def measure_synthetic(sizes: Sequence[int], threshold: float, workers: int) -> N
     signatures: list[Piece] = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(-(-max(sizes) // _PIECE)):
-            first, second = _write(Path(folder), number, *synthetic(number))
+            first, second = write_pieces(Path(folder), number, *synthetic(number))
             hashes.append(first)
             signatures.append(second)
             if any(number * _PIECE < size <= (number + 1) * _PIECE for size in sizes):
@@ -98,8 +98,8 @@ def _drawn(number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return hashes, random.integers(0, 1 << 32, (_PIECE, _VALUES), np.uint32), random.random(_PIECE)
 
 
-def _write(folder: Path, number: int, hashes: np.ndarray, signatures: np.ndarray) -> tuple[Piece, Piece]:
-    """Write two files of a part; return the pieces that they are."""
+def write_pieces(folder: Path, number: int, hashes: np.ndarray, signatures: np.ndarray) -> tuple[Piece, Piece]:
+    """Write hashes and signatures to two files; return the pieces that they are."""
     first, second = (folder / f"{number:06d}.{name}" for name in ("hashes", "signatures"))
     hashes.tofile(first)
     signatures.tofile(second)
@@ -115,16 +115,10 @@ def main() -> None:
         with open_engine(workers=workers, prepare=prepare_dedup) as engine:
             yield from engine.map(function, units)
 
-    before = cpu_seconds()
+    before = cpu_seconds(own=True)
     roots, exact = find_duplicates(folder, run)
     write_clusters(folder, roots, exact, before=0)
-    (folder / "cpu").write_text(str(cpu_seconds() - before))
-
-
-def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and of its children that have ended."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    (folder / "cpu").write_text(str(cpu_seconds(own=True) - before))
 
 
 if __name__ == "__main__":

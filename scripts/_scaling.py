@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import random
-import re
-import resource
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from scripts._process import Memory, cpu_seconds, memory
 
 _SECONDS = 0.02  # between two looks at the memory
 
@@ -18,10 +18,8 @@ _SECONDS = 0.02  # between two looks at the memory
 class Peak(NamedTuple):
     """What a command took.
 
-    ``anonymous`` and ``proportional`` are bytes, summed over its processes at one moment, the largest such sums. Anonymous
-    memory is what the processes hold for themselves, the part that cannot be dropped; proportional memory (PSS) counts the
-    pages of mapped files too, and a page that n processes share as 1/n in each. ``seconds`` are of the clock, ``cpu`` of
-    all processes.
+    ``anonymous`` and ``proportional`` are bytes (`Memory`), summed over its processes at one moment, the largest such sums.
+    ``seconds`` are of the clock, ``cpu`` of all processes.
     """
 
     anonymous: int
@@ -56,7 +54,7 @@ class Growth:
 
 def watch(command: Sequence[str]) -> Peak:
     """Run a command to its end and return what it took; ``CalledProcessError`` where it fails. Linux only."""
-    before, started = _children_cpu(), time.perf_counter()
+    before, started = cpu_seconds(own=False), time.perf_counter()
     anonymous = proportional = 0
     with subprocess.Popen(command) as process:
         while process.poll() is None:
@@ -66,12 +64,7 @@ def watch(command: Sequence[str]) -> Peak:
             time.sleep(_SECONDS)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, list(command))
-    return Peak(anonymous, proportional, time.perf_counter() - started, _children_cpu() - before)
-
-
-def _children_cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return Peak(anonymous, proportional, time.perf_counter() - started, cpu_seconds(own=False) - before)
 
 
 def _tree(pid: int) -> Iterator[int]:
@@ -85,13 +78,11 @@ def _tree(pid: int) -> Iterator[int]:
         return
 
 
-def _memory(pid: int) -> tuple[int, int]:
+def _memory(pid: int) -> Memory:
     try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    except OSError:
-        return 0, 0
-    found = {name: 1024 * int(size) for name, size in re.findall(r"^(Pss|Pss_Anon): +(\d+) kB", text, re.M)}
-    return found.get("Pss_Anon", 0), found.get("Pss", 0)
+        return memory(pid)
+    except OSError:  # it has ended
+        return Memory(0, 0)
 
 
 def edit(number: int) -> Callable[[str], str]:

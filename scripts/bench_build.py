@@ -39,10 +39,11 @@ sys.path.insert(0, str(ROOT))
 from filters.language.language import LanguageIdentifier, bundled_model  # noqa: E402
 from pipeline.shards.manifest import Manifest  # noqa: E402
 from pipeline.shards.reader import Shard  # noqa: E402
-from pipeline.text.readers.reader import Document, find_inputs, read_documents  # noqa: E402
 from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer  # noqa: E402
 from scripts._against import compare, environment, show, worktree  # noqa: E402
 from scripts._build_parts import measure as measure_parts  # noqa: E402
+from scripts._inputs import read_inputs  # noqa: E402
+from scripts._process import cpu_seconds  # noqa: E402
 
 LANGUAGE = "en"
 ENGLISH = "What the language filter keeps reaches the other rules, and so loads all that they need to start. "
@@ -187,16 +188,11 @@ def shard_hashes(dataset: Path) -> list[str]:
 
 def run(command: Sequence[str], **options: Any) -> tuple[float, float]:
     """Run a command; return the seconds it took, and the CPU seconds of it and its children."""
-
-    def used() -> float:
-        children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return children.ru_utime + children.ru_stime
-
-    before, started = used(), time.perf_counter()
+    before, started = cpu_seconds(own=False), time.perf_counter()
     done = subprocess.run(command, text=True, **options)
     if done.returncode:
         sys.exit(f"{command[1]} failed: {(done.stderr or '')[-2000:]}")
-    return time.perf_counter() - started, used() - before
+    return time.perf_counter() - started, cpu_seconds(own=False) - before
 
 
 def report(rounds: list[Round], options: argparse.Namespace, counts: Any, peak: float) -> list[str]:
@@ -273,8 +269,7 @@ class Ingredients:
 
 
 def read_texts(inputs: list[str]) -> Iterator[str]:
-    for file in find_inputs(inputs):
-        yield from (record.text for record in read_documents(file) if isinstance(record, Document))
+    return (document.text for document in read_inputs(inputs))
 
 
 def kept_texts(dataset: Path, encoder: Tokenizer) -> Iterator[str]:

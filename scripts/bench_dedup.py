@@ -27,10 +27,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from pipeline.builder.dedup.minhash import MinHasher, permutations, shingles, text_hashes  # noqa: E402
-from pipeline.builder.dedup.row_files import Piece  # noqa: E402
 from pipeline.builder.stages.dedup import Job, find_duplicates  # noqa: E402
-from pipeline.text.readers.reader import Document, find_inputs, read_documents  # noqa: E402
-from scripts._dedup_scale import measure_copies, measure_synthetic  # noqa: E402
+from scripts._dedup_scale import measure_copies, measure_synthetic, write_pieces  # noqa: E402
+from scripts._inputs import read_inputs  # noqa: E402
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -50,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if not options.inputs:
         parser.error("give inputs, or --synthetic")
-    found = [one for path in find_inputs(options.inputs) for one in read_documents(path) if isinstance(one, Document)]
+    found = list(read_inputs(options.inputs))
     texts = [document.text for document in found]
     if options.scales:
         measure_copies(texts, options.scales, options.threshold, options.workers)
@@ -95,10 +94,8 @@ def numbers(text: str) -> list[int]:
 
 def find(folder: Path, hashes: np.ndarray, signatures: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
     """Run the stage on arrays in this process; return each document's cluster and the first document equal to it."""
-    hashes.tofile(folder / "hashes")
-    signatures.tofile(folder / "signatures")
-    count, width = signatures.shape
-    first, second = (Piece(str(folder / name), 0, count) for name in ("hashes", "signatures"))
+    width = signatures.shape[1]
+    first, second = write_pieces(folder, 0, hashes, signatures)
     Job((first,), (second,), num_perm=width, bands=width // 8, rows=8, threshold=threshold).write(folder)
     return find_duplicates(folder, lambda name, function, units: map(function, units))
 

@@ -23,7 +23,7 @@ import orjson
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from pipeline.text.readers.reader import Document, find_inputs, read_documents  # noqa: E402
+from scripts._inputs import read_inputs  # noqa: E402
 from scripts._scaling import Growth, Peak, edit, watch  # noqa: E402
 
 
@@ -55,10 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
 def write_copy(inputs: Sequence[str], number: int, path: Path, most: int | None = None) -> Path:
     """Write an edited copy of the corpus, or of its first documents."""
     edited = edit(number)
-    records = (record for file in find_inputs(inputs) for record in read_documents(file))
-    documents = (record for record in records if isinstance(record, Document))
     with open(path, "wb") as out:
-        for document in itertools.islice(documents, most):
+        for document in itertools.islice(read_inputs(inputs), most):
             line = {"id": f"{number}-{document.id}", "text": edited(document.text)}
             out.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
     return path

@@ -97,6 +97,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=4, help="layers of the model (default: 4)")
     parser.add_argument("--width", type=int, default=128, help="features of the model (default: 128)")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights and order (default: 0)")
+    parser.add_argument("--device", choices=("cuda", "cpu"), help="where to train (default: cuda where there is one)")
     parser.add_argument("--checkpoint", type=Path, help="file to resume from and to save to")
     parser.add_argument("--save-every", type=int, default=50, help="steps between checkpoints (default: 50)")
     return parser.parse_args(arguments)
@@ -104,9 +105,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
-    rank, ranks, device = start_ranks()
-    if options.global_batch % ranks:
-        raise SystemExit(f"--global-batch {options.global_batch} cannot be shared evenly by {ranks} ranks")
+    rank, ranks, device = start_ranks(options.device)
+    batch_size = share(options.global_batch, ranks)
     vocab_size = Manifest.read(options.dataset).tokenizer["vocab_size"]
     torch.manual_seed(options.seed)
     config = ModelConfig(vocab_size=vocab_size, seq_len=options.seq_len, layers=options.layers, width=options.width)
@@ -116,7 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
         pipeline.ShardDataset(options.dataset, split=options.split)
         .shuffle(seed=options.seed)
         .pack(options.seq_len)
-        .batch(options.global_batch // ranks)
+        .batch(batch_size)
         .to(device)
     )
     step = load(options.checkpoint, model, optimizer, stream) if options.checkpoint else 0
@@ -140,16 +140,23 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def start_ranks() -> tuple[int, int, str]:
+def start_ranks(device: str | None) -> tuple[int, int, str]:
     """Join the process group when torchrun started us; return rank, world size and device."""
+    cuda = device == "cuda" or (device is None and torch.cuda.is_available())
     if "LOCAL_RANK" not in os.environ:
-        return 0, 1, "cuda" if torch.cuda.is_available() else "cpu"
+        return 0, 1, "cuda" if cuda else "cpu"
     local = int(os.environ["LOCAL_RANK"])
-    cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.set_device(local)
     dist.init_process_group("nccl" if cuda else "gloo")
     return dist.get_rank(), dist.get_world_size(), f"cuda:{local}" if cuda else "cpu"
+
+
+def share(global_batch: int, ranks: int) -> int:
+    """Return the sequences of a step that one rank trains on."""
+    if global_batch % ranks:
+        raise SystemExit(f"--global-batch {global_batch} cannot be shared evenly by {ranks} ranks")
+    return global_batch // ranks
 
 
 def learning_rate(step: int, steps: int, peak: float) -> float:

@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.interpreters import LOADED
 from tests.shard_samples import make_documents, write_dataset
+
+# No test depends on how fast the machine is.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 # What processes of the start method "forkserver" find imported: each then starts in milliseconds, not in seconds. They
 # get their arguments pickled, as spawned ones do.

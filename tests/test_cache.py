@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from pipeline.errors import ConfigError, StorageError
-from pipeline.shards.remote import cache as cache_module
 from pipeline.shards.remote.cache import Cache, CacheFull, Entry, default_directory
 
 
@@ -110,13 +109,11 @@ def test_an_object_larger_than_the_limit_is_refused_with_both_numbers(tmp_path: 
         Cache(tmp_path, 0)
 
 
-def test_without_a_limit_a_tenth_of_the_disk_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def usage(_: object) -> Any:
-        used = sum(path.stat().st_size for path in tmp_path.rglob("*.tar"))
-        return type("Usage", (), {"total": 4000, "free": 4000 - used})
+def test_without_a_limit_a_tenth_of_the_disk_stays_free(tmp_path: Path) -> None:
+    def space(directory: Path) -> tuple[int, int]:
+        return 4000, 4000 - sum(path.stat().st_size for path in directory.rglob("*.tar"))
 
-    monkeypatch.setattr(cache_module.shutil, "disk_usage", usage)
-    cache = Cache(tmp_path)
+    cache = Cache(tmp_path, disk_space=space)
     for number in range(6):
         cache.lease(entry(number), fill()).close()
         time.sleep(0.01)

@@ -132,13 +132,13 @@ def test_a_buffer_is_refilled_only_after_the_event_of_its_last_copy(dataset: Pat
         def record(self) -> None:
             self.recorded += 1
 
-    slot = _Slot(torch.device("cpu"))
-    slot.copied = Event()  # type: ignore[assignment]
+    copied = Event()
+    slot = _Slot(torch.device("cpu"), copied)  # type: ignore[arg-type]
     sent = []
     for batch in pipeline.ShardDataset(dataset).shuffle().pack(8).batch(2, dtype="stored").take(4):
         slot.send(batch)
         sent.append(slot.buffer.tolist())
-    assert slot.copied.held == [(0, []), (1, sent[0]), (2, sent[1]), (3, sent[2])]  # type: ignore[union-attr]
+    assert copied.held == [(0, []), (1, sent[0]), (2, sent[1]), (3, sent[2])]
     assert len({str(buffer) for buffer in sent}) == 4
 
 

@@ -17,6 +17,7 @@ from pipeline.builder.report.console import Progress
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
 from tests.corpus import english
+from tests.order_oracle import mix64
 
 PURPOSES = ("val", "max_tokens", "samples", "tokenizer")
 MASK = (1 << 64) - 1
@@ -44,14 +45,8 @@ def ids(output: Path, split: str) -> set[str]:
 
 def reference(digest: bytes, key: bytes) -> int:
     """The docstring of draws.py in integers of Python."""
-
-    def mix(value: int) -> int:
-        value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & MASK
-        value = (value ^ value >> 27) * 0x94D049BB133111EB & MASK
-        return value ^ value >> 31
-
     h0, h1, k0, k1 = (int.from_bytes(part[at : at + 8], "little") for part in (digest, key) for at in (0, 8))
-    return mix(mix(h0 ^ k0) + (h1 ^ k1) & MASK)
+    return mix64(mix64(h0 ^ k0) + (h1 ^ k1) & MASK)
 
 
 @given(st.binary(min_size=16, max_size=16), st.integers(), st.sampled_from(PURPOSES))

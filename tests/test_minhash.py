@@ -14,14 +14,9 @@ from hypothesis import strategies as st
 from pipeline.builder.dedup.kernels import count_shared
 from pipeline.builder.dedup.minhash import EMPTY, MinHasher, permutations, shingle_sets, text_hashes, word_table
 from pipeline.errors import ConfigError
+from tests.order_oracle import mix64
 
 MASK = (1 << 64) - 1
-
-
-def mix64(x: int) -> int:
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
-    return x ^ (x >> 31)
 
 
 def long_hashes(text: str, ngram: int) -> list[int]:

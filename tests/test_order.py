@@ -21,6 +21,7 @@ from pipeline.stream.order import (
 )
 from pipeline.stream.order.shuffle import window_count
 from scripts.bench_stream import near_pairs
+from tests.order_oracle import keyed_hash
 
 
 def test_the_mix_is_bijective_and_equals_splitmix64() -> None:
@@ -56,12 +57,7 @@ def test_positions_under_many_keys_are_uniform_and_independent() -> None:
 @settings(max_examples=60, deadline=None)
 @given(n=st.integers(0, 700), key=st.integers(0, 2**64 - 1))
 def test_a_permutation_sorts_the_mixes_of_its_definition(n: int, key: int) -> None:
-    def mix(x: int) -> int:
-        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
-        x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
-        return x ^ (x >> 31)
-
-    expected = sorted(range(n), key=lambda number: mix(mix(number * 0x9E3779B97F4A7C15 % 2**64) ^ key))
+    expected = sorted(range(n), key=lambda number: keyed_hash(number, key))
     assert permutation(n, key).tolist() == expected
 
 

@@ -5,15 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.builder.dedup.segments import KINDS, LINES, PARAGRAPHS, is_blank, passages, split, taken, without
+from tests.order_oracle import mix64
 
 M64 = (1 << 64) - 1
 TEXTS = st.text("aA ßΣσς雨\n\n\r\t\u2028\u3000\ufeffİ.\x00\U0001f600", max_size=40)
-
-
-def mixed(h: int) -> int:
-    h = (h ^ h >> 30) * 0xBF58476D1CE4E5B9 & M64
-    h = (h ^ h >> 27) * 0x94D049BB133111EB & M64
-    return h ^ h >> 31
 
 
 def hashed(text: str) -> int:
@@ -21,7 +16,7 @@ def hashed(text: str) -> int:
     for character in text:
         h = (h ^ ord(character)) * 0x9E3779B97F4A7C15 & M64
         h ^= h >> 32
-    return mixed(h)
+    return mix64(h)
 
 
 @settings(max_examples=300, deadline=None)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from pipeline.errors import ConfigError, StorageError
 from pipeline.shards.remote.access import shown
@@ -201,24 +203,35 @@ def test_fsspec_objects_are_read_in_blocks_and_listed() -> None:
         describe("memory://remote/none.tar", QUICK)
 
 
-def test_fsspec_failures_and_short_reads_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = fsspec.filesystem("memory")
-    files.pipe("/remote/b.tar", DATA[:5000])
-    read, faults = type(files).cat_file, ["reset", "short", "timeout"]
+class FaultyStore(MemoryFileSystem):
+    """A store in memory whose reads fail in the ways that ``faults`` name, one after the other."""
 
-    def faulty(self: Any, path: str, start: int = 0, end: int = 0, **options: Any) -> bytes:
-        fault = faults.pop(0) if faults else ""
+    protocol = "faulty"
+    faults: ClassVar[list[str]] = []
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        stripped: str = super()._strip_protocol(path.removeprefix("faulty:"))
+        return stripped
+
+    def cat_file(self, path: str, start: int = 0, end: int = 0, **options: Any) -> bytes:
+        fault = self.faults.pop(0) if self.faults else ""
         if fault == "reset":
             raise ConnectionResetError("peer")
         if fault == "timeout":
             raise TimeoutError
-        return read(self, path, start=start, end=end - 7 if fault == "short" else end, **options)
+        read: bytes = super().cat_file(path, start=start, end=end - 7 if fault == "short" else end, **options)
+        return read
 
-    monkeypatch.setattr(type(files), "cat_file", faulty)
-    assert read_range("memory://remote/b.tar", 100, 4000, QUICK) == DATA[100:4100]
-    assert faults == []
+
+def test_fsspec_failures_and_short_reads_are_tried_again() -> None:
+    fsspec.register_implementation("faulty", FaultyStore, clobber=True)
+    fsspec.filesystem("faulty").pipe("/remote/b.tar", DATA[:5000])
+    FaultyStore.faults[:] = ["reset", "short", "timeout"]
+    assert read_range("faulty://remote/b.tar", 100, 4000, QUICK) == DATA[100:4100]
+    assert FaultyStore.faults == []
     with pytest.raises(StorageError, match="5000 bytes, but 6000 are expected"):
-        read_range("memory://remote/b.tar", 0, 6000, QUICK)
+        read_range("faulty://remote/b.tar", 0, 6000, QUICK)
 
 
 def test_an_object_that_is_too_short_is_told_at_once(server: FaultyServer) -> None:
@@ -230,9 +243,6 @@ def test_an_object_that_is_too_short_is_told_at_once(server: FaultyServer) -> No
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*_: object, **__: object) -> None:
-        raise ImportError("gcsfs")
-
-    monkeypatch.setattr(fsspec, "filesystem", missing)
+    monkeypatch.setitem(sys.modules, "gcsfs", None)  # as where the package is not installed
     with pytest.raises(ConfigError, match="pip install gcsfs"):
         describe("gs://bucket/a.tar")

@@ -37,7 +37,7 @@ def test_sums_do_not_depend_on_the_order_of_parts() -> None:
 def test_counts_of_outcomes_survive_json() -> None:
     flow = counted(("web", "en", "words", 5), ("web", "en", "words", 6), ("", "de", PASSED, 7))
     assert OutcomeCounts(json.loads(json.dumps(flow.to_json()))).to_json() == flow.to_json()
-    assert flow.by("source", "outcome") == {("web", "words"): [2, 11], ("", PASSED): [1, 7]}
+    assert flow.by_outcome("source") == {("web", "words"): [2, 11], ("", PASSED): [1, 7]}
 
 
 def test_histograms_pass_over_nan_and_count_what_lies_beyond_in_the_outer_bins() -> None:

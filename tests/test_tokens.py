@@ -4,12 +4,11 @@ import gzip
 import json
 import multiprocessing
 import os
-import pickle
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import ConfigError, InputError
 from pipeline.text.tokenizer.conformance import STRINGS, proof_texts
-from pipeline.text.tokenizer.encoders import ENCODERS, FAST, Definition, fastest_equal
+from pipeline.text.tokenizer.encoders import ENCODERS, FAST, Definition, Encoders, fastest_equal
 from pipeline.text.tokenizer.tokenizer import END_OF_TEXT, Tokenizer, load_tokenizer, train_tokenizer
 from tests.cost import is_linear
 
@@ -174,7 +173,7 @@ def test_ids_of_real_documents_are_those_of_the_definition(shared_data: Path) ->
     assert tokenizer.decode(tokens[: lengths[0]]) == texts[0]
 
 
-def test_an_encoder_with_other_ids_is_refused_with_the_place(trained: Tokenizer, monkeypatch: Any) -> None:
+def test_an_encoder_with_other_ids_is_refused_with_the_place(trained: Tokenizer) -> None:
     class Wrong(Definition):
         def encode(self, text: str) -> bytes:
             return super().encode(text.replace("\u1680", " "))
@@ -183,26 +182,29 @@ def test_an_encoder_with_other_ids_is_refused_with_the_place(trained: Tokenizer,
         def __init__(self, definition: str) -> None:
             raise RuntimeError("cannot load this")
 
-    for name in list(FAST):
-        monkeypatch.delitem(FAST, name)
-    monkeypatch.setitem(FAST, "wrong", Wrong)
-    monkeypatch.setitem(FAST, "broken", Broken)
-    texts = proof_texts()
-    name, _, refused = fastest_equal(trained.definition, Definition(trained.definition), texts)
+    fast: Encoders = {"wrong": Wrong, "broken": Broken}
+    given = trained.definition, Definition(trained.definition), proof_texts()
+    name, _, refused = fastest_equal(*given, fast)
     assert name == "tokenizers"
     assert refused == {"wrong": r"other ids for '\u1680'", "broken": "RuntimeError: cannot load this"}
-    monkeypatch.setitem(FAST, "equal", Definition)
-    assert fastest_equal(trained.definition, Definition(trained.definition), texts)[0] == "equal"
+    assert fastest_equal(*given, {**fast, "equal": Definition})[0] == "equal"
 
 
-def test_a_text_that_a_fast_encoder_gives_up_on_goes_to_the_definition(trained: Tokenizer, monkeypatch: Any) -> None:
-    tokenizer = pickle.loads(pickle.dumps(trained))
+def encoded_by(trained: Tokenizer, encode: Callable[[str], bytes]) -> Tokenizer:
+    """Return a trained tokenizer, with a function in place of its fast encoder."""
+    name = next(iter(FAST))
+    return Tokenizer(trained.definition, "t", trained.roles, name, encoders={name: lambda _: Encoding(encode)})
 
-    class GivesUp:
-        def encode(self, text: str) -> bytes:
-            raise RuntimeError("match limit")
 
-    monkeypatch.setattr(tokenizer, "_encoder", GivesUp())
+class Encoding(NamedTuple):
+    encode: Callable[[str], bytes]
+
+
+def test_a_text_that_a_fast_encoder_gives_up_on_goes_to_the_definition(trained: Tokenizer) -> None:
+    def give_up(text: str) -> bytes:
+        raise RuntimeError("match limit")
+
+    tokenizer = encoded_by(trained, give_up)
     assert tokenizer.encode("many texts").tolist() == trained.encode("many texts").tolist()
 
 
@@ -256,14 +258,8 @@ def test_the_width_follows_the_vocabulary(tmp_path: Path) -> None:
         assert tokenizer.encode(f"w{size - 1} w2").tolist() == [size - 1, 2]
 
 
-def test_an_id_beyond_the_vocabulary_is_an_error(trained: Tokenizer, monkeypatch: Any) -> None:
-    tokenizer = pickle.loads(pickle.dumps(trained))
-
-    class Beyond:
-        def encode(self, text: str) -> bytes:
-            return np.asarray([70_000], "<u4").tobytes()
-
-    monkeypatch.setattr(tokenizer, "_encoder", Beyond())
+def test_an_id_beyond_the_vocabulary_is_an_error(trained: Tokenizer) -> None:
+    tokenizer = encoded_by(trained, lambda text: np.asarray([70_000], "<u4").tobytes())
     with pytest.raises(ConfigError, match="gave id 70000, but its vocabulary ends at"):
         tokenizer.encode("x")
 

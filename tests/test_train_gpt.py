@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = str(ROOT / "scripts/train_gpt.py")
 STEPS, SAVE_EVERY = 30, 5
 SIZES = ["--seq-len", "16", "--global-batch", "8", "--layers", "1", "--width", "32", "--lr", "1e-2"]
-SIZES += ["--steps", str(STEPS)]
+SIZES += ["--steps", str(STEPS), "--device", "cpu"]
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +37,6 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -107,7 +105,7 @@ def test_a_run_that_is_done_takes_no_step_more(
     assert [path.name for path in tmp_path.iterdir()] == ["run.pt"]
 
 
-def test_a_global_batch_that_ranks_cannot_share_is_refused(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train_gpt, "start_ranks", lambda: (0, 3, "cpu"))
+def test_a_global_batch_that_ranks_cannot_share_is_refused() -> None:
+    assert train_gpt.share(8, 4) == 2
     with pytest.raises(SystemExit, match="--global-batch 8 cannot be shared evenly by 3 ranks"):
-        train_gpt.main([str(dataset), *SIZES])
+        train_gpt.share(8, 3)

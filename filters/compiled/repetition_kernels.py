@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from filters.compiled.text_arrays import FNV_PRIME
 from pipeline.compiling import compiled
+from pipeline.integer_hash import FNV_PRIME, GOLDEN
 
-_MIX = np.uint64(0x9E3779B97F4A7C15)
 _FIRST_N, _LAST_TOP_N, _LAST_N = 2, 4, 10
 _MANY = 1 << 15
 
@@ -19,7 +18,7 @@ _MANY = 1 << 15
 @compiled("uint64(uint64)")
 def mix(value):  # type: ignore[no-untyped-def]
     value ^= value >> np.uint64(32)
-    value *= _MIX
+    value *= GOLDEN
     return value ^ (value >> np.uint64(29))
 
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from filters.compiled import SCANNED
 from filters.compiled.repetition_kernels import count_duplicates, measure_ngrams, mix
-from filters.compiled.text_arrays import FNV_PRIME, FNV_START
 from filters.measures.lines import SHORT_LINE
 from filters.unicode_classes import KINDS, TERMINAL_BIT
 from pipeline.compiling import compiled
+from pipeline.integer_hash import FNV_PRIME, FNV_START
 
 # The columns of `values`.
 _CHARACTERS = SCANNED.index("characters")

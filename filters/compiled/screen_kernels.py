@@ -11,8 +11,8 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from filters.compiled.text_arrays import FNV_PRIME, FNV_START
 from pipeline.compiling import compiled
+from pipeline.integer_hash import FNV_PRIME, FNV_START
 
 WORD, ALPHA, DECIMAL, WHITE, BLANK, TERMINAL = (1 << place for place in range(6))
 

@@ -26,11 +26,12 @@ from filters.compiled.screen_kernels import (
     screen_lines,
     screen_words,
 )
-from filters.compiled.text_arrays import FNV_PRIME, character_class, code_points, fnv
+from filters.compiled.text_arrays import character_class, code_points, fnv
 from filters.language.fasttext_score import load_scorer
 from filters.measures.code import LONGEST_LINE, is_code
 from filters.measures.profanity import DEFAULT_LIST, is_disguised, read_list
 from filters.unicode_classes import SPACES, TERMINALS
+from pipeline.integer_hash import FNV_PRIME
 
 _CHUNK = 4096
 _LAST = 0x40000  # in Unicode's planes beyond the third no character is a letter, a number or white space

@@ -2,7 +2,7 @@
 
 fastText spends most of its time on hash maps, strings and unpacking. Here each row is unpacked once, and which rows a
 text adds up is found by counting bits. Sums are taken in fastText's order and precision, so that scores are equal to
-their last digits; the library is the definition that the tests hold this file to.
+their last digits; the library is the definition, with which tests compare this file.
 
     word        the characters between white space or NUL bytes; the end of a line is a word too
     rows        the word's own, where the model knows it; then those of its n-grams of `minn` to `maxn` characters, ``<``
@@ -89,9 +89,13 @@ class FastText:
         return [(self.labels[label], score) for label, score in zip(labels.tolist(), scores.tolist(), strict=True)]
 
 
-def readable(text: str) -> bool:
-    """Return whether a text may be given to `FastText.predict`; the library reads all."""
-    return not any(word in text for word in _OUTSIDE)
+def readable(texts: Sequence[str]) -> list[int]:
+    """Return the places of the texts that may be given to `FastText.predict`; the library reads all.
+
+    >>> readable(["a text", "a __label__", "another text"])
+    [0, 2]
+    """
+    return [place for place, text in enumerate(texts) if not any(word in text for word in _OUTSIDE)]
 
 
 def take(file: BinaryIO, dtype: str, count: int) -> NDArray[Any]:

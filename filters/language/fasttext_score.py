@@ -85,7 +85,7 @@ class FastTextScorer:
         """Return the probability of the label for each text, its lines joined by spaces, as the library's ``predict`` has it."""
         lines = [" ".join(text.splitlines()) for text in texts]
         scores = np.zeros(len(lines), np.float64)
-        fit = [k for k, line in enumerate(lines) if readable(line)]
+        fit = readable(lines)
         first = 0
         while first < len(fit):
             last, size = first, 0

@@ -62,9 +62,15 @@ class Language(NamedTuple):
     score: float
     label: str
 
-    def context(self) -> dict[str, str | float]:
-        """Return what measures find in `Page.context`."""
-        return {"language": self.code, "language_score": self.score, "language_label": self.label}
+
+def contexts(languages: Sequence[Language | None]) -> list[dict[str, Any]]:
+    """Return what measures find in `Page.context` of texts in these languages; None is a language that nobody identified.
+
+    >>> contexts([Language("de", 0.5, "de"), None])
+    [{'language': 'de', 'language_score': 0.5, 'language_label': 'de'}, {}]
+    """
+    names = ("language", "language_score", "language_label")
+    return [dict(zip(names, language, strict=True)) if language else {} for language in languages]
 
 
 def language_score(page: Page) -> float:
@@ -186,7 +192,7 @@ class LanguageIdentifier:
             return [self._read(sample) for sample in samples]
         found = [_NONE] * len(samples)
         lettered = [k for k, sample in enumerate(samples) if _has_letter(sample)]
-        fit = [k for k in lettered if readable(samples[k])]
+        fit = [lettered[place] for place in readable([samples[k] for k in lettered])]
         for k, best in zip(fit, self._compiled.predict([_lowered(samples[k]) for k in fit]), strict=True):
             found[k] = _language(*best)
         for k in set(lettered) - set(fit):

@@ -1,6 +1,6 @@
 """Checks that a file is a complete fastText model.
 
-fastText's own loader crashes on some files that were cut short and misreads others, so a file is measured first.
+fastText's own loader crashes on some files that were cut short and misreads others, so the size of a file is checked first.
 """
 
 from __future__ import annotations

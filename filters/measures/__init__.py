@@ -1,4 +1,4 @@
-"""The measures: plain functions from a document to a number, one idea a file.
+"""The measures: plain functions from a document to a number, one idea per file.
 
 length.py      how long the document is
 words.py       whether its words are those of prose (Gopher)

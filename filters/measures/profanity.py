@@ -20,8 +20,8 @@ _REPEATED = re.compile(r"([^\W\d_])\1\1+")
 def profanity_ratio(page: Page, *, word_list: Path = DEFAULT_LIST) -> float:
     """Return the share of words that are on the list, in small or capital letters, plain or thinly disguised.
 
-    Words are here runs of letters, digits and the signs ``@ $ ! | € *``, and whole ones are compared, so Scunthorpe
-    and cocktails are safe. Digits and signs stand for the letters they look like (``sh1t``, ``a$$hole``), asterisks
+    Here words are runs of letters, digits and the signs ``@ $ ! | € *``, and whole words are compared, so Scunthorpe
+    and cocktails do not count. Digits and signs stand for the letters they look like (``sh1t``, ``a$$hole``), asterisks
     for any letter (``f*ck``), and a letter repeated thrice or more for one or two (``fuuuck``). `word_list` is a
     UTF-8 file: a word or phrase of words a line, ``#`` begins a comment.
 
@@ -41,7 +41,7 @@ def profanity_ratio(page: Page, *, word_list: Path = DEFAULT_LIST) -> float:
 
 def is_disguised(word: str, listed: frozenset[str]) -> bool:
     """Return whether a word in small letters, not itself on a list, spells one that is."""
-    # Most such words occur again and again; of the long ones, of any length, few do.
+    # Most such words occur often; few long ones do.
     return (_remembered if len(word) <= _LONGEST_MASKED else _is_disguised)(word, listed)
 
 

@@ -1,4 +1,4 @@
-"""Sentences, and the phrases by which C4 tells pages that are no prose."""
+"""Sentences, and the phrases by which C4 finds pages that are not prose."""
 
 from __future__ import annotations
 

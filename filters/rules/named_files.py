@@ -6,7 +6,6 @@ import hashlib
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from pipeline.errors import BuildError, ConfigError
 
@@ -46,7 +45,7 @@ class NamedFile:
             )
         return Path(self.path)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, str | int]:
         return asdict(self)
 
 

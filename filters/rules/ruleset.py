@@ -9,7 +9,7 @@ limits it. A document is kept if ``min <= value <= max`` for every rule; NaN is 
     stop_words = { min = 2, words = ["der", "die"] }       # other keys are parameters of the measure
     rude = { measure = "profanity_ratio", max = 0.001, word_list = "rude.txt" }
     "my_measures:exclamation_ratio" = { max = 0.05 }
-    "column:int_score" = { min = 3 }                       # a field of the record, missing is never a pass
+    "column:int_score" = { min = 3 }                       # a field of the record; a missing one fails
     "column:language" = { in = ["en", "de"] }
 
     [cut]                                                  # cut before measuring, in this order
@@ -76,15 +76,17 @@ def load_rules(specs: str | Path | Sequence[str | Path] | None) -> RuleSet:
 class RuleSet:
     """Rules in the order they are judged, and the cleaners that come before them.
 
-    Measuring is the costly half and judging the cheap one: keep the values, and other limits need no measuring.
-    Pickles, and is plain JSON, as what it was resolved to: worker processes look for no rule file and no module.
+    Measuring is expensive and judging is cheap: keep the values to try other limits without measuring again. A rule set
+    pickles, and converts to plain JSON, with everything resolved: worker processes need no rule file and no module.
     """
 
     def __init__(self, rules: Iterable[Rule] = (), cleaners: Iterable[Cleaner] = ()) -> None:
         self.rules = tuple(rules)
         self.cleaners = tuple(cleaners)
         self._cleaners = [(cleaner.name, cleaner.bound()) for cleaner in self.cleaners]
-        for rule in self.rules:  # a mistake in any rule is said now, not when the first document meets it
+        for (
+            rule
+        ) in self.rules:  # a mistake in any rule is an error now, and not at the first document that it applies to
             rule.bound()
         self._special = {rule.language for rule in self.rules if rule.language}
         self._scripted = {rule.language for rule in self.rules if rule.script}
@@ -263,7 +265,7 @@ class RuleSet:
         return cls([Rule(**each) for each in rules], [Cleaner(**each) for each in cleaners])
 
     def describe(self) -> dict[str, Any]:
-        """Return the resolved rules as plain JSON: two sets that describe alike decide alike."""
+        """Return the resolved rules as plain JSON: two sets with equal descriptions make equal decisions."""
         return {
             "definition": DEFINITION,
             "rules": [

@@ -2,7 +2,7 @@
 
 A module that lies beside its rule file or in the working directory is kept with every module that it imports from the
 same folder, by import statements anywhere in it. Such modules load under names that hold the hash of their sources:
-two modules of one name, or two versions of one module, never stand for each other. Every other module is imported by
+two modules of the same name, or two versions of one module, are never confused. Every other module is imported by
 its name, and refused where its source is not the one that was found first.
 """
 
@@ -152,7 +152,9 @@ _known: dict[str, UserModule] = {}
 class _Finder(MetaPathFinder):
     """Finds the modules of every `UserModule` that was loaded, below a package named by its hash."""
 
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         package, _, name = fullname.partition(".")
         module = _known.get(package)
         if module is None:

@@ -1,6 +1,6 @@
 """Runs a build: the plan, then the stages in order, then everything beside the shards, the manifest last.
 
-Every stage leaves files in ``OUTPUT/.build`` that appear by rename. What is there is complete, so the same command
+Every stage leaves files in ``OUTPUT/.build`` that appear by rename. A file that is there is complete, so the same command
 continues where a killed one stopped. The work directory is removed after the manifest is written.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from ..errors import ConfigError
 from ..shards.manifest import Manifest
@@ -24,7 +24,7 @@ from .limits import DEFAULT_LIMITS, Limits
 from .manifest import gather_stats, make_manifest, write_beside_shards, write_run
 from .plan import make_plan
 from .reading import until_quotas_are_filled
-from .recipe import Recipe
+from .recipe import Recipe, Settings
 from .references import resolve
 from .report.console import Progress
 from .report.waterfall import waterfall
@@ -37,7 +37,7 @@ from .workspace.workspace import Workspace
 
 
 def build(
-    inputs: Any,
+    inputs: object,
     output: str | Path,
     recipe: Recipe | None = None,
     *,
@@ -48,20 +48,19 @@ def build(
     overwrite: bool = False,
     progress: Progress | None = None,
     limits: Limits = DEFAULT_LIMITS,
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, object] | None = None,
     after_stage: Callable[[str], object] = lambda stage: None,
-    transforms: str | Sequence[str | Callable[..., Any]] | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Manifest:
     """Build verified shards from raw text and return their manifest.
 
     ``inputs`` are files, directories, globs, braces or urls (``hf://datasets/...``, ``s3://``, ``https://``, ...; fsspec
-    gets ``storage_options``), or hold the records: a DataFrame, an Arrow table, a dataset, an iterable of dicts; a list of
-    these, or a dict by the names of sources, which ``name=`` before a path gives, too. ``settings`` are the fields
-    of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...), which override those of ``recipe``. The same call
-    again continues an interrupted build, or returns the manifest of a complete one; ``overwrite=True`` starts over. The
-    bytes of the result do not depend on ``workers``, ``engine`` (``"local"`` or ``"ray"``), ``start_method`` of the
-    workers, ``ray_address`` or, without ``max_tokens``, ``limits``.
+    gets ``storage_options``), or hold the records: a DataFrame, an Arrow table, a dataset, an iterable of dicts. They are
+    one of these, a list of them, or a dict of them by the names of their sources; ``name=`` before a path names its source
+    too. ``settings`` are the fields of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...), which override
+    those of ``recipe``. The same call again continues an interrupted build, or returns the manifest of a complete one;
+    ``overwrite=True`` starts over. The bytes of the result do not depend on ``workers``, ``engine`` (``"local"`` or
+    ``"ray"``), ``start_method`` of the workers, ``ray_address`` or, without ``max_tokens``, ``limits``.
 
     ``transforms`` are functions of documents, or their names as ``module:function``, which run after normalising; a list
     that names built-in ones too ("normalize", "clean", "language", "rules", "decontaminate") is the whole order.
@@ -81,8 +80,8 @@ def build(
     1
     """
     started = time.perf_counter()
-    if transforms is not None:
-        settings["transforms"] = transforms if isinstance(transforms, str) else [spec_of(each) for each in transforms]
+    if (given := settings.get("transforms")) is not None and not isinstance(given, str):
+        settings["transforms"] = [spec_of(each) for each in given]
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
     _check_transforms(recipe, engine, workers, start_method)
     workspace = Workspace(local_directory(output))
@@ -103,11 +102,12 @@ def build(
             resumed = workspace.is_planned
             plan = start(workspace, plan, references)
             after_stage("plan")
-            where: dict[str, Any] = {"workers": workers, "ray_address": ray_address}
-            open_workers = functools.partial(open_engine, engine, start_method=start_method, **where)
+            open_workers = functools.partial(
+                open_engine, engine, start_method=start_method, workers=workers, ray_address=ray_address
+            )
             planned = time.perf_counter()
             run = Run(workspace, plan, progress, open_workers, {"plan": planned - started})
-            with engine_session(engine, **where):
+            with engine_session(engine, workers=workers, ray_address=ray_address):
                 run.seconds["start"] = time.perf_counter() - planned
                 manifest = _run_stages(run, after_stage, {"workers": workers, "engine": engine, "resumed": resumed})
         shutil.rmtree(workspace.root, ignore_errors=True)
@@ -126,7 +126,7 @@ def _check_transforms(recipe: Recipe, engine: str, workers: int, start_method: s
         )
 
 
-def _run_stages(run: Run, after_stage: Callable[[str], object], facts: dict[str, Any]) -> Manifest:
+def _run_stages(run: Run, after_stage: Callable[[str], object], facts: Mapping[str, object]) -> Manifest:
     """Run the stages that the recipe asks for, and write what is beside the shards; return the manifest."""
     workspace, seconds = run.workspace, run.seconds
     stages = wanted_stages(run.plan.recipe)

@@ -15,6 +15,8 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
+from ..integer_hash import mix64
+
 
 def draws(hashes: NDArray[np.uint8], seed: int, purpose: str) -> NDArray[np.uint64]:
     """Return a uniform number for each of some texts' hashes (uint8 ``[n, 16]``), uint64 ``[n]``.
@@ -25,7 +27,7 @@ def draws(hashes: NDArray[np.uint8], seed: int, purpose: str) -> NDArray[np.uint
     """
     key = np.frombuffer(hashlib.blake2b(f"{purpose}\0{seed}".encode(), digest_size=16).digest(), "<u8")
     halves = np.ascontiguousarray(hashes).view("<u8").reshape(-1, 2).astype(np.uint64, copy=False)
-    return _mix64(_mix64(halves[:, 0] ^ key[0]) + (halves[:, 1] ^ key[1]))
+    return mix64(mix64(halves[:, 0] ^ key[0]) + (halves[:, 1] ^ key[1]))
 
 
 def threshold(share: float) -> np.uint64:
@@ -36,9 +38,3 @@ def threshold(share: float) -> np.uint64:
 def draw_file(name: str, seed: int) -> bytes:
     """Return what the files of a source are sorted by where a quota bounds how many of them are read."""
     return hashlib.blake2b(f"files\0{seed}\0{name}".encode("utf-8", "surrogateescape"), digest_size=16).digest()
-
-
-def _mix64(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return value ^ (value >> np.uint64(31))

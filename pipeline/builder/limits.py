@@ -1,4 +1,4 @@
-"""How much a build reads, holds and sorts at once. No limit changes a byte of the result, but where quotas bound reading."""
+"""How much a build reads, holds and sorts at once. No limit changes a byte of the result, unless quotas bound what is read."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class Limits:
 
     They are no part of the recipe, because equal inputs and recipes give equal bytes under any limits. The plan keeps
     them: a build that is continued, and its workers on any machine, use the limits with which it was started. With token
-    quotas, the sizes of units say in what pieces a source is read until its quota is filled, and
-    ``tokenizer_characters`` of how much of that a tokenizer is trained.
+    quotas, the sizes of units decide in what pieces a source is read until its quota is filled, and
+    ``tokenizer_characters`` decides on how much of that text a tokenizer is trained.
     """
 
     unit_bytes: int = 32 << 20  # of input; bounds the memory of a worker and what a killed build loses

@@ -1,4 +1,4 @@
-"""The end of a build: counts that add up, the manifest, and what outlives the work directory."""
+"""The end of a build: counts that add up, the manifest, and the files beside the shards."""
 
 from __future__ import annotations
 
@@ -97,7 +97,9 @@ def write_beside_shards(workspace: Workspace, manifest: Manifest) -> None:
     write_report(workspace.output, manifest)
 
 
-def write_run(workspace: Workspace, manifest: Manifest, seconds: Mapping[str, float], facts: Mapping[str, Any]) -> None:
+def write_run(
+    workspace: Workspace, manifest: Manifest, seconds: Mapping[str, float], facts: Mapping[str, object]
+) -> None:
     """Write what differs from run to run, and is covered by no fingerprint."""
     rounded = {name: round(value, 3) for name, value in seconds.items()}
     rate = manifest.counts["read"] / max(1e-9, seconds["total"])

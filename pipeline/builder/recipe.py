@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict, get_args
 
 from filters.language.language import parse_languages
 from filters.rules.loader import NO_RULES
@@ -20,17 +20,19 @@ from .dedup.minhash import signature_values
 from .dedup.segments import KINDS, LINES, PARAGRAPHS
 from .transforms.user_functions import with_config_folder
 
-ON_ERROR = ("stop", "records", "skip")
-KEEP = ("first", "longest")
-VERIFY = ("signatures", "exact")
+OnError = Literal["stop", "records", "skip"]
+Keep = Literal["first", "longest"]
+Verify = Literal["signatures", "exact"]
+Bos = Literal["never", "always"]
+ON_ERROR, KEEP, VERIFY, BOS = (get_args(known) for known in (OnError, Keep, Verify, Bos))
 RUNNING = ("inputs", "output", "workers", "engine", "ray_address")  # settings of a build beside its recipe
 
 # Metadata of the fields of `Recipe`: what else follows from them.
-_NAMED: Mapping[str, Any] = {"named": True}  # names of files or datasets: the manifest has them without folders
-_OPTIONAL: Mapping[str, Any] = {"optional": True}  # the manifest leaves it out where it is not given
+_NAMED: Mapping[str, object] = {"named": True}  # names of files or datasets: the manifest has them without folders
+_OPTIONAL: Mapping[str, object] = {"optional": True}  # the manifest leaves it out where it is not given
 
 
-def kept_file(group: str, help: str) -> Mapping[str, Any]:
+def kept_file(group: str, help: str) -> Mapping[str, object]:
     """Return the metadata of a setting that names a file of UTF-8 text, with its flag in a group of the command line.
 
     A build keeps the contents in its work directory, where `references.kept_file_path` finds them, and the manifest has
@@ -39,7 +41,7 @@ def kept_file(group: str, help: str) -> Mapping[str, Any]:
     return {"file": True, **_NAMED, **_OPTIONAL, **flag(group, help)}
 
 
-def flag(group: str, help: str) -> Mapping[str, Any]:
+def flag(group: str, help: str) -> Mapping[str, object]:
     """Return the metadata of a setting whose flag takes text as it is: the command line has it last in a group."""
     return {"group": group, "help": help}
 
@@ -67,7 +69,7 @@ class Recipe:
     scores: str | None = field(default=None, metadata={**_NAMED, **_OPTIONAL})  # numbers by keys of texts, as Parquet
     where: str | None = field(default=None, metadata=_OPTIONAL)  # which records are read, as in "int_score >= 3"
     limit: int | None = None  # records read, in input order, unreadable ones included
-    on_error: str = "records"
+    on_error: OnError = "records"
     max_errors: int | float = 1000  # a share of all records, if it is below 1
     transforms: tuple[str, ...] = field(default=(), metadata=_OPTIONAL)  # "module:function", or the whole order
     # measuring and judging
@@ -86,24 +88,24 @@ class Recipe:
     dedup_lines: bool = False  # cut those that occur earlier in the corpus
     dedup_paragraphs: bool = False
     # What is shorter is not cut: 30 characters are FineWeb's short line, and about the five words below which BFF
-    # (https://github.com/allenai/bff) leaves paragraphs alone. CCNet spares nothing.
+    # (https://github.com/allenai/bff) leaves paragraphs alone. CCNet has no such minimum.
     shortest_passage: int = 30
-    words_left: int = 50  # of a text that was cut, or it goes: datatrove's ``min_doc_words``
+    words_left: int = 50  # that a text must keep when it was cut, else it is dropped: datatrove's ``min_doc_words``
     dedup: bool = True
     dedup_threshold: float = 0.8
     dedup_bands: int = 14
     dedup_rows: int = 8
     dedup_num_perm: int | None = None  # values of a signature; none: as many as the bands use
     dedup_ngram: int = 5
-    dedup_keep: str = "first"
-    dedup_verify: str = "signatures"
+    dedup_keep: Keep = "first"
+    dedup_verify: Verify = "signatures"
     keep_signatures: bool = True
     against: tuple[str, ...] = field(default=(), metadata=_NAMED)
     decontaminate: tuple[str, ...] = field(default=(), metadata=_NAMED)
     decontaminate_key: str | None = None  # field of the evaluation sets' texts; none: text_key
     # tokens and shards
     tokenizer: str = field(default="train:32000", metadata=_NAMED)
-    bos: str = "never"
+    bos: Bos = "never"
     eos: str = "always"  # or "never", or the token that ends documents, where the tokenizer's own is another
     val_fraction: float = 0.005
     tokens_per_shard: int | None = None
@@ -135,7 +137,7 @@ class Recipe:
         _one_of("on_error", self.on_error, ON_ERROR)
         _one_of("dedup_keep", self.dedup_keep, KEEP)
         _one_of("dedup_verify", self.dedup_verify, VERIFY)
-        _one_of("bos", self.bos, ("never", "always"))
+        _one_of("bos", self.bos, BOS)
         if not isinstance(self.eos, str) or not self.eos:
             raise ConfigError(f"eos must be never, always or a token of the vocabulary, got {self.eos!r}")
         if self.decontaminate_key is not None and not (
@@ -227,6 +229,55 @@ class Recipe:
             raise ConfigError(f"a setting has the wrong type: {error}") from error
 
 
+Names = str | Sequence[str]  # joined by commas, or listed
+
+
+class Settings(TypedDict, total=False):
+    """The settings of `Recipe` as `pipeline.build` takes them: lists may be text that joins their entries by commas."""
+
+    format: str
+    text_key: str
+    id_key: str
+    normalize: bool
+    keep_fields: Names
+    scores: str | None
+    where: str | None
+    limit: int | None
+    on_error: OnError
+    max_errors: int | float
+    transforms: str | Sequence[str | Callable[..., object]] | None
+    rules: Names
+    language: Names
+    language_threshold: float
+    lid_model: str | None
+    keep_rejected: bool
+    drop_ids: str | None
+    dedup_lines: bool
+    dedup_paragraphs: bool
+    shortest_passage: int
+    words_left: int
+    dedup: bool
+    dedup_threshold: float
+    dedup_bands: int
+    dedup_rows: int
+    dedup_num_perm: int | None
+    dedup_ngram: int
+    dedup_keep: Keep
+    dedup_verify: Verify
+    keep_signatures: bool
+    against: Names
+    decontaminate: Names
+    decontaminate_key: str | None
+    tokenizer: str
+    bos: Bos
+    eos: str
+    val_fraction: float
+    tokens_per_shard: int | None
+    tokens_per_sample: int
+    max_tokens: int | Names
+    seed: int
+
+
 def read_config(path: str | Path) -> dict[str, Any]:
     """Read a YAML (or JSON) file of settings; what is not a mapping of names raises ``ConfigError``."""
     import yaml
@@ -255,13 +306,16 @@ def _name_of(entry: str) -> str:
     return Path(entry).resolve().name if Path(entry).exists() else entry
 
 
-def _between(name: str, value: Any, low: float, high: float, *, open_end: bool = False) -> None:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not good or not (low <= value < high if open_end else low <= value <= high):
+def _between(name: str, value: object, low: float, high: float, *, open_end: bool = False) -> None:
+    if (
+        not isinstance(value, int | float)
+        or isinstance(value, bool)
+        or not (low <= value < high if open_end else low <= value <= high)
+    ):
         raise ConfigError(f"{name} must be {low} <= value {'<' if open_end else '<='} {high}, got {value!r}")
 
 
-def _whole(name: str, value: Any, low: int | None, other: str = "") -> None:
+def _whole(name: str, value: object, low: int | None, other: str = "") -> None:
     """Check a whole number of at least ``low``; None passes, as an optional setting that was not given."""
     if value is None:
         return
@@ -270,6 +324,6 @@ def _whole(name: str, value: Any, low: int | None, other: str = "") -> None:
         raise ConfigError(f"{name} must be a whole number{floor}{other}, got {value!r}")
 
 
-def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
+def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
         raise ConfigError(f"{name} must be one of {', '.join(known)}, got {value!r}{did_you_mean(str(value), known)}")

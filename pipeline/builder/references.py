@@ -1,7 +1,7 @@
 """What the names in a recipe refer to: resolved once, when a build is planned, and kept in its work directory.
 
 Every process of a build loads rules, models, tokenizer and evaluation sets from there and not by name, so that neither
-its working directory nor an edit of a file in the meantime matters. Rule files, users' modules, tokenizers, n-grams of
+its working directory nor a later edit of a file matters. Rule files, users' modules, tokenizers, n-grams of
 evaluation sets and text files that settings name are kept by content; language models and files that rules name, which may
 be large, by absolute path, size, time and sha256, and one that changed is refused.
 """

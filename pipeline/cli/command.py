@@ -31,7 +31,7 @@ OUTPUT_CLOSED = 128 + signal.SIGPIPE
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that answers wrong usage in two lines, with the nearest flag for a misspelt one.
+    """An argument parser that reports wrong usage in two lines, with the nearest flag for a misspelt one.
 
     ``brief`` names the required arguments; the second line shows it. ``prog`` is None for the name of the script.
     """
@@ -69,7 +69,7 @@ class Command:
 def exit_status(action: Callable[[], int], *, error_status: int = 1, hint: str = "") -> int:
     """Call ``action`` and return its exit status, or that of the error or signal which ended it, shown as one line.
 
-    Errors outside `pipeline.errors` and ``OSError`` are bugs: they pass, with their traceback.
+    Errors outside `pipeline.errors` and ``OSError`` are bugs: they are not caught, so that their traceback is shown.
 
     >>> exit_status(lambda: 0)
     0

@@ -55,7 +55,7 @@ def run_command(name: str, argv: Sequence[str] | None = None, *, program: str | 
 
     def load_and_run() -> int:
         check_filters()
-        with reraise_swallowed_signals():  # imports are where Ctrl-C gets lost
+        with reraise_swallowed_signals():  # libraries swallow Ctrl-C while they are imported
             command = load_command(name)
             parser = command.make_parser(program)
         options = parser.parse_args(argv)

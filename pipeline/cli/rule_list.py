@@ -21,7 +21,7 @@ class ListRules(argparse.Action):
     def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help)
 
-    def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> NoReturn:
+    def __call__(self, parser: argparse.ArgumentParser, *arguments: object) -> NoReturn:
         print(rule_list())
         parser.exit()
 

@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from pipeline.atomic import atomic_file
 from pipeline.builder.dedup.minhash import text_hashes
@@ -56,10 +55,10 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
 
 def _batches(options: argparse.Namespace, bad: list[BadRecord]) -> Iterator[list[str]]:
-    wanted: dict[str, Any] = {"where": Where.parse(options.where) if options.where else None}
+    where = Where.parse(options.where) if options.where else None
     texts: list[str] = []
     for file in find_inputs(options.inputs):
-        for record in Reader(file, text_key=options.text_key, **wanted):
+        for record in Reader(file, text_key=options.text_key, where=where):
             if isinstance(record, Document):
                 texts.append(record.text)
             elif isinstance(record, BadRecord):

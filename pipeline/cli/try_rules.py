@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from filters.language.language import LanguageIdentifier, parse_languages, wanted_threshold
+from filters.language.language import LanguageIdentifier, contexts, parse_languages, wanted_threshold
 from filters.rules.loader import user_module
 from filters.rules.ruleset import Rule, RuleSet, load_rules
 from pipeline.errors import ConfigError
@@ -133,7 +133,9 @@ def _measure(rules: RuleSet, options: argparse.Namespace, bad: list[BadRecord]) 
             for k, each in enumerate(found)
             if not wanted or each.score >= (wanted_threshold(wanted, each) or math.inf)
         ]
-        known = [{**found[k].context(), "metadata": batch[k].metadata} for k in rows]
+        known = contexts([found[k] for k in rows])
+        for k, context in zip(rows, known, strict=True):
+            context["metadata"] = batch[k].metadata
         measured = rules.measure_all([texts[k] for k in rows], known, [batch[k].where for k in rows])
         values = rules.named(measured)
         yield from (Sample(batch[k], found[k].code, texts[k], held) for k, held in zip(rows, values, strict=True))
@@ -194,7 +196,7 @@ def _print_table(rules: RuleSet, samples: list[Sample], examples: int) -> None:
 
 
 def excerpt(text: str) -> str:
-    """Return the beginning of a text on one line, everything unprintable escaped: texts are hostile to terminals.
+    """Return the beginning of a text on one line, everything unprintable escaped: a text may hold control codes of the terminal.
 
     >>> excerpt("two\\nlines\\x1b[31m")
     'two lines\\\\x1b[31m'

@@ -122,7 +122,7 @@ class _Bar:
             print(f"\r{share:4.0%} of {total / 1e6:,.1f} MB", end="", file=sys.stderr, flush=True)
 
     def begin(self) -> None:
-        """Count on from here: the next path has its own total."""
+        """Start a new total: the next path has its own."""
         self._before = self.bytes
 
     def clear(self) -> None:

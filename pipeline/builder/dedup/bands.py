@@ -17,13 +17,15 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...atomic import atomic_file
 from ..limits import DEFAULT_LIMITS
+
+Number = TypeVar("Number", np.uint32, np.uint64, np.int64)
 
 ENTRY_BYTES = 48  # of memory that sorting needs for each entry
 
@@ -137,5 +139,5 @@ class KeyFiles:
             return keys, _read(file.fileno(), np.uint32, self._header + 8 * entries + 4 * begin, end - begin)
 
 
-def _read(file: int, dtype: Any, offset: int, count: int) -> NDArray[Any]:
+def _read(file: int, dtype: type[Number], offset: int, count: int) -> NDArray[Number]:
     return np.frombuffer(os.pread(file, count * np.dtype(dtype).itemsize, offset), dtype)

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from filters.compiled.text_arrays import code_points
+
 from ...atomic import write_json
 from ...errors import ConfigError, DamagedInputError
 from ...notices import warn
@@ -25,7 +27,7 @@ from ...text.document import TEXT_KEY, BadRecord, Document
 from ...text.normalize import normalize
 from ...text.storage.input_file import unique_names
 from ..partitions.partition import read_json
-from .minhash import code_points, shingle_sets, word_table
+from .minhash import shingle_sets, word_table
 
 if TYPE_CHECKING:
     from ...text.discovery import InputFile

@@ -52,7 +52,7 @@ class ExactSimilarity:
         own = (a >= self._before) & (b >= self._before)
         held, one = -1, np.zeros(0, np.uint64)
         for place in np.flatnonzero(own).tolist():
-            if int(a[place]) != held:  # many pairs in turn have the same first document
+            if int(a[place]) != held:  # many consecutive pairs have the same first document
                 held = int(a[place])
                 one = self._shingles(held)
             other = self._shingles(int(b[place]))

@@ -11,18 +11,14 @@ from typing import Any
 import numpy as np
 
 from ...compiling import compiled
+from ...integer_hash import FNV_PRIME, FNV_START, GOLDEN, mix64
 
-
-@compiled("uint64(uint64)")
-def _mix64(x: Any) -> Any:
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+_mix64 = compiled("uint64(uint64)")(mix64)
 
 
 @compiled("uint64(uint64, uint64)")
 def _absorb(h: Any, point: Any) -> Any:
-    h = (h ^ point) * np.uint64(0x9E3779B97F4A7C15)
+    h = (h ^ point) * GOLDEN
     return h ^ (h >> np.uint64(32))
 
 
@@ -46,9 +42,9 @@ def _hash_words(points: Any, begin: Any, end: Any, words: Any, out: Any) -> Any:
         if not words[points[place]]:
             place += 1
             continue
-        h = np.uint64(0xCBF29CE484222325)
+        h = FNV_START
         while place < end and words[points[place]]:
-            h = (h ^ np.uint64(points[place])) * np.uint64(0x100000001B3)
+            h = (h ^ np.uint64(points[place])) * FNV_PRIME
             place += 1
         out[count] = _mix64(h)
         count += 1
@@ -58,7 +54,7 @@ def _hash_words(points: Any, begin: Any, end: Any, words: Any, out: Any) -> Any:
 @compiled("uint64(uint64, uint64)")
 def _joined(s: Any, word: Any) -> Any:
     """Return the shingle of the words of the shingle ``s`` and one more."""
-    return _mix64(s * np.uint64(0x9E3779B97F4A7C15) + word)
+    return _mix64(s * GOLDEN + word)
 
 
 @compiled(
@@ -145,7 +141,7 @@ def split(points: Any, ends: Any, spaces: Any, paragraphs: Any, shortest: Any, h
                     gap = True
                     continue
                 if length == 0:
-                    first, h = line, np.uint64(0xCBF29CE484222325)
+                    first, h = line, FNV_START
                 elif gap:
                     h = _absorb(h, np.uint64(32))
                     length += 1
@@ -188,7 +184,7 @@ def band_keys(signatures: Any, rows: Any, keys: Any, without: Any) -> None:
             empty = True
             for k in range(band * rows, (band + 1) * rows):
                 value = signatures[document, k]
-                key = _mix64(key * np.uint64(0x9E3779B97F4A7C15) + np.uint64(value) + np.uint64(1))
+                key = _mix64(key * GOLDEN + np.uint64(value) + np.uint64(1))
                 empty = empty and value == np.uint32(0xFFFFFFFF)
             keys[band, document] = key
             without[band, document] = empty

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from .row_files import Rows
+from .row_files import Rows, Scalar
 
 REPRESENTATIVES = 8  # documents of a run that a candidate is compared with at most
 MARGIN = 0.12  # three standard deviations of a signature's estimate near the threshold
@@ -61,7 +61,7 @@ def star_edges(
         members, run = members[rest], run[rest]
 
 
-def equal_rows(rows: Rows) -> Similar:
+def equal_rows(rows: Rows[np.uint8]) -> Similar:
     """Return the comparison of documents by their rows: whole hashes, of which a key is only the first half."""
 
     def similar(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.bool_]:
@@ -71,7 +71,7 @@ def equal_rows(rows: Rows) -> Similar:
     return similar
 
 
-def similar_rows(signatures: Rows, threshold: float, confirm: Confirm | None = None) -> Similar:
+def similar_rows(signatures: Rows[np.uint32], threshold: float, confirm: Confirm | None = None) -> Similar:
     """Return the comparison of documents by whether their signatures agree on at least ``threshold`` of their values.
 
     ``confirm`` decides on all pairs above ``threshold - MARGIN``; without it the signatures decide.
@@ -99,8 +99,8 @@ def _needed(threshold: float, values: int) -> int:
 
 
 def _gathered(
-    rows: Rows, a: NDArray[np.uint32], b: NDArray[np.uint32]
-) -> Iterator[tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]]:
+    rows: Rows[Scalar], a: NDArray[np.uint32], b: NDArray[np.uint32]
+) -> Iterator[tuple[NDArray[Scalar], NDArray[np.int64], NDArray[np.int64]]]:
     """Yield pairs in batches: the rows that they need, and which of these are the two rows of each pair."""
     for begin in range(0, len(a), _PAIRS):
         pairs = np.concatenate([a[begin : begin + _PAIRS], b[begin : begin + _PAIRS]])

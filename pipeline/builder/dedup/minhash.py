@@ -1,6 +1,6 @@
 """Texts -> hashes and MinHash signatures.
 
-The shingles of a text are its word 5-grams, words being ``re.findall(r"\\w+", text.lower())``; a text of fewer words
+The shingles of a text are its word 5-grams, where words are ``re.findall(r"\\w+", text.lower())``; a text of fewer words
 has one shingle, all of them, and one without words has none. A shingle's hash is 32 bits, and the permutations are
 datasketch 2's scheme ``affine32``: a bijective mix (MurmurHash3's finaliser), then ``a * h + b`` modulo 2**32 with odd a.
 
@@ -20,6 +20,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
+from filters.compiled.text_arrays import character_class, code_points
 
 from ...errors import ConfigError
 
@@ -126,16 +128,10 @@ def permutations(count: int, seed: int) -> NDArray[np.uint32]:
     return np.array([factors, generator.randint(0, 1 << 32, count, dtype=np.uint32)])
 
 
-def code_points(texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Return the code points of all texts joined, and where each text ends."""
-    joined = "".join(texts).encode("utf-32-le", "surrogatepass")
-    return np.frombuffer(joined, dtype="<u4"), np.cumsum([len(text) for text in texts], dtype=np.int64)
-
-
 @functools.cache
 def word_table() -> NDArray[np.bool_]:
     """Return, for every code point, whether ``\\w`` matches it."""
     table = np.zeros(sys.maxunicode + 1, bool)
-    table[:_LETTERS] = np.fromiter(map(str.isalnum, map(chr, range(_LETTERS))), bool, _LETTERS)
+    table[:_LETTERS] = character_class(str.isalnum, _LETTERS)
     table[ord("_")] = True
     return table

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ...errors import BuildError
+
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 PIECE_ROWS = 1 << 14  # of one file read at once
 _SPARSE = 16  # a file is read row by row where fewer than one in so many of its rows is wanted
@@ -24,7 +26,7 @@ class Piece(NamedTuple):
     rows: int
 
 
-class Rows:
+class Rows(Generic[Scalar]):
     """The rows of many files, one after the other.
 
     ``starts`` (int64 ``[pieces + 1]``) is where each piece begins.
@@ -37,7 +39,7 @@ class Rows:
     [[0, 1], [4, 5]]
     """
 
-    def __init__(self, pieces: Sequence[Piece], width: int, dtype: DTypeLike) -> None:
+    def __init__(self, pieces: Sequence[Piece], width: int, dtype: type[Scalar]) -> None:
         self.pieces = tuple(pieces)
         self.width = width
         self.dtype = np.dtype(dtype)
@@ -46,7 +48,7 @@ class Rows:
     def __len__(self) -> int:
         return int(self.starts[-1])
 
-    def read(self, number: int) -> NDArray[Any]:
+    def read(self, number: int) -> NDArray[Scalar]:
         """Return the rows of one piece; ``BuildError`` where its file is shorter than that."""
         piece = self.pieces[number]
         count = piece.rows * self.width
@@ -58,7 +60,7 @@ class Rows:
             )
         return found.reshape(-1, self.width)
 
-    def take(self, places: NDArray[Any]) -> NDArray[Any]:
+    def take(self, places: NDArray[np.integer]) -> NDArray[Scalar]:
         """Return the rows at ``places``, which must increase, reading each file once and in order."""
         found = np.empty((len(places), self.width), self.dtype)
         bounds = np.searchsorted(places, self.starts.astype(places.dtype))
@@ -71,7 +73,7 @@ class Rows:
                 found[mine] = self._read_each(number, rows)
         return found
 
-    def _read_each(self, number: int, rows: NDArray[np.int64]) -> NDArray[Any]:
+    def _read_each(self, number: int, rows: NDArray[np.int64]) -> NDArray[Scalar]:
         """Read rows one by one: for a few of a file this takes a fifth of the time of mapping it."""
         piece, size = self.pieces[number], self.width * self.dtype.itemsize
         handle = os.open(piece.path, os.O_RDONLY)
@@ -93,7 +95,7 @@ def npy_pieces(path: Path) -> Iterator[Piece]:
         yield Piece(str(path), offset, min(PIECE_ROWS, len(array) - begin))
 
 
-def write_npy(file: IO[bytes], shape: tuple[int, ...], dtype: DTypeLike, chunks: Iterable[NDArray[Any]]) -> None:
+def write_npy(file: IO[bytes], shape: tuple[int, ...], dtype: DTypeLike, chunks: Iterable[NDArray[np.generic]]) -> None:
     """Write an npy array chunk by chunk."""
     header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, header)

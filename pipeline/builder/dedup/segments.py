@@ -24,9 +24,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from filters.compiled.text_arrays import code_points
 from filters.unicode_classes import SPACES
-
-from .minhash import code_points
 
 LINES, PARAGRAPHS = KINDS = ("lines", "paragraphs")
 _PARAGRAPH = np.uint64(0xD6E8FEB86659FD93)

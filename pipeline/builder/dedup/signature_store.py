@@ -6,10 +6,9 @@ import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from ...atomic import write_json
 from ...errors import BuildError, ConfigError, MissingObjectError
@@ -25,7 +24,7 @@ FOLDER = "signatures"
 SCHEME_NAME = "scheme.json"
 
 
-def scheme_of(recipe: Recipe) -> dict[str, Any]:
+def scheme_of(recipe: Recipe) -> dict[str, int]:
     """Return the settings that two builds must share for their signatures to be compared."""
     return {
         "ngram": recipe.dedup_ngram,
@@ -45,7 +44,10 @@ def save_signatures(workspace: Workspace, stays: NDArray[np.bool_]) -> None:
     if folder.exists():
         return
     count = int(np.count_nonzero(stays))
-    kinds: list[tuple[str, int, DTypeLike]] = [("hashes", 16, np.uint8), ("signatures", recipe.permutations, np.uint32)]
+    kinds: list[tuple[str, int, type[np.uint8 | np.uint32]]] = [
+        ("hashes", 16, np.uint8),
+        ("signatures", recipe.permutations, np.uint32),
+    ]
     with result_directory(folder) as directory:
         for name, width, dtype in kinds:
             rows = partition_rows(workspace, name, width, dtype)
@@ -59,7 +61,7 @@ def save_signatures(workspace: Workspace, stays: NDArray[np.bool_]) -> None:
 def dataset_names(specs: Sequence[str]) -> list[str]:
     """Return the names of earlier datasets, in any directories: the last name of each path or url.
 
-    Datasets of one name are numbered in their order, so that each has a name of its own.
+    Datasets of the same name are numbered in their order, so that their names differ.
 
     >>> dataset_names(["s3://bucket/a/first/", "s3://bucket/second", "s3://bucket/b/first"])
     ['first', 'second', 'first (2)']
@@ -103,16 +105,17 @@ def _download(url: str, path: Path) -> None:
     retrying(lambda: download(url, path, size), url, "download it")
 
 
-def _read_scheme(spec: str) -> dict[str, Any] | None:
+def _read_scheme(spec: str) -> dict[str, object] | None:
     """Return the scheme that an earlier dataset keeps with its signatures; None where it keeps none."""
     if not is_remote(spec):
         path = Path(local_name(spec)) / FOLDER / SCHEME_NAME
         if kind := special_kind(path):
             raise ConfigError(f"{path}: {kind}, where a file is expected; copy the dataset again")
-        return read_json(path) if path.exists() else None
+        found: dict[str, object] | None = read_json(path) if path.exists() else None
+        return found
     url = f"{spec.rstrip('/')}/{FOLDER}/{SCHEME_NAME}"
     try:
-        scheme: dict[str, Any] = json.loads(read_range(url, 0, describe(url).size))
+        scheme: dict[str, object] = json.loads(read_range(url, 0, describe(url).size))
         return scheme
     except MissingObjectError:
         return None

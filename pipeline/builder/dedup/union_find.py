@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +58,7 @@ def write_clusters(
     exact: NDArray[np.uint32],
     before: int,
     longest: NDArray[np.uint32] | None = None,
-) -> dict[str, Any]:
+) -> dict[str, dict[str, int]]:
     """Write kind.npy, keeper.npy and cluster_size.npy for the documents after the first ``before``; return the counts.
 
     ``roots``: each document's cluster; ``exact``: the first document with equal text, which may be a memory map.

@@ -1,8 +1,8 @@
 """What an engine is: it runs unit functions over units, somewhere.
 
 A unit function takes one unit, leaves its result in files that appear by rename, and returns something small. An
-engine promises that every unit was run to its end at least once, and nothing about order: results that depend on
-completion order would depend on the machine.
+engine promises that every unit was run to its end at least once, and nothing about order: a result that depends on
+the order of completion would depend on the machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _sinks: list[Callable[[int], object]] = []
 
 
 def report_progress(amount: int) -> None:
-    """Tell the engine that the present unit is done by ``amount`` more; a unit function may call it as often as it likes."""
+    """Tell the engine how much more of the present unit is done; a unit function may call it any number of times."""
     if _sinks:
         _sinks[-1](amount)
 

@@ -117,7 +117,7 @@ class ProcessEngine(Engine):
             raise
 
     def _send(self, worker: _Worker, task: tuple[Callable[[Any], Any], Any]) -> None:
-        with suppress(OSError):  # it died idle; its closed pipe says so when results are awaited
+        with suppress(OSError):  # it died while it was idle: its closed pipe shows that when results are awaited
             worker.pipe.send(task)
 
     def _ready(self) -> list[_Worker]:

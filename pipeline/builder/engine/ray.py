@@ -12,20 +12,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ...errors import BuildError, ConfigError
 from .base import Engine, EngineOptions, Prepare, Result, Unit
 
 RETRIES = 3
-CONNECT_SECONDS = 7.0  # to connect, and to be greeted
+CONNECT_SECONDS = 7.0  # to connect, and to receive the first frame
 _CLIENT_SECONDS = 4  # of each try of Ray's client for ray:// addresses
 _SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # an empty frame of HTTP/2 settings, with which each side begins
 _ROOT = Path(__file__).resolve().parents[3]
 
 
 @contextmanager
-def ray_session(options: EngineOptions) -> Iterator[Any]:
+def ray_session(options: EngineOptions) -> Iterator[ModuleType]:
     """Give Ray, connected to a cluster: as it is if it is connected, else until the block ends."""
     for name in ("INITIAL", "MAX"):  # read when Ray is imported; its client makes three tries
         os.environ.setdefault(f"RAY_CLIENT_{name}_CONNECTION_TIMEOUT_S", str(_CLIENT_SECONDS))
@@ -84,7 +85,7 @@ def check_address(address: str, seconds: float = CONNECT_SECONDS) -> None:
 
 
 def _greeting(connection: socket.socket, deadline: float) -> bytes:
-    """Greet a server as a client of HTTP/2, and return the head of its first frame; less if it is late or hangs up."""
+    """Greet a server as a client of HTTP/2, and return the head of its first frame; fewer bytes if it is late or hangs up."""
     said = b""
     with suppress(OSError):
         connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS)
@@ -114,7 +115,7 @@ class RayEngine(Engine):
         ray = self._ray
         task = ray.remote(_call).options(max_retries=RETRIES, num_cpus=1)
         waiting = iter(range(len(units)))
-        running: dict[Any, int] = {}
+        running: dict[object, int] = {}
         while True:
             for index in waiting:
                 running[task.remote(function, units[index])] = index
@@ -137,6 +138,6 @@ class RayEngine(Engine):
         self._session.close()
 
 
-def _call(function: Callable[[Any], Any], unit: Any) -> Any:
+def _call(function: Callable[[Unit], Result], unit: Unit) -> Result:
     """Run a unit; a plain function, as Ray wants it, where unit functions carry bound arguments."""
     return function(unit)

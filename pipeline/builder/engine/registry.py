@@ -24,7 +24,7 @@ def open_engine(
 ) -> Engine:
     """Return the engine of that name: ``local`` (this process for one worker, else a pool) or ``ray``.
 
-    ``prepare`` runs once before workers are forked, or once in each worker that starts afresh; on Ray each task loads
+    ``prepare`` runs once before workers are forked, or once in each worker that is spawned; on Ray each task loads
     what it needs. Raises ``ConfigError`` for a name or a number of workers that cannot be.
 
     >>> with open_engine(workers=1) as engine:

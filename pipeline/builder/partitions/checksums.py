@@ -2,8 +2,8 @@
 
 A hash of a whole file cannot be put together from hashes of its pieces. So each input that is cut is read once more,
 from end to end, by a unit of its own beside the filter units: the manifest has what ``sha256sum`` prints. The
-same pass hashes each piece, and `whole_hashes` holds these to what the filter units hashed as they read: a file that
-changed between two of them is noticed, whatever its size and time say. It costs about a second for each GB.
+same pass hashes each piece, and `whole_hashes` compares these hashes with those of the filter units: a file that
+changed between the two is noticed, even if its size and time did not change. It costs about a second for each GB.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def hash_input(workspace: Workspace, number: int) -> None:
 def whole_hashes(workspace: Workspace, plan: Plan) -> list[str | None]:
     """Return the sha256 of each input; None for one that was not read to its end: damaged, or beyond ``limit`` or a quota.
 
-    Of a remote one that was read in part, it is what the store told, if it did.
+    For a remote one that was read in part, it is the hash that the store told, if any.
     Raises ``InputError`` for an input of which a piece differed when it was read.
     """
     read: list[list[str | None]] = [[] for _ in plan.inputs]

@@ -30,18 +30,19 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from ...atomic import atomic_file, write_json
 from ...errors import BuildError
 from ...text.document import made_id
-from ..dedup.row_files import Piece, Rows
+from ..dedup.row_files import Piece, Rows, Scalar
 from ..inputs import Input
 from ..outcome import KEPT
 from ..plan import Plan
+from ..report.types import DamagedFile, PartitionRecord, Sample
 from ..workspace.workspace import Workspace
 
 FILTER, DEDUP, TOKENIZE, SPLIT = "filter", "dedup", "tokenize", "split"  # stages whose results partitions show
@@ -67,7 +68,7 @@ class Partition:
     @property
     def unit(self) -> int:
         """The number of the filter unit that wrote it."""
-        return int(partition_table(self.workspace)["partitions"][self.number][0])
+        return partition_table(self.workspace)["partitions"][self.number][0]
 
     @property
     def piece(self) -> tuple[int, int]:
@@ -105,15 +106,15 @@ class Partition:
         return documents_path(self.folder).stat().st_size
 
     @property
-    def counts(self) -> dict[str, Any]:
-        counts: dict[str, Any] = read_json(self.folder / "counts.json")
+    def counts(self) -> PartitionRecord:
+        counts: PartitionRecord = read_json(self.folder / "counts.json")
         return counts
 
     def batches(self, *names: str) -> Iterator[Any]:
         """Yield the record batches of its documents, with only the columns named, in that order."""
         return read_batches(self.folder, *names)
 
-    def array(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
+    def array(self, name: str, dtype: type[Scalar]) -> NDArray[Scalar]:
         """Return a whole column as an array."""
         # Not by to_numpy, which imports pandas where that is installed.
         columns = [batch.column(name) for batch in self.batches(name)]
@@ -216,8 +217,8 @@ def documents_path(folder: Path) -> Path:
 def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int]) -> None:
     """Write what the units that were ``read`` hold: every partition in input order, and each span's first line and hash.
 
-    ``damaged`` tells of every file that could not be read to its end where, why, and how many ``unconfirmed`` documents
-    were read before that was known: no checksum vouches for them.
+    ``damaged`` lists every file that could not be read to its end: where and why reading stopped, and how many documents
+    before that are ``unconfirmed``, because no checksum covers them.
     """
     found: list[tuple[int, int, int, int]] = []
     first_lines, digests = [], []
@@ -244,15 +245,28 @@ def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int])
     write_json(workspace.root / PARTITIONS, {"partitions": partitions, **read_over})
 
 
-def partition_table(workspace: Workspace) -> dict[str, Any]:
+class PartitionTable(TypedDict):
+    """What the units of the filter stage hold, as `write_partition_table` writes it.
+
+    ``partitions``: the unit of each, its number there and the piece of the unit's file. Of each span of each unit,
+    ``first_lines``: the lines of its file before it, and ``sha256``: the hash of what was read.
+    """
+
+    partitions: list[tuple[int, int, int]]
+    first_lines: list[list[int]]
+    sha256: list[list[str | None]]
+    damaged: list[DamagedFile]
+
+
+def partition_table(workspace: Workspace) -> PartitionTable:
     """Return what `write_partition_table` wrote, read once in each process."""
     path = workspace.root / PARTITIONS
     return _read_table(path, path.stat().st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=2)
-def _read_table(path: Path, mtime_ns: int) -> dict[str, Any]:
-    table: dict[str, Any] = read_json(path)
+def _read_table(path: Path, mtime_ns: int) -> PartitionTable:
+    table: PartitionTable = read_json(path)
     return table
 
 
@@ -261,7 +275,7 @@ def partitions(workspace: Workspace) -> list[Partition]:
     return [Partition(workspace, number) for number in range(len(partition_table(workspace)["partitions"]))]
 
 
-def partition_rows(workspace: Workspace, name: str, width: int, dtype: DTypeLike) -> Rows:
+def partition_rows(workspace: Workspace, name: str, width: int, dtype: type[Scalar]) -> Rows[Scalar]:
     """Return the rows of one kind (hashes, signatures) of all documents that passed, a piece for each partition."""
     folders = [partition.folder for partition in partitions(workspace)]
     counts = [(folder / "hashes.bin").stat().st_size // 16 for folder in folders]
@@ -310,7 +324,7 @@ class Origins:
         return Origin(id, item.name, line, item.source)
 
 
-def locate(partition: Partition, record: dict[str, Any]) -> dict[str, Any]:
+def locate(partition: Partition, record: Sample) -> Sample:
     """Return what a stage wrote of a rejected record with its line counted from the start of the file."""
     record["line"] += partition_table(partition.workspace)["first_lines"][partition.unit][record.pop("span")]
     part = record.pop("part", "")

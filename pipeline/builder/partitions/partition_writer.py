@@ -43,10 +43,11 @@ class MetadataColumn:
         self._fields = parse_fields(keep_fields)
         self.names = [field.name for field in self._fields]
 
-    def encode(self, document: Document) -> str:
-        """Return the fields of one document. Raises ``BuildError`` for a value that a transform set and does not fit."""
-        if not self._fields:
-            return ""
+    def encode(self, documents: Sequence[Document]) -> list[str]:
+        """Return the fields of each document. Raises ``BuildError`` for a value that a transform set and does not fit."""
+        return [self._encode(document) for document in documents] if self._fields else [""] * len(documents)
+
+    def _encode(self, document: Document) -> str:
         found = {}
         for field in self._fields:
             value = document.metadata.get(field.name)
@@ -153,6 +154,6 @@ def _column(values: Sequence[Any], kind: Any) -> Any:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
 
 
-def write_line(file: IO[bytes], value: Mapping[str, Any]) -> None:
+def write_line(file: IO[bytes], value: Mapping[str, object]) -> None:
     """Write one line of JSON."""
     file.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))

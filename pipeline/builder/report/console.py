@@ -6,10 +6,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from ...shards.manifest import Manifest
 from .stats import BuildStats, descending
+from .types import DamagedFile
 from .waterfall import Row
 
 _LINE_SECONDS = 5.0
@@ -106,7 +106,7 @@ def _shards(count: int) -> str:
     return f"{count:,} shard{'s' * (count != 1)}"
 
 
-def damage_said(damaged: Sequence[Mapping[str, Any]]) -> str:
+def damage_said(damaged: Sequence[DamagedFile]) -> str:
     """Say how many files are damaged and how many documents came out of them before that was known.
 
     >>> damage_said([{"unconfirmed": 1200}, {"unconfirmed": 0}])

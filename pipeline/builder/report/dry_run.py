@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from ...errors import InputError
 from ...text.discovery import evenly
@@ -53,7 +52,7 @@ def preview(
 ) -> None:
     """Print what a build would read, do with the first documents of each input, write and take.
 
-    Raises for what cannot work as the build itself does: everything that the recipe names is loaded.
+    Raises the errors that the build itself would raise: everything that the recipe names is loaded.
     """
     output = None if output is None else local_directory(output)
     references = resolve(recipe)
@@ -93,8 +92,13 @@ def _read(
     file: InputFile, recipe: Recipe, references: References, chain: Chain, most: int, sample: _Sample, *, measured: bool
 ) -> None:
     """Judge the first records of an input; where it is ``measured``, count the characters of those after them too."""
-    wanted: dict[str, Any] = {"keep": references.fields(recipe), "where": recipe.condition}
-    reader = Reader(file, text_key=recipe.text_key, id_key=recipe.id_key, **wanted)
+    reader = Reader(
+        file,
+        text_key=recipe.text_key,
+        id_key=recipe.id_key,
+        keep=references.fields(recipe),
+        where=recipe.condition,
+    )
     counts, records = _no_counts(references), iter(reader)
     documents = []
     for record in islice(records, most):

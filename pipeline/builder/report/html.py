@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from filters import measure_functions, summary
 
@@ -21,6 +21,7 @@ from ..stages.registry import changes
 from .console import damage_said
 from .stats import BuildStats, descending
 from .template import FIGURE, PAGE
+from .types import Group, Histogram
 from .waterfall import Row, waterfall
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _cut(stats: BuildStats) -> list[tuple[str, int]]:
     return descending(stats.cut) + edited + named
 
 
-def _bar(row: Row) -> dict[str, Any]:
+def _bar(row: Row) -> dict[str, object]:
     """Return a row of the waterfall with its bar, in percent of the documents read."""
     return {
         "what": row.what,
@@ -116,26 +117,38 @@ def _bar(row: Row) -> dict[str, Any]:
     }
 
 
-def _groups(groups: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+class _GroupRow(NamedTuple):
+    """The documents of a source or language, and the widths of their bars in percent of the widest."""
+
+    name: str
+    read: int
+    dropped: int
+    duplicates: int
+    kept: int
+    tokens: int
+    width: float = 0.0
+    kept_width: float = 0.0
+
+
+def _groups(groups: Mapping[str, Group]) -> list[_GroupRow]:
     """Return a row for each of the largest groups, and one for all others."""
     rows = []
     for name, held in groups.items():
         dropped, duplicates = sum(held["dropped"].values()), sum(held.get("duplicates", {}).values())
-        numbers = {"read": held["read"], "dropped": dropped, "duplicates": duplicates}
-        rows.append({"name": name, **numbers, "kept": held["kept"], "tokens": held["tokens"]})
-    rows.sort(key=lambda row: (-row["read"], row["name"]))
-    if len(rows) > _TOP:
-        rest = rows[_TOP:]
-        names = ("read", "dropped", "duplicates", "kept", "tokens")
-        rows = [*rows[:_TOP], {"name": f"{len(rest)} others", **{n: sum(row[n] for row in rest) for n in names}}]
-    widest = max((row["read"] for row in rows), default=0)
-    for row in rows:
-        row |= {"width": round(100 * _share(row["read"], widest), 2)}
-        row |= {"kept_width": round(100 * _share(row["kept"], widest), 2)}
-    return rows
+        rows.append(_GroupRow(name, held["read"], dropped, duplicates, held["kept"], held["tokens"]))
+    rows.sort(key=lambda row: (-row.read, row.name))
+    if rest := rows[_TOP:]:
+        sums = (sum(column) for column in zip(*(row[1:6] for row in rest), strict=True))
+        rows[_TOP:] = [_GroupRow(f"{len(rest)} others", *sums)]
+    widest = max((row.read for row in rows), default=0)
+
+    def width(documents: int) -> float:
+        return round(100 * _share(documents, widest), 2)
+
+    return [row._replace(width=width(row.read), kept_width=width(row.kept)) for row in rows]
 
 
-def _measure(rule: Mapping[str, Any], name: str, histogram: Mapping[str, Any]) -> dict[str, Any]:
+def _measure(rule: Mapping[str, Any], name: str, histogram: Histogram) -> dict[str, object]:
     """Draw how many documents had which value of a measure, and its limits; say what it counts."""
     top, counts = histogram["top"], histogram["counts"]
 
@@ -168,7 +181,7 @@ def _kept(rule: Mapping[str, Any]) -> str:
     return f"kept: {low:,.15g} to {high:,.15g}"
 
 
-def _sizes(name: str, sizes: Mapping[str, int]) -> dict[str, Any]:
+def _sizes(name: str, sizes: Mapping[str, int]) -> dict[str, object]:
     """Draw how many documents or clusters had which size, by powers of two."""
     powers: dict[int, int] = {}
     for size, number in sizes.items():
@@ -182,7 +195,7 @@ def _sizes(name: str, sizes: Mapping[str, int]) -> dict[str, Any]:
 
 def _plot(
     name: str, counts: Sequence[int], titles: Sequence[str], limits: list[float], marks: list[str]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Place bars on the drawing, by the square root, so that rare values are seen."""
     highest = max(1, *counts) ** 0.5
     width = 200 / len(counts)

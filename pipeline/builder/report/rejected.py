@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import orjson
@@ -17,6 +17,7 @@ from ..partitions.partition import DEDUP, SPLIT, Origin, Partition, locate, part
 from ..partitions.partition_writer import write_line
 from ..workspace.workspace import Workspace
 from .samples import SAMPLE_CHARACTERS, SAMPLES, Samples, hash_keys
+from .types import Sample
 
 REJECTED_NAME = "rejected.jsonl"
 
@@ -108,7 +109,7 @@ def _texts(partition: Partition, rows: Sequence[int]) -> Iterator[str]:
         begin += len(column)
 
 
-def _line(document: _Document, reason: str | None) -> dict[str, Any]:
+def _line(document: _Document, reason: str | None) -> Sample:
     origin = document.origin
     return {"id": origin.id, "file": origin.file, "line": origin.line, "reason": reason, "text": document.text}
 
@@ -144,7 +145,7 @@ class _LaterOutcomes:
     def originals(self, places: np.ndarray) -> dict[int, str]:
         """Return, for the near duplicates among some documents, the texts that are kept in their place.
 
-        Texts of earlier builds are not at hand.
+        Texts of earlier builds are not known.
         """
         copies = places[self.outcome[places] == NEAR]
         kept = np.unique(self._keeper[copies])
@@ -152,7 +153,7 @@ class _LaterOutcomes:
         return {at: texts[place] for at in copies.tolist() if (place := int(self._keeper[at])) in texts}
 
     def reason(self, at: int) -> str | None:
-        """Say why a document was dropped; None: it was not."""
+        """Return why a document was dropped, or None if it was not."""
         outcome, kept = int(self.outcome[at]), int(self._keeper[at])
         if outcome == KEPT:
             return None

@@ -1,4 +1,4 @@
-"""Texts to show: of every outcome a few, chosen by the hash of the text, so that each text had the same chance.
+"""Texts to show: a few of every outcome, chosen by the hash of the text, so that each text has the same chance.
 
 The order of the corpus and of the work does not matter, and no text is shown twice.
 """
@@ -6,18 +6,16 @@ The order of the corpus and of the work does not matter, and no text is shown tw
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..dedup.minhash import text_hashes
 from ..draws import draws
+from .types import Sample
 
 SAMPLES = 5  # texts shown of each outcome
 SAMPLE_CHARACTERS, _ID_CHARACTERS = 600, 200  # shown of each text and id, which may be of any length
-
-Sample = dict[str, Any]  # id, text and whatever else is to be shown
 
 
 class Samples:
@@ -34,7 +32,7 @@ class Samples:
         self._held: dict[str, dict[int, Sample]] = {}
 
     def wants(self, outcome: str, key: int) -> bool:
-        """Tell whether a text would be among those shown, were it the last."""
+        """Return whether a text would be shown if no other were added after it."""
         held = self._held.get(outcome, {})
         return key not in held and (len(held) < SAMPLES or key < max(held))
 

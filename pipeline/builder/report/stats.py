@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,13 @@ from ...errors import BuildError
 from ...shards.verify.counts import imbalances
 from ..outcome import DUPLICATES, KEPT, OUTCOMES
 from .samples import Samples
+from .types import DamagedFile, Group, Histogram, OutcomeRow, PartitionRecord, Sample
+
+Key = TypeVar("Key", str, tuple[str, str])
 
 BINS = 40
 PASSED = ""  # the outcome of a document that no filter dropped
-# Metadata of the fields of `BuildStats`: how they are in the manifest, where all others always are.
+# Metadata of the fields of `BuildStats`: whether the manifest has them; it always has all others.
 _NEVER = {"manifest": "never"}
 _IF_ANY = {"manifest": "unless empty"}
 
@@ -36,10 +39,10 @@ class OutcomeCounts:
 
     FIELDS = ("source", "language", "outcome")
 
-    def __init__(self, rows: Iterable[Sequence[Any]] = ()) -> None:
+    def __init__(self, rows: Iterable[OutcomeRow] = ()) -> None:
         self._held: dict[tuple[str, str, str], list[int]] = {}
-        for source, language, outcome, *numbers in rows:
-            self.add(source, language, outcome, numbers[1], documents=numbers[0])
+        for source, language, outcome, documents, characters in rows:
+            self.add(source, language, outcome, characters, documents=documents)
 
     def add(self, source: str, language: str, outcome: str, characters: int, *, documents: int = 1) -> None:
         held = self._held.setdefault((source, language, outcome), [0, 0])
@@ -55,18 +58,26 @@ class OutcomeCounts:
         for (source, language, outcome), (documents, characters) in other._held.items():
             self.add(source, language, outcome, characters, documents=documents)
 
-    def by(self, *names: str) -> dict[Any, list[int]]:
-        """Sum ``[documents, characters]`` by one field, or by the tuple of several."""
-        places = [self.FIELDS.index(name) for name in names]
-        sums: dict[Any, list[int]] = {}
+    def by(self, name: str) -> dict[str, list[int]]:
+        """Sum ``[documents, characters]`` by one field."""
+        place = self.FIELDS.index(name)
+        return self._sums(lambda key: key[place])
+
+    def by_outcome(self, name: str) -> dict[tuple[str, str], list[int]]:
+        """Sum ``[documents, characters]`` by one field and the outcome."""
+        place = self.FIELDS.index(name)
+        return self._sums(lambda key: (key[place], key[2]))
+
+    def _sums(self, group: Callable[[tuple[str, str, str]], Key]) -> dict[Key, list[int]]:
+        sums: dict[Key, list[int]] = {}
         for key, (documents, characters) in sorted(self._held.items()):
-            held = sums.setdefault(key[places[0]] if len(places) == 1 else tuple(key[p] for p in places), [0, 0])
+            held = sums.setdefault(group(key), [0, 0])
             held[0] += documents
             held[1] += characters
         return sums
 
-    def to_json(self) -> list[list[Any]]:
-        return [[*key, *numbers] for key, numbers in sorted(self._held.items())]
+    def to_json(self) -> list[OutcomeRow]:
+        return [(*key, documents, characters) for key, (documents, characters) in sorted(self._held.items())]
 
 
 class Histograms:
@@ -86,7 +97,7 @@ class Histograms:
     def add(self, values: NDArray[np.float64], holds: NDArray[np.bool_]) -> None:
         """Count what was measured of documents, ``[documents, rules]`` each.
 
-        NaN and values that do not hold are in no bin, values beyond the ends in the outer ones.
+        NaN and values that do not hold are in no bin; values beyond the ends are in the first or the last one.
         """
         counted = holds & ~np.isnan(values)
         scaled = np.where(counted, values, 0)
@@ -95,7 +106,7 @@ class Histograms:
         bins = np.clip(scaled, 0, BINS - 1).astype(np.int64) + BINS * np.arange(len(self._rules))
         self._counts += np.bincount(bins[counted], minlength=self._counts.size).reshape(self._counts.shape)
 
-    def to_json(self) -> dict[str, dict[str, Any]]:
+    def to_json(self) -> dict[str, Histogram]:
         return {
             rule.name: {"top": top, "log": log, "limits": limits, "counts": counts}
             for rule, top, log, limits, counts in zip(
@@ -130,7 +141,7 @@ class PartitionCounts:
     records: int = 0  # consumed, bad ones included
     kept: int = 0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> PartitionRecord:
         return {
             "histograms": self.histograms.to_json(),
             "outcomes": self.outcomes.to_json(),
@@ -172,7 +183,7 @@ class BuildStats:
     tokens: int = 0
     bad: dict[str, int] = field(default_factory=dict)
     bad_by_source: dict[str, int] = field(default_factory=dict)
-    damaged: list[dict[str, Any]] = field(default_factory=list)
+    damaged: list[DamagedFile] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
     dropped_characters: dict[str, int] = field(default_factory=dict)
     cut: dict[str, int] = field(default_factory=dict)
@@ -183,10 +194,10 @@ class BuildStats:
     duplicate_characters: dict[str, int] = field(default_factory=dict)
     cluster_sizes: dict[str, int] = field(default_factory=dict)
     token_lengths: dict[str, int] = field(default_factory=dict)
-    histograms: dict[str, dict[str, Any]] = field(default_factory=dict)
-    by_source: dict[str, dict[str, Any]] = field(default_factory=dict)
-    by_language: dict[str, dict[str, Any]] = field(default_factory=dict)
-    samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    histograms: dict[str, Histogram] = field(default_factory=dict)
+    by_source: dict[str, Group] = field(default_factory=dict)
+    by_language: dict[str, Group] = field(default_factory=dict)
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
     filtered: OutcomeCounts = field(default_factory=OutcomeCounts, metadata=_NEVER)  # the outcomes of the filters
     added_to: OutcomeCounts = field(default_factory=OutcomeCounts, metadata=_NEVER)
 
@@ -199,28 +210,31 @@ class BuildStats:
         known = {item.name for item in fields(cls) if item.metadata != _NEVER}
         return cls(**{name: held for name, held in value.items() if name in known})
 
-    def add_partitions(self, partitions: Iterable[Mapping[str, Any]]) -> None:
+    def add_partitions(self, partitions: Iterable[PartitionRecord]) -> None:
         """Sum the counts of all partitions."""
         outcomes = self.filtered
-        names = ("bad", "bad_by_source", "cut", "edited", "added", "repeats")
-        counters: dict[str, Counter[str]] = {name: Counter() for name in names}
+        bad, bad_by_source, cut, edited, added, repeats = (Counter[str]() for _ in range(6))
         for partition in partitions:
             outcomes.update(OutcomeCounts(partition["outcomes"]))
             self.added_to.update(OutcomeCounts(partition["added_to"]))
             self.characters += partition["read_characters"]
-            for name, counter in counters.items():
-                counter.update(partition.get(name, {}))
+            bad.update(partition["bad"])
+            bad_by_source.update(partition["bad_by_source"])
+            cut.update(partition["cut"])
+            edited.update(partition["edited"])
+            added.update(partition["added"])
+            repeats.update(partition.get("repeats", {}))
             for name, histogram in partition["histograms"].items():
                 held = self.histograms.setdefault(name, {**histogram, "counts": [0] * BINS})
                 held["counts"] = [a + b for a, b in zip(held["counts"], histogram["counts"], strict=True)]
         by_rule = outcomes.by("outcome")
         self.passed_filters, self.kept_characters = by_rule.pop(PASSED, [0, 0])
         self.read = self.passed_filters + sum(documents for documents, _ in by_rule.values())
-        self.read -= counters["added"].total()
+        self.read -= added.total()
         self.dropped = {name: documents for name, (documents, _) in by_rule.items()}
         self.dropped_characters = {name: size for name, (_, size) in by_rule.items()}
-        for name, counter in counters.items():
-            setattr(self, name, dict(counter))
+        self.bad, self.bad_by_source, self.cut = dict(bad), dict(bad_by_source), dict(cut)
+        self.edited, self.added, self.repeats = dict(edited), dict(added), dict(repeats)
 
     def add_final(self, final: OutcomeCounts, tokens: Mapping[str, Mapping[str, int]]) -> None:
         """Add what became of the documents that passed the filters; ``tokens`` are those by source and by language."""
@@ -246,14 +260,14 @@ def by_group(
     final: OutcomeCounts,
     tokens: Mapping[str, int],
     added: OutcomeCounts | None = None,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Group]:
     """Return, for each source or language, what became of its documents; its numbers add up to those read.
 
     ``filtered`` holds the outcomes of the filters, ``final`` what became of those that passed: they are "kept", "exact" or
     "near" duplicates, or dropped by a later stage. Those ``added`` by transforms, of the former, are not among those read.
     """
-    groups: dict[str, dict[str, Any]] = {}
-    for (group, outcome), (documents, characters) in filtered.by(name, "outcome").items():
+    groups: dict[str, Group] = {}
+    for (group, outcome), (documents, characters) in filtered.by_outcome(name).items():
         held = groups.setdefault(group, {"read": 0, "characters": 0, "dropped": {}, "kept": 0, "tokens": 0})
         held["read"] += documents
         held["characters"] += characters
@@ -262,7 +276,7 @@ def by_group(
     for group, (documents, _) in (added.by(name) if added else {}).items():
         groups[group]["read"] -= documents
         groups[group]["added"] = documents
-    for (group, outcome), (documents, _) in final.by(name, "outcome").items():
+    for (group, outcome), (documents, _) in final.by_outcome(name).items():
         if outcome == OUTCOMES[KEPT].key:
             groups[group]["kept"] = documents
             groups[group]["tokens"] = tokens.get(group, 0)

@@ -19,8 +19,8 @@ LEAST_RECORDS = 10_000  # from which on a share is checked before all records ar
 class BadRecords:
     """Counts the bad records of ``units`` as these are done, and raises ``BuildError`` where there are too many.
 
-    A share is held to the units done in input order, once these have 10,000 records, so that whether the build ends
-    does not depend on which unit is done first.
+    A share is checked over the units that are done in input order, once these have 10,000 records. So it does not depend on
+    which unit is done first whether the build ends.
 
     >>> counted = BadRecords(Recipe(max_errors=0.5), [0, 1])
     >>> counted.add(1, 20_000, 20_000)

@@ -30,7 +30,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,19 +49,22 @@ from ..partitions.partition import DEDUP, DEDUPING, partition_rows, partitions, 
 from ..report.stats import BuildStats, Change
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace
-from .stage import Run, Stage
+from .stage import Run, Stage, Unit
 
 MOST_DOCUMENTS = (1 << 32) - 1  # that the forest can number
 
-RunUnits = Callable[[str, Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
-"""Runs a unit function over units, under a name, in whatever order; its results say that they are done."""
+
+class RunUnits(Protocol):
+    """Runs a unit function over units, under a name, in whatever order; its results say that they are done."""
+
+    def __call__(self, name: str, function: Callable[[Unit], object], units: Sequence[Unit], /) -> Iterable[object]: ...
 
 
 @dataclass(frozen=True)
 class Job:
     """What is to be found among which documents. ``hashes`` and ``signatures`` are files of equally many rows.
 
-    The first ``before`` documents belong to earlier builds: they always stay, and win.
+    The first ``before`` documents belong to earlier builds: they are always kept, and others are their duplicates.
     """
 
     hashes: tuple[Piece, ...]
@@ -95,8 +98,8 @@ class _Open:
 
     folder: Path
     job: Job
-    hashes: Rows
-    signatures: Rows
+    hashes: Rows[np.uint8]
+    signatures: Rows[np.uint32]
     groups: tuple[tuple[int, int], ...]
     keys: KeyFiles
 
@@ -194,7 +197,7 @@ def _edges(opened: _Open, lists: Iterable[int], name: str, run: RunUnits) -> Ite
     return (np.load(_edges_path(opened.folder, unit)) for unit in units)
 
 
-def _finish(results: Iterable[Any]) -> None:
+def _finish(results: Iterable[object]) -> None:
     for _ in results:
         pass
 
@@ -241,11 +244,11 @@ def _dedup(run: Run) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run_units(run: Run, name: str, function: Callable[[Any], Any], units: Sequence[Any]) -> Iterable[Any]:
+def _run_units(run: Run, name: str, function: Callable[[Unit], object], units: Sequence[Unit]) -> Iterable[object]:
     return run.each(name, function, units, prepare_dedup)
 
 
-def _job(workspace: Workspace, hashes: Rows) -> Job:
+def _job(workspace: Workspace, hashes: Rows[np.uint8]) -> Job:
     """Return the job of a build, with the earlier builds it is compared with."""
     recipe, limits = workspace.plan.recipe, workspace.plan.limits
     signatures = partition_rows(workspace, "signatures", recipe.permutations, np.uint32)

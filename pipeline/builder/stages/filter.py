@@ -29,18 +29,19 @@ from ..partitions.partition import (
     write_partition_table,
 )
 from ..partitions.partition_writer import MetadataColumn, PartitionWriter, Row, make_hasher, write_line
+from ..partitions.unit_records import Batches, UnitRecords
 from ..plan import Plan, Span
 from ..reading import pieces_read
 from ..recipe import Recipe
 from ..references import References
 from ..report.samples import sample_keys
 from ..report.stats import PASSED, BuildStats, Change, Histograms, PartitionCounts, descending
+from ..report.types import Sample
 from ..transforms.chain import Chain, Judged
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace
 from .bad_records import BadRecords, check_all, check_number
 from .stage import Run, Stage
-from .unit_records import Batches, UnitRecords
 
 WHERE = "where"  # the outcome of records that the condition does not select
 _RECORD_LIMITS = "record_limits.json"
@@ -258,24 +259,28 @@ def _filter_partition(
             for before, each in itertools.pairwise(judged):
                 if each.record == before.record:
                     counts.added_to.add(each.document.source, each.language.code, PASSED, len(each.document.text))
-            keys = iter(sample_keys([each.document.text for each in judged if each.reason is not None], recipe.seed))
-            rows: list[Row] = []
-            outcomes: list[tuple[str, str, str, int]] = []
-            for each in judged:
-                document, place = each.document, places[each.record]
-                characters = len(document.text)
-                code, score, _ = each.language
-                outcomes.append((document.source, code, each.outcome, characters))
-                if each.reason is None:
-                    origin = (document.id, document.part, place, document.line)
-                    metadata = loaded.metadata.encode(document)
-                    rows.append(Row(document.text, *origin, code, score, characters, metadata))
-                else:
-                    _reject(each, place, next(keys), recipe, counts, rejected)
-            counts.outcomes.extend(outcomes)
+            counts.outcomes.extend(
+                [(each.document.source, each.language.code, each.outcome, len(each.document.text)) for each in judged]
+            )
+            rows = _rows([each for each in judged if each.reason is None], places, loaded.metadata)
             counts.kept += len(rows)
             writer.extend(rows)
+            dropped = [each for each in judged if each.reason is not None]
+            for each, key in zip(
+                dropped, sample_keys([each.document.text for each in dropped], recipe.seed), strict=True
+            ):
+                _reject(each, places[each.record], key, recipe, counts, rejected)
     return counts
+
+
+def _rows(kept: Sequence[Judged], places: Sequence[int], column: MetadataColumn) -> list[Row]:
+    """Return what is written of the documents that are kept; ``places`` are the spans of the records of the batch."""
+    rows = []
+    for each, metadata in zip(kept, column.encode([each.document for each in kept]), strict=True):
+        document, (code, score, _) = each.document, each.language
+        origin = (document.id, document.part, places[each.record], document.line)
+        rows.append(Row(document.text, *origin, code, score, len(document.text), metadata))
+    return rows
 
 
 def _reject(judged: Judged, place: int, key: int, recipe: Recipe, counts: PartitionCounts, rejected: IO[bytes]) -> None:
@@ -283,7 +288,7 @@ def _reject(judged: Judged, place: int, key: int, recipe: Recipe, counts: Partit
     if not (recipe.keep_rejected or counts.samples.wants(judged.outcome, key)):
         return
     document = judged.document
-    line = {"id": document.id, "file": document.file, "line": document.line, "reason": judged.reason}
+    line: Sample = {"id": document.id, "file": document.file, "line": document.line, "reason": judged.reason}
     line |= {"text": document.text, "span": place, "part": document.part}
     counts.samples.add(judged.outcome, key, line)
     if recipe.keep_rejected:

@@ -15,9 +15,9 @@ from __future__ import annotations
 import functools
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ from ..reading import is_all_read
 from ..recipe import Recipe
 from ..report.samples import Samples, sample_keys
 from ..report.stats import PASSED, BuildStats, Change, OutcomeCounts
+from ..report.types import PartitionRecord, Sample
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace
 from .stage import Run, Stage
@@ -86,7 +87,7 @@ def bucket_folder(workspace: Workspace, bucket: int) -> Path:
 
 
 def sort_bucket(workspace: Workspace, buckets: int, bucket: int) -> None:
-    """Sort one bucket: note of each hash in it whether an earlier partition holds it."""
+    """Sort one bucket, and write for each hash in it whether an earlier partition holds it."""
     slices = [_in_bucket(_hashes(partition), bucket, buckets) for partition in partitions(workspace)]
     hashes = np.concatenate([np.zeros(0, np.uint64), *slices])
     order = np.argsort(hashes, kind="stable")  # among equal ones, input order
@@ -116,7 +117,7 @@ def _in_bucket(hashes: NDArray[np.uint64], bucket: int, buckets: int) -> NDArray
 
 
 class Repeats:
-    """Tells which passages of one partition occur earlier. Give it the texts in order, each once."""
+    """Finds which passages of one partition occur earlier. It takes the texts in order, each once."""
 
     def __init__(self, known: NDArray[np.uint64], seen: NDArray[np.bool_]) -> None:
         self._known = known  # hashes of the partition, sorted
@@ -210,13 +211,13 @@ class PassageRemover:
 
     def _reject(self, row: Row, outcome: str, reason: str, text: str) -> None:
         file = self._inputs[row.span].name
-        line = {"id": row.id, "file": file, "line": row.line, "reason": reason, "text": text, "span": row.span}
-        line["part"] = row.part
+        line: Sample = {"id": row.id, "file": file, "line": row.line, "reason": reason}
+        line |= {"text": text, "span": row.span, "part": row.part}
         self._samples.add(outcome, sample_keys([text], self._recipe.seed)[0], line)
         if self._recipe.keep_rejected:
             write_line(self._rejected, line)
 
-    def recounted(self, counts: Mapping[str, Any]) -> dict[str, Any]:
+    def recounted(self, counts: PartitionRecord) -> PartitionRecord:
         """Return what the filter counted of the partition, with what became of those that it had passed."""
         place = OutcomeCounts.FIELDS.index("outcome")
         outcomes = OutcomeCounts(row for row in counts["outcomes"] if row[place] != PASSED)

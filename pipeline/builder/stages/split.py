@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +105,7 @@ def assign_splits(workspace: Workspace) -> None:
 def in_validation(drawn: NDArray[np.uint64], val_fraction: float) -> NDArray[np.bool_]:
     """Return which documents belong to validation: those whose number falls below the fraction.
 
-    The order of the input, what else it holds and how it is cut into shards do not matter.
+    This depends neither on the order of the input, nor on what else it holds, nor on how it is cut into shards.
     """
     return drawn < threshold(val_fraction)
 
@@ -113,7 +113,7 @@ def in_validation(drawn: NDArray[np.uint64], val_fraction: float) -> NDArray[np.
 def quota_bounds(
     batches: Callable[[], Iterable[Survivors]], names: dict[str, int], quotas: dict[str, int]
 ) -> dict[int, tuple[int, int]]:
-    """Return for each source with a quota of tokens the first document, by (draw, ordinal), that stays no more.
+    """Return, for each source with a quota of tokens, the first document by (draw, ordinal) that is not kept.
 
     Documents are taken in the order of what is drawn for them: a larger quota holds all that a smaller one does.
     ``batches`` gives all survivors in input order, and is called twice: to find the bin of draws in which each quota is
@@ -197,11 +197,11 @@ class Runs:
     >>> runs.add(np.array([0, 0, 1]), ["web", "wiki"])
     >>> runs.add(np.array([1, 0]), ["web", "wiki"])
     >>> runs.held
-    [['web', 2], ['wiki', 2], ['web', 1]]
+    [('web', 2), ('wiki', 2), ('web', 1)]
     """
 
     def __init__(self) -> None:
-        self.held: list[list[Any]] = []
+        self.held: list[tuple[str, int]] = []
 
     def add(self, sources: NDArray[np.int64], names: Sequence[str]) -> None:
         """Go on with the numbers of the sources of more documents."""
@@ -209,9 +209,9 @@ class Runs:
         for start, end in pairwise([*starts, len(sources)]):
             name = names[int(sources[start])]
             if self.held and self.held[-1][0] == name:
-                self.held[-1][1] += end - start
+                self.held[-1] = name, self.held[-1][1] + end - start
             else:
-                self.held.append([name, end - start])
+                self.held.append((name, end - start))
 
 
 class _Counts:

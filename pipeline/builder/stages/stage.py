@@ -6,18 +6,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
-from ...text.readers.reader import Reader, Record
-from ..engine.base import Engine, report_progress
+from ..engine.base import Engine
 from ..outcome import Outcome
 from ..plan import Plan
 from ..recipe import Recipe
 from ..report.console import Progress
 from ..report.stats import BuildStats, Change
 from ..workspace.workspace import Workspace
-
-RECORDS_PER_REPORT = 256  # read between reports of progress
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -67,21 +64,17 @@ class Run:
                     yield index, result
                     advance(index, weights[index])
 
-    def do(self, name: str, function: Callable[[Any], object], units: Sequence[Any], *options: Any) -> None:
+    def do(
+        self,
+        name: str,
+        function: Callable[[Unit], object],
+        units: Sequence[Unit],
+        prepare: Callable[[], object] | None = None,
+        size: Callable[[Unit], int] | None = None,
+    ) -> None:
         """Run a unit function over units as `each` does, and ignore what it returns: its results are files."""
-        for _ in self.each(name, function, units, *options):
+        for _ in self.each(name, function, units, prepare, size):
             pass
-
-
-def with_progress(reader: Reader, lanes: int) -> Iterator[Record]:
-    """Yield the records of a reader, and report the bytes of the file that are read; lanes share the bytes."""
-    reported = 0
-    for number, record in enumerate(reader):
-        if number % RECORDS_PER_REPORT == 0:
-            read = reader.bytes_read // lanes
-            report_progress(read - reported)
-            reported = read
-        yield record
 
 
 class Stage(ABC):

@@ -23,8 +23,8 @@ TRAINING_CHARACTERS = 64 << 20  # of text that a tokenizer is trained on; more h
 class TrainTokenizerStage(Stage):
     """Trains a tokenizer on survivors.
 
-    Where token quotas have the input read in rounds, it is trained on the documents of the first round that gives it
-    ``Limits.tokenizer_characters`` to read, else on those of the last.
+    If token quotas make the build read its input in rounds, it is trained on the documents of the first round that has
+    ``Limits.tokenizer_characters`` of them, or else on those of the last round.
     """
 
     name = TRAINED

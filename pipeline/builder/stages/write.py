@@ -103,9 +103,9 @@ def lay_out(
     tokens_per_shard: int | None,
     runs: Sequence[tuple[str, int]] = (),
 ) -> list[ShardPlan]:
-    """Cut the documents of a split into shards of balanced token counts, so that there is no runt.
+    """Cut the documents of a split into shards of balanced token counts, so that none is much smaller than the others.
 
-    ``batches`` are the tokens of the documents in order, some at a time; they are gone through twice. ``runs`` are the
+    ``batches`` are the tokens of the documents in order, some at a time; they are iterated over twice. ``runs`` are the
     sources of the documents in order and how many follow each other: a shard holds documents of one source alone, so that
     a stream can mix the sources with other weights, and the shards of each are balanced.
 
@@ -239,7 +239,7 @@ class _Table:
 
 
 def extents_path(workspace: Workspace, name: str) -> Path:
-    """Return where the table of extents of one shard is until the tables of all are joined."""
+    """Return the file of the extents of one shard, which are kept there until those of all shards are joined."""
     return workspace.folder(WriteStage.name) / f"{name}.extents"
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from filters.language.language import Language, LanguageIdentifier, wanted_threshold
+from filters.language.language import Language, LanguageIdentifier, contexts, wanted_threshold
 from filters.rules.ruleset import RuleSet
 
 from ...text.document import Document
@@ -84,7 +83,7 @@ class ApplyRules(Transform):
         self._rules.prepare()
 
     def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
-        known: list[dict[str, Any]] = [each.language.context() if each.language else {} for each in documents]
+        known = contexts([document.language for document in documents])
         if self._rules.fields:
             known = [context | {"metadata": each.metadata} for context, each in zip(known, documents, strict=True)]
         where = [document.where for document in documents]

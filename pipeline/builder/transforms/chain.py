@@ -55,7 +55,7 @@ class Chain:
 
 
 class _Batch:
-    """Documents on their way through the transforms: which record each came from, and why it is dropped, if it is."""
+    """The documents of a batch between transforms: which record each came from, and why it is dropped, if it is."""
 
     def __init__(self, documents: Sequence[Document]) -> None:
         self._documents = list(documents)

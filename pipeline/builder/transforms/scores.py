@@ -89,11 +89,11 @@ class Scores:
         keys, values = (np.load(directory / name, mmap_mode="r") for name in (_KEYS, _VALUES))
         return cls(names, keys, values)
 
-    def look_up(self, texts: Sequence[str]) -> list[dict[str, Any] | None]:
+    def look_up(self, texts: Sequence[str]) -> list[dict[str, float | None] | None]:
         """Return the numbers of each text by name, None for one without."""
         wanted = text_hashes(texts).view(">u8").astype(np.uint64)
         low = np.searchsorted(self._first, wanted[:, 0], side="left").tolist()
-        found: list[dict[str, Any] | None] = []
+        found: list[dict[str, float | None] | None] = []
         for (first, second), place in zip(wanted.tolist(), low, strict=True):
             while place < len(self._keys) and self._keys[place, 0] == first and self._keys[place, 1] != second:
                 place += 1

@@ -37,7 +37,7 @@ class Transform(ABC):
     def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
         """Return a decision on each of some documents in input order, which may be edited themselves.
 
-        What is decided of a document depends on that document alone. ``counts`` takes what is counted.
+        The decision on a document depends on that document alone. ``counts`` collects what is counted.
         """
 
     def prepare(self) -> None:  # noqa: B027 - most have nothing to load

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ...errors import BuildError, ConfigError
 from ...text.document import Document, surrogate_in
@@ -17,7 +16,7 @@ _RETURNS = "it must return the document, a list of documents that take its place
 class UserTransform(Transform):
     """A function or object of the user as a transform. Errors name it and the document."""
 
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+    def __init__(self, name: str, function: Callable[..., object]) -> None:
         self.name = name
         self._function = function
         self._batch: int | None = getattr(function, "batch", None)
@@ -59,13 +58,13 @@ class UserTransform(Transform):
                 raise BuildError(f"transform {self.name!r}: load() raised {_said(error)}") from error
         self._loaded_in = os.getpid()
 
-    def _call(self, document: Document) -> Any:
+    def _call(self, document: Document) -> object:
         try:
             return self._function(document)
         except Exception as error:
             raise BuildError(f"{document.where()}: transform {self.name!r} raised {_said(error)}") from error
 
-    def _call_batch(self, documents: list[Document]) -> list[Any]:
+    def _call_batch(self, documents: list[Document]) -> list[object]:
         given = list(documents)
         try:
             returned = self._function(given)
@@ -80,7 +79,7 @@ class UserTransform(Transform):
             )
         return list(returned)
 
-    def _decision(self, document: Document, value: Any) -> Decision:
+    def _decision(self, document: Document, value: object) -> Decision:
         """Return the decision that a user's result makes on a document, whose id, file and line stay as they are."""
         if isinstance(value, Drop):
             return Drop(str(value.reason), self.name)

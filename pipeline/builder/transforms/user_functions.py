@@ -93,7 +93,7 @@ class UserFunction:
     version: str = ""
     module: UserModule | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return asdict(self)
 
     @classmethod
@@ -196,7 +196,7 @@ def only_here(specs: Sequence[str]) -> list[str]:
     return [spec for spec in specs if "@" in spec]
 
 
-def with_config_folder(specs: Any, config: Path) -> Any:
+def with_config_folder(specs: object, config: Path) -> object:
     """Return the transforms that a config file names; those whose modules lie in its folder begin with that folder."""
     listed = specs.split(",") if isinstance(specs, str) else specs
     if not isinstance(listed, list):

@@ -33,9 +33,9 @@ def explain_disk_full_errors(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def result_directory(path: Path) -> Iterator[Path]:
-    """Give a directory to fill; it gets its name ``path`` when the block ends, and vanishes if that raises.
+    """Yield a directory to fill; it gets its name ``path`` when the block ends, and is removed if the block raises.
 
-    Files are on disk before the rename. Where ``path`` is there already the new result, being equal, is dropped.
+    Files are on disk before the rename. If ``path`` exists already, the new result, which is equal, is removed.
     """
     temporary = temporary_path(path)
     shutil.rmtree(temporary, ignore_errors=True)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypedDict, cast
 
 from ...atomic import temporary_path
 from ...errors import BuildError
@@ -30,7 +30,15 @@ _UNSUPPORTED = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
 _EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 Lock = Callable[[Any, int], object]
-Holder = dict[str, Any]  # "process", "started", "machine" and "host" of the process that holds a directory
+
+
+class Holder(TypedDict, total=False):
+    """What is known of the process that holds a directory: its number, when it ``started``, and its machine."""
+
+    process: int
+    started: int | None
+    machine: str
+    host: str
 
 
 @contextmanager
@@ -54,7 +62,7 @@ def locked(work: Path, *, lock: Lock = fcntl.lockf, patience: float = DEFAULT_LI
                 raise BuildError(str(error)) from None
             time.sleep(0.1)
         except OSError as error:
-            # Another build that ends takes its directory with it; mkdir says FileExistsError then, all else the other.
+            # A build that ends removes its directory. Then mkdir raises FileExistsError, and all else FileNotFoundError.
             passing = isinstance(error, FileNotFoundError | FileExistsError)
             if not passing or time.monotonic() > deadline:
                 raise BuildError(
@@ -112,7 +120,7 @@ def _lock_file(file: IO[str], work: Path, lock: Lock) -> None:
     file.write(json.dumps(_this_process()) + "\n")
     file.flush()
     try:
-        while holder := _read(work / LEASE_NAME):  # again, for the next one may have it by now
+        while holder := _read(work / LEASE_NAME):  # again, because another process may hold it by now
             _remove_stale(work / LEASE_NAME, holder)
     except BaseException:
         path.unlink()
@@ -192,10 +200,10 @@ def _works_here(work: Path, holder: Holder, cure: str) -> str:
 def _read(path: Path) -> Holder:
     """Return what a lock or lease says of its holder; nothing where it is not there or not written yet."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value: object = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return {}
-    return value if isinstance(value, dict) else {}
+    return cast(Holder, value) if isinstance(value, dict) else {}
 
 
 def _is_gone(holder: Holder) -> bool:

@@ -21,7 +21,7 @@ from .workspace import Workspace
 
 
 def local_directory(output: str | Path) -> Path:
-    """Return the absolute path of the output, for workers may run elsewhere; refuse what cannot be a directory here."""
+    """Return the absolute path of the output, because workers may run elsewhere; refuse what cannot be a directory here."""
     if is_remote(str(output)):
         raise ConfigError(
             f"{output}: a dataset is written to a directory of this machine; choose one as --output, and copy it to the "
@@ -42,7 +42,7 @@ def clear(workspace: Workspace) -> None:
 
 
 def finished(output: Path, plan: Plan) -> Manifest | None:
-    """Return the manifest where this very build is complete; refuse a directory that holds another one."""
+    """Return the manifest if this same build is complete; refuse a directory that holds another one."""
     if not (output / MANIFEST_NAME).exists():
         return None
     manifest = Manifest.read(output)

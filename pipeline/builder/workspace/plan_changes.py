@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
 
 from ...errors import PlanChangedError
 from ..inputs import moment
@@ -26,7 +25,7 @@ def check_unchanged(old: Plan, new: Plan) -> None:
         )
 
 
-def _comparable(plan: Plan) -> dict[str, Any]:
+def _comparable(plan: Plan) -> dict[str, object]:
     inputs = {
         item.name: {
             "source": item.source,
@@ -45,7 +44,7 @@ def _comparable(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _differences(old: Any, new: Any, where: str) -> Iterable[str]:
+def _differences(old: object, new: object, where: str) -> Iterable[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
             place = f"{where}: {key}" if where else str(key)
@@ -59,6 +58,6 @@ def _differences(old: Any, new: Any, where: str) -> Iterable[str]:
         yield f"{where}: was {_brief(old)}, now {_brief(new)}"
 
 
-def _brief(value: Any) -> str:
+def _brief(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 100 else text[:97] + "..."

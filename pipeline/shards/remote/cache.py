@@ -76,6 +76,12 @@ class CacheFull(Exception):
 _RETRY_SECONDS = 0.01
 
 
+def disk_space(directory: Path) -> tuple[int, int]:
+    """Return how many bytes the disk of a directory has, and how many of them are free."""
+    usage = shutil.disk_usage(directory)
+    return usage.total, usage.free
+
+
 class Cache:
     """Objects under ``directory``, at most ``limit`` bytes of them; the least recently used is evicted first.
 
@@ -86,11 +92,17 @@ class Cache:
     same, with a warning that names the limit it needs; an object larger than the limit raises ``ConfigError``.
     """
 
-    def __init__(self, directory: str | Path, limit: int | None = None) -> None:
+    def __init__(
+        self,
+        directory: str | Path,
+        limit: int | None = None,
+        disk_space: Callable[[Path], tuple[int, int]] = disk_space,
+    ) -> None:
         if limit is not None and limit < 1:
             raise ConfigError(f"cache_limit must be 1 byte or more, or None for no limit, got {limit}")
         self.directory = Path(directory)
         self.limit = limit
+        self._disk_space = disk_space
 
     def lease(self, entry: Entry, fetch: Callable[[Path], None], *, spare: bool = False) -> Lease:
         """Return a lease on an object, calling ``fetch(part)`` to complete the file ``part`` where it is not held yet.
@@ -163,8 +175,8 @@ class Cache:
     def _limit_now(self, folders: list[Path]) -> int:
         if self.limit is not None:
             return self.limit
-        disk = shutil.disk_usage(self.directory)
-        return sum(_held(folder, planned=False) for folder in folders) + disk.free - int(FREE_SHARE * disk.total)
+        total, free = self._disk_space(self.directory)
+        return sum(_held(folder, planned=False) for folder in folders) + free - int(FREE_SHARE * total)
 
     def _reserve(self, entry: Entry, plan: Path, wanted: str, spare: bool) -> None:
         """Evict until what is held, what is being fetched and this object are within the limit, and put it on record."""

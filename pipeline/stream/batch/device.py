@@ -64,11 +64,11 @@ def _array(key: str, value: torch.Tensor) -> np.ndarray[Any, Any]:
 class _Slot:
     """One staging buffer, contiguous for all tensors of a batch and pinned for a GPU, and the event of its last copy."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, copied: torch.cuda.Event | None = None) -> None:
         self.device = device
         self.cuda = device.type == "cuda"
         self.buffer = torch.empty(0, dtype=torch.uint8)
-        self.copied = torch.cuda.Event() if self.cuda else None
+        self.copied = torch.cuda.Event() if self.cuda else copied
 
     def send(self, item: Item) -> tuple[Item, list[torch.Tensor]]:
         """Start copying an item's tensors to the device; return it there, and all the memory that it takes there."""

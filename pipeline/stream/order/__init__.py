@@ -169,7 +169,8 @@ mixture.py     section 8
 kernels.py     compiled loops of these
 """
 
-from .hashing import derive_key, mix64, permutation
+from ...integer_hash import mix64
+from .hashing import derive_key, permutation
 from .interleave import Sequences, Step
 from .shuffle import LANES, LANES_OF_MIX, Blocks, Epoch, Shuffle, default_window, sequential_window
 

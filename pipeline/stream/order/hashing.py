@@ -24,15 +24,6 @@ def derive_key(tag: str, *parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(json.dumps([tag, *parts]).encode(), digest_size=8).digest(), "little")
 
 
-def mix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix 64-bit integers bijectively (the finaliser of SplitMix64, Steele et al. 2014)."""
-    x = x ^ (x >> np.uint64(30))
-    x = x * np.uint64(0xBF58476D1CE4E5B9)
-    x = x ^ (x >> np.uint64(27))
-    x = x * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
 def permutation(n: int, key: int) -> NDArray[np.int64]:
     """Return the numbers below ``n`` by ascending mix64(mix64(number * 0x9E3779B97F4A7C15) ^ key).
 

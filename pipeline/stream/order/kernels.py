@@ -11,19 +11,14 @@ import numpy as np
 from numba import int64, types, uint64
 
 from ...compiling import compiled
+from ...integer_hash import GOLDEN, mix64
 
-
-# As in builder/dedup/kernels.py, on purpose: of a function in another file numba's cache would not notice a change.
-@compiled(uint64(uint64))
-def _mix64(x: Any) -> Any:
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+_mix64 = compiled(uint64(uint64))(mix64)
 
 
 @compiled(uint64(int64, uint64))
 def _hash(number: Any, key: Any) -> Any:
-    return _mix64(_mix64(np.uint64(number) * np.uint64(0x9E3779B97F4A7C15)) ^ key)
+    return _mix64(_mix64(np.uint64(number) * GOLDEN) ^ key)
 
 
 @compiled(types.void(uint64[::1], int64[::1], int64, int64, int64[::1], uint64[::1], int64[::1]))

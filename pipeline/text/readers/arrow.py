@@ -13,7 +13,7 @@ from .parquet import paths_of, rows_of
 _MAGIC = b"ARROW1"
 
 
-def read_arrow(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
+def read_arrow(source: Source, fields: Fields, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each row, batch by batch. ``UnreadableFileError`` for a file that is cut or no Arrow file."""
     import pyarrow as pa
 

@@ -37,7 +37,7 @@ def bytes_of(lines: list[bytes]) -> int:
     return sum(map(len, lines)) + len(lines)
 
 
-ReadLines = Callable[[Lines, Fields, Tally], Iterator[Record]]
+ReadLines = Callable[[Lines, Fields, Tally], Iterator[list[Record]]]
 
 
 def never_cut(file: InputFile, unit_bytes: int) -> list[int]:
@@ -54,7 +54,8 @@ def spans_of_bytes(file: InputFile, spans: Sequence[tuple[int, int | None]]) -> 
 class FormatReader:
     """How the files of one format are read. Each module of a format has one, named ``READER``.
 
-    ``read`` yields the records from ``source.start`` to ``source.stop``, reads all bytes of that range (their hash tells
+    ``read`` yields the records from ``source.start`` to ``source.stop`` in lists, each of what one block of the file
+    holds, before it reads the next one. It reads all bytes of that range (their hash tells
     whether the file changed; of a remote file, only the bytes that it needs), and counts lines and documents in the tally. It
     raises ``UnreadableFileError`` for a file that cannot be read further. A record that cannot be used is a ``BadRecord``.
 
@@ -65,7 +66,7 @@ class FormatReader:
     ``read_lines`` is for formats in which each line is one record: lines that are not wanted are then never parsed.
     """
 
-    read: Callable[[Source, Fields, Tally], Iterator[Record]]
+    read: Callable[[Source, Fields, Tally], Iterator[list[Record]]]
     cuts: Callable[[InputFile, int], list[int]] = never_cut
     byte_ranges: Callable[[InputFile, Sequence[tuple[int, int | None]]], list[tuple[int, int | None]]] = spans_of_bytes
     in_order: bool = True

@@ -22,7 +22,7 @@ _BEFORE_OPENING = np.frombuffer(b',\t\n"', np.uint8)  # the quote: an escaped on
 _AFTER_CLOSING = np.frombuffer(b',\t\r\n"', np.uint8)
 
 
-def read_csv(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
+def read_csv(source: Source, fields: Fields, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each row; the columns of a span that does not begin the file are those of the file."""
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
     feed = _Feed(source)
@@ -30,6 +30,7 @@ def read_csv(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
         feed, strict=True, delimiter=delimiter_of(source.path)
     )  # strict: an open quote at the end is an error, not a very long field
     columns = _Columns(csv_header(source.path), fields) if source.start else None
+    records: list[Record] = []
     row: list[str] | None = []
     while row is not None:
         line, batch = rows.line_num + 1, feed.batch
@@ -38,12 +39,18 @@ def read_csv(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
             row = next(rows, None)
         except csv.Error as fault:
             error = str(fault)
+        except (UnreadableFileError, OSError):
+            yield records
+            raise
+        if feed.batch is not batch:
+            yield records
+            records = []
         tally.lines = rows.line_num
         if error:
             if columns is None:
                 raise UnreadableFileError(f"the header line cannot be read: {error}")
             span = f" (lines {line} to {tally.lines})" if tally.lines > line else ""
-            yield fields.bad(line, feed.byte(batch, line), INVALID_CSV, f"{error}{span}")
+            records.append(fields.bad(line, feed.byte(batch, line), INVALID_CSV, f"{error}{span}"))
         elif row and columns is None:
             columns = _Columns(row, fields)
         elif row and columns is not None:
@@ -52,7 +59,8 @@ def read_csv(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
                 tally.documents += 1
             elif isinstance(record, BadRecord):
                 record.byte = feed.byte(batch, line)
-            yield record
+            records.append(record)
+    yield records
 
 
 def csv_header(path: str | os.PathLike[str]) -> list[str]:

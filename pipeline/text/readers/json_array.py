@@ -17,7 +17,7 @@ from .jsonl import line_cuts, read_jsonl
 _BEGINNING = 4096  # bytes that tell an array from lines
 
 
-def read_json(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
+def read_json(source: Source, fields: Fields, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each element of the one array that the file holds, or for each line if it holds none.
 
     An array is parsed whole: it takes a few times its size in memory. JSON Lines take a few lines'.
@@ -33,10 +33,10 @@ def read_json(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
             values = json.loads(data)
         except ValueError as error:
             raise UnreadableFileError(f"not a whole JSON array ({error})") from None
-    for tally.lines, value in enumerate(values, 1):
-        record = fields.judge(value, tally.lines, None)
-        tally.documents += isinstance(record, Document)
-        yield record
+    records = [fields.judge(value, line, None) for line, value in enumerate(values, 1)]
+    tally.lines = len(records)
+    tally.documents = sum(isinstance(record, Document) for record in records)
+    yield records
 
 
 def json_cuts(file: InputFile, unit_bytes: int) -> list[int]:

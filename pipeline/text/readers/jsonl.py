@@ -14,7 +14,7 @@ from ..storage.input_file import InputFile
 from .base import FormatReader, Lines, bytes_of
 
 
-def read_jsonl(source: Lines, fields: Fields, tally: Tally) -> Iterator[Record]:
+def read_jsonl(source: Lines, fields: Fields, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each line that is not blank; a line that cannot be used costs only itself.
 
     Lines are counted on from ``tally.lines``.
@@ -26,6 +26,7 @@ def read_jsonl(source: Lines, fields: Fields, tally: Tally) -> Iterator[Record]:
     byte = 0  # of ``lines[counted]``, from the first line on; brought up only where it is asked for
     for lines in source.lines():
         first, counted, lost = number, 0, 0
+        records: list[Record] = []
         for line in lines:
             number += 1
             value = None
@@ -40,11 +41,11 @@ def read_jsonl(source: Lines, fields: Fields, tally: Tally) -> Iterator[Record]:
                             id = fields.missing_id(number)
                         if type(id) is str and (id or not fields.made_ids):
                             if not keeps:
-                                yield Document(text, id, file, number, name, start)
+                                records.append(Document(text, id, file, number, name, start))
                                 continue
                             metadata = fields.metadata(value)
                             if metadata is not None:
-                                yield Document(text, id, file, number, name, start, metadata)
+                                records.append(Document(text, id, file, number, name, start, metadata))
                                 continue
             except ValueError:
                 pass
@@ -54,10 +55,11 @@ def read_jsonl(source: Lines, fields: Fields, tally: Tally) -> Iterator[Record]:
             record = _judge(line, value, fields, number, source.text_start + byte)
             lost += not isinstance(record, Document)
             if record is not None:
-                yield record
+                records.append(record)
         byte += bytes_of(lines[counted:])
         tally.lines = number
         tally.documents += len(lines) - lost
+        yield records
 
 
 def line_cuts(file: InputFile, unit_bytes: int) -> list[int]:

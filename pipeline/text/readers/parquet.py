@@ -20,7 +20,7 @@ from .csv import no_column
 _ROWS = 512
 
 
-def read_parquet(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
+def read_parquet(source: Source, fields: Fields, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each row of the row groups from ``source.start`` to ``source.stop``.
 
     Both are translated to bytes: in a file of G groups the groups a to b stand for the bytes from a/G to b/G of its size,
@@ -84,7 +84,7 @@ def _shares(size: int, groups: int) -> list[int]:
     return [size * group // groups for group in range(groups + 1)] if groups else [0, size]
 
 
-def _read_groups(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
+def _read_groups(source: Source, fields: Fields, tally: Tally) -> Iterator[list[Record]]:
     table = _open(source)
     paths = paths_of(table.schema_arrow, fields)
     columns = paths.columns
@@ -100,7 +100,7 @@ def _read_groups(source: Source, fields: Fields, tally: Tally) -> Iterator[Recor
         raw = source.raw()
     for group, rows in skipped.items():
         if rows:
-            yield Unselected(fields.file, tally.lines + 1, rows, fields.source)
+            yield [Unselected(fields.file, tally.lines + 1, rows, fields.source)]
             tally.lines += rows
         else:
             batches = table.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False)
@@ -130,19 +130,21 @@ def paths_of(schema: Any, fields: Fields) -> Paths:
     )
 
 
-def rows_of(batches: Iterable[Any], paths: Paths, fields: Fields, tally: Tally) -> Iterator[Record]:
-    """Yield a record for each row of some record batches."""
+def rows_of(batches: Iterable[Any], paths: Paths, fields: Fields, tally: Tally) -> Iterator[list[Record]]:
+    """Yield, for each of some record batches, a record for each row."""
     for batch in batches:
         texts = _values(_column(batch, paths.text))
         ids = _values(_column(batch, paths.id)) if paths.id else [None] * len(texts)
         more = [_values(_column(batch, path)) for _, path in paths.kept]
+        records: list[Record] = []
         for row, (text, id) in enumerate(zip(texts, ids, strict=True)):
             tally.lines += 1
             record = _record(text, id, tally.lines, fields)
             if more and isinstance(record, Document):
                 record = _with_fields(record, [column[row] for column in more], fields)
             tally.documents += isinstance(record, Document)
-            yield record
+            records.append(record)
+        yield records
 
 
 def _open(source: Source) -> Any:

@@ -12,7 +12,7 @@ from .byte_stream import Source
 SUFFIX = ".txt"
 
 
-def read_plain(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
+def read_plain(source: Source, fields: Fields, tally: Tally) -> Iterator[list[Record]]:
     """Yield the one document that a text file is, to the byte; its id is the file's name without endings."""
     name = PurePath(source.path).name
     data = b"".join(source.blocks())
@@ -20,11 +20,11 @@ def read_plain(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        yield fields.bad(1, error.start, INVALID_UTF8, error.reason)
+        yield [fields.bad(1, error.start, INVALID_UTF8, error.reason)]
         return
     tally.documents = 1
     end = name.lower().rfind(SUFFIX)
-    yield fields.document(text, name if end < 0 else name[:end], 1)
+    yield [fields.document(text, name if end < 0 else name[:end], 1)]
 
 
 READER = FormatReader(read_plain)

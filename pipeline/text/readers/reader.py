@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from ...errors import DamagedInputError, InputError
 from ..discovery import InputFile, find_inputs, fingerprint
@@ -51,9 +52,9 @@ class Reader:
     ``where``, records that it does not select are ``Unselected``, and parts of Parquet files that hold no others are not
     read. ``until`` says that the caller stops after so many bytes: of a remote file, none beyond them are fetched ahead.
 
-    While it is read, ``lines`` counts lines (rows, elements) begun, blank and bad ones included, ``documents`` what was
-    yielded as such, and ``bytes_read`` the raw bytes of the span, in steps of up to a MiB; at the end they are exact
-    and ``sha256`` is the hash of those bytes: of the whole file, if the span is.
+    While it is read, ``lines`` counts the lines (rows, elements) of the blocks begun, blank and bad ones included,
+    ``documents`` those that gave one, and ``bytes_read`` the raw bytes of the span, in steps of up to a MiB; at the end
+    they are exact and ``sha256`` is the hash of those bytes: of the whole file, if the span is.
 
     In a span that does not begin the file, lines are counted from the span's own first: add the ``lines`` of the spans
     before it. Documents without an id have the id '' there, for ``made_id`` to name when the line is known.
@@ -117,13 +118,17 @@ class Reader:
         return self._source.sha256 if self._source.is_hashed else None
 
     def __iter__(self) -> Iterator[Record]:
+        return chain.from_iterable(self.batches())
+
+    def batches(self) -> Iterator[list[Record]]:
+        """Yield the records in lists, some of them empty: each holds what one block of the file does."""
         try:
             reader = load_reader(self.format)
             start, stop = self.span
             ahead = stop if self._until is None else self._until
             with open_input(self._file, start, ahead, in_order=reader.in_order) as file:
                 self._source = Source(file, start, stop, on_stream=self._confirm)
-                yield from self._records(self._source, reader)
+                yield from self._batches(self._source, reader)
             check_sha256(self._file, self._source)
         except UnreadableFileError as damage:
             self.fault = f"{damage}; {self._read_so_far()}"
@@ -141,11 +146,11 @@ class Reader:
     def _confirm(self) -> None:
         self._confirmed = replace(self._tally)
 
-    def _records(self, source: Source, reader: FormatReader) -> Iterator[Record]:
+    def _batches(self, source: Source, reader: FormatReader) -> Iterator[list[Record]]:
         if self.format.compressible:
             source.check_packing()
-        records = reader.read(source, self._fields, self._tally)
-        return records if self._fields.where is None else selected(records, self._fields.where)
+        batches, where = reader.read(source, self._fields, self._tally), self._fields.where
+        return batches if where is None else (list(selected(records, where)) for records in batches)
 
 
 def check_sha256(file: InputFile, source: Source) -> None:

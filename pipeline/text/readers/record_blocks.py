@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 from ...errors import InputError
@@ -154,12 +154,12 @@ class BlockScan:
 
         def parse() -> list[Record]:
             if span == WHOLE:
-                records = list(read(_Lines(lines, 0), self._fields, Tally(before)))
+                records = list(chain.from_iterable(read(_Lines(lines, 0), self._fields, Tally(before))))
                 for record in records:
                     if isinstance(record, BadRecord):
                         record.byte = None  # it was counted from the beginning of the block
                 return records
-            records = list(read(_Lines(lines, byte), self._fields, Tally()))
+            records = list(chain.from_iterable(read(_Lines(lines, byte), self._fields, Tally())))
             starts = list(accumulate((len(line) + 1 for line in lines), initial=byte))
             for record in records:
                 assert not isinstance(record, Unselected)  # all are read

@@ -17,7 +17,7 @@ from .byte_stream import Source, UnreadableFileError
 ENDINGS = (".txt", ".json")
 
 
-def read_tar(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
+def read_tar(source: Source, fields: Fields, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each ``.txt`` or ``.json`` member, in file order; ``line`` is its number among them.
 
     The id of a ``.txt`` member's document is the member's name without the ending. Raises ``UnreadableFileError`` where
@@ -28,7 +28,7 @@ def read_tar(source: Source, fields: Fields, tally: Tally) -> Iterator[Record]:
             tally.lines += 1
             record = _record(name, payload, fields, tally.lines)
             tally.documents += isinstance(record, Document)
-            yield record
+            yield [record]
     except ShardError as error:
         raise UnreadableFileError(str(error).removeprefix(f"{source.path}: ")) from None
     if not tally.lines:

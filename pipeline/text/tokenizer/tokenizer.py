@@ -21,7 +21,7 @@ import numpy as np
 from ...atomic import atomic_file
 from ...errors import ConfigError, InputError
 from .conformance import proof_texts
-from .encoders import DEFINITION, ENCODERS, FAST, ID, THREADS, Definition, Encoder, fastest_equal
+from .encoders import DEFINITION, ENCODERS, FAST, ID, THREADS, Definition, Encoder, Encoders, fastest_equal
 from .loading import (
     BYT5,
     BYT5_IDS,
@@ -66,6 +66,7 @@ class Tokenizer:
         encoder: str = DEFINITION,
         refused: Mapping[str, str] | None = None,
         extras: Mapping[str, Any] | None = None,
+        encoders: Encoders = ENCODERS,
     ) -> None:
         self.definition = definition
         self.name = name
@@ -81,7 +82,7 @@ class Tokenizer:
         self.dtype = np.dtype("<u2" if self.vocab_size <= 1 << 16 else "<u4")
         self.eos_id = self.special_ids[self.roles["eos_token"]]
         self.bos_id = self.special_ids.get(self.roles.get("bos_token", ""))
-        self._encoder: Encoder = ENCODERS[encoder](definition)
+        self._encoder: Encoder = encoders[encoder](definition)
         self._judge = self._encoder if isinstance(self._encoder, Definition) else None
         self._spelled = self._spell_special_tokens()
         self._guarded = _runs(sorted(self._spelled))

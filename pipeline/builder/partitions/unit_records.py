@@ -11,12 +11,13 @@ from ...errors import DamagedInputError
 from ...text.fields import Field
 from ...text.readers.reader import BadRecord, Document, Reader, Record, Unselected
 from ...text.storage.input_file import NO_CREDENTIALS, Credentials
+from ..engine.base import report_progress
 from ..inputs import check_same
 from ..limits import Limits
 from ..plan import Plan, Span
-from .stage import with_progress
 
 UNREADABLE = "file that cannot be read further"
+_RECORDS_PER_REPORT = 256  # read between reports of progress
 
 PlacedRecord = tuple[int, Record]  # with the place of its span in the unit
 Batches = Iterator[list[PlacedRecord]]
@@ -76,7 +77,7 @@ class UnitRecords:
         reader = Reader(item.file(self._credentials, recipe.format), (span.start, span.stop), **keys)
         digest, damage = None, None
         try:
-            for record in with_progress(reader, span.lanes):
+            for record in _with_progress(reader, span.lanes):
                 if span.pieces > 1 and self._is_beyond(span, reader, item.size):
                     return
                 yield record
@@ -101,6 +102,17 @@ class UnitRecords:
         """
         self.piece = span.piece_of(reader.bytes_read, size)
         return self.piece >= self._pieces
+
+
+def _with_progress(reader: Reader, lanes: int) -> Iterator[Record]:
+    """Yield the records of a reader, and report the bytes of the file that are read; lanes share the bytes."""
+    reported = 0
+    for records in reader.batches():
+        read = reader.bytes_read // lanes
+        if read > reported:
+            report_progress(read - reported)
+            reported = read
+        yield from records
 
 
 def _batches(records: Iterator[PlacedRecord], limits: Limits) -> Batches:
