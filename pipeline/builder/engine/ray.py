@@ -47,7 +47,13 @@ def ray_session(options: EngineOptions) -> Iterator[ModuleType]:
         where = {"address": options.ray_address}
     try:
         ray.init(log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **where)
-    except (ImportError, AttributeError, ConnectionError) as error:  # AttributeError: another package is named grpc
+    except (
+        ConnectionError,
+        RuntimeError,
+        ValueError,
+        ImportError,
+        AttributeError,
+    ) as error:  # whatever its client lacks
         if not options.ray_address:
             raise
         raise ConfigError(
