@@ -17,7 +17,7 @@ from numba.core.runtime.nrt import rtsys
 _CACHE_TROUBLE = (RuntimeError, OSError, ImportError, EOFError, pickle.UnpicklingError)
 
 
-_OPTIONS = {"nogil": True, "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
 def compiled(signature: Any) -> Any:
