@@ -90,9 +90,9 @@ def run(inputs: Any, output: Path, **options: Any) -> Manifest:
 def test_of_one_file_no_more_is_asked_for_than_fills_the_quota(server: InputServer, tmp_path: Path, name: str) -> None:
     cut = run(server.url(name), tmp_path / "remote", max_tokens=QUOTA)
     assert 22_000 < cut.counts["tokens"] <= 30_000
-    most = (
-        0.65 if name.endswith(".zst") else 0.4
-    )  # a block of zstd is as large as a piece here, so the first holds little
+    # A piece is as small as two blocks here. One of zstd is larger, and rows of CSV come a block late: the first pieces
+    # hold little, and how much is read next is estimated by them.
+    most = 0.4 if name in ("one.jsonl", "one.jsonl.gz") else 0.65
     assert cut.counts["read"] < most * RECORDS
     assert server.sent < most * len(server.files[name])
 
