@@ -5,6 +5,8 @@
 Prints its port. ``GET /__counts__?until=T`` returns, as JSON, the requests and bytes since the last such request and before T,
 by the clock that all processes of a machine share (``time.monotonic``), and forgets those after it too.
 
+With ``--hub`` the directory is also the dataset ``org/name`` of a Hugging Face hub, whose files a redirect leads to.
+
 It shares the processors with what is measured, so it does little: it knows GET and HEAD, and reads one header. Clients of S3
 read directories as buckets.
 """
@@ -12,6 +14,7 @@ read directories as buckets.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -20,8 +23,10 @@ import threading
 import time
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingTCPServer
+from typing import Any
 
 _SLICE = 256 << 10
+_COMMIT = "c0ffee" + "0" * 34
 _RANGE = re.compile(rb"(?i)range: *bytes=(\d+)-(\d*)")
 
 
@@ -48,8 +53,8 @@ class Server(ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = 256
 
-    def __init__(self, directory: Path, latency: float, rate: float) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, directory: Path, latency: float, rate: float, handler: type[Handler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
         self.directory = directory.resolve()
         self.latency = latency
         self.link = Link(rate)
@@ -120,13 +125,53 @@ class Handler(StreamRequestHandler):
         self.connection.send("\r\n".join([*lines, "", ""]).encode(), more)
 
 
+class HubHandler(Handler):
+    """Answers what a hub is asked: the commit of a revision, the list of files, where a file is."""
+
+    def _answer(self, target: str, match: re.Match[bytes] | None, *, head: bool) -> None:
+        path = target.split("?")[0]
+        if path.startswith("/api/datasets/org/name/revision/"):
+            self._json({"id": "org/name", "sha": _COMMIT})
+        elif path.startswith("/api/datasets/org/name/tree/"):
+            self._json([self._entry(file) for file in sorted(self.server.directory.rglob("*")) if file.is_file()])
+        elif path.startswith("/datasets/org/name/resolve/"):
+            name = path.split("/", 6)[6]
+            if name == "README.md":  # small files are no redirect
+                super()._answer(f"/{name}", match, head=head)
+                return
+            self.server.count(1, 0)
+            time.sleep(self.server.latency)
+            port = self.server.server_address[1]
+            self._send_head("302 Found", 0, f"Location: http://127.0.0.1:{port}/{name}", f"X-Repo-Commit: {_COMMIT}")
+        else:
+            super()._answer(target, match, head=head)
+
+    def _entry(self, file: Path) -> dict[str, Any]:
+        name = file.relative_to(self.server.directory).as_posix()
+        return {
+            "type": "file",
+            "path": name,
+            "size": file.stat().st_size,
+            "oid": hashlib.sha1(name.encode()).hexdigest(),
+        }
+
+    def _json(self, value: Any) -> None:
+        self.server.count(1, 0)
+        time.sleep(self.server.latency)
+        body = json.dumps(value).encode()
+        self._send_head("200 OK", len(body))
+        self.connection.sendall(body)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--latency", type=float, default=0.03, help="seconds before each answer (default: 0.03)")
     parser.add_argument("--rate", type=float, default=100e6, help="bytes a second, 0 for no limit (default: 100e6)")
+    parser.add_argument("--hub", action="store_true", help="answer as a hub, too")
     options = parser.parse_args()
-    server = Server(options.directory, options.latency, options.rate)
+    handler = HubHandler if options.hub else Handler
+    server = Server(options.directory, options.latency, options.rate, handler)
     print(server.server_address[1], flush=True)
     server.serve_forever()
 

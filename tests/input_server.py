@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
 import time
 import urllib.parse
 from collections.abc import Iterator
@@ -36,7 +37,8 @@ class InputServer(LocalServer):
     "503"), "cut" (half of the body), "wrong" (other bytes of the same number) or "ok". Addresses that the hub redirects
     to are good for ``uses`` requests. ``gated`` refuses who does not send the token. ``delay`` (seconds) comes before each
     answer, ``rate`` (bytes a second) bounds each. ``redirects`` send who asks for a file to another url. ``moved_to`` is the
-    commit that the branch main has moved to since; the repository still has that of the files.
+    commit that the branch main has moved to since; the repository still has that of the files. Requests for the files of
+    ``together`` are answered once all of these were asked for.
     """
 
     def __init__(self) -> None:
@@ -55,6 +57,7 @@ class InputServer(LocalServer):
         self.addresses: dict[str, int] = {}
         self.wrong_hashes = False
         self.redirects: dict[str, str] = {}
+        self.together: dict[str, threading.Event] = {}
 
     def url(self, name: str) -> str:
         return f"{self.root}/files/{name}"
@@ -102,6 +105,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _bytes(self, name: str, headers: dict[str, str] | None = None) -> None:
         server = self.server
+        if name in server.together:
+            server.together[name].set()
+            for event in server.together.values():
+                event.wait(30)
         with server.lock:
             fault = server.faults.pop(0) if server.faults else "ok"
         if fault[0].isdigit():

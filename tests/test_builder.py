@@ -13,8 +13,9 @@ import pytest
 
 import pipeline
 from pipeline.builder.build import build
+from pipeline.builder.inputs import list_inputs
 from pipeline.builder.limits import Limits
-from pipeline.builder.plan import cut_units, list_inputs
+from pipeline.builder.plan import cut_units
 from pipeline.builder.report.console import Progress
 from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest

@@ -52,6 +52,14 @@ def test_the_error_tree_loads_nothing_heavy() -> None:
     assert loaded.isdisjoint({*HEAVY.split(), "torch", "numpy"})
 
 
+def test_loops_that_are_compiled_already_load_numba_without_its_libraries_and_extensions() -> None:
+    rooms = ("stream.datasets", "stream.sequential.best_fit_kernels", "builder.dedup.kernels")
+    names = [f"pipeline.{each}" for each in rooms] + ["filters.compiled.scan", "filters.language.fasttext"]
+    code = f"import torch, {', '.join(names)}"
+    loaded_after(code)  # they are compiled, unless they were
+    assert loaded_after(code).isdisjoint({"numba.np.arraymath", "numba.np.npyimpl"})
+
+
 def test_streaming_loads_nothing_that_only_building_needs(tmp_path: Path) -> None:
     write_dataset(tmp_path / "data", [make_documents(9)])
     # torch, numba and orjson, which streaming needs, may load others that are installed; ours are those they do not load.

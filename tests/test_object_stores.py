@@ -16,7 +16,7 @@ from fsspec.registry import _registry
 from fsspec.spec import AbstractBufferedFile
 
 from pipeline.errors import InputError, StorageError
-from pipeline.shards.remote.transport import Access
+from pipeline.shards.remote.transport import Access, read_range
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.readers.reader import Reader, split_file
@@ -142,3 +142,12 @@ def test_what_a_store_refuses_or_lacks_is_named(scheme: str) -> None:
         find_inputs(f"{scheme}://texts/none.jsonl", access=access)
     with pytest.raises(StorageError, match=f"{scheme}://texts/a.jsonl.*403: give a token"):
         find_inputs(f"{scheme}://texts/a.jsonl", access=store_of(scheme, token="")[1])
+
+
+def test_a_range_of_an_object_is_asked_for_without_what_lies_behind_it(scheme: str) -> None:
+    """Shards are read so. The files of fsspec would read 5 MiB ahead."""
+    held, access = store_of(scheme)
+    held.put("shards/train-000000.tar", os.urandom(8 << 20))
+    found = read_range(f"{scheme}://shards/train-000000.tar", 1_000, 1 << 20, access)
+    assert found == held.objects["shards/train-000000.tar"][1_000 : 1_000 + (1 << 20)]
+    assert held.sent == len(found)

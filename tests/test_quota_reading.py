@@ -184,17 +184,17 @@ class Said(Progress):
 TRAINS = {**SETTINGS, "tokenizer": "train:300", "max_tokens": "15000", "dedup": True, "seed": 1}
 
 
-@pytest.mark.parametrize(("characters", "times"), [(1, 1), (1 << 40, 2)])
+@pytest.mark.parametrize(("characters", "every_time"), [(1, False), (1 << 40, True)])
 def test_a_tokenizer_is_trained_until_one_has_read_enough(
-    repeating: Path, tmp_path: Path, characters: int, times: int
+    repeating: Path, tmp_path: Path, characters: int, every_time: bool
 ) -> None:
     limits = replace(LIMITS, tokenizer_characters=characters)
     seen: list[str] = []
     said = Said()
     build(repeating, tmp_path / "out", progress=said, **{**TRAINS, "limits": limits, "after_stage": seen.append})
     rounds = seen.count("tokenize")
-    assert rounds == 2
-    assert sum("computing 300 tokens" in line for line in said.lines) == times
+    assert rounds > 1
+    assert sum("computing 300 tokens" in line for line in said.lines) == (rounds if every_time else 1)
 
 
 def test_neither_workers_nor_interruptions_change_which_tokenizer_is_kept(repeating: Path, tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_faults_of_files_that_are_not_reached_are_not_met(folder: Path, tmp_path
         (tmp_path / "in" / path.name).write_bytes(path.read_bytes())
     order = pieces(make_plan([str(folder)], Recipe(max_tokens="5000"), limits=LIMITS))[""]
     plan = make_plan([str(folder)], Recipe(max_tokens="5000"), limits=LIMITS)
-    last = plan.inputs[plan.units[order[-1][0]][0].input].name
+    last = plan.inputs[plan.units[order[-1][0][0]][0].input].name
     (tmp_path / "in" / last).write_text("{broken\n" * 400)
     assert run(tmp_path / "in", tmp_path / "out", max_tokens="5000", on_error="stop").counts["bad"] == {}
     with pytest.raises(InputError, match=rf"{last}: line 1, byte 0"):

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from pipeline.text.storage.hub import HubFile
 from pipeline.text.storage.hub_files import card_configs, default_config, splits_by_name
 from pipeline.text.storage.input_file import InputFile
 from pipeline.text.storage.opening import open_input
+from pipeline.text.storage.remote_file import in_thread
 from tests.input_server import COMMIT, InputServer, running_inputs
 from tests.text_samples import KINDS, make_texts, write_texts
 
@@ -395,6 +397,18 @@ def test_a_stream_of_urls_gives_the_batches_of_local_files_and_resumes(tmp_path:
     assert first + [batch["input_ids"].tolist() for batch in again] == local
 
 
+def test_a_stream_asks_for_its_first_files_together(server: InputServer, tmp_path: Path) -> None:
+    names = [f"part-{number}.jsonl.gz" for number in range(3)]
+    for number, name in enumerate(names):
+        server.files[name] = write_texts(tmp_path / name, make_texts(60, number)).read_bytes()
+    data = pipeline.TextDataset([server.url(name) for name in names], "bytes")
+    server.together = {name: threading.Event() for name in names}
+    first = in_thread(lambda: next(iter(data.shuffle(seed=1, lanes=8).pack(64).batch(2))), "test")
+    for name, event in server.together.items():
+        assert event.wait(20), f"{name} is not asked for while others are waited for"
+    assert first.result()["input_ids"].shape == (2, 64)
+
+
 # The hub
 
 
@@ -508,7 +522,7 @@ def test_a_first_batch_asks_for_a_small_file_of_the_hub_twice_and_over_few_conne
     assert hub.count("/api/") == 2
     assert 0 < hub.count("/cdn/") <= 12  # all of each by one request
     assert hub.count("/datasets/") <= 12  # where it is, by another
-    assert hub.connections <= 6
+    assert hub.connections <= 8
 
 
 def test_ten_thousand_files_cost_at_most_twelve_calls_of_the_api(hub: InputServer) -> None:

@@ -296,7 +296,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
             folder.mkdir(parents=True)
             drawn = np.frombuffer(np.random.RandomState(number).bytes(1 << 20), np.uint64)
             np.unique(drawn).tofile(folder / "passages.bin")
-        (work / "partitions.json").write_text(json.dumps({"partitions": [[number, 0] for number in range(count)]}))
+        (work / "partitions.json").write_text(json.dumps({"partitions": [[number, 0, 0] for number in range(count)]}))
         (tmp_path / "in.jsonl").write_text(json.dumps({"text": "a"}))
         plan = make_plan([str(tmp_path / "in.jsonl")], Recipe(dedup_lines=True))
         replace(plan, stages=("filter", "line_dedup"), editing_stages=("line_dedup",)).write(work)

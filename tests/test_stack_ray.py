@@ -11,10 +11,12 @@ import pytest
 from pipeline.builder.engine.registry import open_engine
 from pipeline.builder.limits import Limits
 from pipeline.errors import ConfigError
+from tests import interpreters
 from tests.corpus import english, write_inputs
 from tests.input_server import running_inputs
 from tests.test_builder import digests, run
 from tests.test_engine import die_once, fail_on_three
+from tests.test_messages import answering
 from tests.test_references import NAMES, QUESTION, run_script, write_corpus, write_named
 from tests.text_samples import make_texts, write_texts
 
@@ -117,3 +119,19 @@ def test_transforms_fields_and_scores_give_the_same_bytes_on_ray(cluster: str, t
     make(source, tmp_path / "local", **settings)
     make(source, tmp_path / "ray", engine="ray", workers=2, ray_address=cluster, **settings)
     assert digests(tmp_path / "ray") == digests(tmp_path / "local")
+
+
+def test_a_client_of_ray_that_cannot_connect_is_told_what_it_needs() -> None:
+    """The server begins as those of Ray do and says no more. Without grpc, Ray's client does not even try."""
+    pytest.importorskip("ray")
+    code = (
+        "import sys; from pipeline.builder.engine.registry import open_engine; from pipeline.errors import ConfigError\n"
+        "try: open_engine('ray', workers=1, ray_address=sys.argv[1])\n"
+        "except ConfigError as error: print(error)"
+    )
+    with answering(b"\0\0", b"\6\4\0\0\0\0\0") as address:
+        done = interpreters.run("-c", code, f"ray://{address}")
+    assert f"--ray-address ray://{address}: something answers there, but Ray cannot connect to it (" in done.stdout, (
+        done.stderr
+    )
+    assert "pip install 'ray[client]'" in done.stdout

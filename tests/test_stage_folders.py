@@ -40,7 +40,7 @@ def test_a_stage_that_edits_nothing_reads_what_the_stages_before_it_left(
     work = tmp_path / "out" / ".build"
     work.mkdir(parents=True)
     replace(plan, stages=stages, editing_stages=("line_dedup",)).write(work)
-    (work / "partitions.json").write_text(json.dumps({"partitions": [[0, 0]]}))
+    (work / "partitions.json").write_text(json.dumps({"partitions": [[0, 0, 0]]}))
     assert Partition(Workspace(tmp_path / "out"), 0).before(stage) == work / folder
 
 

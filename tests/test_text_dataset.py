@@ -623,3 +623,17 @@ def test_functions_without_a_module_filter_too(files: list[Path]) -> None:
     for function in ({1: 1}.get, str.isupper):
         shape = json.loads(make(files).filter(function).pack(64).state_dict()["shape"])
         assert "builtins." in shape["filters"][0]
+
+
+def test_files_of_equal_names_in_several_folders_are_told_apart(tmp_path: Path) -> None:
+    for folder, text in (("a", "one"), ("b", "another one")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.jsonl").write_text(json.dumps({"text": text}) + "\n")
+    files = [tmp_path / "a/x.jsonl", tmp_path / "b/x.jsonl"]
+    seen: list[str] = []
+    stream = pipeline.TextDataset(files, "bytes", epochs=1).filter(lambda document: seen.append(document.id) is None)
+    lengths = [len(item["input_ids"]) for item in stream.documents()]
+    assert lengths == [len("one") + 1, len("another one") + 1]
+    assert seen == ["a/x.jsonl:1", "b/x.jsonl:1"]
+    twice = pipeline.TextDataset([files[0], files[0]], "bytes", epochs=1).documents()
+    assert [len(item["input_ids"]) for item in twice] == [4, 4]

@@ -286,6 +286,15 @@ def test_a_saved_tokenizer_is_the_same_tokenizer(
         assert hashlib.sha256(defining).hexdigest() == tokenizer.sha256
 
 
+def test_the_encoder_of_one_definition_is_chosen_once(tmp_path: Path) -> None:
+    texts = ["to be or not to be, that is the question"] * 50
+    trained = train_tokenizer(texts, 300)
+    trained.save(tmp_path / "saved")
+    loaded = load_tokenizer(str(tmp_path / "saved"))
+    assert loaded._encoder is trained._encoder
+    assert load_tokenizer(str(tmp_path / "saved"), sample=["another text"])._encoder is not trained._encoder
+
+
 def test_training_twice_gives_the_same_bytes_on_any_number_of_threads(trained: Tokenizer) -> None:
     code = (
         "from tests.test_tokens import CORPUS; from pipeline.text.tokenizer.tokenizer import train_tokenizer;"

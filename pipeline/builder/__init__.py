@@ -3,7 +3,7 @@
 build.py             runs the stages in order: start here
 recipe.py            every setting that decides a byte of the result
 limits.py            sizes of units and buffers, which change no byte
-spool.py             inputs that hold their records -> files of the work directory
+inputs.py            input files: listed, named, described so that a change is noticed
 plan.py              inputs and recipe -> units of work
 reading.py           which units are read: no more than fill the token quotas of sources
 references.py        files that a recipe names (rules, models, tokenizers), resolved once and kept in the work directory

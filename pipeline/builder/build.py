@@ -28,11 +28,11 @@ from .recipe import Recipe, Settings
 from .references import resolve
 from .report.console import Progress
 from .report.waterfall import waterfall
-from .spool import spool_holders
 from .stages.registry import changes, wanted_stages, with_stages
 from .stages.stage import Run
 from .transforms.user_functions import only_here, spec_of
 from .workspace.output_directory import clear, commits_of_started, finished, local_directory, start
+from .workspace.spool import spool_holders
 from .workspace.workspace import Workspace
 
 

@@ -7,64 +7,30 @@ and a second run with another plan is refused.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import math
 import os
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, astuple, dataclass, field, replace
-from datetime import UTC, datetime
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from ..atomic import write_json
-from ..errors import ConfigError, InputError, PlanChangedError, did_you_mean
+from ..errors import ConfigError, PlanChangedError, did_you_mean
 from ..shards.manifest import PLAN_NAME
 from ..shards.remote.transport import Access, is_remote, local_name
-from ..text.storage.input_file import NO_CREDENTIALS, Credentials, InputFile, StoredObject
+from ..text.storage.input_file import NO_CREDENTIALS, Credentials, InputFile
 from .draws import draw_file
+from .inputs import Input, find_and_describe
 from .limits import DEFAULT_LIMITS, Limits
 from .outcome import OUTCOMES, Outcome
 from .recipe import Recipe
 
-if TYPE_CHECKING:
-    from ..text.readers.base import FileSpan
-
-PLAN_VERSION = 5
+PLAN_VERSION = 6
 _REQUESTS_AT_ONCE = 16
-_MIB = 1 << 20
+_PIECES_OF_UNIT = 4  # towards a quota
 _BYTES_OF_RECORD, _BYTES_OF_TOKEN = 1 << 16, 32  # of input, which few need
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """One input file: ``name`` is relative to its argument, ``ends`` a sha256 of its first and last MiB.
-
-    Of a remote one, ``path`` is the url without secrets and ``ends`` is ''; ``version`` is the store's mark, and ``sha256``
-    that of the contents where the store tells it.
-    """
-
-    name: str
-    path: str
-    source: str
-    size: int
-    mtime_ns: int
-    ends: str
-    version: str = ""
-    sha256: str = ""
-
-    @property
-    def is_remote(self) -> bool:
-        return is_remote(self.path)
-
-    def file(self, credentials: Credentials = NO_CREDENTIALS, format: str = "") -> InputFile:
-        """Return the file that is read, as being of a format; ``credentials`` open it where it is remote."""
-        if not self.is_remote:
-            return InputFile(Path(self.path), self.name, self.source, forced_format=format)
-        stored = StoredObject(self.path, self.size, self.version, self.sha256)
-        return InputFile(self.path, self.name, self.source, stored, credentials, format)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +38,8 @@ class Span:
     """A piece of one input: bytes of a plain file, row groups of a parquet file; ``stop`` None means to its end.
 
     A large compressed file can only be read from its start. Each of several lanes reads all of it, which is cheap, and
-    filters every ``lanes``-th of its parts, which is not.
+    filters every ``lanes``-th of its parts, which is not. Where a quota bounds what is read, it counts as so many
+    ``pieces`` of equal size, of which the first are read.
     """
 
     input: int
@@ -80,6 +47,23 @@ class Span:
     stop: int | None = None
     lane: int = 0
     lanes: int = 1
+    pieces: int = 1
+
+    def piece_of(self, read: int, size: int) -> int:
+        """Return the piece of a file of ``size`` bytes that has been reached when so many are ``read``.
+
+        >>> [Span(0, pieces=3).piece_of(read, 10) for read in (0, 4, 5, 7, 8, 10)]
+        [0, 0, 1, 1, 2, 2]
+        """
+        return max(0, read - 1) * self.pieces // size if self.pieces > 1 else 0
+
+    def pieces_end(self, count: int, size: int) -> int | None:
+        """Return how many bytes the first ``count`` pieces hold; None where that is all.
+
+        >>> Span(0, pieces=3).pieces_end(2, 10), Span(0, pieces=3).pieces_end(3, 10)
+        (7, None)
+        """
+        return -(-size * count // self.pieces) if count < self.pieces else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,110 +171,6 @@ def make_plan(
     return Plan(inputs, units, recipe, definitions or {}, settings, limits, credentials=credentials, commits=pinned)
 
 
-def list_inputs(specs: Sequence[str], output: str | Path | None = None) -> tuple[Input, ...]:
-    """Return every input file of ``specs``, in their order, sorted within each.
-
-    A spec is a file, directory, glob or brace pattern, or ``NAME=`` and one of these, which names the source. A file
-    that two specs reach is an error: its documents would be read twice.
-    """
-    return find_and_describe(specs, output)[0]
-
-
-def find_and_describe(
-    specs: Sequence[str | InputFile],
-    output: str | Path | None,
-    access: Access | None = None,
-    format: str = "",
-    commits: dict[str, str] | None = None,
-) -> tuple[tuple[Input, ...], Credentials]:
-    """Return what `list_inputs` does, and what opens the remote ones among them."""
-    from ..text.readers.reader import find_inputs
-
-    found: list[InputFile] = []
-    keys: dict[str, Any] = {"output": output, "access": access, "format": format}
-    for spec in specs:
-        found += [spec] if isinstance(spec, InputFile) else find_inputs(spec, **keys, commits=commits)
-    if not found:
-        raise InputError("no inputs were given; name at least one file, directory, pattern or url")
-    seen: dict[str, str] = {}
-    for file in found:
-        real = os.path.realpath(file) if file.stored is None else file.stored.url
-        if real in seen:
-            raise InputError(f"{file.path} is given twice (also as {seen[real]}); its documents would be read twice")
-        seen[real] = str(file.path)
-    inputs = tuple(_describe(name, file) for name, file in zip(unique_names(found), found, strict=True))
-    urls = {clean: url for file in found for clean, url in file.credentials.urls.items()}
-    return inputs, Credentials(urls, access or Access())
-
-
-def unique_names(files: Sequence[InputFile]) -> list[str]:
-    """Name files as briefly as keeps them apart: equal names take on parent directories."""
-    parents = 0
-    names = [_join(file.source, PurePath(file.name)) for file in files]
-    while len(set(names)) < len(names):
-        parents += 1
-        times = Counter(names)
-        names = [
-            _join(file.source, PurePath(*file.parts[-len(PurePath(file.name).parts) - parents :]))
-            if times[old] > 1
-            else old
-            for old, file in zip(names, files, strict=True)
-        ]
-    return names
-
-
-def _join(source: str, name: PurePath) -> str:
-    return "/".join(part for part in (source, name.as_posix()) if part)
-
-
-def _describe(name: str, file: InputFile) -> Input:
-    if (stored := file.stored) is not None:
-        return Input(name, stored.url, file.source, stored.size, 0, "", stored.version, stored.sha256)
-    path, source = Path(file.path), file.source
-    try:
-        status = path.stat()
-        digest = hashlib.sha256()
-        with open(path, "rb") as opened:
-            digest.update(opened.read(_MIB))
-            if status.st_size > _MIB:
-                opened.seek(max(_MIB, status.st_size - _MIB))
-                digest.update(opened.read(_MIB))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    return Input(name, str(path.absolute()), source, status.st_size, status.st_mtime_ns, digest.hexdigest())
-
-
-def check_same(item: Input, credentials: Credentials = NO_CREDENTIALS) -> None:
-    """Raise ``InputError`` unless an input has the size and the time, or the version, that the plan was made for."""
-    if item.is_remote:
-        from ..text.storage.ranges import describe_again
-
-        stored = item.file(credentials).stored
-        assert stored is not None
-        describe_again(stored, credentials)
-        return
-    try:
-        status = os.stat(item.path)
-    except OSError as error:
-        raise InputError(f"{item.path}: cannot be read any more: {error.strerror}; restore it to continue") from error
-    if (status.st_size, status.st_mtime_ns) != (item.size, item.mtime_ns):
-        raise InputError(
-            f"{item.path}: it changed during the build: {item.size:,} bytes of {moment(item.mtime_ns)} before, now "
-            f"{status.st_size:,} bytes of {moment(status.st_mtime_ns)}. Restore it to continue, or start over with "
-            "--overwrite once nothing writes to it"
-        )
-
-
-def moment(ns: int) -> str:
-    """Return a time as people read it, to the nanosecond.
-
-    >>> moment(1_000_000_000_000_000_001)
-    '2001-09-09 01:46:40.000000001 UTC'
-    """
-    seconds, rest = divmod(ns, 10**9)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest:09d} UTC"
-
-
 def cut_units(
     inputs: Sequence[Input],
     limits: Limits = DEFAULT_LIMITS,
@@ -300,43 +180,72 @@ def cut_units(
     """Cut inputs into units of bounded size: large files into spans or lanes, neighbouring small ones joined.
 
     The cut depends on names and sizes alone, never on workers, so any number of these gives the same units. Where quotas
-    bound what is read, no unit holds files of two sources, nor a piece of a file and another file.
+    bound what is read, no unit holds files of two sources, nor a piece of a file and another file, and pieces are small: a
+    whole number of them is read.
     """
-    from ..text.readers.reader import split_file
-
+    recipe = recipe or Recipe()
     wanted = sum(item.size for item in inputs) // limits.units_wanted
     target = min(limits.unit_bytes, max(limits.smallest_unit_bytes, wanted))
+    cut = _cut_files(inputs, limits, target, credentials, recipe)
     units: list[tuple[Span, ...]] = []
     held: list[Span] = []
     weight = 0
-    recipe = recipe or Recipe()
-    apart, far = recipe.reads_by_quota, _files_far_beyond(inputs, recipe)
-    split = functools.partial(_split, split_file, target, credentials, recipe.format)
-    with ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix="shardwright-plan") as threads:
-        near = [number for number in range(len(inputs)) if number not in far]
-        each = (threads.map if any(item.is_remote for item in inputs) else map)(split, [inputs[n] for n in near])
-        cut = dict(zip(near, each, strict=True))
-    for number, item in enumerate(inputs):
-        pieces = cut.get(number, [(0, None)])
-        other = apart and held and (len(pieces) > 1 or item.source != inputs[held[-1].input].source)
-        if other or (apart and held and len(cut.get(held[-1].input, ())) > 1):
-            units.append(tuple(held))
-            held, weight = [], 0
-        count = _lanes(item, len(inputs), limits) if len(pieces) == 1 else 1
-        if count > 1:
-            units += [tuple(held)] if held else []
-            units += [(Span(number, lane=lane, lanes=count),) for lane in range(count)]
-            held, weight = [], 0
+
+    def end_unit() -> None:
+        nonlocal held, weight
+        units.extend([tuple(held)] if held else [])
+        held, weight = [], 0
+
+    for number, (item, file) in enumerate(zip(inputs, cut, strict=True)):
+        lanes = _lanes(item, len(inputs), limits) if len(file.spans) == 1 else 1
+        in_pieces = recipe.reads_by_quota and (len(file.spans) > 1 or file.pieces > 1)
+        other = recipe.reads_by_quota and held and item.source != inputs[held[-1].input].source
+        if in_pieces or other or lanes > 1:
+            end_unit()
+        if lanes > 1:
+            units += [(Span(number, lane=lane, lanes=lanes, pieces=file.pieces),) for lane in range(lanes)]
             continue
-        for start, stop in pieces:
-            held.append(Span(number, start, stop))
-            weight += item.size // len(pieces)
-            if weight >= target:
-                units.append(tuple(held))
-                held, weight = [], 0
-    if held:
-        units.append(tuple(held))
+        for start, stop in file.spans:
+            held.append(Span(number, start, stop, pieces=file.pieces))
+            weight += item.size // len(file.spans)
+            if weight >= target or in_pieces:
+                end_unit()
+    end_unit()
     return tuple(units)
+
+
+class _CutFile(NamedTuple):
+    """The spans of a file, or the pieces in which one that can only be read from its start counts towards a quota."""
+
+    spans: Sequence[tuple[int, int | None]] = ((0, None),)
+    pieces: int = 1
+
+
+def _cut_files(
+    inputs: Sequence[Input], limits: Limits, target: int, credentials: Credentials, recipe: Recipe
+) -> list[_CutFile]:
+    """Cut each file. To find where a remote one may be cut takes a request: several are asked at once."""
+    from ..text.formats import format_of
+    from ..text.readers.base import WHOLE, load_reader
+    from ..text.readers.reader import split_file
+
+    far = _files_far_beyond(inputs, recipe)
+
+    def cut(number: int) -> _CutFile:
+        item = inputs[number]
+        file = item.file(credentials, recipe.format)
+        size, gradual = target, load_reader(format_of(file)).gradual
+        bounded = recipe.reads_by_quota and recipe.quota(item.source) < math.inf
+        if gradual and bounded:
+            size = max(limits.smallest_unit_bytes, target // _PIECES_OF_UNIT)
+        spans = [WHOLE] if number in far else split_file(file, size)
+        pieces = max(1, item.size // size) if gradual and bounded and len(spans) == 1 else 1
+        return _CutFile(spans, pieces)
+
+    if not any(item.is_remote for item in inputs):
+        return list(map(cut, range(len(inputs))))
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix="shardwright-plan") as threads:
+        return list(threads.map(cut, range(len(inputs))))
 
 
 def _files_far_beyond(inputs: Sequence[Input], recipe: Recipe) -> set[int]:
@@ -356,12 +265,6 @@ def _files_far_beyond(inputs: Sequence[Input], recipe: Recipe) -> set[int]:
             far |= {number} if left <= 0 else set()
             left -= inputs[number].size
     return far
-
-
-def _split(
-    split_file: Callable[..., list[FileSpan]], target: int, credentials: Credentials, format: str, item: Input
-) -> list[FileSpan]:
-    return split_file(item.file(credentials, format), target)
 
 
 def _lanes(item: Input, inputs: int, limits: Limits) -> int:

@@ -1,7 +1,8 @@
 """How much of the input is read where sources have token quotas: only as much as fills them.
 
-A source is a list of *pieces*: units of small files, the units of a file that is cut, or the lanes of one. Files take turns in
-an order drawn from their names and the seed; the pieces of one file follow each other, so that its lines can be counted. The
+A source is a list of *pieces*: units of small files, the units of a file that is cut, or equal shares of the bytes of a file
+that can only be read from its start. Files take turns in an order drawn from their names and the seed; the pieces of one file
+follow each other, so that its lines can be counted. The
 first pieces are read, filtered, deduplicated and tokenized. Where survivors hold too few tokens, more pieces are read, and the
 stages after filtering start over with all that was read. How many pieces follows from the tokens counted and the sizes of
 files alone, so neither workers nor interruptions change it. A tokenizer that a build trains is trained again with them,
@@ -39,20 +40,21 @@ FIRST_BYTES = 2  # of input read for each token wanted, before tokens are counte
 MOST_GROWTH = 16  # times the bytes read so far: the first documents say little about all others
 BELOW, AT, BEYOND = -1, 0, 1  # where a piece lies beside the one in which the quota of its source is reached
 
-Piece = tuple[int, ...]  # numbers of units
+Piece = tuple[tuple[int, int], ...]  # numbers of units, each with that of the piece of its file
 
 
 def pieces(plan: Plan) -> dict[str, list[Piece]]:
     """Return the pieces of each source with a quota in the order of reading; nothing where all input is read.
 
-    >>> from pipeline.builder.plan import Input, Span
+    >>> from pipeline.builder.inputs import Input
+    >>> from pipeline.builder.plan import Span
     >>> from pipeline.builder.recipe import Recipe
-    >>> inputs = tuple(Input(name, name, "web", 9, 0, "") for name in ("a", "b", "c"))
-    >>> units = ((Span(0, 0, 5),), (Span(0, 5, None),), (Span(1), Span(2)))
+    >>> inputs = tuple(Input(name, name, "web", 9, 0, "") for name in ("a", "b", "c", "d"))
+    >>> units = ((Span(0, 0, 5),), (Span(0, 5, None),), (Span(1), Span(2)), (Span(3, pieces=2),))
     >>> pieces(Plan(inputs, units, Recipe(max_tokens="web=5"), {}, {}))
-    {'web': [(2,), (0,), (1,)]}
+    {'web': [((2, 0),), ((3, 0),), ((3, 1),), ((0, 0),), ((1, 0),)]}
     """
-    recipe, files = plan.recipe, dict[str, list[list[list[int]]]]()
+    recipe, files = plan.recipe, dict[str, list[list[list[tuple[int, int]]]]]()
     if not recipe.reads_by_quota:
         return {}
     for number, unit in enumerate(plan.units):
@@ -60,15 +62,16 @@ def pieces(plan: Plan) -> dict[str, list[Piece]]:
         if recipe.quota(source) == math.inf:
             continue
         held = files.setdefault(source, [])
-        if first.lane:
-            held[-1][-1].append(number)
+        own = [[(number, piece)] for piece in range(first.pieces)]
+        if first.lane:  # it shares the pieces of the file with the lanes before it
+            held[-1] = [[*others, *mine] for others, mine in zip(held[-1], own, strict=True)]
         elif first.start:
-            held[-1].append([number])
+            held[-1] += own
         else:
-            held.append([[number]])
+            held.append(own)
 
-    def drawn(file: list[list[int]]) -> bytes:
-        name = plan.inputs[plan.units[file[0][0]][0].input].name
+    def drawn(file: list[list[tuple[int, int]]]) -> bytes:
+        name = plan.inputs[plan.units[file[0][0][0]][0].input].name
         return draw_file(name, recipe.seed)
 
     return {
@@ -76,17 +79,20 @@ def pieces(plan: Plan) -> dict[str, list[Piece]]:
     }
 
 
-def read_units(workspace: Workspace) -> list[int]:
-    """Return the numbers of the units that are read, in input order."""
+def pieces_read(workspace: Workspace) -> dict[int, int]:
+    """Return the numbers of the units that are read, in input order, and how many pieces of each."""
     plan = workspace.plan
-    order, counts = pieces(plan), _piece_counts(workspace)
-    unread = {unit for source, held in order.items() for piece in held[counts[source] :] for unit in piece}
-    return [number for number in range(len(plan.units)) if number not in unread]
+    counts = _piece_counts(workspace)
+    unread = Counter(
+        unit for source, held in pieces(plan).items() for piece in held[counts[source] :] for unit, _ in piece
+    )
+    read = {number: unit[0].pieces - unread[number] for number, unit in enumerate(plan.units)}
+    return {number: count for number, count in read.items() if count}
 
 
 def is_all_read(workspace: Workspace) -> bool:
-    """Whether every unit is read, so that no more can be read to fill a quota."""
-    return len(read_units(workspace)) == len(workspace.plan.units)
+    """Whether all of every unit is read, so that no more can be read to fill a quota."""
+    return list(pieces_read(workspace).values()) == [unit[0].pieces for unit in workspace.plan.units]
 
 
 def _piece_counts(workspace: Workspace) -> dict[str, int]:
@@ -104,7 +110,11 @@ def _ends(plan: Plan, held: Sequence[Piece]) -> list[int]:
     """Return the bytes of input that the first piece holds, the first two, and so on."""
     spans = Counter(span.input for unit in plan.units for span in unit)
     sizes = (
-        sum(plan.inputs[span.input].size // spans[span.input] for number in piece for span in plan.units[number])
+        sum(
+            plan.inputs[span.input].size // (spans[span.input] * span.pieces)
+            for number, _ in piece
+            for span in plan.units[number]
+        )
         for piece in held
     )
     return list(accumulate(max(1, size) for size in sizes))
@@ -172,12 +182,12 @@ def _say_what_is_read(run: Run) -> None:
 def _tokens(workspace: Workspace, order: dict[str, list[Piece]]) -> dict[str, list[int]]:
     """Return the tokens of the survivors of each piece of each source."""
     place = {
-        unit: (source, rank) for source, held in order.items() for rank, piece in enumerate(held) for unit in piece
+        each: (source, rank) for source, held in order.items() for rank, piece in enumerate(held) for each in piece
     }
     found = {source: [0] * len(held) for source, held in order.items()}
     for partition in partitions(workspace) if order else ():
-        if partition.unit in place:
-            source, rank = place[partition.unit]
+        if partition.piece in place:
+            source, rank = place[partition.piece]
             found[source][rank] += int(partition.token_lengths.sum())
     return found
 
@@ -188,7 +198,7 @@ def quotas_of_pieces(workspace: Workspace, every: Sequence[Partition]) -> tuple[
     A source that fits in its quota as a whole has no such piece.
     """
     plan = workspace.plan
-    order, sides, quotas = pieces(plan), dict[int, int](), dict[str, int]()
+    order, sides, quotas = pieces(plan), dict[tuple[int, int], int](), dict[str, int]()
     if not order:
         return [AT] * len(every), plan.recipe.quotas
     for source, tokens in _tokens(workspace, order).items():
@@ -199,4 +209,4 @@ def quotas_of_pieces(workspace: Workspace, every: Sequence[Partition]) -> tuple[
                 quotas[source] = left
             left -= held
             sides.update(dict.fromkeys(piece, side))
-    return [sides.get(partition.unit, BELOW) for partition in every], quotas
+    return [sides.get(partition.piece, BELOW) for partition in every], quotas

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from os import PathLike
 from typing import Any
@@ -271,10 +272,12 @@ class TextDataset(Texts):
         format: str = "",
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        from ..shards.remote.transport import Access
+        from ..shards.remote.transport import Access, is_remote
         from ..text.discovery import InputFile, find_inputs
         from ..text.fields import merge_fields, parse_fields
         from ..text.storage.holders import is_holder, keep_while_running, split_holders
+        from ..text.storage.input_file import unique_names
+        from ..text.storage.remote_file import in_thread
         from ..text.tokenizer.tokenizer import load_tokenizer
         from ..text.where import Where
 
@@ -287,9 +290,11 @@ class TextDataset(Texts):
         condition = None if where is None else Where.parse(where)
         named = parse_fields(fields.split(",") if isinstance(fields, str) else fields)
         kept = merge_fields([named, condition.fields if condition else ()])
-        loaded = load_tokenizer(tokenizer)
-        found = []
-        for source, each in split_holders(files):
+        given, found = split_holders(files), []
+        loading = in_thread(lambda: load_tokenizer(tokenizer), "shardwright-tokenizer")  # while servers are waited for
+        if not any(isinstance(each, str) and is_remote(each) for _, each in given):
+            loading.result()
+        for source, each in given:
             if is_holder(each):
                 path = keep_while_running(each)
                 found.append(InputFile(path, path.name, source))
@@ -300,8 +305,8 @@ class TextDataset(Texts):
                 "no files were given: TextDataset needs at least one path, directory, glob or brace pattern"
             )
         data = TextData(
-            found,
-            loaded,
+            [replace(file, name=name) for file, name in zip(found, unique_names(found), strict=True)],
+            loading.result(),
             text_key=text_key,
             id_key=id_key,
             skip=on_error == "skip",

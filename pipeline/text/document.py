@@ -22,6 +22,7 @@ NOT_AN_OBJECT = "not a JSON object"
 LONE_SURROGATE = "lone surrogate"
 TEXT_KEY = "text_key (--text-key)"  # as errors name it
 _MISSING = object()
+_TOLD_TOGETHER = 256  # records that a condition does not select
 _KINDS = (
     (bool, "a boolean"),
     (int | float, "a number"),
@@ -217,7 +218,10 @@ def look_up(record: Mapping[str, Any], key: str) -> Any:
 
 
 def selected(records: Iterable[Record], where: Where) -> Iterator[Record]:
-    """Yield records, and in place of the documents that a condition does not select how many follow each other."""
+    """Yield records, and in place of the documents that a condition does not select how many follow each other.
+
+    Of many in a row some are told at a time, so that who reads sees how far reading is.
+    """
     holds = where.condition.holds
     held: Unselected | None = None
     for record in records:
@@ -232,6 +236,9 @@ def selected(records: Iterable[Record], where: Where) -> Iterator[Record]:
             held = record
         else:
             held.count += record.count
+            if held.count >= _TOLD_TOGETHER:
+                yield held
+                held = None
     if held is not None:
         yield held
 

@@ -25,8 +25,8 @@ from ...errors import ConfigError, DamagedInputError
 from ...notices import warn
 from ...text.document import TEXT_KEY, BadRecord, Document
 from ...text.normalize import normalize
+from ...text.storage.input_file import unique_names
 from ..partitions.partition import read_json
-from ..plan import unique_names
 from .minhash import shingle_sets, word_table
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from .base import Engine, EngineOptions, Prepare, Result, Unit
 
 RETRIES = 3
 CONNECT_SECONDS = 7.0  # to connect, and to receive the first frame
+_CLIENT_SECONDS = 4  # of each try of Ray's client for ray:// addresses
 _SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # an empty frame of HTTP/2 settings, with which each side begins
 _ROOT = Path(__file__).resolve().parents[3]
 
@@ -27,6 +28,8 @@ _ROOT = Path(__file__).resolve().parents[3]
 @contextmanager
 def ray_session(options: EngineOptions) -> Iterator[ModuleType]:
     """Give Ray, connected to a cluster: as it is if it is connected, else until the block ends."""
+    for name in ("INITIAL", "MAX"):  # read when Ray is imported; its client makes three tries
+        os.environ.setdefault(f"RAY_CLIENT_{name}_CONNECTION_TIMEOUT_S", str(_CLIENT_SECONDS))
     try:
         import ray
     except ImportError as error:
@@ -42,7 +45,22 @@ def ray_session(options: EngineOptions) -> Iterator[ModuleType]:
     if options.ray_address:
         check_address(options.ray_address)
         where = {"address": options.ray_address}
-    ray.init(log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **where)
+    try:
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **where)
+    except (
+        ConnectionError,
+        RuntimeError,
+        ValueError,
+        ImportError,
+        AttributeError,
+    ) as error:  # whatever its client lacks
+        if not options.ray_address:
+            raise
+        raise ConfigError(
+            f"--ray-address {options.ray_address}: something answers there, but Ray cannot connect to it ({error}); ray:// "
+            "addresses need `pip install 'ray[client]'`, and a cluster with tokens needs its own in RAY_AUTH_TOKEN and "
+            "RAY_AUTH_MODE=token"
+        ) from None
     try:
         yield ray
     finally:

@@ -15,8 +15,9 @@ from pathlib import Path
 from ...atomic import write_json
 from ...errors import InputError
 from ...text.readers.reader import byte_ranges
-from ..plan import Plan, check_same
-from ..reading import read_units
+from ..inputs import check_same
+from ..plan import Plan
+from ..reading import pieces_read
 from ..workspace.workspace import Workspace
 from .partition import partition_table, read_json
 
@@ -75,7 +76,7 @@ def whole_hashes(workspace: Workspace, plan: Plan) -> list[str | None]:
         (digests[0] if len(digests) == 1 else None) or item.sha256 or None
         for digests, item in zip(read, plan.inputs, strict=True)
     ]
-    for number in cut_inputs(plan, read_units(workspace)):
+    for number in cut_inputs(plan, pieces_read(workspace)):
         held = read_json(hash_path(workspace, number))
         wrong = [k for k, (a, b) in enumerate(zip(read[number], held["pieces"], strict=True)) if a not in (b, None)]
         if wrong:

@@ -39,8 +39,9 @@ from ...atomic import atomic_file, write_json
 from ...errors import BuildError
 from ...text.document import made_id
 from ..dedup.row_files import Piece, Rows, Scalar
+from ..inputs import Input
 from ..outcome import KEPT
-from ..plan import Input, Plan
+from ..plan import Plan
 from ..report.types import DamagedFile, PartitionRecord, Sample
 from ..workspace.workspace import Workspace
 
@@ -70,6 +71,12 @@ class Partition:
         return partition_table(self.workspace)["partitions"][self.number][0]
 
     @property
+    def piece(self) -> tuple[int, int]:
+        """The number of its unit, and of the piece of the unit's file that holds its documents."""
+        unit, _, piece = partition_table(self.workspace)["partitions"][self.number]
+        return unit, piece
+
+    @property
     def inputs(self) -> list[Input]:
         """The input of each span of its unit."""
         plan = self.workspace.plan
@@ -87,7 +94,7 @@ class Partition:
         earlier = [name for name in stages if name in plan.editing_stages]
         if earlier:
             return self.rewritten(earlier[-1])
-        unit, number = partition_table(self.workspace)["partitions"][self.number]
+        unit, number, _ = partition_table(self.workspace)["partitions"][self.number]
         return unit_folder(self.workspace, unit) / partition_name(number)
 
     def rewritten(self, stage: str) -> Path:
@@ -213,7 +220,7 @@ def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int])
     ``damaged`` lists every file that could not be read to its end: where and why reading stopped, and how many documents
     before that are ``unconfirmed``, because no checksum covers them.
     """
-    found: list[tuple[int, int, int]] = []
+    found: list[tuple[int, int, int, int]] = []
     first_lines, digests = [], []
     damaged = []
     lines: dict[int, int] = {}  # of each input, before the present span
@@ -221,7 +228,7 @@ def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int])
     for number, unit in enumerate(plan.units):
         done = read_json(unit_folder(workspace, number) / DONE) if number in known else {"partitions": [], "spans": []}
         # The lanes of a file take turns at its partitions.
-        found += [(number - unit[0].lane, partition, number) for partition in done["partitions"]]
+        found += [(number - unit[0].lane, partition, number, piece) for partition, piece in done["partitions"]]
         befores, hashes = [], []
         for span, told in itertools.zip_longest(unit, done["spans"]):
             befores.append(lines.get(span.input, 0))
@@ -233,7 +240,7 @@ def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int])
                 damaged.append({"file": plan.inputs[span.input].name, **told["damage"], "line": line})
         first_lines.append(befores)
         digests.append(hashes)
-    partitions = [[number, partition] for _, partition, number in sorted(found)]
+    partitions = [[number, partition, piece] for _, partition, number, piece in sorted(found)]
     read_over = {"first_lines": first_lines, "sha256": digests, "damaged": damaged}
     write_json(workspace.root / PARTITIONS, {"partitions": partitions, **read_over})
 
@@ -241,11 +248,11 @@ def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int])
 class PartitionTable(TypedDict):
     """What the units of the filter stage hold, as `write_partition_table` writes it.
 
-    ``partitions``: the unit of each and its number there. Of each span of each unit, ``first_lines``: the lines of its
-    file before it, and ``sha256``: the hash of what was read.
+    ``partitions``: the unit of each, its number there and the piece of the unit's file. Of each span of each unit,
+    ``first_lines``: the lines of its file before it, and ``sha256``: the hash of what was read.
     """
 
-    partitions: list[tuple[int, int]]
+    partitions: list[tuple[int, int, int]]
     first_lines: list[list[int]]
     sha256: list[list[str | None]]
     damaged: list[DamagedFile]

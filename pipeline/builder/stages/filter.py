@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from filters.language.language import UNDETERMINED
 
 from ...atomic import write_json
-from ...errors import DamagedInputError, InputError
+from ...errors import InputError
 from ...text.document import place_of
-from ...text.readers.reader import BadRecord, Document, Reader, Record, Unselected
+from ...text.readers.reader import BadRecord, Document, Unselected
 from ...text.storage.input_file import Credentials
 from ..dedup.segments import passage_finder
-from ..limits import Limits
 from ..partitions.checksums import cut_inputs, hash_input, hash_path
 from ..partitions.partition import (
     DONE,
@@ -31,8 +29,9 @@ from ..partitions.partition import (
     write_partition_table,
 )
 from ..partitions.partition_writer import MetadataColumn, PartitionWriter, Row, make_hasher, write_line
-from ..plan import Plan, Span, check_same
-from ..reading import read_units
+from ..partitions.unit_records import Batches, UnitRecords
+from ..plan import Plan, Span
+from ..reading import pieces_read
 from ..recipe import Recipe
 from ..references import References
 from ..report.samples import sample_keys
@@ -42,14 +41,13 @@ from ..transforms.chain import Chain, Judged
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace
 from .bad_records import BadRecords, check_all, check_number
-from .stage import Run, Stage, with_progress
+from .stage import Run, Stage
 
-UNREADABLE = "file that cannot be read further"
 WHERE = "where"  # the outcome of records that the condition does not select
 _RECORD_LIMITS = "record_limits.json"
 _FEW_RECORDS = 10_000  # that one worker filters in a second or two
 
-_Task = tuple[str, int, int | None]  # "filter" or "hash", a number, and the most records to read
+_Task = tuple[str, int, int | None, int]  # "filter" or "hash", a number, the most records and the pieces to read
 
 
 class FilterStage(Stage):
@@ -63,24 +61,25 @@ class FilterStage(Stage):
             return
         for folder in (workspace.folder(self.name), hash_path(workspace, 0).parent):
             folder.mkdir(exist_ok=True)
-        limits, units = _record_limits(run), read_units(workspace)
+        limits, pieces = _record_limits(run), pieces_read(workspace)
+        units = list(pieces)
         todo: list[_Task] = [
-            ("hash", number, None) for number in cut_inputs(plan, units) if not hash_path(workspace, number).exists()
+            ("hash", number, None, 0) for number in cut_inputs(plan, units) if not hash_path(workspace, number).exists()
         ]
         bad = BadRecords(plan.recipe, units)
         for unit in units:
             done = unit_folder(workspace, unit) / DONE
-            if done.exists():
-                held = read_json(done)
+            held = read_json(done) if done.exists() else {}
+            if held.get("pieces") == pieces[unit]:
                 bad.add(unit, held["records"], held["bad"])
             else:
-                todo.append(("filter", unit, limits[unit]))
+                todo.append(("filter", unit, limits[unit], pieces[unit]))
         function, prepare = (
             functools.partial(_do_task, workspace, plan.credentials),
             functools.partial(prepare_filter, workspace),
         )
         for index, found in run.each(self.name, function, todo, prepare, functools.partial(_task_bytes, plan)):
-            kind, number, _ = todo[index]
+            kind, number, *_ = todo[index]
             if kind == "filter":
                 bad.add(number, *found)
         check_all(workspace, plan, units)
@@ -95,21 +94,21 @@ class FilterStage(Stage):
 
 def _do_task(workspace: Workspace, credentials: Credentials, task: _Task) -> tuple[int, int]:
     """Do one unit of the stage; return the records that it judged and how many of them were bad."""
-    kind, number, limit = task
+    kind, number, limit, pieces = task
     if kind == "filter":
-        return filter_unit(workspace, number, limit, credentials)
+        return filter_unit(workspace, number, limit, pieces, credentials)
     hash_input(workspace, number)
     return 0, 0
 
 
 def _task_bytes(plan: Plan, task: _Task) -> int:
     """Return about how many bytes of input a unit filters, for the progress bar; hashing takes next to no time."""
-    kind, number, limit = task
+    kind, number, limit, pieces = task
     total = 0
     for span in plan.units[number] if kind == "filter" and limit != 0 else ():
         size = plan.inputs[span.input].size
         whole = span.start == 0 and span.stop is None
-        total += size // span.lanes if whole else min(size, (span.stop or size) - span.start)
+        total += size * pieces // (span.pieces * span.lanes) if whole else min(size, (span.stop or size) - span.start)
     return max(1, total)
 
 
@@ -117,7 +116,8 @@ def _record_limits(run: Run) -> list[int | None]:
     """Return the most records that each unit reads: what those before it leave of ``limit``.
 
     Records are counted first, which takes a fraction of the time of filtering them, a few units at a time. So any
-    number of workers filters the same ones. Where few are wanted, the first unit is filtered instead: it may hold all.
+    number of workers filters the same ones. Where few are wanted, the first unit is filtered instead: it may hold all. What
+    the last one holds decides nothing.
     """
     left, units, path = run.plan.recipe.limit, run.plan.units, run.workspace.root / _RECORD_LIMITS
     if left is None:
@@ -128,8 +128,8 @@ def _record_limits(run: Run) -> list[int | None]:
     first = [number for number, unit in enumerate(units) if unit[0].lane == 0]
     at, width = 0, 1
     with run.open_workers() as engine, run.progress.bar("count", left) as bar:
-        while left and at < len(first):
-            some = first[at : at + width]
+        while left and at < len(first) - 1:
+            some = first[at : min(at + width, len(first) - 1)]
             at_once = width == 1 and left <= _FEW_RECORDS and units[some[0]][0].lanes == 1
             count = filter_and_count_unit if at_once else count_unit
             counts = dict(engine.map(functools.partial(count, run.workspace, run.plan.credentials, left), some))
@@ -139,7 +139,7 @@ def _record_limits(run: Run) -> list[int | None]:
                 left -= read
                 bar(read)
             at, width = at + width, 2 * width
-    limits += [0] * (len(units) - len(limits))
+    limits += [left] * (len(units) - len(limits))  # of the last file, or of what is not read
     write_json(path, limits)
     return limits
 
@@ -178,25 +178,25 @@ def prepare_filter(workspace: Workspace) -> None:
     loaded.hasher.warm_up()
 
 
-def filter_unit(workspace: Workspace, number: int, limit: int | None, credentials: Credentials) -> tuple[int, int]:
-    """Filter one unit into its folder; return the records it judged and how many of them were bad.
+def filter_unit(
+    workspace: Workspace, number: int, limit: int | None, pieces: int, credentials: Credentials
+) -> tuple[int, int]:
+    """Filter one unit, or its first ``pieces``, into its folder; return the records it judged and how many were bad.
 
-    ``limit`` bounds the records; ``credentials`` open remote inputs. Partitions that a killed run finished, and those of
-    other lanes, are only read over.
+    ``limit`` bounds the records; ``credentials`` open remote inputs. Partitions that are there already, from a run that was
+    killed or read fewer pieces, and those of other lanes, are only read over.
     """
     loaded = _load(workspace)
-    folder, unit = unit_folder(workspace, number), loaded.plan.units[number]
+    plan = loaded.plan
+    folder, unit = unit_folder(workspace, number), plan.units[number]
     folder.mkdir(exist_ok=True)
-    written: list[int] = []
+    written: list[tuple[int, int]] = []
     records = bad = 0
-    spans: list[dict[str, Any]] = []
-    limits = loaded.plan.limits
-    read = _Limited(_records(loaded, unit, spans, credentials), limit)
-    stream = _batches(iter(read), limits)
-    for number_in_unit, batches in enumerate(_partitions(stream, limits.partition_characters)):
+    read = UnitRecords(plan, number, loaded.fields, credentials, limit, pieces)
+    for number_in_unit, (piece, batches) in enumerate(read.partitions(plan.limits)):
         path = folder / partition_name(number_in_unit)
         if number_in_unit % unit[0].lanes == unit[0].lane:
-            written.append(number_in_unit)
+            written.append((number_in_unit, piece))
             if not path.exists():
                 with result_directory(path) as directory:
                     counts = _filter_partition(loaded, unit, directory, batches, bad)
@@ -206,15 +206,15 @@ def filter_unit(workspace: Workspace, number: int, limit: int | None, credential
             bad += sum(counted["bad"].values())
         for _ in batches:
             pass
-    counts_of_unit = {"records": records, "bad": bad, "selected": read.selected}
-    write_json(folder / DONE, {"partitions": written, **counts_of_unit, "spans": spans})
+    done = {"partitions": written, "pieces": pieces, "records": records, "bad": bad, "selected": read.selected}
+    write_json(folder / DONE, {**done, "spans": read.spans})
     return records, bad
 
 
 def count_unit(workspace: Workspace, credentials: Credentials, most: int, number: int) -> int:
     """Return how many records a unit holds, at most ``most``; with an error, those before it, which the filter meets."""
     loaded = _load(workspace)
-    records = _Limited(_records(loaded, loaded.plan.units[number], [], credentials), most)
+    records = UnitRecords(loaded.plan, number, loaded.fields, credentials, most)
     with suppress(InputError):
         for _ in records:
             pass
@@ -225,85 +225,15 @@ def filter_and_count_unit(workspace: Workspace, credentials: Credentials, most: 
     """Filter a unit at once, where few records are wanted: it is then read once. Return what `count_unit` does."""
     done = unit_folder(workspace, number) / DONE
     if not done.exists():
-        filter_unit(workspace, number, most, credentials)
+        filter_unit(workspace, number, most, 1, credentials)
     return int(read_json(done)["selected"])
-
-
-class _Limited:
-    """Gives records up to ``most`` that are selected, and those between them that are not; ``selected`` counts the former."""
-
-    def __init__(self, records: Iterator[tuple[int, Record]], most: int | None) -> None:
-        self.selected = 0
-        self._records = records
-        self._most = math.inf if most is None else most
-
-    def __iter__(self) -> Iterator[tuple[int, Record]]:
-        for pair in self._records if self._most else ():
-            yield pair
-            self.selected += not isinstance(pair[1], Unselected)
-            if self.selected == self._most:
-                return
-
-
-def _records(
-    loaded: _Loaded, unit: tuple[Span, ...], spans: list[dict[str, Any]], credentials: Credentials
-) -> Iterator[tuple[int, Record]]:
-    """Yield the records of a unit, each with the place of its span; note in ``spans`` what reading each found."""
-    plan, recipe = loaded.plan, loaded.plan.recipe
-    for place, span in enumerate(unit):
-        item = plan.inputs[span.input]
-        keys: dict[str, Any] = {"text_key": recipe.text_key, "id_key": recipe.id_key}
-        keys |= {"keep": loaded.fields, "where": recipe.condition}
-        reader = Reader(item.file(credentials, recipe.format), (span.start, span.stop), **keys)
-        digest, damage = None, None
-        try:
-            for record in with_progress(reader, span.lanes):
-                yield place, record
-            digest = reader.sha256
-        except DamagedInputError as error:
-            check_same(item, credentials)  # or it may have been read while it was written
-            if recipe.on_error != "skip":
-                cure = "mend it, or keep what can be read of it and count the fault with --on-error skip"
-                raise DamagedInputError(f"{error}; {cure}") from error
-            damage = {"line": reader.lines + 1, "fault": reader.fault, "unconfirmed": reader.unconfirmed}
-            yield place, BadRecord(item.name, reader.lines + 1, None, UNREADABLE, reader.fault, item.source)
-        check_same(item, credentials)
-        spans.append({"lines": reader.lines, "sha256": digest, "damage": damage})
-
-
-def _batches(records: Iterator[tuple[int, Record]], limits: Limits) -> Iterator[list[tuple[int, Record]]]:
-    """Join records to batches of bounded text."""
-    batch: list[tuple[int, Record]] = []
-    size = 0
-    for pair in records:
-        batch.append(pair)
-        size += len(pair[1].text) if isinstance(pair[1], Document) else 0
-        if len(batch) >= limits.batch_records or size >= limits.batch_characters:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def _partitions(batches: Iterator[list[tuple[int, Record]]], most: int) -> Iterator[Iterator[list[tuple[int, Record]]]]:
-    """Cut batches into partitions of about ``most`` characters. Each must be used up before the next is asked for."""
-
-    def partition(batch: list[tuple[int, Record]]) -> Iterator[list[tuple[int, Record]]]:
-        size = 0
-        for each in itertools.chain([batch], batches):
-            size += sum(len(record.text) for _, record in each if isinstance(record, Document))
-            yield each
-            if size >= most:
-                return
-
-    return (partition(batch) for batch in batches)
 
 
 def _filter_partition(
     loaded: _Loaded,
     spans: tuple[Span, ...],
     directory: Path,
-    batches: Iterator[list[tuple[int, Record]]],
+    batches: Batches,
     bad_before: int,
 ) -> PartitionCounts:
     """Judge the documents of a partition."""

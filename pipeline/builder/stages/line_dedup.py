@@ -27,10 +27,10 @@ from filters.rules.ruleset import RuleSet
 
 from ...atomic import write_json
 from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, split, taken, without
+from ..inputs import Input
 from ..outcome import Outcome
 from ..partitions.partition import Partition, documents_path, partitions, read_batches, read_json
 from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, write_line
-from ..plan import Input
 from ..reading import is_all_read
 from ..recipe import Recipe
 from ..report.samples import Samples, sample_keys

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
-from ...text.readers.reader import Reader, Record
-from ..engine.base import Engine, report_progress
+from ..engine.base import Engine
 from ..outcome import Outcome
 from ..plan import Plan
 from ..recipe import Recipe
@@ -76,17 +75,6 @@ class Run:
         """Run a unit function over units as `each` does, and ignore what it returns: its results are files."""
         for _ in self.each(name, function, units, prepare, size):
             pass
-
-
-def with_progress(reader: Reader, lanes: int) -> Iterator[Record]:
-    """Yield the records of a reader, and report the bytes of the file that are read; lanes share the bytes."""
-    reported = 0
-    for records in reader.batches():
-        read = reader.bytes_read // lanes
-        if read > reported:
-            report_progress(read - reported)
-            reported = read
-        yield from records
 
 
 class Stage(ABC):

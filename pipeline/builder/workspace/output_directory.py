@@ -8,9 +8,10 @@ from pathlib import Path
 from ...errors import BuildError, ConfigError
 from ...shards.manifest import MANIFEST_NAME, PLAN_NAME, Manifest
 from ...shards.remote.transport import is_remote, local_name
+from ..inputs import Input
 from ..manifest import result_files
 from ..partitions.partition import DONE, FILTER
-from ..plan import Input, Plan
+from ..plan import Plan
 from ..recipe import Recipe
 from ..references import References
 from ..report.console import Progress

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable
 
 from ...errors import PlanChangedError
-from ..plan import Plan, moment
+from ..inputs import moment
+from ..plan import Plan
 
 
 def check_unchanged(old: Plan, new: Plan) -> None:

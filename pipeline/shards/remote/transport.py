@@ -347,10 +347,14 @@ def _fsspec_info(url: str, access: Access) -> ObjectInfo:
 
 
 def _fsspec_read(url: str, start: int, stop: int, access: Access, block_bytes: int) -> Iterator[bytes]:
+    from fsspec.spec import AbstractFileSystem
+
     files = filesystem(url, access)
+    # Where fsspec reads a range through a file, as of hf://, the file would read ahead more than is wanted.
+    exact = {"cache_type": "none"} if type(files).cat_file is AbstractFileSystem.cat_file else {}
     while start < stop:
         end = min(stop, start + block_bytes)
-        piece = files.cat_file(url, start=start, end=end)
+        piece = files.cat_file(url, start=start, end=end, **exact)
         if len(piece) != end - start:
             size = _fsspec_info(url, access).size
             if size < stop:

@@ -75,10 +75,11 @@ def permute(n: Any, key: Any) -> Any:
             hashes[place], numbers[place] = found, i
     order = np.empty(n, np.int64)
     fine = bits - coarse
-    ascending, ends = (
-        np.empty(n if coarse == 0 else int64(np.max(np.diff(bounds))), np.uint64),
-        np.empty((1 << fine) + 1, np.int64),
-    )
+    largest = 0
+    for bucket in range(1 << coarse):
+        if bounds[bucket + 1] - bounds[bucket] > largest:
+            largest = bounds[bucket + 1] - bounds[bucket]
+    ascending, ends = np.empty(largest, np.uint64), np.empty((1 << fine) + 1, np.int64)
     for bucket in range(1 << coarse):
         first, last = bounds[bucket], bounds[bucket + 1]
         _sort(hashes[first:last], numbers[first:last], coarse, fine, order[first:last], ascending, ends)

@@ -61,7 +61,8 @@ class FormatReader:
 
     ``cuts`` returns the places, in ascending order, at which an uncompressed file may be cut into spans of about
     ``unit_bytes``; it depends on the file alone. ``byte_ranges`` returns the bytes that ``read`` hashes for each span.
-    ``in_order`` says that ``read`` goes over the file from its beginning to its end, so that a remote one is read ahead.
+    ``in_order`` says that ``read`` goes over the file from its beginning to its end, so that a remote one is read ahead;
+    ``gradual`` that it yields records as their bytes come, so that who wants few of them can stop early.
     ``read_lines`` is for formats in which each line is one record: lines that are not wanted are then never parsed.
     """
 
@@ -69,6 +70,7 @@ class FormatReader:
     cuts: Callable[[InputFile, int], list[int]] = never_cut
     byte_ranges: Callable[[InputFile, Sequence[tuple[int, int | None]]], list[tuple[int, int | None]]] = spans_of_bytes
     in_order: bool = True
+    gradual: bool = False
     read_lines: ReadLines | None = None
 
 

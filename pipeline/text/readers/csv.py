@@ -199,4 +199,4 @@ def no_column(wanted: str, names: Sequence[str], cure: str = f"{TEXT_KEY} names 
     return f"no column {wanted!r}{hint}; there are {there}; {cure}"
 
 
-READER = FormatReader(read_csv, cuts=csv_cuts)
+READER = FormatReader(read_csv, cuts=csv_cuts, gradual=True)

@@ -50,7 +50,7 @@ class Reader:
 
     Documents keep the fields ``keep`` of their records; a value that does not fit its type makes a bad record. With
     ``where``, records that it does not select are ``Unselected``, and parts of Parquet files that hold no others are not
-    read.
+    read. ``until`` says that the caller stops after so many bytes: of a remote file, none beyond them are fetched ahead.
 
     While it is read, ``lines`` counts the lines (rows, elements) of the blocks begun, blank and bad ones included,
     ``documents`` those that gave one, and ``bytes_read`` the raw bytes of the span, in steps of up to a MiB; at the end
@@ -71,7 +71,9 @@ class Reader:
         source: str | None = None,
         keep: Sequence[Field] = (),
         where: Where | None = None,
+        until: int | None = None,
     ) -> None:
+        self._until = until
         self._file = given = as_input(path)
         self.path = os.fspath(path)
         self.span = FileSpan(*span)
@@ -122,8 +124,10 @@ class Reader:
         """Yield the records in lists, some of them empty: each holds what one block of the file does."""
         try:
             reader = load_reader(self.format)
-            with open_input(self._file, *self.span, in_order=reader.in_order) as file:
-                self._source = Source(file, *self.span, on_stream=self._confirm)
+            start, stop = self.span
+            ahead = stop if self._until is None else self._until
+            with open_input(self._file, start, ahead, in_order=reader.in_order) as file:
+                self._source = Source(file, start, stop, on_stream=self._confirm)
                 yield from self._batches(self._source, reader)
             check_sha256(self._file, self._source)
         except UnreadableFileError as damage:

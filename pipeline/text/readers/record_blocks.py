@@ -10,6 +10,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future
 from itertools import accumulate, chain
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from ..document import BadRecord, Document, Fields, Record, Tally, Unselected, m
 from ..fields import Field, merge_fields
 from ..formats import format_of
 from ..storage.opening import open_input
+from ..storage.remote_file import in_thread
 from ..where import Where
 from .base import WHOLE, FileSpan, ReadLines, load_reader
 from .byte_stream import BLOCK, Source, UnreadableFileError, is_compressed
@@ -69,15 +71,27 @@ class BlockScan:
         self._fields = Fields(text_key, id_key, file.name, file.source, kept=kept, where=where)
         self._wanted = wanted
         self._blocks = self._cut()
+        self._first: Future[tuple[int, Block] | None] | None = None
 
     def __iter__(self) -> Iterator[tuple[int, Block]]:
         return self
 
     def __next__(self) -> tuple[int, Block]:
-        return next(self._blocks)
+        if self._first is None:
+            return next(self._blocks)
+        begun, self._first = self._first, None
+        if (found := begun.result()) is None:
+            raise StopIteration
+        return found
+
+    def begin(self) -> None:
+        """Read up to the first wanted block in a thread, so that several scans wait for their files together."""
+        self._first = in_thread(lambda: next(self._blocks, None), "shardwright-scan")
 
     def close(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
         """Close the file."""
+        if self._first is not None:
+            self._first.exception()
         if not ending():  # at exit files close by themselves, and modules may be gone, so `sys` is bound early
             self._blocks.close()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from ...shards.remote.transport import Access
 
@@ -77,3 +78,24 @@ class InputFile:
 def as_input(path: StrPath | InputFile) -> InputFile:
     """Return an input file as it is, and a path as a local one."""
     return path if isinstance(path, InputFile) else InputFile(Path(path), os.fspath(path))
+
+
+def unique_names(files: Sequence[InputFile]) -> list[str]:
+    """Name files as briefly as keeps them apart: equal names take on parent directories. A file given twice has one name."""
+    parents = 0
+    names = [_join(file.source, PurePath(file.name)) for file in files]
+    deepest = max((len(file.parts) for file in files), default=0)
+    while len(set(names)) < len(names) and parents < deepest:
+        parents += 1
+        times = Counter(names)
+        names = [
+            _join(file.source, PurePath(*file.parts[-len(PurePath(file.name).parts) - parents :]))
+            if times[old] > 1
+            else old
+            for old, file in zip(names, files, strict=True)
+        ]
+    return names
+
+
+def _join(source: str, name: PurePath) -> str:
+    return "/".join(part for part in (source, name.as_posix()) if part)

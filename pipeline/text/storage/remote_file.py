@@ -6,9 +6,9 @@ import io
 import itertools
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from .input_file import StoredObject
@@ -19,6 +19,7 @@ _TAIL_SHARE, _TAIL_BYTES = 128, 64 << 10  # of a span, for the end of its last l
 _MOST_AT_ONCE = 4
 
 ByteRange = tuple[int, int]
+Result = TypeVar("Result")
 
 
 class RangeReader(Protocol):
@@ -136,18 +137,26 @@ class RemoteFile(io.RawIOBase):
         return [start for group in self._groups for start, _ in group.ranges]
 
     def _start(self, start: int, stop: int) -> Future[bytes]:
-        """Fetch a range in a thread, which never keeps the process from ending."""
-        future: Future[bytes] = Future()
 
-        def fetch() -> None:
+        def fetch() -> bytes:
             with self._threads:
-                try:
-                    future.set_result(b"" if self.closed else self._source.fetch(start, stop))
-                except BaseException as error:
-                    future.set_exception(error)
+                return b"" if self.closed else self._source.fetch(start, stop)
 
-        threading.Thread(target=fetch, name="shardwright-input", daemon=True).start()
-        return future
+        return in_thread(fetch, "shardwright-input")
+
+
+def in_thread(function: Callable[[], Result], name: str) -> Future[Result]:
+    """Call a function in a thread of its own, which never keeps the process from ending."""
+    future: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
 
 
 class _Group:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import socket
@@ -86,8 +87,9 @@ class Vocabulary:
     unknown: str | None
 
 
+@functools.lru_cache(maxsize=1)
 def read_vocabulary(definition: str) -> Vocabulary:
-    """Read the vocabulary of a ``tokenizer.json``, or of ``BYT5``."""
+    """Read the vocabulary of a ``tokenizer.json``, or of ``BYT5``; that of the last definition is kept."""
     value = orjson.loads(definition)
     if "model" not in value:
         return Vocabulary(BYT5_IDS, tuple(BYT5_IDS), tuple(BYT5_IDS), BYT5_ROLES["unk_token"])

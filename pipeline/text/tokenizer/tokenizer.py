@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -158,9 +158,10 @@ class Tokenizer:
         if self.encoder != BYTES:
             added = self._vocabulary.added
             few = added if len(added) <= 200 else added[:100] + added[-100:]
-            texts = [*sample, *proof_texts(dict.fromkeys([*few, *self.roles.values()]))]
-            found = fastest_equal(self.definition, self._definition(), texts)
-            self.encoder, self._encoder, self.refused = found
+            spelled = tuple(dict.fromkeys([*few, *self.roles.values()]))
+            self.encoder, self._encoder, self.refused = _choose(
+                self.definition, spelled, tuple(sample), self._definition
+            )
         return self.encoder
 
     def _encode(self, text: str) -> bytes:
@@ -290,6 +291,21 @@ def train_tokenizer(
     tokenizer = Tokenizer(canonical(trained.to_str(), "train"), name or f"train:{vocab_size}", roles)
     tokenizer.choose_encoder()
     return tokenizer
+
+
+_chosen: dict[tuple[Any, ...], tuple[str, Encoder, dict[str, str]]] = {}
+
+
+def _choose(
+    definition: str, spelled: tuple[str, ...], sample: tuple[str, ...], judge: Callable[[], Encoder]
+) -> tuple[str, Encoder, dict[str, str]]:
+    """Return what `fastest_equal` does; the last choice is kept, for a build and its stages load the same tokenizer."""
+    key = (definition, spelled, sample, *FAST.items())
+    if key not in _chosen:
+        found = fastest_equal(definition, judge(), [*sample, *proof_texts(dict.fromkeys(spelled))])
+        _chosen.clear()
+        _chosen[key] = found
+    return _chosen[key]
 
 
 @contextmanager

@@ -18,6 +18,7 @@ a block of each piece. ``width`` is as many as the group has lanes, but at most 
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -38,6 +39,7 @@ _PIECES_OPEN = 128  # of all groups together
 _PIECE_BYTES = 256 << 10  # of plain JSON Lines, less for little input
 _PIECES_A_LANE = 4
 _MOST_PIECES = 1 << 17
+_REQUESTS_AT_ONCE = 4
 
 
 class Piece(NamedTuple):
@@ -63,6 +65,7 @@ def cut_pieces(data: TextData, lanes: int) -> list[Piece]:
     lines = [format_of(file).module == "jsonl" and not is_packed(file) for file in data.files]
     plain = sum(size for size, each in zip(sizes, lines, strict=True) if each)
     step = max(1, min(_PIECE_BYTES, plain // (_PIECES_A_LANE * lanes)), plain // _MOST_PIECES)
+    groups = _rows_of_groups(data.files) if 1 < lanes > len(data.files) else {}
     pieces = []
     for number, (file, size) in enumerate(zip(data.files, sizes, strict=True)):
         if lanes > 1 and lines[number] and size > step:
@@ -71,17 +74,23 @@ def cut_pieces(data: TextData, lanes: int) -> list[Piece]:
             pieces += [Piece(number, FileSpan(*cut), cut[1] - cut[0]) for cut in pairwise(cuts)]
             continue
         weight = max(1, data.weight_of(file))
-        if 1 < lanes > len(data.files) and format_of(file).module == "parquet":
-            pieces += _row_groups(number, file, weight)
-        else:
-            pieces.append(Piece(number, WHOLE, weight))
+        pieces += _row_groups(number, groups.get(number, []), weight)
     return pieces
 
 
-def _row_groups(number: int, file: InputFile, weight: int) -> list[Piece]:
+def _rows_of_groups(files: list[InputFile]) -> dict[int, list[int]]:
+    """Return the rows of each row group of the Parquet files, by their numbers; remote ones are asked for together."""
+    wanted = [number for number, file in enumerate(files) if format_of(file).module == "parquet"]
+    if not wanted:
+        return {}
     from ....text.readers.parquet import rows_of_groups
 
-    rows = rows_of_groups(file)
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix="shardwright-footer") as threads:
+        each = threads.map if any(files[number].stored for number in wanted) else map
+        return dict(zip(wanted, each(rows_of_groups, [files[number] for number in wanted]), strict=True))
+
+
+def _row_groups(number: int, rows: list[int], weight: int) -> list[Piece]:
     if len(rows) < 2:
         return [Piece(number, WHOLE, weight)]
     total, before, pieces = max(1, sum(rows)), 0, []

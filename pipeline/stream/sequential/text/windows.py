@@ -42,6 +42,7 @@ _FIRST_BLOCKS = 4  # of a lane's first window
 _HELD_BYTES = 384 << 20
 _BLOCK_COST = 512  # bytes that an empty block takes
 _SCANS = 8  # that are open beyond one for each lane
+_BEGUN_TOGETHER = 4  # scans of remote files
 _BYTES_PER_TOKEN = 3  # of text; only how much is encoded at a time depends on it
 
 log = logging.getLogger("pipeline")
@@ -104,6 +105,7 @@ class TextWindows:
         self._held: dict[Place, Block | _FilteredBlock] = {}
         self._held_bytes = 0
         self._most_held = held_bytes
+        self._begun = False
         self._scans: list[_Scan] = []
         self._most_scans = len(places) + _SCANS
         self._ends: dict[int, int] = {}  # how many blocks a piece has, once a scan came to its end
@@ -123,6 +125,8 @@ class TextWindows:
         epoch, bundle, round = place
         if self._epochs is not None and epoch >= self._epochs:
             return None
+        if not self._begun:
+            self._begin_scans()
         deal, number, group = self._deal.epoch(epoch), *divmod(lane, self._layout.groups)
         documents: list[Document | None] = []
         size = blocks = 0
@@ -249,28 +253,46 @@ class TextWindows:
             scan = max(scans, key=lambda scan: scan.blocks.number)
             self._scans.remove(scan)
         else:
-            self._budget.make_room(1)
-            while self._scans and (len(self._scans) >= self._most_scans or self._budget.held >= self._budget.limit):
-                self._drop(self._scans[0])
-            data, (number_of_file, span, _, lines) = self._data, self._deal.pieces[piece]
-            file = data.files[number_of_file]
-            if not data.skip or os.path.exists(file):  # what is gone is passed over like what is damaged
-                data.check(file)
-            wanted = self._wanted(epoch, at)
-            blocks = BlockScan(
-                file,
-                self._block_bytes,
-                wanted,
-                span=span,
-                lines=lines,
-                text_key=data.text_key,
-                id_key=data.id_key,
-                keep=data.fields,
-                where=data.where,
-            )
-            scan = _Scan((epoch, at), blocks)
+            scan = self._open_scan(epoch, at, piece)
         self._scans.append(scan)
         return scan
+
+    def _open_scan(self, epoch: int, at: int, piece: int) -> _Scan:
+        self._budget.make_room(1)
+        while self._scans and (len(self._scans) >= self._most_scans or self._budget.held >= self._budget.limit):
+            self._drop(self._scans[0])
+        data, (number_of_file, span, _, lines) = self._data, self._deal.pieces[piece]
+        file = data.files[number_of_file]
+        if not data.skip or os.path.exists(file):  # what is gone is passed over like what is damaged
+            data.check(file)
+        blocks = BlockScan(
+            file,
+            self._block_bytes,
+            self._wanted(epoch, at),
+            span=span,
+            lines=lines,
+            text_key=data.text_key,
+            id_key=data.id_key,
+            keep=data.fields,
+            where=data.where,
+        )
+        return _Scan((epoch, at), blocks)
+
+    def _begin_scans(self) -> None:
+        """Begin the scans with which the lanes start where their files are remote, so that these are waited for together."""
+        self._begun = True
+        first = dict.fromkeys(
+            (epoch, at)
+            for lane, (epoch, bundle, _) in self._places.items()
+            if self._epochs is None or epoch < self._epochs
+            for at in self._deal.epoch(epoch).bundle(lane % self._layout.groups, bundle)
+        )
+        for epoch, at in list(first)[: min(_BEGUN_TOGETHER, self._most_scans)]:
+            piece = int(self._deal.epoch(epoch).order[at])
+            if self._data.files[self._deal.pieces[piece].file].stored is not None:
+                scan = self._open_scan(epoch, at, piece)
+                scan.blocks.begin()
+                self._scans.append(scan)
 
     def _wanted(self, epoch: int, at: int) -> Callable[[int], bool]:
         places, deal = self._places, self._deal.epoch(epoch)

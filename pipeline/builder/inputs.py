@@ -1,0 +1,130 @@
+"""The input files of a build: listed, named, and described so that a change is noticed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from ..shards.remote.transport import Access, is_remote
+from ..text.storage.input_file import NO_CREDENTIALS, Credentials, InputFile, StoredObject, unique_names
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input file: ``name`` is relative to its argument, ``ends`` a sha256 of its first and last MiB.
+
+    Of a remote one, ``path`` is the url without secrets and ``ends`` is ''; ``version`` is the store's mark, and ``sha256``
+    that of the contents where the store tells it.
+    """
+
+    name: str
+    path: str
+    source: str
+    size: int
+    mtime_ns: int
+    ends: str
+    version: str = ""
+    sha256: str = ""
+
+    @property
+    def is_remote(self) -> bool:
+        return is_remote(self.path)
+
+    def file(self, credentials: Credentials = NO_CREDENTIALS, format: str = "") -> InputFile:
+        """Return the file that is read, as being of a format; ``credentials`` open it where it is remote."""
+        if not self.is_remote:
+            return InputFile(Path(self.path), self.name, self.source, forced_format=format)
+        stored = StoredObject(self.path, self.size, self.version, self.sha256)
+        return InputFile(self.path, self.name, self.source, stored, credentials, format)
+
+
+def list_inputs(specs: Sequence[str], output: str | Path | None = None) -> tuple[Input, ...]:
+    """Return every input file of ``specs``, in their order, sorted within each.
+
+    A spec is a file, directory, glob or brace pattern, or ``NAME=`` and one of these, which names the source. A file
+    that two specs reach is an error: its documents would be read twice.
+    """
+    return find_and_describe(specs, output)[0]
+
+
+def find_and_describe(
+    specs: Sequence[str | InputFile],
+    output: str | Path | None,
+    access: Access | None = None,
+    format: str = "",
+    commits: dict[str, str] | None = None,
+) -> tuple[tuple[Input, ...], Credentials]:
+    """Return what `list_inputs` does, and what opens the remote ones among them."""
+    from ..text.readers.reader import find_inputs
+
+    found: list[InputFile] = []
+    keys: dict[str, Any] = {"output": output, "access": access, "format": format}
+    for spec in specs:
+        found += [spec] if isinstance(spec, InputFile) else find_inputs(spec, **keys, commits=commits)
+    if not found:
+        raise InputError("no inputs were given; name at least one file, directory, pattern or url")
+    seen: dict[str, str] = {}
+    for file in found:
+        real = os.path.realpath(file) if file.stored is None else file.stored.url
+        if real in seen:
+            raise InputError(f"{file.path} is given twice (also as {seen[real]}); its documents would be read twice")
+        seen[real] = str(file.path)
+    inputs = tuple(_describe(name, file) for name, file in zip(unique_names(found), found, strict=True))
+    urls = {clean: url for file in found for clean, url in file.credentials.urls.items()}
+    return inputs, Credentials(urls, access or Access())
+
+
+def _describe(name: str, file: InputFile) -> Input:
+    if (stored := file.stored) is not None:
+        return Input(name, stored.url, file.source, stored.size, 0, "", stored.version, stored.sha256)
+    path, source = Path(file.path), file.source
+    try:
+        status = path.stat()
+        digest = hashlib.sha256()
+        with open(path, "rb") as opened:
+            digest.update(opened.read(_MIB))
+            if status.st_size > _MIB:
+                opened.seek(max(_MIB, status.st_size - _MIB))
+                digest.update(opened.read(_MIB))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    return Input(name, str(path.absolute()), source, status.st_size, status.st_mtime_ns, digest.hexdigest())
+
+
+def check_same(item: Input, credentials: Credentials = NO_CREDENTIALS) -> None:
+    """Raise ``InputError`` unless an input has the size and the time, or the version, that the plan was made for."""
+    if item.is_remote:
+        from ..text.storage.ranges import describe_again
+
+        stored = item.file(credentials).stored
+        assert stored is not None
+        describe_again(stored, credentials)
+        return
+    try:
+        status = os.stat(item.path)
+    except OSError as error:
+        raise InputError(f"{item.path}: cannot be read any more: {error.strerror}; restore it to continue") from error
+    if (status.st_size, status.st_mtime_ns) != (item.size, item.mtime_ns):
+        raise InputError(
+            f"{item.path}: it changed during the build: {item.size:,} bytes of {moment(item.mtime_ns)} before, now "
+            f"{status.st_size:,} bytes of {moment(status.st_mtime_ns)}. Restore it to continue, or start over with "
+            "--overwrite once nothing writes to it"
+        )
+
+
+def moment(ns: int) -> str:
+    """Return a time as people read it, to the nanosecond.
+
+    >>> moment(1_000_000_000_000_000_001)
+    '2001-09-09 01:46:40.000000001 UTC'
+    """
+    seconds, rest = divmod(ns, 10**9)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest:09d} UTC"
