@@ -49,7 +49,7 @@ def measure(directory: Path, texts: str | None, rounds: int) -> None:
     make_parquet(directory / "hub" / "parquet", files)
     copy_files(directory / "hub" / "lines", files)
     (directory / "hub" / "README.md").write_text(CARD)
-    kinds = {
+    kinds: dict[str, dict[str, Any]] = {
         "ShardDataset, on disk": {"shards": str(shards)},
         "TextDataset, .jsonl.zst on disk": {"files": files},
         "TextDataset, .jsonl.zst of a hub": {"files": ["hf://datasets/org/name:lines"]},
