@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -98,7 +99,8 @@ def child(url: str, loader: str = "ours", **request: Any) -> dict[str, Any]:
     command = [sys.executable, str(SCRIPTS / "_remote_child.py"), argument]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
-        raise RuntimeError(done.stderr.splitlines()[-1] if done.stderr else f"exit {done.returncode}")
+        errors = [line for line in done.stderr.splitlines() if re.match(r"\w[\w.]*: ", line)]
+        raise RuntimeError(errors[-1] if errors else f"exit {done.returncode}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 

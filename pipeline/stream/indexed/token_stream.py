@@ -158,7 +158,8 @@ class TokenStream:
                 done += 1
             else:
                 self._loaded.window(key)
-        self._pool.read_all(absent)
+        if absent:
+            self._pool.read_all(absent)
         for row, out, found in late:
             buffer.put(row, out, np.concatenate([buffer.places[:0], *found]))
         self._continue_ahead()
