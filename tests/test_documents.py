@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 import pipeline
 from pipeline.errors import InputError
 from pipeline.text import formats, readers
-from pipeline.text.readers.base import FormatReader, load_reader
+from pipeline.text.readers.format_reader import FormatReader, load_reader
 from pipeline.text.readers.reader import (
     BadRecord,
     Document,

@@ -226,7 +226,7 @@ def _cut_files(
 ) -> list[_CutFile]:
     """Cut each file. To find where a remote one may be cut takes a request: several are asked at once."""
     from ..text.formats import format_of
-    from ..text.readers.base import WHOLE, load_reader
+    from ..text.readers.format_reader import WHOLE, load_reader
     from ..text.readers.reader import split_file
 
     far = _files_far_beyond(inputs, recipe)

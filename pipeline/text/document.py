@@ -104,7 +104,7 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Fields:
+class RecordKeys:
     """Where text and id stand in a record, and what every document of the file shares.
 
     ``start`` is where the span begins. ``made_ids`` False leaves the id of a document without one empty, for a span whose

@@ -16,14 +16,14 @@ class Format:
     """One format of input files.
 
     ``module``, a file of ``readers/``, defines its ``READER`` (`FormatReader`). ``suffixes`` are those of file names;
-    a ``compressible`` format is also read with one of ``COMPRESSIONS`` behind its suffix. ``packed`` says that the format
+    a ``compressible`` format is also read with one of ``COMPRESSIONS`` behind its suffix. ``compresses`` says that the format
     compresses its text itself, ``span_unit`` what the numbers of a span of such a file count.
     """
 
     module: str
     suffixes: tuple[str, ...]
     compressible: bool = True
-    packed: bool = False
+    compresses: bool = False
     span_unit: str = "byte"
 
 
@@ -34,7 +34,7 @@ FORMATS = (
     Format("json_array", (".json",)),
     Format("csv", (".csv", ".tsv")),
     Format("plain", (".txt",)),
-    Format("parquet", (".parquet",), compressible=False, packed=True, span_unit="row group"),
+    Format("parquet", (".parquet",), compressible=False, compresses=True, span_unit="row group"),
     Format("arrow", (".arrow",), compressible=False),
     Format("tar", (".tar",), compressible=False),
 )
@@ -78,10 +78,10 @@ def format_of(path: str | os.PathLike[str]) -> Format:
     return found
 
 
-def is_packed(path: str | os.PathLike[str]) -> bool:
+def is_named_compressed(path: str | os.PathLike[str]) -> bool:
     """Whether a file takes fewer bytes than its text, going by its name alone.
 
-    >>> is_packed("a.jsonl.zst"), is_packed("a.parquet"), is_packed("a.csv")
+    >>> is_named_compressed("a.jsonl.zst"), is_named_compressed("a.parquet"), is_named_compressed("a.csv")
     (True, True, False)
     """
-    return os.fspath(path).lower().endswith(COMPRESSIONS) or format_of(path).packed
+    return os.fspath(path).lower().endswith(COMPRESSIONS) or format_of(path).compresses

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..loader.worker_context import WorkerContext
     from ..reader import Reader
 
-_PACKED = 3  # compressed text is counted as so many times its size
+_COMPRESSED_TIMES = 3  # compressed text is counted as so many times its size
 _COUNTED_BYTES = 64 << 20  # of input: if it holds fewer records than were asked for, more are estimated from it
 _KEYS = 256  # documents that are judged at once
 _TOKEN_BYTES = 4  # of text: about
@@ -94,9 +94,9 @@ class TextData:
 
     def weight_of(self, file: InputFile) -> int:
         """Return about how many bytes of text a file holds: its own, or three times those of a compressed one."""
-        from ...text.formats import is_packed
+        from ...text.formats import is_named_compressed
 
-        return self.size_of(file) * (_PACKED if is_packed(file) else 1)
+        return self.size_of(file) * (_COMPRESSED_TIMES if is_named_compressed(file) else 1)
 
     def records(self, most: int) -> int:
         """Return how many documents there are, at most ``most``: counted in the first 64 MiB, then estimated by bytes."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..document import Fields, Record, Tally
-from .base import FormatReader
+from ..document import Record, RecordKeys, Tally
 from .byte_stream import Source, UnreadableFileError
+from .format_reader import FormatReader
 from .parquet import paths_of, rows_of
 
 _MAGIC = b"ARROW1"
 
 
-def read_arrow(source: Source, fields: Fields, tally: Tally) -> Iterator[list[Record]]:
+def read_arrow(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each row, batch by batch. ``UnreadableFileError`` for a file that is cut or no Arrow file."""
     import pyarrow as pa
 

@@ -81,7 +81,7 @@ class Source:
         opener = None if self.stop is not None else _opener(self.file)
         return self.raw() if opener is None else self._unpack(*opener)
 
-    def check_packing(self) -> None:
+    def check_compression(self) -> None:
         """Raise ``UnreadableFileError`` if the file is named as compressed, but holds neither that nor plain text.
 
         Also raises for a compressed file that was cut as plain text, as a remote file is by its name alone.

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import did_you_mean
-from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, BadRecord, Document, Fields, Record, Tally, surrogate_in
+from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, BadRecord, Document, Record, RecordKeys, Tally, surrogate_in
 from ..fields import MISFIT
 from ..storage.input_file import InputFile
-from .base import FormatReader, bytes_of
 from .byte_stream import BLOCK, Source, UnreadableFileError
+from .format_reader import FormatReader, bytes_of
 
 LONGEST_FIELD = 1 << 28  # characters; without a bound, one stray quote would take in the rest of a large file
 _QUOTE, _FEED, _RETURN = b'"\n\r'
@@ -22,7 +22,7 @@ _BEFORE_OPENING = np.frombuffer(b',\t\n"', np.uint8)  # the quote: an escaped on
 _AFTER_CLOSING = np.frombuffer(b',\t\r\n"', np.uint8)
 
 
-def read_csv(source: Source, fields: Fields, tally: Tally) -> Iterator[list[Record]]:
+def read_csv(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each row; the columns of a span that does not begin the file are those of the file."""
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
     feed = _Feed(source)
@@ -163,7 +163,7 @@ class _Feed:
 
 
 class _Columns:
-    def __init__(self, names: Sequence[str], fields: Fields) -> None:
+    def __init__(self, names: Sequence[str], fields: RecordKeys) -> None:
         if fields.text_key not in names:
             raise UnreadableFileError(no_column(fields.text_key, names))
         self._width = len(names)

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 
 import orjson
 
-from ..document import Document, Fields, Record, Tally
+from ..document import Document, Record, RecordKeys, Tally
 from ..storage.input_file import InputFile
 from ..storage.opening import open_input
-from .base import FormatReader
 from .byte_stream import Source, UnreadableFileError
+from .format_reader import FormatReader
 from .jsonl import line_cuts, read_jsonl
 
 _BEGINNING = 4096  # bytes that tell an array from lines
 
 
-def read_json(source: Source, fields: Fields, tally: Tally) -> Iterator[list[Record]]:
+def read_json(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each element of the one array that the file holds, or for each line if it holds none.
 
     An array is parsed whole: it takes a few times its size in memory. JSON Lines take a few lines'.

@@ -9,12 +9,12 @@ from typing import Any
 
 import orjson
 
-from ..document import INVALID_JSON, INVALID_UTF8, Document, Fields, Record, Tally
+from ..document import INVALID_JSON, INVALID_UTF8, Document, Record, RecordKeys, Tally
 from ..storage.input_file import InputFile
-from .base import FormatReader, Lines, bytes_of
+from .format_reader import FormatReader, Lines, bytes_of
 
 
-def read_jsonl(source: Lines, fields: Fields, tally: Tally) -> Iterator[list[Record]]:
+def read_jsonl(source: Lines, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each line that is not blank; a line that cannot be used costs only itself.
 
     Lines are counted on from ``tally.lines``.
@@ -69,7 +69,7 @@ def line_cuts(file: InputFile, unit_bytes: int) -> list[int]:
     return [size * unit // units for unit in range(1, units)]
 
 
-def _judge(line: bytes, value: Any, fields: Fields, number: int, byte: int) -> Record | None:
+def _judge(line: bytes, value: Any, fields: RecordKeys, number: int, byte: int) -> Record | None:
     """Judge a line that gave no document at once; ``value`` None: orjson refused it. A blank line gives None."""
     if value is not None:
         return fields.judge(value, number, byte, partial(_respell, line))

@@ -6,21 +6,21 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ..document import INVALID_UTF8, TEXT_KEY, Document, Fields, Record, Tally, Unselected, kind_of, scalar_name
+from ..document import INVALID_UTF8, TEXT_KEY, Document, Record, RecordKeys, Tally, Unselected, kind_of, scalar_name
 from ..fields import MISFIT, Field
 from ..storage.input_file import InputFile
 from ..storage.opening import open_input
 from ..storage.parquet_ranges import expect_columns, read_footer
 from ..storage.remote_file import RemoteFile
 from ..where import Range
-from .base import FormatReader
 from .byte_stream import Source, UnreadableFileError
 from .csv import no_column
+from .format_reader import FormatReader
 
 _ROWS = 512
 
 
-def read_parquet(source: Source, fields: Fields, tally: Tally) -> Iterator[list[Record]]:
+def read_parquet(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each row of the row groups from ``source.start`` to ``source.stop``.
 
     Both are translated to bytes: in a file of G groups the groups a to b stand for the bytes from a/G to b/G of its size,
@@ -84,7 +84,7 @@ def _shares(size: int, groups: int) -> list[int]:
     return [size * group // groups for group in range(groups + 1)] if groups else [0, size]
 
 
-def _read_groups(source: Source, fields: Fields, tally: Tally) -> Iterator[list[Record]]:
+def _read_groups(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     table = _open(source)
     paths = paths_of(table.schema_arrow, fields)
     columns = paths.columns
@@ -123,14 +123,14 @@ class Paths(NamedTuple):
         return [".".join(path) for path in (self.text, self.id, *(path for _, path in self.kept)) if path]
 
 
-def paths_of(schema: Any, fields: Fields) -> Paths:
+def paths_of(schema: Any, fields: RecordKeys) -> Paths:
     """Return where the columns of documents are; ``UnreadableFileError`` where one is missing or of another type."""
     return Paths(
         *_text_and_id_paths(schema, fields), [(field, _kept_path(schema, field.name)) for field in fields.kept]
     )
 
 
-def rows_of(batches: Iterable[Any], paths: Paths, fields: Fields, tally: Tally) -> Iterator[list[Record]]:
+def rows_of(batches: Iterable[Any], paths: Paths, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield, for each of some record batches, a record for each row."""
     for batch in batches:
         texts = _values(_column(batch, paths.text))
@@ -157,7 +157,7 @@ def _open(source: Source) -> Any:
     )
 
 
-def _record(text: Any, id: Any, line: int, fields: Fields) -> Record:
+def _record(text: Any, id: Any, line: int, fields: RecordKeys) -> Record:
     if isinstance(text, bytes) or isinstance(id, bytes):
         return fields.bad(line, None, INVALID_UTF8)
     if text is None:
@@ -165,7 +165,7 @@ def _record(text: Any, id: Any, line: int, fields: Fields) -> Record:
     return fields.document(text, "" if id is None else scalar_name(id), line)
 
 
-def _with_fields(document: Document, values: list[Any], fields: Fields) -> Record:
+def _with_fields(document: Document, values: list[Any], fields: RecordKeys) -> Record:
     """Return a document with its other fields, or the bad record that it is where one does not fit its type."""
     for field, value in zip(fields.kept, values, strict=True):
         if isinstance(value, bytes):
@@ -181,7 +181,7 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str | list | dict) else str(value)
 
 
-def _rows_to_skip(table: Any, group: int, fields: Fields, kept: list[tuple[Field, list[str]]]) -> int:
+def _rows_to_skip(table: Any, group: int, fields: RecordKeys, kept: list[tuple[Field, list[str]]]) -> int:
     """Return the rows of a row group of which its statistics say that none is selected; 0 where one may be."""
     if fields.where is None:
         return 0
@@ -207,7 +207,7 @@ def _kept_path(schema: Any, name: str) -> list[str]:
     return found[0]
 
 
-def _text_and_id_paths(schema: Any, fields: Fields) -> tuple[list[str], list[str]]:
+def _text_and_id_paths(schema: Any, fields: RecordKeys) -> tuple[list[str], list[str]]:
     """Return the columns of text and id as paths (the id's is empty where there is none), or raise ``UnreadableFileError``."""
     import pyarrow.types as types
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from ..document import INVALID_UTF8, Fields, Record, Tally
-from .base import FormatReader
+from ..document import INVALID_UTF8, Record, RecordKeys, Tally
 from .byte_stream import Source
+from .format_reader import FormatReader
 
 SUFFIX = ".txt"
 
 
-def read_plain(source: Source, fields: Fields, tally: Tally) -> Iterator[list[Record]]:
+def read_plain(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield the one document that a text file is, to the byte; its id is the file's name without endings."""
     name = PurePath(source.path).name
     data = b"".join(source.blocks())

@@ -14,14 +14,14 @@ from itertools import chain
 
 from ...errors import DamagedInputError, InputError
 from ..discovery import InputFile, find_inputs, fingerprint
-from ..document import BadRecord, Document, Fields, Record, Tally, Unselected, made_id, selected
+from ..document import BadRecord, Document, Record, RecordKeys, Tally, Unselected, made_id, selected
 from ..fields import Field, merge_fields
 from ..formats import ENDINGS, format_of
 from ..storage.input_file import StrPath, as_input
 from ..storage.opening import open_input
 from ..where import Where
-from .base import WHOLE, FileSpan, FormatReader, load_reader
 from .byte_stream import Source, UnreadableFileError, is_compressed
+from .format_reader import WHOLE, FileSpan, FormatReader, load_reader
 
 __all__ = [
     "ENDINGS",
@@ -78,7 +78,7 @@ class Reader:
         self.path = os.fspath(path)
         self.span = FileSpan(*span)
         self.format = format_of(path)
-        self._fields = Fields(
+        self._fields = RecordKeys(
             text_key,
             id_key,
             given.name if file is None else file,
@@ -148,7 +148,7 @@ class Reader:
 
     def _batches(self, source: Source, reader: FormatReader) -> Iterator[list[Record]]:
         if self.format.compressible:
-            source.check_packing()
+            source.check_compression()
         batches, where = reader.read(source, self._fields, self._tally), self._fields.where
         return batches if where is None else (list(selected(records, where)) for records in batches)
 

@@ -16,14 +16,14 @@ from typing import NamedTuple
 
 from ...errors import InputError
 from ..discovery import InputFile
-from ..document import BadRecord, Document, Fields, Record, Tally, Unselected, made_id_at, selected
+from ..document import BadRecord, Document, Record, RecordKeys, Tally, Unselected, made_id_at, selected
 from ..fields import Field, merge_fields
 from ..formats import format_of
 from ..storage.opening import open_input
 from ..storage.remote_file import in_thread
 from ..where import Where
-from .base import WHOLE, FileSpan, ReadLines, load_reader
 from .byte_stream import BLOCK, Source, UnreadableFileError, is_compressed
+from .format_reader import WHOLE, FileSpan, ReadLines, load_reader
 from .reader import Reader, check_sha256
 
 Wanted = Callable[[int], bool]
@@ -68,7 +68,7 @@ class BlockScan:
         self._span = span
         self._rows_before = lines
         kept = merge_fields([keep, where.fields if where else ()])
-        self._fields = Fields(text_key, id_key, file.name, file.source, kept=kept, where=where)
+        self._fields = RecordKeys(text_key, id_key, file.name, file.source, kept=kept, where=where)
         self._wanted = wanted
         self._blocks = self._cut()
         self._first: Future[tuple[int, Block] | None] | None = None
@@ -119,7 +119,7 @@ class BlockScan:
         self._fields.made_ids = self._span == WHOLE
         with open_input(self._file, *self._span) as file:
             source = Source(file, *self._span, block=BLOCK if self._span == WHOLE else max(512, self._block_bytes // 4))
-            source.check_packing()
+            source.check_compression()
             batches, most = source.lines(), self._block_bytes
             begin: int | None = None  # the byte at which the block begins
             while fault is None:

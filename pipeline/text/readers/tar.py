@@ -10,14 +10,14 @@ import orjson
 
 from ...errors import ShardError
 from ...shards.tar import iter_members, members_of
-from ..document import INVALID_JSON, INVALID_UTF8, Document, Fields, Record, Tally
-from .base import FormatReader
+from ..document import INVALID_JSON, INVALID_UTF8, Document, Record, RecordKeys, Tally
 from .byte_stream import Source, UnreadableFileError
+from .format_reader import FormatReader
 
 ENDINGS = (".txt", ".json")
 
 
-def read_tar(source: Source, fields: Fields, tally: Tally) -> Iterator[list[Record]]:
+def read_tar(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield a record for each ``.txt`` or ``.json`` member, in file order; ``line`` is its number among them.
 
     The id of a ``.txt`` member's document is the member's name without the ending. Raises ``UnreadableFileError`` where
@@ -57,7 +57,7 @@ class SlicedFile:
         return self._file.read(place.stop - place.start)
 
 
-def _record(name: str, payload: bytes, fields: Fields, number: int) -> Record:
+def _record(name: str, payload: bytes, fields: RecordKeys, number: int) -> Record:
     try:
         text = payload.decode()
     except UnicodeDecodeError as error:

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ....text.formats import format_of, is_packed
-from ....text.readers.base import WHOLE, FileSpan
+from ....text.formats import format_of, is_named_compressed
+from ....text.readers.format_reader import WHOLE, FileSpan
 from ....text.storage.input_file import InputFile
 from ...order import derive_key, permutation
 
@@ -62,7 +62,7 @@ class Slot(NamedTuple):
 def cut_pieces(data: TextData, lanes: int) -> list[Piece]:
     """Return the pieces of the files, for ``lanes`` lanes; one lane reads files as they are."""
     sizes = [data.size_of(file) for file in data.files]
-    lines = [format_of(file).module == "jsonl" and not is_packed(file) for file in data.files]
+    lines = [format_of(file).module == "jsonl" and not is_named_compressed(file) for file in data.files]
     plain = sum(size for size, each in zip(sizes, lines, strict=True) if each)
     step = max(1, min(_PIECE_BYTES, plain // (_PIECES_A_LANE * lanes)), plain // _MOST_PIECES)
     groups = _rows_of_groups(data.files) if 1 < lanes > len(data.files) else {}

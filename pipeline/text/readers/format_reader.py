@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from ..document import Fields, Record, Tally
+from ..document import Record, RecordKeys, Tally
 from ..formats import Format
 from ..storage.input_file import InputFile
 from .byte_stream import Source
@@ -37,7 +37,7 @@ def bytes_of(lines: list[bytes]) -> int:
     return sum(map(len, lines)) + len(lines)
 
 
-ReadLines = Callable[[Lines, Fields, Tally], Iterator[list[Record]]]
+ReadLines = Callable[[Lines, RecordKeys, Tally], Iterator[list[Record]]]
 
 
 def never_cut(file: InputFile, unit_bytes: int) -> list[int]:
@@ -66,7 +66,7 @@ class FormatReader:
     ``read_lines`` is for formats in which each line is one record: lines that are not wanted are then never parsed.
     """
 
-    read: Callable[[Source, Fields, Tally], Iterator[list[Record]]]
+    read: Callable[[Source, RecordKeys, Tally], Iterator[list[Record]]]
     cuts: Callable[[InputFile, int], list[int]] = never_cut
     byte_ranges: Callable[[InputFile, Sequence[tuple[int, int | None]]], list[tuple[int, int | None]]] = spans_of_bytes
     in_order: bool = True
