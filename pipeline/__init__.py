@@ -7,6 +7,7 @@ The rooms, and what each may import:
 
     errors.py         every error that is raised on purpose, in one tree
     atomic.py         files that appear under their name only when whole
+    user_cache.py     the user's cache directory, and small files that are made once
     natural_order.py  names sorted by the values of the numbers in them
     notices.py        warnings that name the user's line
     special_files.py  pipes, devices and sockets, named before they are opened

@@ -131,7 +131,10 @@ def start(data: dict[str, Any], endpoint: str) -> dict[str, float]:
     """Start a process, and return what it measured until its first batch."""
     told = json.dumps({**data, "began": time.monotonic()})
     variables = {**os.environ, "HF_ENDPOINT": endpoint, "PYTHONPATH": str(SCRIPTS.parent)}
-    done = subprocess.run([sys.executable, __file__, "--child", told], capture_output=True, text=True, env=variables)
+    with tempfile.TemporaryDirectory() as kept:  # what an earlier process left there would be asked for by no other
+        variables["SHARDWRIGHT_CACHE"] = kept
+        command = [sys.executable, __file__, "--child", told]
+        done = subprocess.run(command, capture_output=True, text=True, env=variables)
     if done.returncode:
         raise SystemExit(done.stderr)
     found: dict[str, float] = json.loads(done.stdout)

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from pipeline.errors import ConfigError, StorageError
-from pipeline.shards.remote.cache import Cache, CacheFull, Entry, default_directory
+from pipeline.shards.remote.cache import Cache, CacheFull, Entry
+from pipeline.user_cache import default_directory
 
 
 def entry(number: int, size: int = 1000) -> Entry:

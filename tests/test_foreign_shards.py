@@ -16,7 +16,7 @@ from pipeline.errors import ConfigError, CorruptShardError, ShardError, Truncate
 from pipeline.shards.foreign import foreign_index, foreign_keys, sample_parts
 from pipeline.shards.npy import NpyError, parse_npy
 from pipeline.shards.reader import Shard
-from pipeline.shards.remote.cache import CACHE_VARIABLE
+from pipeline.user_cache import CACHE_VARIABLE
 
 
 def npy(array: Any, version: tuple[int, int] = (1, 0)) -> bytes:

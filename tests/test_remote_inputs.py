@@ -51,6 +51,7 @@ def server() -> Iterator[InputServer]:
 def hub(server: InputServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> InputServer:
     monkeypatch.setenv("HF_ENDPOINT", server.root)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SHARDWRIGHT_CACHE", str(tmp_path / "kept"))
     monkeypatch.delenv("HF_TOKEN", raising=False)
     return server
 
@@ -504,7 +505,7 @@ def test_each_file_is_resolved_once_until_its_address_expires(hub: InputServer) 
     assert hub.count("/datasets/org/name/resolve/") == 1
     assert hub.count("/cdn/") > 4
     hub.asked.clear()
-    hub.files = {"data/train-00000-of-00001.b.parquet": columns_file(6000, 400)}
+    hub.files, hub.commit = {"data/train-00000-of-00001.b.parquet": columns_file(6000, 400)}, "beef" * 10
     hub.uses = 8
     file = only("hf://datasets/org/name")
     assert len(texts_of(file)) == 6000
@@ -534,6 +535,19 @@ def test_ten_thousand_files_cost_at_most_twelve_calls_of_the_api(hub: InputServe
     assert len(hub.asked) <= 12
 
 
+def test_the_ranks_of_a_machine_ask_once_for_the_files_of_a_commit(hub: InputServer, tmp_path: Path) -> None:
+    for number in range(2_500):
+        hub.files[f"data/part-{number:05}.jsonl"] = b'{"text": "x"}\n'
+    found = [find_inputs("hf://datasets/org/name", access=QUICK) for _ in range(8)]
+    assert [len(files) for files in found] == [2_500] * 8
+    assert hub.count("/api/") == 8 + 3
+    (kept,) = (tmp_path / "kept" / "listings").glob("*.json")
+    assert kept.parent.stat().st_mode & 0o077 == 0
+    kept.write_bytes(kept.read_bytes()[:-9])  # as a disk that was full may leave it
+    assert find_inputs("hf://datasets/org/name", access=QUICK) == found[0]
+    assert hub.count("/api/") == 9 + 6
+
+
 def test_the_hub_is_waited_for_as_it_asks(hub: InputServer, tmp_path: Path) -> None:
     import time
 
@@ -549,7 +563,7 @@ def test_a_hash_of_the_listing_is_in_the_plan_and_held_against_the_bytes(hub: In
     hub.files["data/train.jsonl.zst"] = write_texts(tmp_path / "x.jsonl.zst", TEXTS).read_bytes()
     manifest = build("hf://datasets/org/name", tmp_path / "out")
     assert manifest.inputs[0]["sha256"] == manifest.inputs[0]["version"]
-    hub.wrong_hashes = True
+    hub.wrong_hashes, hub.commit = True, "beef" * 10
     with pytest.raises(InputError, match=r"its bytes have sha256 \w+, but the listing says"):
         build("hf://datasets/org/name", tmp_path / "wrong")
 

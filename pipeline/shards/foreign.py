@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from ..atomic import atomic_file
 from ..errors import ConfigError, CorruptShardError, ShardError
+from ..user_cache import CACHE_VARIABLE, make_private
 from .index import Index
 from .npy import MAX_HEADER, NpyError, NpyHeader, parse_npy
-from .remote.cache import CACHE_VARIABLE, make_private
 from .tar import CURE, Member, map_file, walk_or_raise
 
 INDEX_VERSION = 1

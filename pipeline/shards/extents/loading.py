@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...atomic import atomic_file
 from ...errors import ConfigError, ManifestError, MissingObjectError
+from ...user_cache import keep, made_by_one, read_kept
 from ..foreign import tar_mark
 from ..format import BLOCK, TAIL, padding
 from ..index import Index, parse_footer
 from ..manifest import FileInfo, Manifest, ShardInfo
-from ..remote.cache import make_private
 from ..remote.store import Store
 from ..remote.transport import describe, is_remote, local_name, read_parts, shown
 from ..resolve import Resolved
@@ -34,6 +31,7 @@ from .table import ExtentTable
 
 REMOTE_THREADS = 16  # reading an index over the network is waiting
 LOCAL_THREADS = 2
+_TABLE = "the table of extents"
 
 log = logging.getLogger("pipeline")
 
@@ -133,12 +131,12 @@ def _fetch(path: str, info: FileInfo, directory: str, store: Store) -> bytes:
         if not is_remote(path):
             return Path(path).read_bytes()
         place = _place(store, info.sha256)
-        held = _read(place) if store.keeps else None
+        held = read_kept(place) if store.keeps else None
         if held is not None and hashlib.sha256(held).hexdigest() == info.sha256:
             return held
         raw = read_parts(path, info.bytes, store.access)
         if store.keeps and hashlib.sha256(raw).hexdigest() == info.sha256:
-            _write(place, raw)
+            keep(place, raw, _TABLE)
         return raw
     except (FileNotFoundError, MissingObjectError) as error:
         raise ManifestError(
@@ -182,17 +180,17 @@ def _kept(key: str | None, shards: Resolved, store: Store, limits: Limits) -> Ex
     table = _load(place, shards)
     if table is not None:
         return table
-    with _alone(place):
+    with made_by_one(place):
         table = _load(place, shards)
         if table is None:
             table = _compute(shards, store, limits)
-            _write(place, encode_table(table))
+            keep(place, encode_table(table), _TABLE)
     return table
 
 
 def _load(place: Path, shards: Resolved) -> ExtentTable | None:
     """Return a kept table, or None where it is missing, damaged or of other shards: it is only a cache."""
-    raw = _read(place)
+    raw = read_kept(place)
     try:
         table = decode_table(raw, str(place)) if raw is not None else None
         if table is not None and shards.manifest is not None and shards.infos is not None:
@@ -246,36 +244,3 @@ def _place(store: Store, key: str) -> Path:
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps([EXTENTS_VERSION, value], separators=(",", ":")).encode()).hexdigest()
-
-
-def _read(place: Path) -> bytes | None:
-    try:
-        return place.read_bytes()
-    except OSError:
-        return None
-
-
-def _write(place: Path, raw: bytes) -> None:
-    try:
-        make_private(place.parent)
-        with atomic_file(place) as file:
-            file.write(raw)
-    except OSError as error:  # a read-only or full disk costs the next run this one's time, and nothing else
-        log.warning("%s: the table of extents cannot be kept: %s", place, error)
-
-
-@contextmanager
-def _alone(place: Path) -> Iterator[None]:
-    """Keep other processes that compute the same table waiting, where the file system can lock."""
-    try:
-        make_private(place.parent)
-        file = open(place.with_suffix(".lock"), "ab")  # noqa: SIM115 - closed below
-    except OSError:
-        yield
-        return
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
-            log.debug("%s: no locks on this file system", place)
-        yield

@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .cache import FREE_SHARE, make_private
+from ...user_cache import make_private
+from .cache import FREE_SHARE
 
 PART = ".part"
 _SECONDS_OF_EPOCH = 10_000  # of a time of change, per epoch

@@ -25,8 +25,8 @@ from typing import BinaryIO, NamedTuple
 
 from ...errors import ConfigError, StorageError
 from ...notices import warn
+from ...user_cache import make_private
 
-CACHE_VARIABLE = "SHARDWRIGHT_CACHE"
 LOCK, PLAN, PART, AHEAD = "lock", "plan", "part", "ahead"
 FREE_SHARE = 0.1  # of the disk, kept free where no limit is set
 
@@ -286,22 +286,3 @@ def _remove(folder: Path) -> None:
     (folder / LOCK).unlink()
     with suppress(OSError):  # another process made its lock meanwhile
         folder.rmdir()
-
-
-def make_private(directory: Path) -> None:
-    """Make a directory, and those above it that are missing, which their owner alone can enter."""
-    missing = []
-    while not directory.is_dir():
-        missing.append(directory)
-        directory = directory.parent
-    for each in reversed(missing):
-        with suppress(FileExistsError):
-            each.mkdir(0o700)
-
-
-def default_directory() -> Path:
-    """Return ``$SHARDWRIGHT_CACHE``, else ``shardwright`` in the user's cache directory."""
-    directory = os.environ.get(CACHE_VARIABLE)
-    if directory:
-        return Path(directory)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shardwright"

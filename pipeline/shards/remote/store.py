@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, CorruptShardError, ShardwrightError, TruncatedShardError
+from ...user_cache import default_directory
 from ..foreign import foreign_keys
 from ..format import TAIL
 from ..index import Footer, Index, compare, parse_footer, parse_index, parse_keys
@@ -23,7 +24,7 @@ from ..manifest import ShardInfo
 from ..reader import Shard, read_index
 from ..tar import map_file
 from .block_cache import BlockCache
-from .cache import Cache, CacheFull, Entry, Lease, default_directory
+from .cache import Cache, CacheFull, Entry, Lease
 from .transport import (
     Access,
     ObjectInfo,

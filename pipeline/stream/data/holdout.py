@@ -23,7 +23,7 @@ from ...atomic import atomic_file
 from ...errors import ConfigError, CorruptShardError
 from ...shards.extents.table import running_sums
 from ...shards.ranges.source import Source as Ranges
-from ...shards.remote.cache import make_private
+from ...user_cache import make_private
 from ..order import derive_key, mix64
 from .contents import Contents, Selection
 from .shards import KeyedData, Keys

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from ...errors import MissingObjectError, StorageError
 from ...shards.remote.http import Answer, byte_range, same_server
 from ...shards.remote.http_range import RangeAnswer
 from ...shards.remote.transport import Access, Transient, attempting
+from ...user_cache import default_directory, keep, made_by_one, read_kept
 from .input_file import StoredObject
 from .ranges import HttpRanges, check_version
 
@@ -71,7 +73,32 @@ def pin(id: str, revision: str, access: Access) -> Repository:
 
 
 def list_files(repository: Repository, access: Access) -> list[HubFile]:
-    """Return all files of a repository, a thousand to a request."""
+    """Return all files of a repository, a thousand to a request; the listing of a commit never changes, so it is kept."""
+    named = json.dumps([endpoint(), *repository])
+    place = default_directory() / "listings" / f"{hashlib.sha256(named.encode()).hexdigest()}.json"
+    files = _kept_listing(place)
+    if files is None:
+        with made_by_one(place):  # one rank of a machine asks for all of them
+            files = _kept_listing(place)
+            if files is None:
+                files = _ask_for_files(repository, access)
+                keep(place, json.dumps(files, separators=(",", ":")).encode(), "the list of files")
+    return files
+
+
+def _kept_listing(place: Path) -> list[HubFile] | None:
+    raw = read_kept(place)
+    try:
+        return (
+            None
+            if raw is None
+            else [HubFile(path, int(size), oid, sha256) for path, size, oid, sha256 in json.loads(raw)]
+        )
+    except (ValueError, TypeError):
+        return None
+
+
+def _ask_for_files(repository: Repository, access: Access) -> list[HubFile]:
     page = f"{endpoint()}/api/datasets/{repository.id}/tree/{repository.commit}?recursive=true&expand=false"
     files: list[HubFile] = []
     while page:
