@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -524,6 +525,18 @@ def test_a_first_batch_asks_for_a_small_file_of_the_hub_twice_and_over_few_conne
     assert 0 < hub.count("/cdn/") <= 12  # all of each by one request
     assert hub.count("/datasets/") <= 12  # where it is, by another
     assert hub.connections <= 8
+
+
+def test_a_first_batch_of_many_files_asks_for_the_beginning_of_each(hub: InputServer, tmp_path: Path) -> None:
+    for number in range(16):
+        random = Random(number)
+        texts = [random.randbytes(2_000).hex() for _ in range(1_000)]  # half a byte in each of their characters
+        name = f"data/train-{number:05}-of-00016.jsonl.zst"
+        hub.files[name] = write_texts(tmp_path / "x.jsonl.zst", texts).read_bytes()
+    data = pipeline.TextDataset("hf://datasets/org/name", "bytes")
+    next(iter(data.shuffle(seed=1, lanes=16).pack(64).batch(2)))
+    assert hub.count("/datasets/org/name/resolve/") == 16
+    assert sum(each.sent for each in hub.asked) < 0.6 * sum(map(len, hub.files.values()))
 
 
 def test_ten_thousand_files_cost_at_most_twelve_calls_of_the_api(hub: InputServer) -> None:

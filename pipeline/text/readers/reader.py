@@ -19,6 +19,7 @@ from ..fields import Field, merge_fields
 from ..formats import ENDINGS, format_of
 from ..storage.input_file import StrPath, as_input
 from ..storage.opening import open_input
+from ..storage.remote_file import RANGE_BYTES
 from ..where import Where
 from .byte_stream import Source, UnreadableFileError, is_compressed
 from .format_reader import WHOLE, FileSpan, FormatReader, load_reader
@@ -51,6 +52,7 @@ class Reader:
     Documents keep the fields ``keep`` of their records; a value that does not fit its type makes a bad record. With
     ``where``, records that it does not select are ``Unselected``, and parts of Parquet files that hold no others are not
     read. ``until`` says that the caller stops after so many bytes: of a remote file, none beyond them are fetched ahead.
+    ``first_bytes`` is how many of a remote file are asked for first.
 
     While it is read, ``lines`` counts the lines (rows, elements) of the blocks begun, blank and bad ones included,
     ``documents`` those that gave one, and ``bytes_read`` the raw bytes of the span, in steps of up to a MiB; at the end
@@ -72,8 +74,10 @@ class Reader:
         keep: Sequence[Field] = (),
         where: Where | None = None,
         until: int | None = None,
+        first_bytes: int = RANGE_BYTES,
     ) -> None:
         self._until = until
+        self._first_bytes = first_bytes
         self._file = given = as_input(path)
         self.path = os.fspath(path)
         self.span = FileSpan(*span)
@@ -126,7 +130,8 @@ class Reader:
             reader = load_reader(self.format)
             start, stop = self.span
             ahead = stop if self._until is None else self._until
-            with open_input(self._file, start, ahead, in_order=reader.in_order) as file:
+            opened = open_input(self._file, start, ahead, in_order=reader.in_order, first_bytes=self._first_bytes)
+            with opened as file:
                 self._source = Source(file, start, stop, on_stream=self._confirm)
                 yield from self._batches(self._source, reader)
             check_sha256(self._file, self._source)

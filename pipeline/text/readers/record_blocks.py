@@ -20,11 +20,14 @@ from ..document import BadRecord, Document, Record, RecordKeys, Tally, Unselecte
 from ..fields import Field, merge_fields
 from ..formats import format_of
 from ..storage.opening import open_input
-from ..storage.remote_file import in_thread
+from ..storage.remote_file import in_threads
 from ..where import Where
 from .byte_stream import BLOCK, Source, UnreadableFileError, is_compressed
 from .format_reader import WHOLE, FileSpan, ReadLines, load_reader
 from .reader import Reader, check_sha256
+
+_FIRST_BYTES = 256 << 10  # of a remote file, that the first block waits for: streams begin with blocks of many files
+_AT_ONCE = 8  # files that are waited for together
 
 Wanted = Callable[[int], bool]
 
@@ -34,6 +37,13 @@ class Block(NamedTuple):
 
     size: int
     records: Callable[[], list[Record]]
+
+
+def begin_together(scans: Sequence[BlockScan]) -> None:
+    """Read each up to its first wanted block in threads, so that their files are waited for together."""
+    reads = [functools.partial(next, scan._blocks, None) for scan in scans]
+    for scan, first in zip(scans, in_threads(reads, _AT_ONCE, "shardwright-scan"), strict=True):
+        scan._first = first
 
 
 class BlockScan:
@@ -80,17 +90,15 @@ class BlockScan:
         if self._first is None:
             return next(self._blocks)
         begun, self._first = self._first, None
+        if begun.cancel():  # no thread has come so far
+            return next(self._blocks)
         if (found := begun.result()) is None:
             raise StopIteration
         return found
 
-    def begin(self) -> None:
-        """Read up to the first wanted block in a thread, so that several scans wait for their files together."""
-        self._first = in_thread(lambda: next(self._blocks, None), "shardwright-scan")
-
     def close(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
         """Close the file."""
-        if self._first is not None:
+        if self._first is not None and not self._first.cancel():
             self._first.exception()
         if not ending():  # at exit files close by themselves, and modules may be gone, so `sys` is bound early
             self._blocks.close()
@@ -117,8 +125,11 @@ class BlockScan:
         size = before = 0  # bytes of the block, and lines before it
         fault: UnreadableFileError | None = None
         self._fields.made_ids = self._span == WHOLE
-        with open_input(self._file, *self._span) as file:
-            source = Source(file, *self._span, block=BLOCK if self._span == WHOLE else max(512, self._block_bytes // 4))
+        with open_input(self._file, *self._span, first_bytes=_FIRST_BYTES) as file:
+            block_bytes = max(512, self._block_bytes // 4)
+            if self._span == WHOLE:
+                block_bytes = BLOCK if self._file.stored is None else _FIRST_BYTES // 4
+            source = Source(file, *self._span, block=block_bytes)
             source.check_compression()
             batches, most = source.lines(), self._block_bytes
             begin: int | None = None  # the byte at which the block begins
@@ -176,7 +187,13 @@ class BlockScan:
         fields = self._fields
         lines = self._rows_before if self._span.start else 0
         reader = Reader(
-            self._file, self._span, text_key=fields.text_key, id_key=fields.id_key, keep=fields.kept, where=fields.where
+            self._file,
+            self._span,
+            text_key=fields.text_key,
+            id_key=fields.id_key,
+            keep=fields.kept,
+            where=fields.where,
+            first_bytes=_FIRST_BYTES,
         )
         records, block, size = iter(reader), list[Record](), 0
         fault: InputError | None = None

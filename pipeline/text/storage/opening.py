@@ -8,21 +8,26 @@ from ...shards.remote.access import is_http
 from .hub import HubObject
 from .input_file import Credentials, InputFile, StoredObject, StrPath, as_input
 from .ranges import HttpObject, StoreObject
-from .remote_file import RangeReader, RemoteFile
+from .remote_file import RANGE_BYTES, RangeReader, RemoteFile
 
 
 def open_input(
-    path: StrPath | InputFile, start: int = 0, stop: int | None = None, *, in_order: bool = True
+    path: StrPath | InputFile,
+    start: int = 0,
+    stop: int | None = None,
+    *,
+    in_order: bool = True,
+    first_bytes: int = RANGE_BYTES,
 ) -> BinaryIO:
     """Open an input file for reading.
 
-    Of a remote one, bytes ``start`` to ``stop`` are fetched ahead in large ranges if they are read ``in_order``; all else
-    is fetched as it is asked for.
+    Of a remote one, bytes ``start`` to ``stop`` are fetched ahead in large ranges if they are read ``in_order``, the first of
+    ``first_bytes``; all else is fetched as it is asked for.
     """
     file = as_input(path)
     if file.stored is None:
         return open(file.path, "rb")
-    remote = RemoteFile(open_object(file.stored, file.credentials))
+    remote = RemoteFile(open_object(file.stored, file.credentials), first_bytes)
     if in_order:
         remote.expect_span(start, stop)
     opened: Any = remote

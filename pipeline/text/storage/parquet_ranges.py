@@ -91,7 +91,8 @@ def expect_columns(file: RemoteFile, metadata: Any, columns: list[str], groups: 
         held += [_chunk(group.column(leaf)) for leaf in leaves]
         ranges = joined(held)
         # Chunks that are no neighbours make a request each: few at first, so that the first rows are there soon.
-        worth = RANGE_BYTES if len(ranges) == 1 else min(RANGE_BYTES, _FIRST_BYTES << len(bundles))
+        first = file.first_bytes if len(ranges) == 1 else min(file.first_bytes, _FIRST_BYTES)
+        worth = min(RANGE_BYTES, first << len(bundles))
         if sum(end - begin for begin, end in held) >= worth or number == groups[-1]:
             bundles.append([piece for whole in ranges for piece in cut_evenly(*whole)])
             held = []

@@ -39,11 +39,14 @@ class RemoteFile(io.RawIOBase):
     `expect` names the ranges that will be read, in groups that are read one after the other. A group is fetched when its
     first byte is read, and the next one when half of it was read; then the one before it is dropped. So memory holds two
     groups. Bytes outside are fetched one request for each ``read``.
+
+    The first range has ``first_bytes``, or as many as are wanted, and the next ones grow to ``RANGE_BYTES``.
     """
 
-    def __init__(self, source: RangeReader) -> None:
+    def __init__(self, source: RangeReader, first_bytes: int = RANGE_BYTES) -> None:
         super().__init__()
         self._source = source
+        self.first_bytes = first_bytes
         self.stored = source.stored
         self.name, self.size = self.stored.url, self.stored.size
         self._at = 0
@@ -66,7 +69,7 @@ class RemoteFile(io.RawIOBase):
         """
         begin = max(start - 1, 0)
         end = self.size if stop is None else stop + min(_TAIL_BYTES, (stop - begin) // _TAIL_SHARE)
-        self.expect([[piece] for piece in cut_evenly(begin, min(end, self.size))])
+        self.expect([[piece] for piece in cut_growing(begin, min(end, self.size), self.first_bytes)])
 
     def readable(self) -> bool:
         return True
@@ -147,16 +150,32 @@ class RemoteFile(io.RawIOBase):
 
 def in_thread(function: Callable[[], Result], name: str) -> Future[Result]:
     """Call a function in a thread of its own, which never keeps the process from ending."""
-    future: Future[Result] = Future()
+    return in_threads([function], 1, name)[0]
+
+
+def in_threads(functions: Sequence[Callable[[], Result]], most: int, name: str) -> list[Future[Result]]:
+    """Call functions in order, ``most`` at a time, in threads which never keep the process from ending.
+
+    A future can be cancelled until its function is called.
+    """
+    futures: list[Future[Result]] = [Future() for _ in functions]
+    waiting = deque(zip(functions, futures, strict=True))
 
     def run() -> None:
-        try:
-            future.set_result(function())
-        except BaseException as error:
-            future.set_exception(error)
+        while True:
+            try:
+                function, future = waiting.popleft()
+            except IndexError:
+                return
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function())
+                except BaseException as error:
+                    future.set_exception(error)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future
+    for _ in range(min(most, len(functions))):
+        threading.Thread(target=run, name=name, daemon=True).start()
+    return futures
 
 
 class _Group:
@@ -182,6 +201,19 @@ def cut_evenly(start: int, stop: int, least: int = RANGE_BYTES) -> list[ByteRang
     count = max(1, (stop - start) // least)
     places = [start + (stop - start) * number // count for number in range(count + 1)]
     return [(a, b) for a, b in itertools.pairwise(places) if a < b]
+
+
+def cut_growing(start: int, stop: int, first: int) -> list[ByteRange]:
+    """Cut a range into one of ``first`` bytes, others of four times as many each, then those of `cut_evenly`.
+
+    >>> cut_growing(0, 17 << 20, 1 << 20) == [(0, 1 << 20), (1 << 20, 5 << 20), (5 << 20, 17 << 20)]
+    True
+    """
+    found = []
+    while first < RANGE_BYTES and start + first < stop:
+        found.append((start, start + first))
+        start, first = start + first, 4 * first
+    return [*found, *cut_evenly(start, stop)]
 
 
 def joined(ranges: Iterable[ByteRange], share: float = 0.005) -> list[ByteRange]:

@@ -25,7 +25,7 @@ from ....shards.ranges.open_files import OPEN_FILES, OpenFiles
 from ....text.document import BadRecord, Document
 from ....text.formats import format_of
 from ....text.readers.byte_stream import is_compressed
-from ....text.readers.record_blocks import Block, BlockScan
+from ....text.readers.record_blocks import Block, BlockScan, begin_together
 from ...order import derive_key, permutation
 from ..cursor import Chunk, Place
 from ..layout import LaneLayout
@@ -42,7 +42,6 @@ _FIRST_BLOCKS = 4  # of a lane's first window
 _HELD_BYTES = 384 << 20
 _BLOCK_COST = 512  # bytes that an empty block takes
 _SCANS = 8  # that are open beyond one for each lane
-_BEGUN_TOGETHER = 4  # scans of remote files
 _BYTES_PER_TOKEN = 3  # of text; only how much is encoded at a time depends on it
 
 log = logging.getLogger("pipeline")
@@ -287,12 +286,11 @@ class TextWindows:
             if self._epochs is None or epoch < self._epochs
             for at in self._deal.epoch(epoch).bundle(lane % self._layout.groups, bundle)
         )
-        for epoch, at in list(first)[: min(_BEGUN_TOGETHER, self._most_scans)]:
+        for epoch, at in list(first)[: self._most_scans]:
             piece = int(self._deal.epoch(epoch).order[at])
             if self._data.files[self._deal.pieces[piece].file].stored is not None:
-                scan = self._open_scan(epoch, at, piece)
-                scan.blocks.begin()
-                self._scans.append(scan)
+                self._scans.append(self._open_scan(epoch, at, piece))
+        begin_together([scan.blocks for scan in self._scans])
 
     def _wanted(self, epoch: int, at: int) -> Callable[[int], bool]:
         places, deal = self._places, self._deal.epoch(epoch)
