@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
 from .local_server import LocalServer, serving
@@ -235,6 +236,9 @@ def _is_large(name: str) -> bool:
 
 
 @contextmanager
-def running_inputs() -> Iterator[InputServer]:
+def running_inputs(folder: Path | None = None) -> Iterator[InputServer]:
+    """Run a server, of the files of a folder if one is given."""
     with serving(InputServer()) as server:
+        if folder is not None:
+            server.files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
         yield server

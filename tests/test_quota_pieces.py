@@ -77,8 +77,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[InputServer]:
-    with running_inputs() as running:
-        running.files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    with running_inputs(folder) as running:
         yield running
 
 

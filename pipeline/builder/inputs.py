@@ -21,8 +21,8 @@ _MIB = 1 << 20
 class Input:
     """One input file: ``name`` is relative to its argument, ``ends`` a sha256 of its first and last MiB.
 
-    Of a remote one, ``path`` is the url without secrets and ``ends`` is ''; ``version`` is the store's mark, and ``sha256``
-    that of the contents where the store tells it.
+    If it is remote, ``path`` is the url without secrets, ``ends`` is '', ``version`` is the store's mark, and ``sha256`` is
+    that of the contents, where the store tells it.
     """
 
     name: str

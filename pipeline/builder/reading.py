@@ -2,11 +2,10 @@
 
 A source is a list of *pieces*: units of small files, the units of a file that is cut, or equal shares of the bytes of a file
 that can only be read from its start. Files take turns in an order drawn from their names and the seed; the pieces of one file
-follow each other, so that its lines can be counted. The
-first pieces are read, filtered, deduplicated and tokenized. Where survivors hold too few tokens, more pieces are read, and the
-stages after filtering start over with all that was read. How many pieces follows from the tokens counted and the sizes of
-files alone, so neither workers nor interruptions change it. A tokenizer that a build trains is trained again with them,
-until one has read ``Limits.tokenizer_characters``: that one stays.
+follow each other, so that its lines can be counted. The first pieces are read, filtered, deduplicated and tokenized. Where
+survivors hold too few tokens, more pieces are read, and the stages after filtering start over with all that was read. How many
+pieces are read depends on the counted tokens and the sizes of files alone: neither workers nor interruptions change it. A
+tokenizer that a build trains is trained again with them, until one has read ``Limits.tokenizer_characters``: that one stays.
 
 `until_quotas_are_filled` is the loop over the stages, of every build.
 

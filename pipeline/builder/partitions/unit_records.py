@@ -17,7 +17,6 @@ from ..limits import Limits
 from ..plan import Plan, Span
 
 UNREADABLE = "file that cannot be read further"
-_RECORDS_PER_REPORT = 256  # read between reports of progress
 
 PlacedRecord = tuple[int, Record]  # with the place of its span in the unit
 Batches = Iterator[list[PlacedRecord]]
@@ -26,8 +25,8 @@ Batches = Iterator[list[PlacedRecord]]
 class UnitRecords:
     """Iterates once over the records of a unit, each with the place of its span, up to ``most`` that are selected.
 
-    Of a file that counts in pieces, the first ``pieces`` are read, and all by default; ``piece`` is the one in which the
-    last record lies. ``selected`` counts records, and ``spans`` has the lines, the hash and the damage of each span that
+    A file that counts in pieces is read up to ``pieces`` of them, by default all; ``piece`` is the one in which the last
+    record lies. ``selected`` counts records, and ``spans`` has the lines, the hash and the damage of each span that
     was read to its end.
     """
 

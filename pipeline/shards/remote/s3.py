@@ -1,6 +1,6 @@
 """Signed urls of S3 objects, by which they are read as any http object is.
 
-`botocore` signs by itself. The file system of ``s3fs`` would do so too, but loading it takes longer than many a first batch.
+`botocore` signs them. ``s3fs`` can sign too, but to load it takes longer than to make a first batch.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def describe(url: str, access: Access | None = None) -> ObjectInfo:
         def by_http(target: str) -> ObjectInfo:
             return http_info(target, settings, attempt)
 
-        return _by_http_or_store(url, settings, by_http) or _fsspec_info(url, settings)
+        return _by_http_or_store(url, settings, by_http, lambda: _fsspec_info(url, settings))
 
     return attempting(ask, url, "look it up", access)
 
@@ -153,16 +153,19 @@ def read_object(url: str, most: int, access: Access | None = None) -> bytes:
 
     settings = access or Access()
 
-    def read(attempt: int) -> bytes | None:
+    def read(attempt: int) -> bytes:
         def by_http(target: str) -> bytes:
             with ask_range(target, 0, None, settings, attempt) as answer:
                 hold(answer.size)
                 return b"".join(answer.pieces())
 
-        return _by_http_or_store(url, settings, by_http)
+        def by_store() -> bytes:
+            size = hold(_fsspec_info(url, settings).size)
+            return b"".join(_fsspec_read(url, 0, size, settings, BLOCK_BYTES))
 
-    found = attempting(read, url, "read it", access)
-    return read_range(url, 0, hold(describe(url, access).size), access) if found is None else found
+        return _by_http_or_store(url, settings, by_http, by_store)
+
+    return attempting(read, url, "read it", access)
 
 
 def knows_ranges(url: str, access: Access | None = None) -> bool:
@@ -203,17 +206,20 @@ def read_from(
     if start < stop:
         settings = access or Access()
 
-        def by_http(target: str) -> RangeAnswer:
-            return ask_range(target, start, stop, settings, attempt)
+        def by_http(target: str) -> Iterator[bytes]:
+            return _answered(ask_range(target, start, stop, settings, attempt), url, stop)
 
-        answer = _by_http_or_store(url, settings, by_http)
-        if answer is None:
-            yield from _fsspec_read(url, start, stop, settings, block_bytes)
-            return
-        with answer:
-            if answer.size == 0:
-                raise too_short(url, 0, stop)
-            yield from answer.pieces()
+        def by_store() -> Iterator[bytes]:
+            return _fsspec_read(url, start, stop, settings, block_bytes)
+
+        yield from _by_http_or_store(url, settings, by_http, by_store)
+
+
+def _answered(answer: RangeAnswer, url: str, stop: int) -> Iterator[bytes]:
+    with answer:
+        if answer.size == 0:
+            raise too_short(url, 0, stop)
+        yield from answer.pieces()
 
 
 def download(url: str, part: Path, size: int, access: Access | None = None, attempt: int = 1) -> None:
@@ -304,8 +310,11 @@ def filesystem(url: str, access: Access) -> Any:
         raise ConfigError(f"{url}: {scheme}:// needs {package}, which is not here: pip install {package}") from error
 
 
-def _by_http_or_store(url: str, access: Access, by_http: Callable[[str], T]) -> T | None:
-    """Return what is found at a url, or at a signed one of its object; None where its store takes or makes no such urls."""
+def _by_http_or_store(url: str, access: Access, by_http: Callable[[str], T], by_store: Callable[[], T]) -> T:
+    """Return what is found at a url, or at a signed one of its object, or by its store where this signs no urls.
+
+    A store that gives what it refuses by a signed url is asked for no more signed ones.
+    """
     if is_http(url):
         return by_http(url)
     store = server_of(url)
@@ -320,8 +329,9 @@ def _by_http_or_store(url: str, access: Access, by_http: Callable[[str], T]) -> 
         except StorageError:
             if server_of(target).ranges:
                 raise
+    found = by_store()
     store.signs = False
-    return None
+    return found
 
 
 def signed(url: str, access: Access, seconds: int) -> str | None:

@@ -90,7 +90,7 @@ class BlockScan:
         if self._first is None:
             return next(self._blocks)
         begun, self._first = self._first, None
-        if begun.cancel():  # no thread has come so far
+        if begun.cancel():  # no thread has begun it yet
             return next(self._blocks)
         if (found := begun.result()) is None:
             raise StopIteration

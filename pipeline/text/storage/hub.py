@@ -87,13 +87,11 @@ def list_files(repository: Repository, access: Access) -> list[HubFile]:
 
 
 def _kept_listing(place: Path) -> list[HubFile] | None:
-    raw = read_kept(place)
+    """Return a list of files that was kept, None where there is none or it is damaged."""
+    if (raw := read_kept(place)) is None:
+        return None
     try:
-        return (
-            None
-            if raw is None
-            else [HubFile(path, int(size), oid, sha256) for path, size, oid, sha256 in json.loads(raw)]
-        )
+        return [HubFile(path, int(size), oid, sha256) for path, size, oid, sha256 in json.loads(raw)]
     except (ValueError, TypeError):
         return None
 

@@ -21,8 +21,8 @@ def open_input(
 ) -> BinaryIO:
     """Open an input file for reading.
 
-    Of a remote one, bytes ``start`` to ``stop`` are fetched ahead in large ranges if they are read ``in_order``, the first of
-    ``first_bytes``; all else is fetched as it is asked for.
+    If it is remote and read ``in_order``, bytes ``start`` to ``stop`` are fetched ahead in large ranges, the first one of
+    ``first_bytes``. All other bytes are fetched when they are asked for.
     """
     file = as_input(path)
     if file.stored is None:
