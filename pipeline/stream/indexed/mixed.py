@@ -37,20 +37,20 @@ def source_shares(mixture: Mixture, orders: Sequence[Sequences], i: int) -> dict
 
 
 class _Found(NamedTuple):
-    """Where the rows of ``count`` steps lie, which begin ``distance`` apart.
+    """Where the rows of so many ``steps`` lie, which begin ``distance`` apart.
 
     ``served``: of each source and epoch all rows, and which of them come before each step (one more entry, for the end).
     """
 
     begin: int
     distance: int
-    count: int
+    steps: int
     served: list[tuple[int, Piece, list[int]]]
 
     def parts(self, begin: int) -> _Parts | None:
         """Return the rows of the step that begins there; None if it is not among these."""
         k, beside = divmod(begin - self.begin, self.distance)
-        if beside or not 0 <= k < self.count:
+        if beside or not 0 <= k < self.steps:
             return None
         return [
             (source, Piece(piece.epoch, piece.rows[part], piece.places[part], piece.lanes[part]))

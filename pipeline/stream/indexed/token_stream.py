@@ -140,7 +140,7 @@ class TokenStream:
             table = self._table(epoch)
             done = kernels.gather(
                 done, tokens, lanes, hints, table.order.starts, table.windows, item, rows,
-                buffer.width, buffer.bytes, buffer.lag, buffer.late_bytes, buffer.places, buffer.spans, buffer.notes,
+                buffer.width, buffer.bytes, buffer.lag, buffer.late_bytes, buffer.wide, buffer.places, buffer.spans, buffer.notes,
             )  # fmt: skip
             if done == count:
                 break

@@ -85,6 +85,23 @@ def _last_at_most(ascending: Any, count: Any, value: Any) -> Any:
     return low
 
 
+@compiled(types.void(int64, int64, int64, int64, int64))
+def _write(target: Any, origin: Any, count: Any, item: Any, wide: Any) -> None:
+    """Copy tokens of ``item`` bytes to where each takes ``wide`` bytes: as many, or the 8 of an int64."""
+    if wide == item:
+        copy_bytes(target, origin, count * item)
+        return
+    widened = array_at(pointer(target), count, numba.int64)
+    if item == 2:
+        short = array_at(pointer(origin), count, numba.uint16)
+        for k in range(count):
+            widened[k] = short[k]
+    else:
+        long = array_at(pointer(origin), count, numba.uint32)
+        for k in range(count):
+            widened[k] = long[k]
+
+
 @compiled(types.void(int64))
 def _fetch_lines(address: Any) -> None:
     """Ask the memory for the first lines of a document."""
@@ -106,6 +123,7 @@ def _fetch_lines(address: Any) -> None:
         numba.uint8[:, ::1],
         int64,
         numba.uint8[:, ::1],
+        int64,
         int64[::1],
         int64[:, ::1],
         int64[::1],
@@ -124,6 +142,7 @@ def gather(
     out: Any,
     lag: Any,
     late: Any,
+    wide: Any,
     ends: Any,
     spans: Any,
     notes: Any,
@@ -131,11 +150,12 @@ def gather(
     """Fill ``rows`` from the ``number``-th on, each from its token; return the first that it could not fill.
 
     That is one that needs a window which is not loaded, or a block that is not in memory, or ends behind the epoch. The
-    first of a row's ``width`` tokens go to ``out`` (bytes), as many as there is room for, and those from ``lag`` on to
-    ``late``, if that has rows. ``hints[lane]`` is the document where the lane was last, whatever window that was in.
-    ``ends``, ``spans`` and ``notes`` are a `RowBuffer`'s; no ends are told where there is no room for any.
+    first of a row's ``width`` tokens go to ``out``, as many as there is room for, and those from ``lag`` on to ``late``,
+    if that has rows: bytes, of which a token takes ``wide``, those that it is stored in or 8. ``hints[lane]`` is the
+    document where the lane was last, whatever window that was in. ``ends``, ``spans`` and ``notes`` are a `RowBuffer`'s;
+    no ends are told where there is no room for any.
     """
-    base, late_base, kept = int64(out.ctypes.data), int64(late.ctypes.data), out.shape[1] // item
+    base, late_base, kept = int64(out.ctypes.data), int64(late.ctypes.data), out.shape[1] // wide
     for k in range(number, len(tokens)):
         row, found, at = rows[k], notes[0], int64(0)
         w = _last_at_most(starts, len(starts) - 1, tokens[k])
@@ -163,11 +183,11 @@ def gather(
                         return k
                     origin = address + ((places[j] & _IN_BLOCK) + max(inside - stops[j], 0)) * item
                     if at < kept:
-                        copy_bytes(base + (row * kept + at) * item, origin, min(count, kept - at) * item)
+                        _write(base + (row * kept + at) * wide, origin, min(count, kept - at), item, wide)
                     skipped = max(lag - at, 0)
                     if len(late) and skipped < count:
-                        target = late_base + (row * kept + at + skipped - lag) * item
-                        copy_bytes(target, origin + skipped * item, (count - skipped) * item)
+                        target = late_base + (row * kept + at + skipped - lag) * wide
+                        _write(target, origin + skipped * item, count - skipped, item, wide)
                     at += count
                     if len(ends) and end <= width:
                         ends[found] = end
