@@ -331,6 +331,23 @@ def await_asked(shelf: Shelf, wanted: set[int]) -> None:
     assert wanted <= shelf.asked
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    begins=st.lists(st.integers(0, 300), min_size=1, max_size=8),
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    ranks=st.sampled_from([1, 2, 3]),
+)
+def test_a_step_has_the_same_rows_whatever_was_asked_before(begins: list[int], sizes: list[int], ranks: int) -> None:
+    order = Sequences(tokens=1000, stride=3, lanes=4)
+    ahead = Lookahead(order, lambda pieces: None, window=500)
+    for number, begin in enumerate(begins):
+        size = sizes[number % len(sizes)] * ranks
+        for later in (begin, begin + size, begin + 2 * size):
+            step = Step(later, size, rank=ranks - 1, ranks=ranks, lanes=4)
+            alone = Lookahead(order, lambda pieces: None, window=500).pieces(step)
+            assert str(ahead.pieces(step)) == str(alone)
+
+
 def test_a_first_step_looks_for_no_other_and_later_ones_for_ever_more() -> None:
     found: list[int] = []
     sequences = Sequences(100_000, 20, 4)
