@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -152,6 +152,8 @@ def test_any_range_reads_the_defined_tokens_and_document_ends(
     batches=st.lists(st.lists(st.integers(0, 10**6), min_size=1, max_size=6), min_size=1, max_size=4),
     epoch=st.integers(0, 2),
 )
+# Rows that go on behind windows without tokens.
+@example(sizes=[[3], [0, 0], [4], [0], [5], [2]], window=1, seed=None, width=9, batches=[[0, 1]], epoch=0)
 def test_rows_filled_at_once_are_those_read_one_by_one(
     sizes: list[list[int]], window: int, seed: int | None, width: int, batches: list[list[int]], epoch: int
 ) -> None:

@@ -46,7 +46,7 @@ class Reader(Protocol[R_out]):
 class Collator(Protocol[R_in]):
     """Makes a batch of the rows of a step, a pure function of them and of the step's first sequence index ``begin``.
 
-    ``direct``: whether readers may write rows to the arrays of a batch, which `out` makes, without a conversion.
+    ``direct``: whether readers may write rows to the arrays of a batch, which `out` makes.
     """
 
     @property

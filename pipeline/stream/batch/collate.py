@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,12 +13,11 @@ from numpy.typing import NDArray
 from ...errors import ConfigError
 from .freed_memory import keep_freed_memory
 from .kernels import bound, pad, widen
-from .rows import DocumentRows, Out, Rows
+from .rows import WIDENED, DocumentRows, Out, Rows
 from .types import DocumentArrays, PackedArrays
 
 IGNORE = -100  # what torch's cross_entropy ignores by default
 Batch = dict[str, Any]
-_WIDENED = (np.dtype("<u2"), np.dtype("<u4"))
 _NOWHERE = np.zeros(0, np.int64)
 
 
@@ -35,6 +33,7 @@ class PackCollator:
     ``ignored`` lists the places (int64, in the flattened batch) to mask instead, where there are any.
     """
 
+    direct: ClassVar[bool] = True
     size: int
     seq_len: int
     shift: int
@@ -45,11 +44,6 @@ class PackCollator:
 
     def __post_init__(self) -> None:
         keep_freed_memory(5 * 8 * self.size * self.seq_len)
-
-    @cached_property
-    def direct(self) -> bool:
-        """Whether tokens are kept as they are stored, so that readers may write them to the batch."""
-        return self.dtype != np.int64
 
     def out(self, begin: int) -> Out:
         """Return the arrays of a new batch."""
@@ -145,7 +139,7 @@ def pad_documents(
 
 def spread(tokens: NDArray[Any], lag: int, ids: NDArray[Any], labels: NDArray[Any]) -> None:
     """Copy rows of tokens to rows of ids, and from token ``lag`` on to labels, in the width that those have."""
-    if tokens.dtype in _WIDENED and ids.dtype == np.int64 and tokens.strides[1] == tokens.itemsize:
+    if tokens.dtype in WIDENED and ids.dtype == np.int64 and tokens.strides[1] == tokens.itemsize:
         widen(tokens, lag, ids, labels)
         return
     length = ids.shape[1]

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+WIDENED = (np.dtype("<u2"), np.dtype("<u4"))  # what compiled loops make int64 of
+
 
 class Ends(NamedTuple):
     """Where documents end in rows: those of row ``r``, ascending, from 1 to its width, are ``places[slice(*spans[r])]``.
@@ -30,7 +32,8 @@ class Ends(NamedTuple):
 class Out(NamedTuple):
     """The arrays of a batch that rows may be written to directly, which saves copying them there.
 
-    ``ids`` and ``labels`` are ``[rows, seq_len]``, in the dtype of the stored tokens; labels lie ``lag`` tokens ahead.
+    ``ids`` and ``labels`` are ``[rows, seq_len]``, in the dtype of the stored tokens or int64; labels lie ``lag`` tokens
+    ahead.
     """
 
     ids: NDArray[Any]
@@ -73,12 +76,13 @@ class RowBuffer:
 
     ``with_ends`` also where documents end, ``with_masks`` also loss masks, which `put` gives.
 
-    ``bytes`` and ``late_bytes`` are what is written: rows of tokens, or the ids and labels of an `Out`.
+    ``bytes`` and ``late_bytes`` are what is written, ``wide`` bytes a token: rows of tokens, or the ids and labels of an
+    `Out`.
     """
 
     def __init__(self, width: int, dtype: np.dtype[Any], with_ends: bool, with_masks: bool = False) -> None:
         self.width = width
-        self.lag = 0
+        self.lag, self.wide = 0, dtype.itemsize
         self._tokens: NDArray[Any] = np.empty((0, width), dtype)
         self._out: Out | None = None
         self.bytes = self.late_bytes = self._tokens.view(np.uint8)
@@ -86,16 +90,17 @@ class RowBuffer:
         self.spans = np.empty((0, 2), np.int64)
         # How many places are taken.
         self.notes = np.zeros(1, np.int64)
+        self._widens = dtype in WIDENED
         self._with_ends = with_ends
         self._masks = np.empty((0, width), np.uint8) if with_masks else None
 
     def rows(self, count: int, out: Out | None = None) -> Rows:
-        """Return ``count`` rows that are still to be filled, in ``out`` if that is given."""
+        """Return ``count`` rows that are still to be filled, in ``out`` if that is given and takes tokens of this dtype."""
         tokens = None
-        if out is not None:
+        if out is not None and (self._widens or out.ids.itemsize == self._tokens.itemsize):
             self._out, self.lag = out, out.lag
             self.bytes, self.late_bytes = out.ids.view(np.uint8), out.labels.view(np.uint8)
-            self.width = out.ids.shape[1] + out.lag
+            self.width, self.wide = out.ids.shape[1] + out.lag, out.ids.itemsize
         else:
             if len(self._tokens) < count:
                 self._tokens = np.empty((count, self.width), self._tokens.dtype)

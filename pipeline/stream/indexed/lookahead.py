@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..order import Sequences, Step
 from .token_stream import Piece
@@ -37,6 +39,24 @@ def sequences_ahead(order: Sequences, window: int) -> int:
     return max(1, window // (_PART * order.stride)) * order.lanes
 
 
+class _Found(NamedTuple):
+    """Where the rows of steps of one epoch lie, which begin ``distance`` apart: ``places`` and ``lanes`` (``[steps, rows]``)."""
+
+    begin: int
+    distance: int
+    epoch: int
+    rows: NDArray[np.int64]
+    places: NDArray[np.int64]
+    lanes: NDArray[np.int64]
+
+    def pieces(self, begin: int) -> list[Piece] | None:
+        """Return the rows of the step that begins there; None if it is not among these."""
+        k, beside = divmod(begin - self.begin, self.distance)
+        if beside or not 0 <= k < len(self.places):
+            return None
+        return [Piece(self.epoch, self.rows, self.places[k], self.lanes[k])]
+
+
 class Lookahead:
     """The places of the rows of steps, in an order of sequences; ``prepare`` is told of all that were found together.
 
@@ -48,43 +68,43 @@ class Lookahead:
         self._prepare = prepare
         self._sequences = sequences_ahead(order, window)
         self._ahead = StepsAhead()
-        self._steps: dict[int, list[Piece]] = {}
+        self._found: _Found | None = None
         self._shape: tuple[int, ...] = ()
-        self._last = -1
+        self._last: tuple[int, list[Piece]] = -1, []
 
     def pieces(self, step: Step) -> list[Piece]:
         """Return the rows of a step that the rank takes, epoch by epoch; a row's number counts from the step's first row."""
         shape = step.size, step.rank, step.ranks
-        if step.begin not in self._steps or shape != self._shape:
+        last, found = self._last
+        if step.begin != last or shape != self._shape:
+            known = self._found if shape == self._shape and step.begin > last else None
             self._shape = shape
-            self._steps = self._look(step)
-        if step.begin != self._last:  # those before are not asked for again
-            self._steps.pop(self._last, None)
-            self._last = step.begin
-        found = self._steps[step.begin]
+            found = (known and known.pieces(step.begin)) or self._look(step)
+            self._last = step.begin, found
         if step.first == 0 and step.last is None:
             return found
         return [only_rows(piece, step.first, step.first + len(step)) for piece in found]
 
-    def _look(self, step: Step) -> dict[int, list[Piece]]:
+    def _look(self, step: Step) -> list[Piece]:
         """Find the places of a step and, if it lies in one epoch, of those behind it there."""
         order, whole = self._order, step.rows(0, None)
         epoch = order.epoch(step.begin)
         first, after = order.first(epoch), order.first(epoch + 1)
         if step.begin + step.size > after:
+            self._found = None
             pieces = self._across(whole)
             self._prepare(pieces)
-            return {step.begin: pieces}
-        distance, count = self._ahead.next(whole, self._last, self._sequences)
+            return pieces
+        distance, count = self._ahead.next(whole, self._last[0], self._sequences)
         count = min(count, (after - step.begin - step.size) // distance + 1)
         offsets = whole.offsets_ahead(distance, max(1, count))
-        begins = np.arange(len(offsets)) * distance
-        inside = offsets + (begins + (step.begin - first))[:, None]
+        inside = offsets + (np.arange(len(offsets)) * distance + (step.begin - first))[:, None]
         places, lanes = order.places(epoch, inside)
         lanes = (lanes + first) % order.lanes
         rows = np.arange(offsets.shape[1])
         self._prepare([Piece(epoch, rows, places.ravel(), lanes.ravel())])
-        return {step.begin + int(begin): [Piece(epoch, rows, places[k], lanes[k])] for k, begin in enumerate(begins)}
+        self._found = _Found(step.begin, distance, epoch, rows, places, lanes)
+        return [Piece(epoch, rows, places[0], lanes[0])]
 
     def _across(self, step: Step) -> list[Piece]:
         """Find the places of a step that lies in several epochs."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +36,30 @@ def source_shares(mixture: Mixture, orders: Sequence[Sequences], i: int) -> dict
     }
 
 
+class _Found(NamedTuple):
+    """Where the rows of so many ``steps`` lie, which begin ``distance`` apart.
+
+    ``served``: of each source and epoch all rows, and which of them come before each step (one more entry, for the end).
+    """
+
+    begin: int
+    distance: int
+    steps: int
+    served: list[tuple[int, Piece, list[int]]]
+
+    def parts(self, begin: int) -> _Parts | None:
+        """Return the rows of the step that begins there; None if it is not among these."""
+        k, beside = divmod(begin - self.begin, self.distance)
+        if beside or not 0 <= k < self.steps:
+            return None
+        return [
+            (source, Piece(piece.epoch, piece.rows[part], piece.places[part], piece.lanes[part]))
+            for source, piece, cuts in self.served
+            if cuts[k] < cuts[k + 1]
+            for part in (slice(cuts[k], cuts[k + 1]),)
+        ]
+
+
 class MixedSequences:
     """Packed sequences of several sources, each with its own ``stream`` and order of sequences. Endless.
 
@@ -60,9 +85,9 @@ class MixedSequences:
         self._orders = [streams[name][1] for name in mixture.names]
         self._hints = np.zeros((len(self._streams), mixture.lanes), np.int64)
         self.buffer = RowBuffer(self.width, self._streams[0].dtype, boundaries, self._streams[0].masks)
-        self._steps: dict[int, _Parts] = {}
+        self._found: _Found | None = None
         self._shape: tuple[int, ...] = ()
-        self._last = -1
+        self._last: tuple[int, _Parts] = -1, []
         self._ahead = StepsAhead()
 
     def stats(self, sequence_index: int) -> dict[str, Any]:
@@ -73,8 +98,9 @@ class MixedSequences:
 
     def read(self, step: Step, out: Out | None = None) -> Rows:
         """Return the tokens of a rank's rows of a step."""
-        parts = self._parts(step.rows(0, None))
-        if step.first > 0 or step.last is not None:
+        some = step.first > 0 or step.last is not None
+        parts = self._parts(step.rows(0, None) if some else step)
+        if some:
             parts = [(source, only_rows(piece, step.first, step.first + len(step))) for source, piece in parts]
         found = self.buffer.rows(sum([len(piece.rows) for _, piece in parts]), out)
         for source, piece in parts:
@@ -83,27 +109,29 @@ class MixedSequences:
 
     def _parts(self, step: Step) -> _Parts:
         shape = step.size, step.rank, step.ranks
-        if step.begin not in self._steps or shape != self._shape:
+        last, parts = self._last
+        if step.begin != last or shape != self._shape:
+            known = self._found if shape == self._shape and step.begin > last else None
             self._shape = shape
-            self._steps = self._look(step)
-        if step.begin != self._last:
-            self._steps.pop(self._last, None)
-            self._last = step.begin
-        return self._steps[step.begin]
+            parts = (known and known.parts(step.begin)) or self._look(step).parts(step.begin) or []
+            self._last = step.begin, parts
+        return parts
 
-    def _look(self, step: Step) -> dict[int, _Parts]:
+    def _look(self, step: Step) -> _Found:
         """Find where the rows of a step lie, and those of the steps behind it."""
-        distance, count = self._ahead.next(step, self._last, self._sequences_ahead(step.begin))
+        distance, count = self._ahead.next(step, self._last[0], self._sequences_ahead(step.begin))
         offsets = step.offsets_ahead(distance, count)
         count, size = offsets.shape
         ahead = (offsets + (np.arange(count) * distance)[:, None] + step.begin).ravel()
         lanes = ahead % self.lanes
         sources, draws = np.empty((2, len(ahead)), np.int64)
-        for lane in np.unique(lanes).tolist():
-            mine = np.flatnonzero(lanes == lane)
-            mine = mine[np.argsort(ahead[mine], kind="stable")]
-            sources[mine], draws[mine] = self.mixture.draw(ahead[mine] // self.lanes, lane)
-        steps: list[_Parts] = [[] for _ in range(count)]
+        by_lane = np.lexsort((ahead, lanes))
+        cuts = np.searchsorted(lanes[by_lane], np.arange(self.lanes + 1)).tolist()
+        for lane, (begin, stop) in enumerate(itertools.pairwise(cuts)):
+            mine = by_lane[begin:stop]
+            if begin < stop:
+                sources[mine], draws[mine] = self.mixture.draw(ahead[mine] // self.lanes, lane)
+        found = _Found(step.begin, distance, count, [])
         for source, order in enumerate(self._orders):
             left, pieces = np.flatnonzero(sources == source), []
             while len(left):
@@ -114,13 +142,10 @@ class MixedSequences:
                 tokens, _ = order.places(epoch, own[inside] - order.first(epoch))
                 pieces.append(Piece(epoch, here % size, tokens, lanes[here]))
                 cuts = here.searchsorted(np.arange(count + 1) * size).tolist()
-                for parts, begin, stop in zip(steps, cuts[:-1], cuts[1:], strict=True):
-                    if begin < stop:
-                        part = slice(begin, stop)
-                        piece = pieces[-1]
-                        parts.append((source, Piece(epoch, piece.rows[part], piece.places[part], piece.lanes[part])))
+                found.served.append((source, pieces[-1], cuts))
             self._streams[source].prepare(pieces)
-        return {step.begin + k * distance: parts for k, parts in enumerate(steps)}
+        self._found = found
+        return found
 
     def _sequences_ahead(self, i: int) -> int:
         """Return how many sequences from ``i`` on are looked for together, at most, by what each source serves of them.

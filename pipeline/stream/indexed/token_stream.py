@@ -18,7 +18,7 @@ from ..order import Sequences, Shuffle
 from .windows import gather as kernels
 from .windows.block_pool import BlockPool, Read
 from .windows.loaded_windows import EpochTable, Key, LoadedWindows
-from .windows_ahead import WindowsAhead
+from .windows_ahead import LaneRuns, WindowsAhead
 
 Tokens = NDArray[Any]
 _LateRow = tuple[int, Tokens, list[NDArray[np.int64]]]
@@ -91,13 +91,11 @@ class TokenStream:
             assert self._end is None or epoch < self._end, (epoch, self._end)
             if not len(places):
                 continue
-            order = self.order.epoch(epoch)
+            order, runs = self.order.epoch(epoch), LaneRuns.of(places, lanes)
             starts = order.document_starts if self._by_document else order.starts
-            last = np.minimum(places + self._width, starts[-1]) - 1
-            windows = np.searchsorted(starts, np.concatenate([places, last]), side="right") - 1
-            next_read |= dict.fromkeys((epoch, window) for window in dict.fromkeys(windows.tolist()))
+            next_read |= dict.fromkeys((epoch, window) for window in runs.windows(starts, self._width))
             if self._ahead is not None:
-                ahead |= self._ahead.behind(epoch, places, lanes)
+                ahead |= self._ahead.behind(epoch, runs, len(places))
         self._loaded.prepare(next_read, ahead)
 
     # Reading
@@ -134,7 +132,7 @@ class TokenStream:
 
     def _fill_piece(self, buffer: RowBuffer, piece: Piece, hints: NDArray[np.int64]) -> None:
         epoch, rows, tokens, lanes = piece
-        done, count, item = 0, len(rows), self.dtype.itemsize
+        done, tried, count, item = 0, -1, len(rows), self.dtype.itemsize
         self.bytes_read += count * buffer.width * item
         absent: list[Read] = []
         late: list[_LateRow] = []
@@ -142,27 +140,34 @@ class TokenStream:
             table = self._table(epoch)
             done = kernels.gather(
                 done, tokens, lanes, hints, table.order.starts, table.windows, item, rows,
-                buffer.width, buffer.bytes, buffer.lag, buffer.late_bytes, buffer.places, buffer.spans, buffer.notes,
+                buffer.width, buffer.bytes, buffer.lag, buffer.late_bytes, buffer.wide, buffer.places, buffer.spans, buffer.notes,
             )  # fmt: skip
             if done == count:
                 break
-            token = int(tokens[done])
-            key = epoch, int(np.searchsorted(table.order.starts, token, side="right")) - 1
-            if (coming := self._loaded.completing.pop(key, None)) is not None:
-                coming.result()
-            elif key in self._loaded.windows:  # the row reaches beyond it, or into a document that is not in memory
-                out = np.empty(buffer.width, self.dtype)
-                ends: list[NDArray[np.int64]] | None = [] if len(buffer.places) else None
-                self._read(epoch * self.tokens_per_epoch + token, out, ends, absent)
-                late.append((int(rows[done]), out, ends or []))
-                done += 1
-            else:
-                self._loaded.window(key)
+            if done > tried:  # what the row needs may be on its way
+                tried = done
+                self._bring(epoch, table, int(tokens[done]), buffer.width)
+                continue
+            # It goes on in the next epoch, or in a document that is not in memory.
+            out = np.empty(buffer.width, self.dtype)
+            ends: list[NDArray[np.int64]] | None = [] if len(buffer.places) else None
+            self._read(epoch * self.tokens_per_epoch + int(tokens[done]), out, ends, absent)
+            late.append((int(rows[done]), out, ends or []))
+            done += 1
         if absent:
             self._pool.read_all(absent)
         for row, out, found in late:
             buffer.put(row, out, np.concatenate([buffer.places[:0], *found]))
         self._continue_ahead()
+
+    def _bring(self, epoch: int, table: EpochTable, token: int, width: int) -> None:
+        """Bring the windows of an epoch that hold ``width`` tokens from ``token`` on to memory."""
+        starts = table.order.starts
+        first, last = np.searchsorted(starts, (token, min(token + width, int(starts[-1])) - 1), side="right") - 1
+        for number in (first + np.flatnonzero(np.diff(starts[first : last + 2]))).tolist():  # others have no tokens
+            if (coming := self._loaded.completing.pop((epoch, number), None)) is not None:
+                coming.result()
+            self._loaded.window((epoch, number))
 
     def joined(
         self, epoch: int, documents: NDArray[np.int64], most: int | None = None

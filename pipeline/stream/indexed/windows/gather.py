@@ -24,7 +24,7 @@ _IN_BLOCK = (1 << PLACE_BITS) - 1
 
 _SEARCH_AFTER = 16  # documents that are passed over one by one before the place is searched for
 _FETCH_AHEAD = 4  # documents whose first lines are asked of the memory early
-_LINE = 64  # bytes
+_LINES, _LINE = 4, 64  # lines, and the bytes of one
 
 
 @compiled(
@@ -85,6 +85,30 @@ def _last_at_most(ascending: Any, count: Any, value: Any) -> Any:
     return low
 
 
+@compiled(types.void(int64, int64, int64, int64, int64))
+def _write(target: Any, origin: Any, count: Any, item: Any, wide: Any) -> None:
+    """Copy tokens of ``item`` bytes to where each takes ``wide`` bytes: as many, or the 8 of an int64."""
+    if wide == item:
+        copy_bytes(target, origin, count * item)
+        return
+    widened = array_at(pointer(target), count, numba.int64)
+    if item == 2:
+        short = array_at(pointer(origin), count, numba.uint16)
+        for k in range(count):
+            widened[k] = short[k]
+    else:
+        long = array_at(pointer(origin), count, numba.uint32)
+        for k in range(count):
+            widened[k] = long[k]
+
+
+@compiled(types.void(int64))
+def _fetch_lines(address: Any) -> None:
+    """Ask the memory for the first lines of a document."""
+    for line in range(_LINES):
+        fetch(address + line * _LINE)
+
+
 @compiled(
     int64(
         int64,
@@ -99,6 +123,7 @@ def _last_at_most(ascending: Any, count: Any, value: Any) -> Any:
         numba.uint8[:, ::1],
         int64,
         numba.uint8[:, ::1],
+        int64,
         int64[::1],
         int64[:, ::1],
         int64[::1],
@@ -117,63 +142,63 @@ def gather(
     out: Any,
     lag: Any,
     late: Any,
+    wide: Any,
     ends: Any,
     spans: Any,
     notes: Any,
 ) -> Any:
     """Fill ``rows`` from the ``number``-th on, each from its token; return the first that it could not fill.
 
-    That is one whose window is not loaded or ends within it, or that needs a block that is not in memory. The first of a
-    row's ``width`` tokens go to ``out`` (bytes), as many as there is room for, and those from ``lag`` on to ``late``, if
-    that has rows. ``hints[lane]`` is the document where the lane was last, whatever window that was in. ``ends``, ``spans`` and
-    ``notes`` are a `RowBuffer`'s; no ends are told where there is no room for any.
+    That is one that needs a window which is not loaded, or a block that is not in memory, or ends behind the epoch. The
+    first of a row's ``width`` tokens go to ``out``, as many as there is room for, and those from ``lag`` on to ``late``,
+    if that has rows: bytes, of which a token takes ``wide``, those that it is stored in or 8. ``hints[lane]`` is the
+    document where the lane was last, whatever window that was in. ``ends``, ``spans`` and ``notes`` are a `RowBuffer`'s;
+    no ends are told where there is no room for any.
     """
-    base, late_base, kept = int64(out.ctypes.data), int64(late.ctypes.data), out.shape[1] // item
+    base, late_base, kept = int64(out.ctypes.data), int64(late.ctypes.data), out.shape[1] // wide
     for k in range(number, len(tokens)):
-        token, row = tokens[k], rows[k]
-        w = _last_at_most(starts, len(starts) - 1, token)
-        inside = token - starts[w]
-        if windows[w, 0] == 0 or token + width > starts[w + 1]:
-            return k
-        documents = windows[w, 3]
-        stops = array_at(pointer(windows[w, 0]), documents + 1, numba.int64)
-        places = array_at(pointer(windows[w, 1]), documents, numba.int64)
-        blocks = array_at(pointer(windows[w, 2]), (1 << 62) // 16, numba.int64)
+        row, found, at = rows[k], notes[0], int64(0)
+        w = _last_at_most(starts, len(starts) - 1, tokens[k])
         j = hints[lanes[k]]
-        if j >= documents or stops[j] > inside or stops[min(j + _SEARCH_AFTER, documents)] <= inside:
-            j = _last_at_most(stops, documents, inside)
-        while stops[j + 1] <= inside:
-            j += 1
-        found = notes[0]
-        at = int64(0)
-        while True:
-            if j + _FETCH_AHEAD < documents:
-                early = places[j + _FETCH_AHEAD]
-                first = blocks[BLOCK_COLUMNS * (early >> PLACE_BITS)] + (early & _IN_BLOCK) * item
-                fetch(first)
-                fetch(first + _LINE)
-                fetch(first + 2 * _LINE)
-                fetch(first + 3 * _LINE)
-            end = stops[j + 1] - inside
-            count = min(end, width) - at
-            if count > 0:
-                address = blocks[BLOCK_COLUMNS * (places[j] >> PLACE_BITS)]
-                if address == 0:
-                    return k
-                origin = address + ((places[j] & _IN_BLOCK) + max(inside - stops[j], 0)) * item
-                if at < kept:
-                    copy_bytes(base + (row * kept + at) * item, origin, min(count, kept - at) * item)
-                skipped = max(lag - at, 0)
-                if len(late) and skipped < count:
-                    target = late_base + (row * kept + at + skipped - lag) * item
-                    copy_bytes(target, origin + skipped * item, (count - skipped) * item)
-                at += count
-                if len(ends) and end <= width:
-                    ends[found] = end
-                    found += 1
-            if at == width:
-                break
-            j += 1
+        while at < width:
+            if w == len(starts) - 1 or windows[w, 0] == 0:
+                return k
+            inside, documents = tokens[k] - starts[w], windows[w, 3]
+            stops = array_at(pointer(windows[w, 0]), documents + 1, numba.int64)
+            places = array_at(pointer(windows[w, 1]), documents, numba.int64)
+            blocks = array_at(pointer(windows[w, 2]), (1 << 62) // 16, numba.int64)
+            if j >= documents or stops[j] > inside + at or stops[min(j + _SEARCH_AFTER, documents)] <= inside + at:
+                j = _last_at_most(stops, documents, inside + at)
+            while stops[j + 1] <= inside + at:
+                j += 1
+            while True:
+                if j + _FETCH_AHEAD < documents:
+                    early = places[j + _FETCH_AHEAD]
+                    _fetch_lines(blocks[BLOCK_COLUMNS * (early >> PLACE_BITS)] + (early & _IN_BLOCK) * item)
+                end = stops[j + 1] - inside
+                count = min(end, width) - at
+                if count > 0:
+                    address = blocks[BLOCK_COLUMNS * (places[j] >> PLACE_BITS)]
+                    if address == 0:
+                        return k
+                    origin = address + ((places[j] & _IN_BLOCK) + max(inside - stops[j], 0)) * item
+                    if at < kept:
+                        _write(base + (row * kept + at) * wide, origin, min(count, kept - at), item, wide)
+                    skipped = max(lag - at, 0)
+                    if len(late) and skipped < count:
+                        target = late_base + (row * kept + at + skipped - lag) * wide
+                        _write(target, origin + skipped * item, count - skipped, item, wide)
+                    at += count
+                    if len(ends) and end <= width:
+                        ends[found] = end
+                        found += 1
+                if at == width or j + 1 == documents:
+                    break
+                j += 1
+            if at < width:  # the row goes on in the next window that has tokens
+                w, j = w + 1, int64(0)
+                while w < len(starts) - 1 and starts[w + 1] == starts[w]:
+                    w += 1
         hints[lanes[k]] = j
         spans[row, 0], spans[row, 1] = notes[0], found
         notes[0] = found
