@@ -19,7 +19,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import pipeline
-from pipeline.stream.loader.shared_slots import COUNT, SLOT_BYTES, Offer, Place, Room, SharedSlots
+from pipeline.stream.loader.shared_slots import COUNT, SLOT_BYTES, Room, SharedSlots
 from pipeline.stream.loader.worker_batch import WorkerBatch
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="a system without anonymous files in memory")
@@ -122,7 +122,7 @@ def test_a_batch_that_fits_no_slot_arrives_all_the_same() -> None:
 
 
 def test_arrays_lie_side_by_side_in_a_slot_until_it_is_full() -> None:
-    room = Room(Place(Offer(0, 0, 0, 0), 0, 1), np.zeros(256, np.uint8))
+    room = Room(((0, 0, 0, 0), 0, 1), np.zeros(256, np.uint8))
     begins = []
     for dtype, count in ((np.uint16, 3), (np.int64, 4), (np.uint8, 100)):
         begin, array = room.take(count, dtype) or (None, None)

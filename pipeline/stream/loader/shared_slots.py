@@ -14,7 +14,7 @@ import mmap
 import os
 import weakref
 from multiprocessing import active_children
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import int64, types
@@ -33,21 +33,8 @@ _ACCEPTED = (
 )
 
 
-class Offer(NamedTuple):
-    """Where another process finds the memory: a file descriptor of a process, and what file it is."""
-
-    process: int
-    descriptor: int
-    device: int
-    inode: int
-
-
-class Place(NamedTuple):
-    """A slot with the arrays of one message."""
-
-    offer: Offer
-    slot: int
-    message: int
+# Where another process finds the memory: a process, a file descriptor of it, and the device and inode of what that should be.
+Offer = tuple[int, int, int, int]
 
 
 @compiled(int64(int64[::1], int64))
@@ -102,9 +89,9 @@ class SharedSlots:
 
 
 class Room:
-    """Room for the arrays of one message in a slot."""
+    """Room in a slot for the arrays of one message: ``place`` is the offer, the slot and the message."""
 
-    def __init__(self, place: Place, memory: NDArray[np.uint8]) -> None:
+    def __init__(self, place: tuple[Offer, int, int], memory: NDArray[np.uint8]) -> None:
         self.place = place
         self._memory = memory
         self._taken = 0
@@ -131,7 +118,7 @@ class SlotWriter:
             self.close()
             raise
         file = os.fstat(self._descriptor)
-        self._offer = Offer(os.getpid(), self._descriptor, file.st_dev, file.st_ino)
+        self._offer = os.getpid(), self._descriptor, file.st_dev, file.st_ino
         self._messages = itertools.count(1)
 
     def close(self) -> None:
@@ -149,7 +136,7 @@ class SlotWriter:
             return None
         message = next(self._messages)
         slot = self._slots.claim(message)
-        return None if slot is None else Room(Place(self._offer, slot, message), self._slots.bytes_of(slot))
+        return None if slot is None else Room((self._offer, slot, message), self._slots.bytes_of(slot))
 
 
 _writer: SlotWriter | None = None
@@ -169,7 +156,7 @@ def own_writer() -> SlotWriter | None:
 
 def accept(offer: Offer) -> None:
     """Accept the slots of a child of this process, if it can map them, and keep them while the child's handle lives."""
-    child = next((child for child in active_children() if child.pid == offer.process), None)
+    child = next((child for child in active_children() if child.pid == offer[0]), None)
     if offer in _received or child is None:
         return
     try:
@@ -187,17 +174,18 @@ def slots_of(offer: Offer) -> SharedSlots:
         return _received.get(offer) or _mapped(offer)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"a batch lies in memory of worker {offer.process} of a DataLoader, which this process cannot read ({error}); "
+            f"a batch lies in memory of process {offer[0]}, a worker of a DataLoader, which this process cannot read ({error}); "
             "send dict(batch) to processes other than the one that iterates the loader"
         ) from error
 
 
 def _mapped(offer: Offer) -> SharedSlots:
-    descriptor = os.open(f"/proc/{offer.process}/fd/{offer.descriptor}", os.O_RDWR | os.O_CLOEXEC)
+    process, number, device, inode = offer
+    descriptor = os.open(f"/proc/{process}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
     try:
         file = os.fstat(descriptor)
-        if (file.st_dev, file.st_ino) != (offer.device, offer.inode):
-            raise OSError(f"descriptor {offer.descriptor} is of another file")
+        if (file.st_dev, file.st_ino) != (device, inode):
+            raise OSError(f"its descriptor {number} is of another file now")
         return SharedSlots(descriptor)
     finally:
         os.close(descriptor)
