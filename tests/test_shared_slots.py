@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import resource
 import signal
 from collections.abc import Iterator
 from itertools import islice
@@ -50,7 +51,8 @@ def _assert_equal(found: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 def _shared_memory() -> tuple[int, int, list[str]]:
-    """Return how many slots this process maps, how many descriptors it has, and what lies in /dev/shm."""
+    """Return how many workers' slots this process maps, how many descriptors it has, and what lies in /dev/shm."""
+    gc.collect()
     maps = Path("/proc/self/maps").read_text().count("shardwright-batches")
     shared = [name for name in os.listdir("/dev/shm") if str(os.getpid()) in name]
     return maps, len(os.listdir("/proc/self/fd")), shared
@@ -89,6 +91,19 @@ def test_batches_that_wait_while_all_slots_are_taken_travel_in_messages() -> Non
     for message in islice(messages, 6):
         _assert_equal(pickle.loads(message), next(batches))
     assert len(message) < 1000
+
+
+def _refuse_large_files(worker: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+
+def test_a_worker_that_may_not_make_the_memory_sends_messages() -> None:
+    options = {"num_workers": 1, "collate_fn": _message, "worker_init_fn": _refuse_large_files}
+    sizes = []
+    for message, wanted in zip(islice(DataLoader(_stream(), batch_size=None, **options), 8), _stream(), strict=False):
+        sizes.append(len(message))
+        _assert_equal(pickle.loads(message), wanted)
+    assert min(sizes) > 2 * IDS_BYTES
 
 
 def test_a_message_that_is_received_twice_is_refused() -> None:
@@ -162,20 +177,29 @@ def test_no_memory_or_descriptor_is_left_of_epochs_and_iterators_that_were_dropp
     loader = DataLoader(_stream(1), batch_size=None, num_workers=2, persistent_workers=persistent)
     wanted = list(_stream(1))
     list(loader)  # what torch opens once in a process
-    gc.collect()
     before = _shared_memory()
     assert before[0] == maps + (2 if persistent else 0)
     for _ in range(3):
         assert len(list(islice(loader, 7))) == 7
         for found, batch in zip(loader, wanted, strict=True):
             _assert_equal(found, batch)
-    gc.collect()
     assert _shared_memory() == before
+
+
+def test_slots_of_workers_that_ended_are_given_up_where_something_holds_on_to_their_processes() -> None:
+    before, held = _shared_memory()[0], []
+    for _ in range(3):
+        batches = iter(DataLoader(_stream(), batch_size=None, num_workers=1))
+        for _ in islice(batches, 8):
+            pass
+        held += active_children()
+        assert _shared_memory()[0] == before + 1
+        del batches
+    assert len(held) == 3
 
 
 def test_a_worker_that_is_killed_leaves_nothing_and_the_next_iterator_goes_on() -> None:
     list(DataLoader(_stream(1), batch_size=None, num_workers=2))
-    gc.collect()
     before = _shared_memory()
     batches = iter(DataLoader(_stream(), batch_size=None, num_workers=2))
     for _ in islice(batches, 10):
@@ -187,7 +211,6 @@ def test_a_worker_that_is_killed_leaves_nothing_and_the_next_iterator_goes_on() 
         for _ in batches:
             pass
     del batches
-    gc.collect()
     assert _shared_memory() == before
     for found, wanted in zip(DataLoader(_stream(1), batch_size=None, num_workers=2), _stream(1), strict=True):
         _assert_equal(found, wanted)

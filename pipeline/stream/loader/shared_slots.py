@@ -155,9 +155,14 @@ def own_writer() -> SlotWriter | None:
 
 
 def accept(offer: Offer) -> None:
-    """Accept the slots of a child of this process, if it can map them, and keep them while the child's handle lives."""
-    child = next((child for child in active_children() if child.pid == offer[0]), None)
-    if offer in _received or child is None:
+    """Accept the slots of a child of this process, if it can map them, and keep them while the child lives."""
+    if offer in _received:
+        return
+    children = {child.pid: child for child in active_children()}
+    # Torch holds on to some processes of loaders that have ended.
+    for ended in [known for known in _received if known[0] not in children]:
+        _received.pop(ended, None)
+    if (child := children.get(offer[0])) is None:
         return
     try:
         slots = _mapped(offer)
