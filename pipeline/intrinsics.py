@@ -1,4 +1,4 @@
-"""What compiled loops need beyond numba: arrays at addresses, copies, and early requests to memory.
+"""What compiled loops need beyond numba: arrays at addresses, copies, early requests to memory, and atomic words.
 
 Addresses are those of memory that the caller keeps alive.
 """
@@ -42,7 +42,19 @@ def _typed_fetch(typing: Any, address: Any) -> Any:
     return types.void(types.int64), generate
 
 
+def _typed_swap(typing: Any, address: Any, expected: Any, new: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        swapped = builder.cmpxchg(word, arguments[1], arguments[2], "seq_cst", "seq_cst")
+        return builder.extract_value(swapped, 1)
+
+    return types.bool_(types.int64, types.int64, types.int64), generate
+
+
 array_at: Any = numba.carray
 pointer: Any = intrinsic(_typed_pointer)  # address -> pointer
 copy_bytes: Any = intrinsic(_typed_copy)  # target, source, bytes
 fetch: Any = intrinsic(_typed_fetch)  # asks the memory for the line at an address, which need not be there
+# address of an int64, expected, new -> whether the first was the second, and is the third now; one step for all processes,
+# after all reads and writes before it
+swap_if: Any = intrinsic(_typed_swap)

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.data import DataLoader, IterableDataset
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -184,6 +185,30 @@ def speed(directory: Path, report: Report) -> None:
     report.table(f"Speed: {rate(rates[PLAIN])} Mtokens/s", heads, rows)
     rows = [(name, ratio(rates[name], rates[PLAIN]), rate(rates[name])) for name in variants]
     report.table("Variants", ("of that speed", "times as fast", "Mtokens/s"), rows)
+
+
+class _OneBatch(IterableDataset[Any]):
+    """Ready ids and labels, again and again: what handing them over costs alone."""
+
+    def __iter__(self) -> Iterator[Any]:
+        batch = {key: torch.zeros(BATCH, SEQ_LEN, dtype=torch.int64) for key in ("input_ids", "labels")}
+        while True:
+            yield batch
+
+
+def workers(directory: Path, report: Report) -> None:
+    """Speed of batches that two workers of a DataLoader make, which needs two cores that nothing else uses."""
+    path = dataset(directory, shards=16, documents=100_000, median=600)
+    stream = pipeline.ShardDataset(path).shuffle(seed=0).pack(SEQ_LEN).batch(BATCH)
+    sources: dict[str, IterableDataset[Any]] = {PLAIN: stream, "one batch in torch's own way": _OneBatch()}
+    rates: dict[str, list[float]] = {}
+    for name, source in sources.items():  # not in turn: workers of the one would fill their queues during the other
+        loader = iter(DataLoader(source, batch_size=None, num_workers=2))
+        rates |= take_turns({name: loader}, ROUNDS, 4 * BATCHES)
+        del loader
+    rows = [(name, rate(found), f"{max(found):,.0f}") for name, found in rates.items()]
+    heads = ("int64 ids and labels in the process that trains", "Mtokens/s", "in the best round")
+    report.table("DataLoader of two workers", heads, rows)
 
 
 def ratio(ours: list[float], theirs: list[float]) -> str:
@@ -344,7 +369,13 @@ def timed(action: Callable[[], Any], times: int = 5) -> float:
     return statistics.median(seconds)
 
 
-PARTS: dict[str, Callable[[Path, Report], None]] = {"speed": speed, "start": start, "shuffle": shuffle, "order": order}
+PARTS: dict[str, Callable[[Path, Report], None]] = {
+    "speed": speed,
+    "workers": workers,
+    "start": start,
+    "shuffle": shuffle,
+    "order": order,
+}
 
 if __name__ == "__main__":
     sys.exit(main())
