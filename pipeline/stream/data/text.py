@@ -107,12 +107,14 @@ class TextData:
     def _count(self, most: int) -> int:
         from ...text.document import Document
         from ...text.readers.reader import Reader
+        from ...text.readers.record_blocks import FIRST_BYTES
 
+        keys: dict[str, Any] = {"text_key": self.text_key, "id_key": self.id_key}
         found = done = 0  # documents, and bytes of the files before this one
         batch: list[Document] = []
         for file in self.files:
             weight = self.weight_of(file) // max(1, self.size_of(file))
-            reader = Reader(file, text_key=self.text_key, id_key=self.id_key, keep=self.fields, where=self.where)
+            reader = Reader(file, **keys, keep=self.fields, where=self.where, first_bytes=FIRST_BYTES)
             with suppress(InputError):  # it is raised when the file is read for the stream
                 for record in reader:
                     if isinstance(record, Document):
