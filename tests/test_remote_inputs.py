@@ -516,6 +516,13 @@ def test_a_gated_dataset_says_so_and_opens_with_a_token_that_no_other_server_get
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "token").write_text("hf_SECRET\n")
     assert len(find_inputs("hf://datasets/org/name", access=QUICK)) == 2
+    (tmp_path / "home" / "token").write_text("hf_OTHER\n")
+    (tmp_path / "elsewhere").write_text("hf_SECRET\n")
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "elsewhere"))
+    assert len(find_inputs("hf://datasets/org/name", access=QUICK)) == 2
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "nowhere"))
+    with pytest.raises(StorageError, match="HF_TOKEN is not set"):
+        find_inputs("hf://datasets/org/name", access=QUICK)
 
 
 def test_each_file_is_resolved_once_until_its_address_expires(hub: InputServer) -> None:

@@ -272,4 +272,4 @@ def _decoded(value: Any) -> Any:
         return value
 
 
-READER = FormatReader(read_parquet, cuts=group_cuts, byte_ranges=group_bytes, in_order=False)
+READER = FormatReader(read_parquet, cuts=group_cuts, byte_ranges=group_bytes, in_order=False, part_rows=rows_of_groups)

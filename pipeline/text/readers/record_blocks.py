@@ -78,7 +78,8 @@ class BlockScan:
         self._span = span
         self._rows_before = lines
         kept = merge_fields([keep, where.fields if where else ()])
-        self._fields = RecordKeys(text_key, id_key, file.name, file.source, kept=kept, where=where)
+        record = format_of(file).record
+        self._fields = RecordKeys(text_key, id_key, file.name, file.source, kept=kept, where=where, record=record)
         self._wanted = wanted
         self._blocks = self._cut()
         self._first: Future[tuple[int, Block] | None] | None = None

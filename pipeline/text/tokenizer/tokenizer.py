@@ -144,7 +144,8 @@ class Tokenizer:
         if self.encoder == BYTES:
             names = {id: token.encode() for token, id in BYT5_IDS.items()}
             return b"".join(names.get(int(id)) or bytes([int(id) - 3]) for id in ids).decode("utf-8", "replace")
-        return self._definition().tokenizer.decode([int(id) for id in ids], skip_special_tokens=False)
+        text: str = self._definition().tokenizer.decode([int(id) for id in ids], skip_special_tokens=False)
+        return text
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write files from which ``load_tokenizer`` and ``AutoTokenizer`` make the same tokenizer.
