@@ -131,6 +131,7 @@ def start(data: dict[str, Any], endpoint: str) -> dict[str, float]:
     """Start a process, and return what it measured until its first batch."""
     told = json.dumps({**data, "began": time.monotonic()})
     variables = {**os.environ, "HF_ENDPOINT": endpoint, "PYTHONPATH": str(SCRIPTS.parent)}
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed is compiled
     with tempfile.TemporaryDirectory() as kept:  # what an earlier process left there would be asked for by no other
         variables["SHARDWRIGHT_CACHE"] = kept
         command = [sys.executable, __file__, "--child", told]

@@ -25,13 +25,15 @@ from pipeline.cli.main import run_command
 from pipeline.errors import InputError, MissingObjectError, PlanChangedError, ShardwrightError, StorageError
 from pipeline.shards.remote.transport import Access
 from pipeline.text.discovery import find_inputs
-from pipeline.text.document import Document
+from pipeline.text.document import Document, RecordKeys, Tally
+from pipeline.text.readers.byte_stream import Source
+from pipeline.text.readers.parquet import read_parquet
 from pipeline.text.readers.reader import Reader, split_file
 from pipeline.text.storage.hub import HubFile
 from pipeline.text.storage.hub_files import card_configs, default_config, splits_by_name
 from pipeline.text.storage.input_file import InputFile
 from pipeline.text.storage.opening import open_input
-from pipeline.text.storage.remote_file import in_thread
+from pipeline.text.storage.remote_file import RemoteFile, in_thread
 from tests.input_server import COMMIT, InputServer, running_inputs
 from tests.text_samples import KINDS, make_texts, write_texts
 
@@ -143,9 +145,27 @@ def test_memory_holds_two_ranges_of_a_file_that_is_read_in_order(server: InputSe
     server.files["a.bin"] = bytes(50_000_000)
     file = InputFile(server.url("a.bin"), "a.bin", stored=only_bin(server))
     with open_input(file) as opened:
-        opened.read(30_000_000)
-        groups = opened._groups  # type: ignore[attr-defined]
-        assert sum(len(future.result()) for group in groups for future in group.futures) <= 20_000_000
+        for _ in range(30):
+            opened.read(1_000_000)
+            assert isinstance(opened, RemoteFile)
+            assert opened.held_bytes <= 20_000_000
+
+
+def test_memory_holds_pieces_of_the_columns_of_a_long_row_group(server: InputServer) -> None:
+    table = pa.table(
+        {"id": [f"{n:0500}" for n in range(20_000)], "text": [os.urandom(750).hex() for _ in range(20_000)]}
+    )
+    written = io.BytesIO()
+    pq.write_table(table, written, row_group_size=20_000, compression="none", use_dictionary=False)
+    server.files["a.parquet"] = data = written.getvalue()
+    held, rows = 0, 0
+    with open_input(only(server.url("a.parquet")), in_order=False) as opened:
+        assert isinstance(opened, RemoteFile)
+        for batch in read_parquet(Source(opened), RecordKeys("text", "id", "a.parquet"), Tally()):
+            held, rows = max(held, opened.held_bytes), rows + len(batch)
+    assert rows == 20_000
+    assert held < 36_000_000 < len(data)
+    assert server.sent <= 1.02 * len(data)
 
 
 def only_bin(server: InputServer) -> Any:
@@ -496,6 +516,13 @@ def test_a_gated_dataset_says_so_and_opens_with_a_token_that_no_other_server_get
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "token").write_text("hf_SECRET\n")
     assert len(find_inputs("hf://datasets/org/name", access=QUICK)) == 2
+    (tmp_path / "home" / "token").write_text("hf_OTHER\n")
+    (tmp_path / "elsewhere").write_text("hf_SECRET\n")
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "elsewhere"))
+    assert len(find_inputs("hf://datasets/org/name", access=QUICK)) == 2
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "nowhere"))
+    with pytest.raises(StorageError, match="HF_TOKEN is not set"):
+        find_inputs("hf://datasets/org/name", access=QUICK)
 
 
 def test_each_file_is_resolved_once_until_its_address_expires(hub: InputServer) -> None:
@@ -527,15 +554,21 @@ def test_a_first_batch_asks_for_a_small_file_of_the_hub_twice_and_over_few_conne
     assert hub.connections <= 8
 
 
-def test_a_first_batch_of_many_files_asks_for_the_beginning_of_each(hub: InputServer, tmp_path: Path) -> None:
-    for number in range(16):
+@pytest.mark.parametrize("kind", ["jsonl.zst", "parquet"])
+def test_a_first_batch_of_many_files_asks_for_the_beginning_of_each(
+    hub: InputServer, tmp_path: Path, kind: str
+) -> None:
+    for number in range(8):
         random = Random(number)
-        texts = [random.randbytes(2_000).hex() for _ in range(1_000)]  # half a byte in each of their characters
-        name = f"data/train-{number:05}-of-00016.jsonl.zst"
-        hub.files[name] = write_texts(tmp_path / "x.jsonl.zst", texts).read_bytes()
+        texts = [random.randbytes(1_000).hex() for _ in range(3_000)]  # half a byte in each of their characters
+        name = f"data/train-{number:05}-of-00008.{kind}"
+        path = write_texts(tmp_path / f"x.{kind}", texts)
+        if kind == "parquet":
+            pq.write_table(pq.read_table(path), path, use_dictionary=False)  # in three pages
+        hub.files[name] = path.read_bytes()
     data = pipeline.TextDataset("hf://datasets/org/name", "bytes")
     next(iter(data.shuffle(seed=1, lanes=16).pack(64).batch(2)))
-    assert hub.count("/datasets/org/name/resolve/") == 16
+    assert hub.count("/datasets/org/name/resolve/") == 8
     assert sum(each.sent for each in hub.asked) < 0.6 * sum(map(len, hub.files.values()))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections import Counter
 from contextlib import suppress
@@ -23,6 +24,7 @@ from pipeline.stream.sequential.layout import LaneLayout
 from pipeline.stream.sequential.text.windows import TextWindows, WindowSize
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
+from pipeline.text.formats import FORMATS
 from pipeline.text.readers.reader import Reader
 from tests.loaders import assert_raises
 from tests.text_samples import KINDS, make_texts, spelled, write_tar, write_texts
@@ -387,13 +389,14 @@ def test_bad_records_raise_with_file_and_line_or_are_counted(tmp_path: Path) -> 
     lines[11] = '{"body": "no text"}'
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     stream = pipeline.TextDataset(file, "bytes", epochs=1).documents()
-    with pytest.raises(InputError, match=r"bad\.jsonl, line 11: .*on_error='skip'"):
+    with pytest.raises(InputError, match=r"bad\.jsonl, line 11: .*on_error='records'"):
         list(stream)
-    skipping = pipeline.TextDataset(file, "bytes", epochs=1, on_error="skip").documents()
-    found = [spelled(item["input_ids"]) for item in skipping]
-    assert found == [text for n, text in enumerate(TEXTS[0]) if n not in (10, 11)]
-    assert skipping.stats()["bad_records"] == 2
-    with pytest.raises(ConfigError, match="'stop' or 'skip', got 'ignore'"):
+    for on_error in ("records", "skip"):
+        skipping = pipeline.TextDataset(file, "bytes", epochs=1, on_error=on_error).documents()
+        found = [spelled(item["input_ids"]) for item in skipping]
+        assert found == [text for n, text in enumerate(TEXTS[0]) if n not in (10, 11)]
+        assert skipping.stats()["bad_records"] == 2
+    with pytest.raises(ConfigError, match="stop, records, skip, got 'ignore'"):
         pipeline.TextDataset(file, "bytes", on_error="ignore")
 
 
@@ -420,6 +423,8 @@ def test_a_cut_file_raises_or_gives_what_comes_before_the_cut(tmp_path: Path, ki
     good = write_texts(tmp_path / "a.jsonl", TEXTS[0])
     with pytest.raises(InputError, match=rf"b\.{kind}"):
         list(pipeline.TextDataset([good, whole], "bytes", epochs=1).documents())
+    with pytest.raises(InputError, match=rf"b\.{kind}"):
+        list(pipeline.TextDataset([good, whole], "bytes", epochs=1, on_error="records").documents())
     skipping = make([good, whole], epochs=1, on_error="skip").documents()
     found = {spelled(item["input_ids"]) for item in skipping}
     before: list[str] = []
@@ -478,7 +483,7 @@ def test_documents_of_plain_files_without_an_id_are_named_by_their_byte(tmp_path
     assert rest | held == set(texts)
     lines[400] = '{"text": '
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    with pytest.raises(InputError, match=rf"a\.jsonl, byte {starts[400]}: .*on_error='skip'"):
+    with pytest.raises(InputError, match=rf"a\.jsonl, byte {starts[400]}: .*on_error='records'"):
         list(pipeline.TextDataset(file, "bytes", epochs=1).shuffle(1, lanes=4).documents())
 
 
@@ -637,3 +642,11 @@ def test_files_of_equal_names_in_several_folders_are_told_apart(tmp_path: Path) 
     assert seen == ["a/x.jsonl:1", "b/x.jsonl:1"]
     twice = pipeline.TextDataset([files[0], files[0]], "bytes", epochs=1).documents()
     assert [len(item["input_ids"]) for item in twice] == [4, 4]
+
+
+def test_streams_name_no_format_of_files() -> None:
+    named = {form.module for form in FORMATS}
+    folder = Path(pipeline.__file__).parent / "stream"
+    for path in folder.rglob("*.py"):
+        texts = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+        assert named.isdisjoint(texts), path

@@ -13,6 +13,7 @@ from filters.rules.loader import NO_RULES
 
 from ..errors import ConfigError, did_you_mean
 from ..special_files import special_kind
+from ..text.document import ON_ERROR, OnError
 from ..text.fields import parse_fields
 from ..text.formats import FORMAT_NAMES
 from ..text.where import Where
@@ -20,11 +21,10 @@ from .dedup.minhash import signature_values
 from .dedup.segments import KINDS, LINES, PARAGRAPHS
 from .transforms.user_functions import with_config_folder
 
-OnError = Literal["stop", "records", "skip"]
 Keep = Literal["first", "longest"]
 Verify = Literal["signatures", "exact"]
 Bos = Literal["never", "always"]
-ON_ERROR, KEEP, VERIFY, BOS = (get_args(known) for known in (OnError, Keep, Verify, Bos))
+KEEP, VERIFY, BOS = (get_args(known) for known in (Keep, Verify, Bos))
 RUNNING = ("inputs", "output", "workers", "engine", "ray_address")  # settings of a build beside its recipe
 
 # Metadata of the fields of `Recipe`: what else follows from them.

@@ -11,8 +11,9 @@ from dataclasses import fields
 from pathlib import Path
 
 from pipeline.builder.engine.registry import ENGINES
-from pipeline.builder.recipe import KEEP, ON_ERROR, RUNNING, VERIFY, Recipe, read_config
+from pipeline.builder.recipe import KEEP, RUNNING, VERIFY, Recipe, read_config
 from pipeline.shards.manifest import Manifest
+from pipeline.text.document import ON_ERROR
 from pipeline.text.formats import FORMAT_NAMES
 
 from .command import Command, Parser

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +22,9 @@ from .data.shards import DEFAULT_CACHE, KeyedData, MemoryData, ShardFiles, Sourc
 from .data.text import TextData
 from .order.mixture import Schedule, exact_weights, temperature_weights
 from .stream import Stream
+
+if TYPE_CHECKING:
+    from ..text.document import OnError
 
 
 class Documents(Stream):
@@ -236,8 +239,8 @@ class TextDataset(Texts):
     the records that are read, as in ``"int_score >= 3"``; its fields are in ``record.metadata`` too, and of Parquet files,
     row groups that hold no such record are not read. ``eos`` ends
     each document with the end-of-text id. ``epochs`` bounds the stream (None: endless), on one rank only.
-    ``on_error="skip"`` skips records that cannot be used and the rest of files that cannot be read further, and counts them in
-    ``stats()``.
+    ``on_error="records"`` skips records that cannot be used, ``"skip"`` also the rest of files that cannot be read further, as
+    in a build; ``stats()`` counts them.
 
     The stream is sequential (see ``Stream.shuffle``): rows of a global batch come from lanes of their own, spread over files,
     row groups of Parquet and byte ranges of plain JSON Lines, where a document without an id is named by its byte. Without
@@ -265,7 +268,7 @@ class TextDataset(Texts):
         text_key: str = "text",
         id_key: str = "id",
         epochs: int | None = None,
-        on_error: str = "stop",
+        on_error: OnError = "stop",
         eos: bool = True,
         fields: str | Sequence[str] = (),
         where: str | None = None,
@@ -274,6 +277,7 @@ class TextDataset(Texts):
     ) -> None:
         from ..shards.remote.transport import Access, is_remote
         from ..text.discovery import InputFile, find_inputs
+        from ..text.document import ON_ERROR
         from ..text.fields import merge_fields, parse_fields
         from ..text.storage.holders import is_holder, keep_while_running, split_holders
         from ..text.storage.input_file import unique_names
@@ -285,13 +289,14 @@ class TextDataset(Texts):
         for name, key in (("text_key", text_key), ("id_key", id_key)):
             if not isinstance(key, str):
                 raise ConfigError(f"{name} must be the name of a field, got {key!r}")
-        if on_error not in ("stop", "skip"):
-            raise ConfigError(f"on_error must be 'stop' or 'skip', got {on_error!r}")
+        if on_error not in ON_ERROR:
+            raise ConfigError(f"on_error must be one of {', '.join(ON_ERROR)}, got {on_error!r}")
         condition = None if where is None else Where.parse(where)
         named = parse_fields(fields.split(",") if isinstance(fields, str) else fields)
         kept = merge_fields([named, condition.fields if condition else ()])
         given, found = split_holders(files), []
-        loading = in_thread(lambda: load_tokenizer(tokenizer), "shardwright-tokenizer")  # while servers are waited for
+        # While servers are waited for; the encoder is chosen while the first texts are.
+        loading = in_thread(lambda: load_tokenizer(tokenizer, in_thread=True), "shardwright-tokenizer")
         if not any(isinstance(each, str) and is_remote(each) for _, each in given):
             loading.result()
         for source, each in given:
@@ -309,7 +314,7 @@ class TextDataset(Texts):
             loading.result(),
             text_key=text_key,
             id_key=id_key,
-            skip=on_error == "skip",
+            on_error=on_error,
             eos=eos,
             fields=kept,
             where=condition,

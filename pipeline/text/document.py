@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from .fields import MISFIT, Field
 from .formats import find_format
@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
     from .where import Where
 
+OnError = Literal["stop", "records", "skip"]
+"""What happens where records cannot be used: the first one stops; they are skipped; so are the rests of damaged files."""
+ON_ERROR = get_args(OnError)
 INVALID_UTF8 = "invalid UTF-8"
 INVALID_JSON = "invalid JSON"
 INVALID_CSV = "invalid CSV"
-NOT_AN_OBJECT = "not a JSON object"
 LONE_SURROGATE = "lone surrogate"
 TEXT_KEY = "text_key (--text-key)"  # as errors name it
 _MISSING = object()
@@ -119,6 +121,7 @@ class RecordKeys:
     made_ids: bool = True
     kept: tuple[Field, ...] = ()  # those of its other fields that a document keeps
     where: Where | None = None  # which records are wanted, for readers that need not read the others
+    record: str = "JSON object"  # what the format calls one
 
     def document(self, text: str, id: str, line: int, metadata: dict[str, Any] | None = None) -> Document:
         if metadata is None:
@@ -150,7 +153,7 @@ class RecordKeys:
     def judge(self, value: object, line: int, byte: int | None, respell: Callable[[], Any] | None = None) -> Record:
         """Make a document of one parsed JSON value. ``respell`` parses it again and keeps numbers as they are written."""
         if not isinstance(value, Mapping):
-            return self.bad(line, byte, NOT_AN_OBJECT, f"it is {kind_of(value)}")
+            return self.bad(line, byte, f"not a {self.record}", f"it is {kind_of(value)}")
         text = look_up(value, self.text_key)
         if not isinstance(text, str):
             if text is _MISSING:

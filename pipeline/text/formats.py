@@ -17,7 +17,8 @@ class Format:
 
     ``module``, a file of ``readers/``, defines its ``READER`` (`FormatReader`). ``suffixes`` are those of file names;
     a ``compressible`` format is also read with one of ``COMPRESSIONS`` behind its suffix. ``compresses`` says that the format
-    compresses its text itself, ``span_unit`` what the numbers of a span of such a file count.
+    compresses its text itself, ``span_unit`` what the numbers of a span of such a file count. ``record`` is what errors call
+    a record.
     """
 
     module: str
@@ -25,6 +26,7 @@ class Format:
     compressible: bool = True
     compresses: bool = False
     span_unit: str = "byte"
+    record: str = "JSON object"
 
 
 # To add a format: one line here, one file in readers/, and its name in the map of readers/. A test asks for a file of each
@@ -32,10 +34,10 @@ class Format:
 FORMATS = (
     Format("jsonl", (".jsonl", ".ndjson")),
     Format("json_array", (".json",)),
-    Format("csv", (".csv", ".tsv")),
-    Format("plain", (".txt",)),
-    Format("parquet", (".parquet",), compressible=False, compresses=True, span_unit="row group"),
-    Format("arrow", (".arrow",), compressible=False),
+    Format("csv", (".csv", ".tsv"), record="row"),
+    Format("plain", (".txt",), record="text"),
+    Format("parquet", (".parquet",), compressible=False, compresses=True, span_unit="row group", record="row"),
+    Format("arrow", (".arrow",), compressible=False, record="row"),
     Format("tar", (".tar",), compressible=False),
 )
 _BY_ENDING = {suffix: each for each in FORMATS for suffix in each.suffixes} | {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,8 @@ from ..build_tokenizer import load_spec
 from ..plan import Plan, make_plan
 from ..recipe import Recipe
 from ..references import References, resolve
+from ..stages.registry import wanted_stages
+from ..stages.stage import DropsAlone
 from ..transforms.chain import Chain
 from ..workspace.output_directory import local_directory
 from .stats import Histograms, PartitionCounts
@@ -61,6 +63,7 @@ def preview(
     print(f"{len(plan.inputs)} input files, {size / 1e6:,.1f} MB, {len(plan.units)} units of work")
     chain = Chain(recipe, references)
     chain.judge([Document("To load models and compiled code.", "", "", 1)], _no_counts(references))
+    stages = {stage.name: drops for stage in wanted_stages(recipe) if (drops := stage.drops_alone(recipe, references))}
     sample = _Sample()
     files = evenly([item.file(plan.credentials, recipe.format) for item in plan.inputs], SAMPLE_FILES)
     each = -(-SAMPLE_DOCUMENTS // len(files))
@@ -70,6 +73,7 @@ def preview(
             recipe,
             references,
             chain,
+            stages,
             each,
             sample,
             measured=place < MEASURED_FILES,
@@ -81,7 +85,8 @@ def preview(
         print(f"{number:>8,}  {number / max(1, total):6.1%}  {reason}")
     for line in _expectations(plan, sample, workers or os.cpu_count() or 1):
         print(line)
-    print("before dedup; nothing was written")
+    left = [stage.name for stage in wanted_stages(recipe) if stage.removes(recipe) and stage.name not in stages]
+    print(f"not applied to a sample: {', '.join(left)}; nothing was written" if left else "nothing was written")
 
 
 def _no_counts(references: References) -> PartitionCounts:
@@ -89,7 +94,15 @@ def _no_counts(references: References) -> PartitionCounts:
 
 
 def _read(
-    file: InputFile, recipe: Recipe, references: References, chain: Chain, most: int, sample: _Sample, *, measured: bool
+    file: InputFile,
+    recipe: Recipe,
+    references: References,
+    chain: Chain,
+    stages: Mapping[str, DropsAlone],
+    most: int,
+    sample: _Sample,
+    *,
+    measured: bool,
 ) -> None:
     """Judge the first records of an input; where it is ``measured``, count the characters of those after them too."""
     reader = Reader(
@@ -111,8 +124,9 @@ def _read(
     read = sum(len(document.text) for document in documents)
     started = time.process_time()
     for judged in chain.judge(list(documents), counts):
-        sample.reasons[judged.outcome or "kept"] += 1
-        if judged.reason is None:
+        outcome = judged.outcome or next((name for name, drops in stages.items() if drops(judged.document)), "")
+        sample.reasons[outcome or "kept"] += 1
+        if not outcome:
             sample.kept.append(judged.document.text)
     sample.seconds += time.process_time() - started
     sample.judged += read

@@ -46,6 +46,7 @@ from ..dedup.union_find import longest_of, roots_of, write_clusters
 from ..limits import DEFAULT_LIMITS
 from ..outcome import DUPLICATES
 from ..partitions.partition import DEDUP, DEDUPING, partition_rows, partitions, read_batches, read_json
+from ..recipe import Recipe
 from ..report.stats import BuildStats, Change
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace
@@ -206,6 +207,9 @@ class DedupStage(Stage):
     """Finds exact and near duplicates over the whole input."""
 
     name = DEDUP
+
+    def removes(self, recipe: Recipe) -> bool:
+        return recipe.dedup
 
     def run(self, run: Run) -> None:
         if not run.workspace.folder(self.name).exists():

@@ -13,9 +13,9 @@ import numpy as np
 from ..outcome import Outcome
 from ..partitions.partition import Partition, partitions
 from ..recipe import Recipe
-from ..references import kept_file_path
+from ..references import References, kept_file_path
 from ..workspace.workspace import Workspace
-from .stage import Run, Stage
+from .stage import DropsAlone, Run, Stage
 
 
 class DropIdsStage(Stage):
@@ -27,6 +27,11 @@ class DropIdsStage(Stage):
     def wanted(self, recipe: Recipe) -> bool:
         return recipe.drop_ids is not None
 
+    def drops_alone(self, recipe: Recipe, references: References) -> DropsAlone:
+        file = references.files[self.name]
+        listed = _read_ids(file.checked(), file.sha256)
+        return lambda document: _is_listed(document.id, document.part, listed)
+
     def run(self, run: Run) -> None:
         run.workspace.folder(self.name).mkdir(exist_ok=True)
         todo = [partition for partition in partitions(run.workspace) if not partition.drops_path(self.name).exists()]
@@ -37,8 +42,12 @@ def drop_listed(partition: Partition) -> None:
     """Write which documents of a partition are listed: by their id, or that of the document that a transform cut them from."""
     listed, origins = _listed(partition.workspace), partition.origins()
     ids = ((origins[row].id, part) for row, part in enumerate(partition.values("part")["part"]))
-    drops = [id in listed or (part != "" and id.removesuffix(part) in listed) for id, part in ids]
+    drops = [_is_listed(id, part, listed) for id, part in ids]
     partition.drop(DropIdsStage.name, np.array(drops, bool))
+
+
+def _is_listed(id: str, part: str, listed: frozenset[str]) -> bool:
+    return id in listed or (part != "" and id.removesuffix(part) in listed)
 
 
 def _listed(workspace: Workspace) -> frozenset[str]:

@@ -27,7 +27,7 @@ from .holdout import held_out
 
 if TYPE_CHECKING:
     from ...text.discovery import InputFile
-    from ...text.document import Document
+    from ...text.document import Document, OnError
     from ...text.fields import Field
     from ...text.tokenizer.tokenizer import Tokenizer
     from ...text.where import Where
@@ -45,8 +45,8 @@ _TOKEN_BYTES = 4  # of text: about
 class TextData:
     """Files of raw text and the tokenizer that makes ids of them, as the source of a stream.
 
-    ``skip`` passes over records that cannot be used, and over the rest of a file that cannot be read further, and counts
-    them; without it they raise ``InputError``.
+    ``on_error`` says what happens where a record cannot be used: "stop" raises ``InputError``, "records" counts and skips
+    it, and "skip" also skips the rest of a file that cannot be read further.
     """
 
     counted = False
@@ -61,7 +61,7 @@ class TextData:
         *,
         text_key: str,
         id_key: str,
-        skip: bool,
+        on_error: OnError,
         eos: bool,
         fields: tuple[Field, ...] = (),
         where: Where | None = None,
@@ -72,7 +72,7 @@ class TextData:
         self.id_key = id_key
         self.fields = fields  # of records, for filters
         self.where = where  # which records are read
-        self.skip = skip
+        self.on_error = on_error
         self.eos = eos
         self.dtype = tokenizer.dtype
         self.eos_id = tokenizer.eos_id
@@ -107,12 +107,14 @@ class TextData:
     def _count(self, most: int) -> int:
         from ...text.document import Document
         from ...text.readers.reader import Reader
+        from ...text.readers.record_blocks import FIRST_BYTES
 
+        keys: dict[str, Any] = {"text_key": self.text_key, "id_key": self.id_key}
         found = done = 0  # documents, and bytes of the files before this one
         batch: list[Document] = []
         for file in self.files:
             weight = self.weight_of(file) // max(1, self.size_of(file))
-            reader = Reader(file, text_key=self.text_key, id_key=self.id_key, keep=self.fields, where=self.where)
+            reader = Reader(file, **keys, keep=self.fields, where=self.where, first_bytes=FIRST_BYTES)
             with suppress(InputError):  # it is raised when the file is read for the stream
                 for record in reader:
                     if isinstance(record, Document):
@@ -233,7 +235,7 @@ class TextData:
         with ThreadPoolExecutor(16, thread_name_prefix="shardwright-fingerprint") as threads:
             files = list(threads.map(fingerprint, self.files))
         splits = [[str(share), held] for share, held in self.splits]
-        told: list[Any] = [files, self.tokenizer, self.text_key, self.id_key, self.skip, self.eos, splits]
+        told: list[Any] = [files, self.tokenizer, self.text_key, self.id_key, self.on_error, self.eos, splits]
         if self.fields:
             told.append([str(field) for field in self.fields])  # one that does not fit makes a bad record
         if self.where is not None:

@@ -63,7 +63,9 @@ class FormatReader:
     ``unit_bytes``; it depends on the file alone. ``byte_ranges`` returns the bytes that ``read`` hashes for each span.
     ``in_order`` says that ``read`` goes over the file from its beginning to its end, so that a remote one is read ahead;
     ``gradual`` that it yields records as their bytes come, so that who wants few of them can stop early.
-    ``read_lines`` is for formats in which each line is one record: lines that are not wanted are then never parsed.
+    ``read_lines`` is for formats in which each line is one record: lines that are not wanted are then never parsed, and streams
+    cut an uncompressed file at any byte. ``part_rows`` returns the rows of the parts that the numbers of a span count, such as
+    row groups: streams read these apart.
     """
 
     read: Callable[[Source, RecordKeys, Tally], Iterator[list[Record]]]
@@ -72,6 +74,7 @@ class FormatReader:
     in_order: bool = True
     gradual: bool = False
     read_lines: ReadLines | None = None
+    part_rows: Callable[[InputFile], list[int]] | None = None
 
 
 @functools.cache

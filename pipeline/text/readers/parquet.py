@@ -17,7 +17,8 @@ from .byte_stream import Source, UnreadableFileError
 from .csv import no_column
 from .format_reader import FormatReader
 
-_ROWS = 512
+_ROWS = 64  # at a time: few, so that the first ones of a file are there when its first page is
+_BUFFER_BYTES = 64 << 10
 
 
 def read_parquet(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
@@ -152,9 +153,9 @@ def _open(source: Source) -> Any:
 
     if not isinstance(source.file, RemoteFile):
         return pq.ParquetFile(source.path, page_checksum_verification=True)
-    return pq.ParquetFile(
-        source.file, metadata=read_footer(source.file), page_checksum_verification=True, pre_buffer=False
-    )
+    # Buffered, it reads a chunk page by page.
+    footer, options = read_footer(source.file), {"pre_buffer": False, "buffer_size": _BUFFER_BYTES}
+    return pq.ParquetFile(source.file, metadata=footer, page_checksum_verification=True, **options)
 
 
 def _record(text: Any, id: Any, line: int, fields: RecordKeys) -> Record:
@@ -241,11 +242,12 @@ def _find(fields: Any, key: str) -> tuple[list[str], Any] | None:
 
 
 def _column(batch: Any, path: list[str]) -> Any:
-    import pyarrow.compute as pc
-
     column = batch.column(path[0])
-    for name in path[1:]:
-        column = pc.struct_field(column, name)
+    if path[1:]:
+        import pyarrow.compute as pc  # a third of a second, which most files need not take
+
+        for name in path[1:]:
+            column = pc.struct_field(column, name)
     return column
 
 
@@ -270,4 +272,4 @@ def _decoded(value: Any) -> Any:
         return value
 
 
-READER = FormatReader(read_parquet, cuts=group_cuts, byte_ranges=group_bytes, in_order=False)
+READER = FormatReader(read_parquet, cuts=group_cuts, byte_ranges=group_bytes, in_order=False, part_rows=rows_of_groups)

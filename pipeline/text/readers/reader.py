@@ -91,6 +91,7 @@ class Reader:
             made_ids=self.span.start == 0,
             kept=merge_fields([keep, where.fields if where else ()]),
             where=where,
+            record=self.format.record,
         )
         self._tally = Tally()
         self._confirmed: Tally | None = None  # what lies before the current compressed stream

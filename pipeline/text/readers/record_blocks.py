@@ -26,8 +26,8 @@ from .byte_stream import BLOCK, Source, UnreadableFileError, is_compressed
 from .format_reader import WHOLE, FileSpan, ReadLines, load_reader
 from .reader import Reader, check_sha256
 
-_FIRST_BYTES = 256 << 10  # of a remote file, that the first block waits for: streams begin with blocks of many files
-_AT_ONCE = 8  # files that are waited for together
+FIRST_BYTES = 256 << 10  # of a remote file, that the first block waits for: streams begin with blocks of many files
+_AT_ONCE = 32  # files that are waited for together
 
 Wanted = Callable[[int], bool]
 
@@ -78,7 +78,8 @@ class BlockScan:
         self._span = span
         self._rows_before = lines
         kept = merge_fields([keep, where.fields if where else ()])
-        self._fields = RecordKeys(text_key, id_key, file.name, file.source, kept=kept, where=where)
+        record = format_of(file).record
+        self._fields = RecordKeys(text_key, id_key, file.name, file.source, kept=kept, where=where, record=record)
         self._wanted = wanted
         self._blocks = self._cut()
         self._first: Future[tuple[int, Block] | None] | None = None
@@ -125,10 +126,10 @@ class BlockScan:
         size = before = 0  # bytes of the block, and lines before it
         fault: UnreadableFileError | None = None
         self._fields.made_ids = self._span == WHOLE
-        with open_input(self._file, *self._span, first_bytes=_FIRST_BYTES) as file:
+        with open_input(self._file, *self._span, first_bytes=FIRST_BYTES) as file:
             block_bytes = max(512, self._block_bytes // 4)
             if self._span == WHOLE:
-                block_bytes = BLOCK if self._file.stored is None else _FIRST_BYTES // 4
+                block_bytes = BLOCK if self._file.stored is None else FIRST_BYTES // 4
             source = Source(file, *self._span, block=block_bytes)
             source.check_compression()
             batches, most = source.lines(), self._block_bytes
@@ -193,7 +194,7 @@ class BlockScan:
             id_key=fields.id_key,
             keep=fields.kept,
             where=fields.where,
-            first_bytes=_FIRST_BYTES,
+            first_bytes=FIRST_BYTES,
         )
         records, block, size = iter(reader), list[Record](), 0
         fault: InputError | None = None

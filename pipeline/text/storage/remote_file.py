@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ _TAIL_SHARE, _TAIL_BYTES = 128, 64 << 10  # of a span, for the end of its last l
 _MOST_AT_ONCE = 4
 
 ByteRange = tuple[int, int]
+Fetch = Callable[[int, int], "Future[bytes]"]
 Result = TypeVar("Result")
 
 
@@ -36,17 +38,21 @@ class RangeReader(Protocol):
 class RemoteFile(io.RawIOBase):
     """A read-only file over the ranges of a remote object.
 
-    `expect` names the ranges that will be read, in groups that are read one after the other. A group is fetched when its
-    first byte is read, and the next one when half of it was read; then the one before it is dropped. So memory holds two
-    groups. Bytes outside are fetched one request for each ``read``.
+    `expect` names what will be read, in groups that are read one after the other. The ranges of a group are read side by
+    side, each from its beginning on, and fetched in pieces: the next one when half of a piece was read. The next group
+    begins when half of a group was read. So memory holds two pieces of each range of two groups. Bytes outside are fetched
+    one request for each ``read``.
 
-    The first range has ``first_bytes``, or as many as are wanted, and the next ones grow to ``RANGE_BYTES``.
+    The first piece of a range in order has ``first_bytes``, or as many as are wanted, and the next ones grow to
+    ``RANGE_BYTES``. Where it has fewer, it and the first group are read to their ends before more is fetched: a stream begins
+    with little of many files.
     """
 
     def __init__(self, source: RangeReader, first_bytes: int = RANGE_BYTES) -> None:
         super().__init__()
         self._source = source
         self.first_bytes = first_bytes
+        self._begins_with_little = first_bytes < RANGE_BYTES
         self.stored = source.stored
         self.name, self.size = self.stored.url, self.stored.size
         self._at = 0
@@ -58,9 +64,9 @@ class RemoteFile(io.RawIOBase):
         """Read from all the bytes of the object, which came before, and fetch no more."""
         self._whole = whole
 
-    def expect(self, groups: Iterable[Sequence[ByteRange]]) -> None:
-        """Say what will be read from now on; each group's ranges may be read in any order."""
-        self._groups = deque(_Group(sorted(ranges)) for ranges in groups)
+    def expect(self, groups: Iterable[Iterable[Sequence[ByteRange]]]) -> None:
+        """Say what will be read from now on: groups of ranges, each in pieces that are neighbours."""
+        self._groups = deque(map(_Group, groups))
 
     def expect_span(self, start: int, stop: int | None) -> None:
         """Say that the bytes of a span are read in order, and perhaps somewhat beyond: to the end of a line.
@@ -69,7 +75,13 @@ class RemoteFile(io.RawIOBase):
         """
         begin = max(start - 1, 0)
         end = self.size if stop is None else stop + min(_TAIL_BYTES, (stop - begin) // _TAIL_SHARE)
-        self.expect([[piece] for piece in cut_growing(begin, min(end, self.size), self.first_bytes)])
+        if begin < min(end, self.size):
+            self.expect([[cut_growing(begin, min(end, self.size), self.first_bytes)]])
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes are held or being fetched."""
+        return sum(each.size for group in self._groups for run in group.runs for each in run.pieces if each.future)
 
     def readable(self) -> bool:
         return True
@@ -109,37 +121,37 @@ class RemoteFile(io.RawIOBase):
         super().close()
 
     def _read_once(self, stop: int) -> bytes:
-        """Return bytes from here on, at least one, from one range."""
+        """Return bytes from here on, at least one, from one piece."""
         if self._whole:
             return self._whole[self._at : stop]
         place = self._find()
         if place is None:
             return self._source.fetch(self._at, min([stop, *(start for start in self._starts() if start > self._at)]))
-        number, index = place
+        number, run, piece = place
         for _ in range(number):
             self._groups.popleft()
+            self._begins_with_little = False
         group = self._groups[0]
-        group.begin(self._start)
-        start, end = group.ranges[index]
-        data = group.futures[index].result()
-        piece = data[self._at - start : min(stop, end) - start]
-        group.read += len(piece)
-        if len(self._groups) > 1 and 2 * group.read >= group.size and self._groups[1].size <= _AHEAD_BYTES:
-            self._groups[1].begin(self._start)
-        return piece
+        group.begin(self._fetch)
+        data = run.read(piece, self._at, stop, self._fetch)
+        group.read += len(data)
+        is_due = 2 * group.read >= group.size and not self._begins_with_little
+        if is_due and len(self._groups) > 1 and self._groups[1].size <= _AHEAD_BYTES:
+            self._groups[1].begin(self._fetch)
+        return data
 
-    def _find(self) -> tuple[int, int] | None:
-        """Return the group and the range that hold the next byte."""
+    def _find(self) -> tuple[int, _Run, _Piece] | None:
+        """Return the number of the group, the range and the piece that hold the next byte."""
         for number, group in enumerate(self._groups):
-            for index, (start, end) in enumerate(group.ranges):
-                if start <= self._at < end:
-                    return number, index
+            for run in group.runs:
+                if (piece := run.find(self._at)) is not None:
+                    return number, run, piece
         return None
 
     def _starts(self) -> list[int]:
-        return [start for group in self._groups for start, _ in group.ranges]
+        return [piece.start for group in self._groups for run in group.runs for piece in run.pieces]
 
-    def _start(self, start: int, stop: int) -> Future[bytes]:
+    def _fetch(self, start: int, stop: int) -> Future[bytes]:
 
         def fetch() -> bytes:
             with self._threads:
@@ -178,18 +190,71 @@ def in_threads(functions: Sequence[Callable[[], Result]], most: int, name: str) 
     return futures
 
 
+@dataclass(slots=True, eq=False)
+class _Piece:
+    """Bytes that one request fetches; ``left`` of them are not read yet."""
+
+    start: int
+    stop: int
+    left: int
+    future: Future[bytes] | None = None
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    def begin(self, fetch: Fetch) -> Future[bytes]:
+        if self.future is None:
+            self.future = fetch(self.start, self.stop)
+        return self.future
+
+
+class _Run:
+    """A range in pieces. Each is fetched when it is read, or when half of the one before it was, and then dropped."""
+
+    def __init__(self, pieces: Sequence[ByteRange]) -> None:
+        self.pieces = [_Piece(start, stop, stop - start) for start, stop in pieces]  # that are not read yet
+        self.size = pieces[-1][1] - pieces[0][0]
+        # Whether it begins with a piece smaller than others, behind which nothing is fetched ahead.
+        self.grows = len(pieces) > 1 and self.pieces[0].size < RANGE_BYTES
+        self._first = self._last_read = self.pieces[0]
+
+    def begin(self, fetch: Fetch) -> None:
+        self._first.begin(fetch)
+
+    def find(self, at: int) -> _Piece | None:
+        """Return the piece that holds a byte."""
+        return next((piece for piece in self.pieces if piece.start <= at < piece.stop), None)
+
+    def read(self, piece: _Piece, at: int, stop: int, fetch: Fetch) -> bytes:
+        """Return the bytes of a piece from ``at`` to ``stop`` or its end."""
+        data = piece.begin(fetch).result()[at - piece.start : stop - piece.start]
+        piece.left -= len(data)
+        if 2 * piece.left <= piece.size and not (self.grows and piece is self._first):
+            self._begin_after(piece, fetch)
+        if piece is not self._last_read:
+            self._last_read = piece
+            # What is hardly begun belongs to a column that is read more slowly than the others of the range.
+            self.pieces = [each for each in self.pieces if each.stop > at or each.left > each.size // 100]
+        return data
+
+    def _begin_after(self, piece: _Piece, fetch: Fetch) -> None:
+        following = self.pieces.index(piece) + 1
+        if following < len(self.pieces):
+            self.pieces[following].begin(fetch)
+
+
 class _Group:
-    """Ranges that are fetched together, and how many of their bytes were read."""
+    """Ranges that are read side by side, and how many of their bytes were read."""
 
-    def __init__(self, ranges: list[ByteRange]) -> None:
-        self.ranges = ranges
-        self.size = sum(stop - start for start, stop in ranges)
+    def __init__(self, ranges: Iterable[Sequence[ByteRange]]) -> None:
+        self.runs = [_Run(pieces) for pieces in ranges]
+        self.size = sum(run.size for run in self.runs)
         self.read = 0
-        self.futures: list[Future[bytes]] = []
 
-    def begin(self, start: Any) -> None:
-        if not self.futures:
-            self.futures = [start(*each) for each in self.ranges]
+    def begin(self, fetch: Fetch) -> None:
+        for run in self.runs:
+            run.begin(fetch)
 
 
 def cut_evenly(start: int, stop: int, least: int = RANGE_BYTES) -> list[ByteRange]:
@@ -204,15 +269,17 @@ def cut_evenly(start: int, stop: int, least: int = RANGE_BYTES) -> list[ByteRang
 
 
 def cut_growing(start: int, stop: int, first: int) -> list[ByteRange]:
-    """Cut a range into one of ``first`` bytes, others of four times as many each, then those of `cut_evenly`.
+    """Cut a range into one of ``first`` bytes, others of twice as many each, then those of `cut_evenly`.
 
-    >>> cut_growing(0, 17 << 20, 1 << 20) == [(0, 1 << 20), (1 << 20, 5 << 20), (5 << 20, 17 << 20)]
+    The last one takes what would be less than half of another.
+
+    >>> cut_growing(0, 17 << 20, 2 << 20) == [(0, 2 << 20), (2 << 20, 6 << 20), (6 << 20, 17 << 20)]
     True
     """
     found = []
-    while first < RANGE_BYTES and start + first < stop:
+    while first < RANGE_BYTES and start + first + first // 2 < stop:
         found.append((start, start + first))
-        start, first = start + first, 4 * first
+        start, first = start + first, 2 * first
     return [*found, *cut_evenly(start, stop)]
 
 

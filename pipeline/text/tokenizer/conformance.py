@@ -5,6 +5,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 # Each is a place where pre-tokenizers, normalizers or merges of two implementations have been seen, or may be thought,
 # to part: white space at borders, letter case outside ASCII, marks, digits, new scripts, joined emoji, long runs.
 STRINGS = (
@@ -59,7 +61,6 @@ def proof_texts(added_tokens: Iterable[str] = ()) -> list[str]:
 
 def _borders() -> Iterator[str]:
     """Yield the characters on both sides of each change from letters to marks, numbers, symbols, nothing, ..."""
-    kinds = [category[0] for category in map(unicodedata.category, map(chr, range(_PLANES)))]
-    for point in range(1, _PLANES):
-        if kinds[point] != kinds[point - 1]:
-            yield from (chr(near) for near in (point - 1, point) if near not in _SURROGATES)
+    kinds = np.frombuffer("".join(map(unicodedata.category, map(chr, range(_PLANES)))).encode(), np.uint8)[::2]
+    for point in (np.flatnonzero(kinds[1:] != kinds[:-1]) + 1).tolist():
+        yield from (chr(near) for near in (point - 1, point) if near not in _SURROGATES)

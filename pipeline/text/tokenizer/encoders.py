@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from .loading import BYTES
+from .loading import BYTES, parsed
 
 ID = np.dtype("<u4")
 THREADS = "TOKENIZERS_PARALLELISM"
@@ -34,12 +34,7 @@ class Definition:
     def __init__(self, definition: str) -> None:
         # So that tokenizers neither starts threads of its own nor warns of them when a worker is forked.
         os.environ.setdefault(THREADS, "false")
-        from tokenizers import Tokenizer
-
-        self.tokenizer = Tokenizer.from_str(definition)
-        self.tokenizer.encode_special_tokens = True  # transformers calls it split_special_tokens
-        self.tokenizer.no_truncation()
-        self.tokenizer.no_padding()
+        self.tokenizer = parsed(definition)
 
     def encode(self, text: str) -> bytes:
         encoded = self.tokenizer.encode_batch_fast([text], add_special_tokens=False)

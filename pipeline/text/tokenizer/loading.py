@@ -59,6 +59,9 @@ def read_definition(spec: str) -> Found:
     return _read_auto(spec)
 
 
+_parsed: dict[str, Any] = {}  # the definition that was read last
+
+
 def canonical(text: str, where: str) -> str:
     """Return a ``tokenizer.json`` as ``tokenizers`` writes it, without truncation, padding or dropout."""
     from tokenizers import Tokenizer
@@ -71,7 +74,26 @@ def canonical(text: str, where: str) -> str:
     tokenizer.no_padding()
     if getattr(tokenizer.model, "dropout", None) is not None:
         tokenizer.model.dropout = None  # random ids would make every build different
-    return tokenizer.to_str()
+    definition: str = tokenizer.to_str()
+    _keep_parsed(definition, tokenizer)
+    return definition
+
+
+def parsed(definition: str) -> Any:
+    """Return a canonical definition as the tokenizer of ``tokenizers`` that it is. The last one is kept: to parse takes long."""
+    from tokenizers import Tokenizer
+
+    found = _parsed.get(definition)
+    if found is None:
+        found = Tokenizer.from_str(definition)
+        _keep_parsed(definition, found)
+    return found
+
+
+def _keep_parsed(definition: str, tokenizer: Any) -> None:
+    tokenizer.encode_special_tokens = True  # transformers calls it split_special_tokens
+    _parsed.clear()
+    _parsed[definition] = tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +111,25 @@ class Vocabulary:
 
 @functools.lru_cache(maxsize=1)
 def read_vocabulary(definition: str) -> Vocabulary:
-    """Read the vocabulary of a ``tokenizer.json``, or of ``BYT5``; that of the last definition is kept."""
-    value = orjson.loads(definition)
-    if "model" not in value:
+    """Read the vocabulary of a canonical definition, or of ``BYT5``; that of the last one is kept."""
+    if definition == BYT5:
         return Vocabulary(BYT5_IDS, tuple(BYT5_IDS), tuple(BYT5_IDS), BYT5_ROLES["unk_token"])
-    model, added = value["model"], value.get("added_tokens") or []
-    ids, unknown = model["vocab"], model.get("unk_token")
-    if isinstance(ids, list):  # Unigram: pairs of piece and score, by id
-        unknown = None if model.get("unk_id") is None else ids[model["unk_id"]][0]
-        ids = {piece: number for number, (piece, _) in enumerate(ids)}
+    tokenizer = parsed(definition)
+    added = [token for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
     return Vocabulary(
-        ids={**ids, **{token["content"]: token["id"] for token in added}},
-        added=tuple(token["content"] for token in added),
-        special=tuple(token["content"] for token in added if token["special"]),
-        unknown=unknown,
+        ids=tokenizer.get_vocab(),
+        added=tuple(token.content for token in added),
+        special=tuple(token.content for token in added if token.special),
+        unknown=_unknown_token(tokenizer.model, definition),
     )
+
+
+def _unknown_token(model: Any, definition: str) -> str | None:
+    if type(model).__name__ != "Unigram":
+        unknown: str | None = model.unk_token
+        return unknown
+    value = orjson.loads(definition)["model"]  # the library does not tell it
+    return None if value.get("unk_id") is None else value["vocab"][value["unk_id"]][0]
 
 
 def end_token(spec: str, ids: Mapping[str, int], roles: Mapping[str, str], wanted: str | None) -> str:

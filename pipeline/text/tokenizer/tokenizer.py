@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ import numpy as np
 
 from ...atomic import atomic_file
 from ...errors import ConfigError, InputError
-from .conformance import proof_texts
-from .encoders import DEFINITION, ENCODERS, FAST, ID, THREADS, Definition, Encoder, Encoders, fastest_equal
+from .choice import Choice, choose, choose_in_thread
+from .encoders import DEFINITION, ENCODERS, FAST, ID, THREADS, Definition, Encoders
 from .loading import (
     BYT5,
     BYT5_IDS,
@@ -72,8 +73,8 @@ class Tokenizer:
         self.name = name
         self.roles = dict(roles)
         self.extras = dict(extras or {})
-        self.encoder = encoder
-        self.refused = dict(refused or {})
+        made = encoders[encoder](definition)
+        self._choice: Choice | Future[Choice] = Choice(encoder, made, dict(refused or {}))
         self.sha256 = hashlib.sha256(definition.encode()).hexdigest()
         self._vocabulary = read_vocabulary(definition)
         ids, special = self._vocabulary.ids, self._vocabulary.special
@@ -82,10 +83,17 @@ class Tokenizer:
         self.dtype = np.dtype("<u2" if self.vocab_size <= 1 << 16 else "<u4")
         self.eos_id = self.special_ids[self.roles["eos_token"]]
         self.bos_id = self.special_ids.get(self.roles.get("bos_token", ""))
-        self._encoder: Encoder = encoders[encoder](definition)
-        self._judge = self._encoder if isinstance(self._encoder, Definition) else None
+        self._judge = made if isinstance(made, Definition) else None
         self._spelled = self._spell_special_tokens()
         self._guarded = _runs(sorted(self._spelled))
+
+    @property
+    def encoder(self) -> str:
+        return self._chosen().name
+
+    @property
+    def refused(self) -> dict[str, str]:
+        return self._chosen().refused
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Tokenizer, (self.definition, self.name, self.roles, self.encoder, self.refused, self.extras)
@@ -136,7 +144,8 @@ class Tokenizer:
         if self.encoder == BYTES:
             names = {id: token.encode() for token, id in BYT5_IDS.items()}
             return b"".join(names.get(int(id)) or bytes([int(id) - 3]) for id in ids).decode("utf-8", "replace")
-        return self._definition().tokenizer.decode([int(id) for id in ids], skip_special_tokens=False)
+        text: str = self._definition().tokenizer.decode([int(id) for id in ids], skip_special_tokens=False)
+        return text
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write files from which ``load_tokenizer`` and ``AutoTokenizer`` make the same tokenizer.
@@ -153,20 +162,29 @@ class Tokenizer:
             config = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
         _write(directory / CONFIG_NAME, config)
 
-    def choose_encoder(self, sample: Iterable[str] = ()) -> str:
-        """Take the fastest encoder with the definition's ids on ``sample`` and on hostile texts; return its name."""
-        if self.encoder != BYTES:
-            added = self._vocabulary.added
-            few = added if len(added) <= 200 else added[:100] + added[-100:]
-            spelled = tuple(dict.fromkeys([*few, *self.roles.values()]))
-            self.encoder, self._encoder, self.refused = _choose(
-                self.definition, spelled, tuple(sample), self._definition
-            )
-        return self.encoder
+    def choose_encoder(self, sample: Iterable[str] = (), *, in_thread: bool = False) -> None:
+        """Take the fastest encoder with the definition's ids on ``sample`` and on hostile texts.
+
+        ``in_thread`` chooses it, without a sample, while the caller does something else: who needs it first waits.
+        """
+        if self.encoder == BYTES:
+            return
+        added = self._vocabulary.added
+        few = added if len(added) <= 200 else added[:100] + added[-100:]
+        spelled = [*few, *self.roles.values()]
+        if in_thread:
+            self._choice = choose_in_thread(self.definition, spelled, self._definition)
+        else:
+            self._choice = choose(self.definition, spelled, sample, self._definition)
+
+    def _chosen(self) -> Choice:
+        if isinstance(self._choice, Future):
+            self._choice = self._choice.result()
+        return self._choice
 
     def _encode(self, text: str) -> bytes:
         try:
-            return self._encoder.encode(text)
+            return self._chosen().encoder.encode(text)
         except (KeyboardInterrupt, SystemExit, MemoryError):
             raise
         except BaseException:  # Rust's panics among them
@@ -220,38 +238,41 @@ class Tokenizer:
         return first.tobytes() + b"".join(spelled)
 
 
-def load_tokenizer(spec: Any, *, eos: str | None = None, sample: Iterable[str] = ()) -> Tokenizer:
+def load_tokenizer(
+    spec: Any, *, eos: str | None = None, sample: Iterable[str] = (), in_thread: bool = False
+) -> Tokenizer:
     """Load the tokenizer that ``spec`` names and choose its encoder.
 
     ``spec`` is ``bytes`` (ByT5's: the bytes of UTF-8, no files), a ``tokenizer.json``, a directory with one or with what
     else ``AutoTokenizer`` reads, or a name on the Hugging Face hub; or a loaded tokenizer: a `Tokenizer`, which is
     returned as it is, or one of ``tokenizers`` or ``transformers``, of which the serialised definition is used. ``eos``
     names the token that ends documents; else it is the configured ``eos_token``, or the first usual name in the
-    vocabulary. ``sample`` are texts on which, beside hostile ones, a faster encoder must prove itself. Raises
-    ``ConfigError`` with the cure.
+    vocabulary. ``sample`` are texts on which, beside hostile ones, a faster encoder must prove itself; ``in_thread`` lets it
+    do so, without a sample, in a thread that the first call of the encoder waits for. Raises ``ConfigError`` with the cure.
     """
     if isinstance(spec, Tokenizer):
         return (
             spec
             if eos is None
-            else _made(Found(spec.definition, spec.roles, spec.extras), spec.name, spec.name, eos, sample)
+            else _made(Found(spec.definition, spec.roles, spec.extras), spec.name, spec.name, eos, sample, in_thread)
         )
     if not isinstance(spec, str | os.PathLike):
         name, found = read_loaded(spec)
-        return _made(found, name, name, eos, sample)
+        return _made(found, name, name, eos, sample, in_thread)
     spec = os.fspath(spec)
     if spec.startswith("train:"):
         raise ConfigError(f"{spec} names a tokenizer to train, not one to load: the build trains and saves it")
-    return _made(Found(BYTES, BYT5_ROLES) if spec == BYTES else read_definition(spec), spec, _name(spec), eos, sample)
+    found = Found(BYTES, BYT5_ROLES) if spec == BYTES else read_definition(spec)
+    return _made(found, spec, _name(spec), eos, sample, in_thread)
 
 
-def _made(found: Found, where: str, name: str, eos: str | None, sample: Iterable[str]) -> Tokenizer:
+def _made(found: Found, where: str, name: str, eos: str | None, sample: Iterable[str], in_thread: bool) -> Tokenizer:
     definition = BYT5 if found.definition == BYTES else found.definition
     roles = {**found.roles, "eos_token": end_token(where, read_vocabulary(definition).ids, found.roles, eos)}
     if definition == BYT5:
         return Tokenizer(definition, BYTES, roles, encoder=BYTES)
     tokenizer = Tokenizer(definition, name, roles, extras=found.extras)
-    tokenizer.choose_encoder(sample)
+    tokenizer.choose_encoder(sample, in_thread=in_thread)
     return tokenizer
 
 
@@ -291,21 +312,6 @@ def train_tokenizer(
     tokenizer = Tokenizer(canonical(trained.to_str(), "train"), name or f"train:{vocab_size}", roles)
     tokenizer.choose_encoder()
     return tokenizer
-
-
-_chosen: dict[tuple[Any, ...], tuple[str, Encoder, dict[str, str]]] = {}
-
-
-def _choose(
-    definition: str, spelled: tuple[str, ...], sample: tuple[str, ...], judge: Callable[[], Encoder]
-) -> tuple[str, Encoder, dict[str, str]]:
-    """Return what `fastest_equal` does; the last choice is kept, for a build and its stages load the same tokenizer."""
-    key = (definition, spelled, sample, *FAST.items())
-    if key not in _chosen:
-        found = fastest_equal(definition, judge(), [*sample, *proof_texts(dict.fromkeys(spelled))])
-        _chosen.clear()
-        _chosen[key] = found
-    return _chosen[key]
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """Which blocks of text files each lane reads in an epoch, and when: computed from the sizes of files alone.
 
 Pieces are what can be read apart: a file, row groups of Parquet where there are fewer files than lanes, byte ranges of
-plain JSON Lines. Epoch ``e`` permutes them by (seed, e) and lays them side by side on a line, as long as their weights. The
-line is cut into equal parts, one for each group of lanes (the lanes of one row of a batch).
+plain JSON Lines (`FormatReader.part_rows`, `read_lines`). Epoch ``e`` permutes them by (seed, e) and lays them side by side on
+a line, as long as their weights. The line is cut into equal parts, one for each group of lanes (the lanes of one row of a
+batch).
 
 Every epoch has a turn ``u = key("text turns", seed, e)`` (0 without a seed), so that lanes get other blocks in each epoch.
 
@@ -27,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....text.formats import format_of, is_named_compressed
-from ....text.readers.format_reader import WHOLE, FileSpan
+from ....text.readers.format_reader import WHOLE, FileSpan, load_reader
 from ....text.storage.input_file import InputFile
 from ...order import derive_key, permutation
 
@@ -62,10 +63,10 @@ class Slot(NamedTuple):
 def cut_pieces(data: TextData, lanes: int) -> list[Piece]:
     """Return the pieces of the files, for ``lanes`` lanes; one lane reads files as they are."""
     sizes = [data.size_of(file) for file in data.files]
-    lines = [format_of(file).module == "jsonl" and not is_named_compressed(file) for file in data.files]
+    lines = [load_reader(format_of(file)).read_lines and not is_named_compressed(file) for file in data.files]
     plain = sum(size for size, each in zip(sizes, lines, strict=True) if each)
     step = max(1, min(_PIECE_BYTES, plain // (_PIECES_A_LANE * lanes)), plain // _MOST_PIECES)
-    groups = _rows_of_groups(data.files) if 1 < lanes > len(data.files) else {}
+    parts = _rows_of_parts(data.files) if 1 < lanes > len(data.files) else {}
     pieces = []
     for number, (file, size) in enumerate(zip(data.files, sizes, strict=True)):
         if lanes > 1 and lines[number] and size > step:
@@ -74,23 +75,20 @@ def cut_pieces(data: TextData, lanes: int) -> list[Piece]:
             pieces += [Piece(number, FileSpan(*cut), cut[1] - cut[0]) for cut in pairwise(cuts)]
             continue
         weight = max(1, data.weight_of(file))
-        pieces += _row_groups(number, groups.get(number, []), weight)
+        pieces += _parts(number, parts.get(number, []), weight)
     return pieces
 
 
-def _rows_of_groups(files: list[InputFile]) -> dict[int, list[int]]:
-    """Return the rows of each row group of the Parquet files, by their numbers; remote ones are asked for together."""
-    wanted = [number for number, file in enumerate(files) if format_of(file).module == "parquet"]
-    if not wanted:
-        return {}
-    from ....text.readers.parquet import rows_of_groups
-
+def _rows_of_parts(files: list[InputFile]) -> dict[int, list[int]]:
+    """Return the rows of each part of the files that have parts, by their numbers; remote ones are asked for together."""
+    count = {number: load_reader(format_of(file)).part_rows for number, file in enumerate(files)}
+    wanted = [(number, files[number], rows) for number, rows in count.items() if rows]
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix="shardwright-footer") as threads:
-        each = threads.map if any(files[number].stored for number in wanted) else map
-        return dict(zip(wanted, each(rows_of_groups, [files[number] for number in wanted]), strict=True))
+        each = threads.map if any(file.stored for _, file, _ in wanted) else map
+        return dict(each(lambda one: (one[0], one[2](one[1])), wanted))
 
 
-def _row_groups(number: int, rows: list[int], weight: int) -> list[Piece]:
+def _parts(number: int, rows: list[int], weight: int) -> list[Piece]:
     if len(rows) < 2:
         return [Piece(number, WHOLE, weight)]
     total, before, pieces = max(1, sum(rows)), 0, []

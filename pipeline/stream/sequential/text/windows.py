@@ -25,6 +25,7 @@ from ....shards.ranges.open_files import OPEN_FILES, OpenFiles
 from ....text.document import BadRecord, Document
 from ....text.formats import format_of
 from ....text.readers.byte_stream import is_compressed
+from ....text.readers.format_reader import load_reader
 from ....text.readers.record_blocks import Block, BlockScan, begin_together
 from ...order import derive_key, permutation
 from ..cursor import Chunk, Place
@@ -192,12 +193,12 @@ class TextWindows:
 
     def _count(self, filtered: _FilteredBlock) -> None:
         for record in filtered.bad:
-            if not self._data.skip:
+            if self._data.on_error == "stop":
                 where = f"line {record.line}" if record.byte is None else f"byte {record.byte}"
                 detail = f" ({record.detail})" if record.detail else ""
                 raise InputError(
-                    f"{record.file}, {where}: {record.reason}{detail}; mend it, or pass over such records with "
-                    "on_error='skip'"
+                    f"{record.file}, {where}: {record.reason}{detail}; mend it, or count and skip such records with "
+                    "on_error='records'"
                 )
         self.counts["documents"] += filtered.read
         self.counts["rejected"] += filtered.rejected
@@ -221,7 +222,7 @@ class TextWindows:
                     return block
                 self._hold((epoch, at, passed), block)
         except InputError as error:
-            if not self._data.skip:
+            if self._data.on_error != "skip":
                 raise
             self.counts["damaged_files"] += piece not in self._ends
             log.warning("%s; the rest of this file is passed over", error)
@@ -233,7 +234,7 @@ class TextWindows:
         """Return how many blocks a piece may have: of plain lines as many as begin in its bytes, else unknown."""
         number, span, _, _ = self._deal.pieces[piece]
         file = self._data.files[number]
-        if format_of(file).module != "jsonl":
+        if load_reader(format_of(file)).read_lines is None:
             return math.inf
         if number not in self._compressed:  # whatever its name says
             try:
@@ -262,7 +263,7 @@ class TextWindows:
             self._drop(self._scans[0])
         data, (number_of_file, span, _, lines) = self._data, self._deal.pieces[piece]
         file = data.files[number_of_file]
-        if not data.skip or os.path.exists(file):  # what is gone is passed over like what is damaged
+        if data.on_error != "skip" or os.path.exists(file):  # what is gone is passed over like what is damaged
             data.check(file)
         blocks = BlockScan(
             file,
