@@ -28,9 +28,8 @@ COUNT = 8  # more batches than these wait for their receiver in messages
 SLOT_BYTES = 16 << 20  # the room of a slot; only pages that were written take memory
 _ALIGN = 64
 _HEADER = mmap.PAGESIZE
-_ACCEPTED = (
-    0  # the word of the header that the receiver sets; the one of slot k is k + 1: 0, or the message that has it
-)
+# Words of the header: one that the receiver sets, then one of each slot, 0 or the message that has it.
+_ACCEPTED = 0
 
 
 # Where another process finds the memory: a process, a file descriptor of it, and the device and inode of what that should be.
