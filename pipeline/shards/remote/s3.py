@@ -83,18 +83,18 @@ def _plain_settings(options: Mapping[str, Any]) -> _Settings | None:
     known = _VARIABLES.issuperset(variables) and all(variables.values()) and _OPTIONS.issuperset(given)
     if not known or options.get("profile") or options.get("config_kwargs") or any(map(os.path.exists, files)):
         return None
-    told = [given.get(name) or "" for name in _CREDENTIALS.values()]
-    if not any(told):
-        told = [variables.get(name.upper(), "") for name in _CREDENTIALS.values()]
+    key, secret, token = (given.get(name) or "" for name in _CREDENTIALS.values())
+    if not key + secret + token:
+        key, secret, token = (variables.get(name.upper(), "") for name in _CREDENTIALS.values())
     if options.get("anon"):
-        told = ["", "", ""]
-    elif not all(told[:2]):
+        key = secret = token = ""
+    elif not (key and secret):
         return None
     region = given.get("region_name") or variables.get("AWS_DEFAULT_REGION", "us-east-1")
     endpoint = (
         given.get("endpoint_url") or variables.get("AWS_ENDPOINT_URL_S3") or variables.get("AWS_ENDPOINT_URL", "")
     )
-    return _Settings(*told, region, endpoint)
+    return _Settings(key, secret, token, region, endpoint)
 
 
 def _base(settings: _Settings, bucket: str) -> str | None:
