@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import fsspec
@@ -16,11 +16,13 @@ from fsspec.registry import _registry
 from fsspec.spec import AbstractBufferedFile
 
 from pipeline.errors import InputError, StorageError
+from pipeline.shards.remote.objects import RemoteObjects
 from pipeline.shards.remote.transport import Access, read_range
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.readers.reader import Reader, split_file
 from pipeline.text.storage.input_file import InputFile
+from tests.faulty_server import running_server
 
 MARKS = {"gs": "generation", "az": "etag"}  # by which gcsfs and adlfs tell versions apart
 
@@ -151,3 +153,38 @@ def test_a_range_of_an_object_is_asked_for_without_what_lies_behind_it(scheme: s
     found = read_range(f"{scheme}://shards/train-000000.tar", 1_000, 1 << 20, access)
     assert found == held.objects["shards/train-000000.tar"][1_000 : 1_000 + (1 << 20)]
     assert held.sent == len(found)
+
+
+class Signing(Bucket):
+    """A store that signs urls of a server."""
+
+    def __init__(self, root: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.root = root
+
+    def sign(self, path: str, expiration: int = 100, **options: Any) -> str:
+        return f"{self.root}/{self._strip_protocol(path)}"
+
+
+def read_pinned(url: str, access: Access) -> bytes:
+    return RemoteObjects([url], [None], access).read(0, 10, 90)
+
+
+def read_any(url: str, access: Access) -> bytes:
+    return read_range(url, 10, 90, access)
+
+
+@pytest.mark.parametrize("read", [read_any, read_pinned])
+def test_signed_urls_are_tried_again_where_the_store_refuses_too(
+    scheme: str, read: Callable[[str, Access], bytes]
+) -> None:
+    fsspec.register_implementation(scheme, Signing, clobber=True)
+    place, data = f"{read.__name__}-{scheme}/a.tar", os.urandom(100)
+    held, refused = store_of(scheme, token="")
+    held.put(place, data)
+    with running_server() as server:
+        server.objects[place], server.faults = data, ["403"]
+        access = Access(tries=1, options={**refused.options, "root": server.root})
+        with pytest.raises((StorageError, PermissionError), match="give a token"):
+            read(f"{scheme}://{place}", access)
+        assert read(f"{scheme}://{place}", access) == data[10:]

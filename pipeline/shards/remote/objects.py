@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
-from ...errors import CorruptShardError, ManifestError, MissingObjectError, StorageError
+from ...errors import CorruptShardError, ManifestError, StorageError
 from .access import Access, ObjectInfo, Transient, is_http, shown
 from .http import server_of
-from .http_range import ask_range
-from .transport import SIGNED_SECONDS, describe, read_from, signed
+from .http_range import RangeAnswer, ask_range
+from .transport import SIGNED_SECONDS, by_http_or_store, describe, fsspec_read, signed
 
 _SIGN_AGAIN_SECONDS = 900.0
 
@@ -77,25 +77,15 @@ class RemoteObjects:
     def _pieces(self, number: int, start: int, stop: int, attempt: int) -> Iterator[bytes]:
         if start == stop:
             return
-        url, own = self.target(number), self._urls[number]
-        try:
-            check = functools.partial(self._pin, number)
-            answer = ask_range(url, start, stop, self._access, attempt, check) if is_http(url) else None
-        except MissingObjectError:
-            raise
-        except StorageError:
-            if url == own or server_of(url).ranges:
-                raise
-            server_of(own).signs, answer = False, None
-        if answer is None:
-            yield from read_from(own, start, stop, self._access, attempt)
-            return
-        with answer:
-            if not answer.ranged:
-                raise StorageError(
-                    f"{shown(url)}: the server knows no ranges, though another of this dataset does; give whole_shards=True"
-                )
-            yield from answer.pieces()
+        own, target = self._urls[number], self.target(number)
+
+        def by_http(url: str) -> Iterator[bytes]:
+            return _ranged(ask_range(url, start, stop, self._access, attempt, functools.partial(self._pin, number)))
+
+        def by_store() -> Iterator[bytes]:
+            return fsspec_read(own, start, stop, self._access)
+
+        yield from by_http_or_store(own, self._access, by_http, by_store, target if target != own else None)
 
     def _pin(self, number: int, size: int, version: str) -> None:
         known = self._sizes[number]
@@ -109,3 +99,13 @@ class RemoteObjects:
                 f"{name}: it changed while it was read: its version was {pinned}, now it is {version}; restore the object, or "
                 "make the stream again"
             )
+
+
+def _ranged(answer: RangeAnswer) -> Iterator[bytes]:
+    with answer:
+        if not answer.ranged:
+            raise StorageError(
+                f"{shown(answer.url)}: the server knows no ranges, though another of this dataset does; give "
+                "whole_shards=True"
+            )
+        yield from answer.pieces()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import random
 import re
 import time
@@ -10,7 +11,6 @@ import urllib.parse
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -111,7 +111,7 @@ def describe(url: str, access: Access | None = None) -> ObjectInfo:
         def by_http(target: str) -> ObjectInfo:
             return http_info(target, settings, attempt)
 
-        return _by_http_or_store(url, settings, by_http, lambda: _fsspec_info(url, settings))
+        return by_http_or_store(url, settings, by_http, lambda: _fsspec_info(url, settings))
 
     return attempting(ask, url, "look it up", access)
 
@@ -139,7 +139,7 @@ def read_parts(url: str, size: int, access: Access | None = None, *, least: int 
     """
     bounds = [*range(0, size, max(least, -(-size // CONNECTIONS))), size]
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        reads = [pool.submit(read_range, url, at, end - at, access) for at, end in pairwise(bounds)]
+        reads = [pool.submit(read_range, url, at, end - at, access) for at, end in itertools.pairwise(bounds)]
         return b"".join([read.result() for read in reads])
 
 
@@ -161,9 +161,9 @@ def read_object(url: str, most: int, access: Access | None = None) -> bytes:
 
         def by_store() -> bytes:
             size = hold(_fsspec_info(url, settings).size)
-            return b"".join(_fsspec_read(url, 0, size, settings, BLOCK_BYTES))
+            return b"".join(fsspec_read(url, 0, size, settings))
 
-        return _by_http_or_store(url, settings, by_http, by_store)
+        return by_http_or_store(url, settings, by_http, by_store)
 
     return attempting(read, url, "read it", access)
 
@@ -210,9 +210,9 @@ def read_from(
             return _answered(ask_range(target, start, stop, settings, attempt), url, stop)
 
         def by_store() -> Iterator[bytes]:
-            return _fsspec_read(url, start, stop, settings, block_bytes)
+            return fsspec_read(url, start, stop, settings, block_bytes)
 
-        yield from _by_http_or_store(url, settings, by_http, by_store)
+        yield from by_http_or_store(url, settings, by_http, by_store)
 
 
 def _answered(answer: RangeAnswer, url: str, stop: int) -> Iterator[bytes]:
@@ -310,15 +310,19 @@ def filesystem(url: str, access: Access) -> Any:
         raise ConfigError(f"{url}: {scheme}:// needs {package}, which is not here: pip install {package}") from error
 
 
-def _by_http_or_store(url: str, access: Access, by_http: Callable[[str], T], by_store: Callable[[], T]) -> T:
+def by_http_or_store(
+    url: str, access: Access, by_http: Callable[[str], T], by_store: Callable[[], T], target: str | None = None
+) -> T:
     """Return what is found at a url, or at a signed one of its object, or by its store where this signs no urls.
 
-    A store that gives what it refuses by a signed url is asked for no more signed ones.
+    ``target`` is the signed url, where one was made before. A store that gives what it refuses by a signed url is asked
+    for no more signed ones.
     """
     if is_http(url):
         return by_http(url)
     store = server_of(url)
-    target = signed(url, access, SIGNED_SECONDS) if store.signs else None
+    if target is None and store.signs:
+        target = signed(url, access, SIGNED_SECONDS)
     if target is not None:
         try:
             return by_http(target)
@@ -356,7 +360,13 @@ def _fsspec_info(url: str, access: Access) -> ObjectInfo:
     return ObjectInfo(int(info["size"]), version_of(info))
 
 
-def _fsspec_read(url: str, start: int, stop: int, access: Access, block_bytes: int) -> Iterator[bytes]:
+def fsspec_read(url: str, start: int, stop: int, access: Access, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
+    """Return pieces of an object, the first of which is here: a store that refuses raises at once."""
+    pieces = _fsspec_pieces(url, start, stop, access, block_bytes)
+    return itertools.chain([next(pieces, b"")], pieces)
+
+
+def _fsspec_pieces(url: str, start: int, stop: int, access: Access, block_bytes: int) -> Iterator[bytes]:
     from fsspec.spec import AbstractFileSystem
 
     files = filesystem(url, access)
