@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pipeline.shards.remote.transport import Access
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.readers.reader import Reader, split_file
+from tests import interpreters
 from tests.text_samples import make_texts, write_texts
 
 pytestmark = pytest.mark.stacks
@@ -70,6 +72,21 @@ def test_what_a_store_lacks_or_refuses_is_said(bucket: Any, s3: Any) -> None:
         find("s3://texts/raw/*.csv", s3)
     with pytest.raises(ShardwrightError, match="s3://nobucket"):
         find("s3://nobucket/a.jsonl", s3)
+
+
+def test_listed_objects_of_s3_are_read_without_loading_its_client(bucket: Any, s3: Any) -> None:
+    (file,) = find("s3://texts/raw/a/part-2.jsonl", s3)
+    code = (
+        "import json, sys\n"
+        "from pipeline.shards.remote.transport import Access\n"
+        "from pipeline.text.storage.input_file import StoredObject\n"
+        "from pipeline.text.storage.ranges import StoreObject\n"
+        "stored, options = json.loads(sys.argv[1])\n"
+        "print(len(StoreObject(StoredObject(*stored), Access(options=options)).fetch(10, 100)))\n"
+        "print([name for name in ('s3fs', 'aiobotocore') if name in sys.modules])"
+    )
+    stored = [file.stored.url, file.stored.size, file.stored.version]
+    assert interpreters.run("-c", code, json.dumps([stored, s3])).stdout.split() == ["90", "[]"]
 
 
 def test_an_object_of_a_store_that_changed_since_it_was_listed_is_refused(bucket: Any, s3: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import InputError
 from ...shards.remote.access import is_http, version_of
 from ...shards.remote.http_range import RangeAnswer, ask_range
-from ...shards.remote.transport import Access, Transient, attempting, describe, filesystem, retrying
+from ...shards.remote.transport import Access, Transient, attempting, by_http_or_store, describe, filesystem, retrying
 from .input_file import Credentials, StoredObject
 
 
@@ -81,8 +81,19 @@ def plain(version: str) -> str:
     return version.strip('"')
 
 
+class SignedObject(HttpRanges):
+    """An object of a store by a signed url of it."""
+
+    def __init__(self, stored: StoredObject, access: Access, url: str) -> None:
+        super().__init__(stored, access)
+        self._url = url
+
+    def ask(self, start: int, stop: int, attempt: int) -> RangeAnswer:
+        return ask_range(self._url, start, stop, self.access, attempt, self.check)
+
+
 class StoreObject:
-    """An object of a store that fsspec reaches."""
+    """An object of a store, by signed urls, or by fsspec where the store signs none: to load its clients takes long."""
 
     def __init__(self, stored: StoredObject, access: Access) -> None:
         self.stored = stored
@@ -91,6 +102,14 @@ class StoreObject:
         self._file: Any = None
 
     def fetch(self, start: int, stop: int) -> bytes:
+        return by_http_or_store(
+            self.stored.url,
+            self._access,
+            lambda url: SignedObject(self.stored, self._access, url).fetch(start, stop),
+            lambda: self._fetch_by_store(start, stop),
+        )
+
+    def _fetch_by_store(self, start: int, stop: int) -> bytes:
         doing = f"read {stop - start:,} bytes from byte {start:,}"
         with self._lock:  # the file of fsspec has one position
             return retrying(lambda: self._fetch_once(start, stop), self.stored.url, doing, self._access)
