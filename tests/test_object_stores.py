@@ -21,7 +21,8 @@ from pipeline.shards.remote.transport import Access, read_range
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.readers.reader import Reader, split_file
-from pipeline.text.storage.input_file import InputFile
+from pipeline.text.storage.input_file import InputFile, StoredObject
+from pipeline.text.storage.ranges import StoreObject
 from tests.faulty_server import running_server
 
 MARKS = {"gs": "generation", "az": "etag"}  # by which gcsfs and adlfs tell versions apart
@@ -174,7 +175,11 @@ def read_any(url: str, access: Access) -> bytes:
     return read_range(url, 10, 90, access)
 
 
-@pytest.mark.parametrize("read", [read_any, read_pinned])
+def read_text(url: str, access: Access) -> bytes:
+    return StoreObject(StoredObject(url, 100, ""), access).fetch(10, 100)
+
+
+@pytest.mark.parametrize("read", [read_any, read_pinned, read_text])
 def test_signed_urls_are_tried_again_where_the_store_refuses_too(
     scheme: str, read: Callable[[str, Access], bytes]
 ) -> None:
@@ -188,3 +193,19 @@ def test_signed_urls_are_tried_again_where_the_store_refuses_too(
         with pytest.raises((StorageError, PermissionError), match="give a token"):
             read(f"{scheme}://{place}", access)
         assert read(f"{scheme}://{place}", access) == data[10:]
+
+
+@pytest.mark.parametrize("read", [read_any, read_text])
+def test_a_failing_server_of_signed_urls_is_given_up_after_the_tries_and_no_store_is_asked(
+    scheme: str, read: Callable[[str, Access], bytes]
+) -> None:
+    fsspec.register_implementation(scheme, Signing, clobber=True)
+    place = f"failing-{read.__name__}-{scheme}/a.tar"
+    held, options = store_of(scheme)
+    held.put(place, os.urandom(100))
+    with running_server() as server:
+        server.objects[place], server.faults = held.objects[place], ["503"] * 9
+        access = Access(tries=3, first_delay=0.001, options={**options.options, "root": server.root})
+        with pytest.raises(StorageError, match="gave up after 3 tries"):
+            read(f"{scheme}://{place}", access)
+        assert (len(server.faults), held.sent) == (6, 0)

@@ -38,7 +38,7 @@ class LaneRuns(NamedTuple):
         return cls(found, places[begins], places[ends[found]])
 
     def windows(self, starts: NDArray[np.int64], width: int) -> list[int]:
-        """Return the windows, which begin at ``starts``, that ``width`` units from each place lie in: those read first first."""
+        """Return the windows, which begin at ``starts``, that hold ``width`` units from each place on, in reading order."""
         return _all_between(
             np.searchsorted(starts, self.first, side="right") - 1,
             np.searchsorted(starts, np.minimum(self.last + width, starts[-1]) - 1, side="right") - 1,
@@ -119,7 +119,7 @@ class WindowsAhead:
 
 
 def _all_between(first: NDArray[np.int64], last: NDArray[np.int64]) -> list[int]:
-    """Return the numbers of ranges, the last ones included, once each: the first of all ranges, then the second of all.
+    """Return the numbers in ranges, ends included, without repetition: first of each range, then second of each.
 
     >>> _all_between(np.array([4, 7, 9]), np.array([5, 6, 9]))
     [4, 9, 5]

@@ -21,7 +21,7 @@ from ...shards.remote.http_range import RangeAnswer
 from ...shards.remote.transport import Access, Transient, attempting
 from ...user_cache import default_directory, keep, made_by_one, read_kept
 from .input_file import StoredObject
-from .ranges import HttpRanges, check_version
+from .ranges import ObjectRanges, check_version
 
 _NEXT = re.compile(r'<([^>]+)>\s*;\s*rel="?next"?')
 _EXPIRED = (401, 403, 404, 410)
@@ -160,7 +160,7 @@ def refused(answer: Answer, shown: str) -> StorageError:
     return kind(f"{shown}: the hub says: {words}; {cure}")
 
 
-class HubObject(HttpRanges):
+class HubObject(ObjectRanges):
     """A file of the hub by ranges. It is resolved once; ranges go to where the hub sent the client, until that expires."""
 
     def __init__(self, stored: StoredObject, access: Access) -> None:

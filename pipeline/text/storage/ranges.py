@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from ...errors import InputError
@@ -27,8 +28,8 @@ def check_version(stored: StoredObject, size: int, version: str) -> None:
         raise changed(stored, size, version)
 
 
-class HttpRanges:
-    """Ranges of an object by http. A try goes on where the one before it stopped."""
+class ObjectRanges:
+    """Ranges of a remote object, read over http unless `pieces` is overridden. A retry continues where the last try stopped."""
 
     def __init__(self, stored: StoredObject, access: Access) -> None:
         self.stored = stored
@@ -38,16 +39,19 @@ class HttpRanges:
         """Ask for a range of the version that was listed, in one try."""
         raise NotImplementedError
 
+    def pieces(self, start: int, stop: int, attempt: int) -> Iterator[bytes]:
+        """Return the pieces of a range as they come, in one try."""
+        return _pieces(self.ask(start, stop, attempt))
+
     def fetch(self, start: int, stop: int) -> bytes:
         pieces: list[bytes] = []
         held = 0
 
         def read(attempt: int) -> None:
             nonlocal held
-            with self.ask(start + held, stop, attempt) as answer:
-                for piece in answer.pieces():
-                    pieces.append(piece)
-                    held += len(piece)
+            for piece in self.pieces(start + held, stop, attempt):
+                pieces.append(piece)
+                held += len(piece)
 
         attempting(read, self.stored.url, f"read {stop - start:,} bytes from byte {start:,}", self.access)
         return b"".join(pieces)
@@ -59,7 +63,7 @@ class HttpRanges:
         check_version(self.stored, size, plain(version))
 
 
-class HttpObject(HttpRanges):
+class HttpObject(ObjectRanges):
     """An object of a web server."""
 
     def __init__(self, stored: StoredObject, credentials: Credentials) -> None:
@@ -68,6 +72,11 @@ class HttpObject(HttpRanges):
 
     def ask(self, start: int, stop: int, attempt: int) -> RangeAnswer:
         return ask_range(self._url, start, stop, self.access, attempt, self.check)
+
+
+def _pieces(answer: RangeAnswer) -> Iterator[bytes]:
+    with answer:
+        yield from answer.pieces()
 
 
 def describe_http(url: str, credentials: Credentials) -> StoredObject:
@@ -81,38 +90,23 @@ def plain(version: str) -> str:
     return version.strip('"')
 
 
-class SignedObject(HttpRanges):
-    """An object of a store by a signed url of it."""
-
-    def __init__(self, stored: StoredObject, access: Access, url: str) -> None:
-        super().__init__(stored, access)
-        self._url = url
-
-    def ask(self, start: int, stop: int, attempt: int) -> RangeAnswer:
-        return ask_range(self._url, start, stop, self.access, attempt, self.check)
-
-
-class StoreObject:
+class StoreObject(ObjectRanges):
     """An object of a store, by signed urls, or by fsspec where the store signs none: to load its clients takes long."""
 
     def __init__(self, stored: StoredObject, access: Access) -> None:
-        self.stored = stored
-        self._access = access
+        super().__init__(stored, access)
         self._lock = threading.Lock()
         self._file: Any = None
 
-    def fetch(self, start: int, stop: int) -> bytes:
-        return by_http_or_store(
-            self.stored.url,
-            self._access,
-            lambda url: SignedObject(self.stored, self._access, url).fetch(start, stop),
-            lambda: self._fetch_by_store(start, stop),
-        )
+    def pieces(self, start: int, stop: int, attempt: int) -> Iterator[bytes]:
+        def by_http(url: str) -> Iterator[bytes]:
+            return _pieces(ask_range(url, start, stop, self.access, attempt, self.check))
 
-    def _fetch_by_store(self, start: int, stop: int) -> bytes:
-        doing = f"read {stop - start:,} bytes from byte {start:,}"
-        with self._lock:  # the file of fsspec has one position
-            return retrying(lambda: self._fetch_once(start, stop), self.stored.url, doing, self._access)
+        def by_store() -> Iterator[bytes]:
+            with self._lock:  # the file of fsspec has one position
+                return iter([self._fetch_once(start, stop)])
+
+        return by_http_or_store(self.stored.url, self.access, by_http, by_store)
 
     def close(self) -> None:
         self._file = None
@@ -120,7 +114,7 @@ class StoreObject:
     def _fetch_once(self, start: int, stop: int) -> bytes:
         if self._file is None:
             # Without fsspec's cache, which asks for more than is wanted. The file holds reads to its own version.
-            self._file = filesystem(self.stored.url, self._access).open(self.stored.url, "rb", cache_type="none")
+            self._file = filesystem(self.stored.url, self.access).open(self.stored.url, "rb", cache_type="none")
             check_version(self.stored, int(self._file.details["size"]), plain(version_of(self._file.details)))
         try:
             self._file.seek(start)
@@ -128,7 +122,7 @@ class StoreObject:
         except OSError as error:
             self._file = None  # it may have changed: the next try looks
             if type(error).__name__ == "FileExpired":
-                filesystem(self.stored.url, self._access).invalidate_cache()
+                filesystem(self.stored.url, self.access).invalidate_cache()
                 raise Transient("it changed while it was read") from error
             raise
         if len(data) < stop - start:
