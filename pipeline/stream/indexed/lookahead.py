@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..order import Sequences, Step
 from .token_stream import Piece
+
+T = TypeVar("T")
 
 ROWS_AHEAD = 4096  # of one rank, whose places are found in one array operation
 _GROWTH = 8  # times as many steps as the time before
 _PART = 8  # of a window, that a lane comes on by in that time: windows stay until all of these sequences are read
 
 
-class StepsAhead:
+class StepCounts:
     """How many steps are looked for together: one at first, so that a first batch waits for no other, then ever more."""
 
     def __init__(self) -> None:
@@ -39,22 +41,40 @@ def sequences_ahead(order: Sequences, window: int) -> int:
     return max(1, window // (_PART * order.stride)) * order.lanes
 
 
-class _Found(NamedTuple):
-    """Where the rows of steps of one epoch lie, which begin ``distance`` apart: ``places`` and ``lanes`` (``[steps, rows]``)."""
+@dataclass(frozen=True, slots=True)
+class FoundSteps(Generic[T]):
+    """What was found for ``count`` steps that begin ``distance`` apart, from ``begin`` on: ``rows_of(k)`` gives the k-th's."""
 
     begin: int
     distance: int
-    epoch: int
-    rows: NDArray[np.int64]
-    places: NDArray[np.int64]
-    lanes: NDArray[np.int64]
+    count: int
+    rows_of: Callable[[int], T]
 
-    def pieces(self, begin: int) -> list[Piece] | None:
-        """Return the rows of the step that begins there; None if it is not among these."""
-        k, beside = divmod(begin - self.begin, self.distance)
-        if beside or not 0 <= k < len(self.places):
-            return None
-        return [Piece(self.epoch, self.rows, self.places[k], self.lanes[k])]
+
+class StepsAhead(Generic[T]):
+    """The rows of steps, found together with those of later ones by ``look(step, last)`` and kept until they are asked for.
+
+    ``last`` is where the step before began that was asked for, -1 for none.
+    """
+
+    def __init__(self, look: Callable[[Step, int], FoundSteps[T]]) -> None:
+        self._look = look
+        self._shape: tuple[int, ...] = ()
+        self._found: FoundSteps[T] | None = None
+        self._last = -1
+        self._rows: T | None = None
+
+    def rows(self, step: Step) -> T:
+        """Return what was found for a whole step."""
+        shape = step.size, step.rank, step.ranks
+        if self._rows is None or step.begin != self._last or shape != self._shape:
+            found, number, beside = self._found, 0, 1
+            if found is not None and shape == self._shape and step.begin > self._last:
+                number, beside = divmod(step.begin - found.begin, found.distance)
+            if found is None or beside or number >= found.count:
+                found, number = self._look(step, self._last), 0
+            self._shape, self._found, self._last, self._rows = shape, found, step.begin, found.rows_of(number)
+        return self._rows
 
 
 class Lookahead:
@@ -67,35 +87,26 @@ class Lookahead:
         self._order = order
         self._prepare = prepare
         self._sequences = sequences_ahead(order, window)
-        self._ahead = StepsAhead()
-        self._found: _Found | None = None
-        self._shape: tuple[int, ...] = ()
-        self._last: tuple[int, list[Piece]] = -1, []
+        self._counts = StepCounts()
+        self._ahead = StepsAhead(self._look)
 
     def pieces(self, step: Step) -> list[Piece]:
         """Return the rows of a step that the rank takes, epoch by epoch; a row's number counts from the step's first row."""
-        shape = step.size, step.rank, step.ranks
-        last, found = self._last
-        if step.begin != last or shape != self._shape:
-            known = self._found if shape == self._shape and step.begin > last else None
-            self._shape = shape
-            found = (known and known.pieces(step.begin)) or self._look(step)
-            self._last = step.begin, found
+        found = self._ahead.rows(step)
         if step.first == 0 and step.last is None:
             return found
         return [only_rows(piece, step.first, step.first + len(step)) for piece in found]
 
-    def _look(self, step: Step) -> list[Piece]:
+    def _look(self, step: Step, last: int) -> FoundSteps[list[Piece]]:
         """Find the places of a step and, if it lies in one epoch, of those behind it there."""
         order, whole = self._order, step.rows(0, None)
         epoch = order.epoch(step.begin)
         first, after = order.first(epoch), order.first(epoch + 1)
         if step.begin + step.size > after:
-            self._found = None
             pieces = self._across(whole)
             self._prepare(pieces)
-            return pieces
-        distance, count = self._ahead.next(whole, self._last[0], self._sequences)
+            return FoundSteps(step.begin, step.size, 1, lambda _: pieces)
+        distance, count = self._counts.next(whole, last, self._sequences)
         count = min(count, (after - step.begin - step.size) // distance + 1)
         offsets = whole.offsets_ahead(distance, max(1, count))
         inside = offsets + (np.arange(len(offsets)) * distance + (step.begin - first))[:, None]
@@ -103,8 +114,7 @@ class Lookahead:
         lanes = (lanes + first) % order.lanes
         rows = np.arange(offsets.shape[1])
         self._prepare([Piece(epoch, rows, places.ravel(), lanes.ravel())])
-        self._found = _Found(step.begin, distance, epoch, rows, places, lanes)
-        return [Piece(epoch, rows, places[0], lanes[0])]
+        return FoundSteps(step.begin, distance, len(offsets), lambda k: [Piece(epoch, rows, places[k], lanes[k])])
 
     def _across(self, step: Step) -> list[Piece]:
         """Find the places of a step that lies in several epochs."""

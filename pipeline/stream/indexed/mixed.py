@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..batch.rows import Out, RowBuffer, Rows
 from ..order import Sequences, Step
 from ..order.mixture import PERIOD, Mixture
-from .lookahead import StepsAhead, only_rows, sequences_ahead
+from .lookahead import FoundSteps, StepCounts, StepsAhead, only_rows, sequences_ahead
 from .token_stream import Piece, TokenStream
 
 _Parts = list[tuple[int, Piece]]  # the number of a source, and the rows that it serves
@@ -34,30 +34,6 @@ def source_shares(mixture: Mixture, orders: Sequence[Sequences], i: int) -> dict
         }
         for name, count, quota, order in zip(mixture.names, counts, asked, orders, strict=True)
     }
-
-
-class _Found(NamedTuple):
-    """Where the rows of so many ``steps`` lie, which begin ``distance`` apart.
-
-    ``served``: of each source and epoch all rows, and which of them come before each step (one more entry, for the end).
-    """
-
-    begin: int
-    distance: int
-    steps: int
-    served: list[tuple[int, Piece, list[int]]]
-
-    def parts(self, begin: int) -> _Parts | None:
-        """Return the rows of the step that begins there; None if it is not among these."""
-        k, beside = divmod(begin - self.begin, self.distance)
-        if beside or not 0 <= k < self.steps:
-            return None
-        return [
-            (source, Piece(piece.epoch, piece.rows[part], piece.places[part], piece.lanes[part]))
-            for source, piece, cuts in self.served
-            if cuts[k] < cuts[k + 1]
-            for part in (slice(cuts[k], cuts[k + 1]),)
-        ]
 
 
 class MixedSequences:
@@ -85,10 +61,8 @@ class MixedSequences:
         self._orders = [streams[name][1] for name in mixture.names]
         self._hints = np.zeros((len(self._streams), mixture.lanes), np.int64)
         self.buffer = RowBuffer(self.width, self._streams[0].dtype, boundaries, self._streams[0].masks)
-        self._found: _Found | None = None
-        self._shape: tuple[int, ...] = ()
-        self._last: tuple[int, _Parts] = -1, []
-        self._ahead = StepsAhead()
+        self._counts = StepCounts()
+        self._ahead = StepsAhead(self._look)
 
     def stats(self, sequence_index: int) -> dict[str, Any]:
         """Return the bytes read, the epoch of the source that has come least far, and what each source served."""
@@ -98,28 +72,18 @@ class MixedSequences:
 
     def read(self, step: Step, out: Out | None = None) -> Rows:
         """Return the tokens of a rank's rows of a step."""
-        some = step.first > 0 or step.last is not None
-        parts = self._parts(step.rows(0, None) if some else step)
-        if some:
+        parts = self._ahead.rows(step)
+        if step.first > 0 or step.last is not None:
             parts = [(source, only_rows(piece, step.first, step.first + len(step))) for source, piece in parts]
         found = self.buffer.rows(sum([len(piece.rows) for _, piece in parts]), out)
         for source, piece in parts:
             self._streams[source].fill(self.buffer, [piece], self._hints[source])
         return found
 
-    def _parts(self, step: Step) -> _Parts:
-        shape = step.size, step.rank, step.ranks
-        last, parts = self._last
-        if step.begin != last or shape != self._shape:
-            known = self._found if shape == self._shape and step.begin > last else None
-            self._shape = shape
-            parts = (known and known.parts(step.begin)) or self._look(step).parts(step.begin) or []
-            self._last = step.begin, parts
-        return parts
-
-    def _look(self, step: Step) -> _Found:
+    def _look(self, step: Step, last: int) -> FoundSteps[_Parts]:
         """Find where the rows of a step lie, and those of the steps behind it."""
-        distance, count = self._ahead.next(step, self._last[0], self._sequences_ahead(step.begin))
+        step = step.rows(0, None)
+        distance, count = self._counts.next(step, last, self._sequences_ahead(step.begin))
         offsets = step.offsets_ahead(distance, count)
         count, size = offsets.shape
         ahead = (offsets + (np.arange(count) * distance)[:, None] + step.begin).ravel()
@@ -131,7 +95,8 @@ class MixedSequences:
             mine = by_lane[begin:stop]
             if begin < stop:
                 sources[mine], draws[mine] = self.mixture.draw(ahead[mine] // self.lanes, lane)
-        found = _Found(step.begin, distance, count, [])
+        # Of each source and epoch all rows, and how many of them come before each step.
+        served: list[tuple[int, Piece, list[int]]] = []
         for source, order in enumerate(self._orders):
             left, pieces = np.flatnonzero(sources == source), []
             while len(left):
@@ -142,10 +107,9 @@ class MixedSequences:
                 tokens, _ = order.places(epoch, own[inside] - order.first(epoch))
                 pieces.append(Piece(epoch, here % size, tokens, lanes[here]))
                 cuts = here.searchsorted(np.arange(count + 1) * size).tolist()
-                found.served.append((source, pieces[-1], cuts))
+                served.append((source, pieces[-1], cuts))
             self._streams[source].prepare(pieces)
-        self._found = found
-        return found
+        return FoundSteps(step.begin, distance, count, lambda k: _parts_of(served, k))
 
     def _sequences_ahead(self, i: int) -> int:
         """Return how many sequences from ``i`` on are looked for together, at most, by what each source serves of them.
@@ -164,3 +128,13 @@ class MixedSequences:
         """Stop threads and give back files."""
         for stream in self._streams:
             stream.close()
+
+
+def _parts_of(served: list[tuple[int, Piece, list[int]]], k: int) -> _Parts:
+    """Return the rows of the k-th step."""
+    parts = []
+    for source, piece, cuts in served:
+        if cuts[k] < cuts[k + 1]:
+            part = slice(cuts[k], cuts[k + 1])
+            parts.append((source, Piece(piece.epoch, piece.rows[part], piece.places[part], piece.lanes[part])))
+    return parts
