@@ -37,6 +37,8 @@ BLOCK_BYTES, THREADS, SECONDS = 768 << 10, 8, 3.0
 SEQ_LEN, BATCH, FIRST, AROUND_BORDER = 2048, 32, 200, 300
 TOKENS_PER_BATCH = SEQ_LEN * BATCH
 PEER_SECONDS = 8.0
+# To look at memory takes the kernel as long as a hundred batches, so inside the epoch, where speed counts, that is rare.
+LOOK_EVERY, LOOK_EVERY_AT_BORDER = 2000, 10
 RANKS = ((1, 0, 3000), (8, 0, 400), (4, 2, 800))  # ranks, workers of each, batches of each
 MOST_RESIDENT = 0.01
 TOKENIZER = {"name": "bench", "sha256": "0" * 64, "vocab_size": 60_000, "eos_id": 0, "bos_id": None, "special_ids": {}}
@@ -203,17 +205,17 @@ def stream(path: Path) -> dict[str, float]:
     epoch = len(source(path, epochs=1).pack(SEQ_LEN).batch(BATCH))
     begin, cpu, steady_read = time.perf_counter(), time.process_time(), bytes_of_process()
     count = epoch - 1 - FIRST - AROUND_BORDER // 2
-    waits, most = watched(batches, count)
+    waits, most = watched(batches, count, LOOK_EVERY)
     seconds = time.perf_counter() - begin
     found |= {"steady": count * TOKENS_PER_BATCH / seconds, "worst": max(waits), "memory": most - before}
     found |= {"disk": (bytes_of_process() - steady_read) / seconds, "cpu": (time.process_time() - cpu) / count}
     found["per_byte"] = (bytes_of_process() - read) / (2 * (1 + FIRST + count) * TOKENS_PER_BATCH)
-    waits, most = watched(batches, AROUND_BORDER, every=10)
+    waits, most = watched(batches, AROUND_BORDER, LOOK_EVERY_AT_BORDER)
     return found | {"worst_border": max(waits), "memory_border": most - before}
 
 
-def watched(batches: Any, count: int, every: int = 100) -> tuple[list[float], float]:
-    """Take batches; return the seconds that each took, and the most memory seen between some."""
+def watched(batches: Any, count: int, every: int) -> tuple[list[float], float]:
+    """Take batches; return the seconds that each took, and the most memory seen behind each ``every`` of them."""
     waits: list[float] = []
     most = 0.0
     while len(waits) < count:

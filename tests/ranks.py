@@ -85,6 +85,8 @@ def _run(function: Callable[..., Any], arguments: tuple[Any, ...], environment: 
     import torch
 
     faulthandler.dump_traceback_later(SECONDS - 10)
+    # As under torchrun, loaders fork their workers. From a fork server these would outlive a rank that is killed.
+    multiprocessing.set_start_method("fork", force=True)
     torch.set_num_threads(1)
     rank = environment["RANK"]
     if environment["WORLD_SIZE"] != "1":
