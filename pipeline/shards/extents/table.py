@@ -36,6 +36,7 @@ from numpy.typing import DTypeLike, NDArray
 from ...errors import CorruptShardError
 from ..format import BLOCK, NPY_HEADER
 from .checksums import index_crc32
+from .kernels import index_checksums
 
 EXTENT_BYTES = 192 << 10
 PER_SHARD = ("extents", "starts_at", "lengths_at")
@@ -176,24 +177,31 @@ class ExtentTable:
         return self.document_sums[rows] - self.document_sums[self.shard_bounds[self.shard_of(rows)]]
 
     def wrong_index(
-        self, first: int, last: int, starts: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]]
-    ) -> str | None:
-        """Compare the index of a run of extents of one shard with its checksums; say what is wrong, or return None.
+        self, rows: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.uint32]
+    ) -> tuple[int, str] | None:
+        """Compare the index of extents with their checksums; return the shard and what is wrong of the first, or None.
 
-        ``starts`` (8 bytes each) and ``lengths`` (4 bytes each) are those of the run's documents.
+        ``starts`` and ``lengths`` are those of their documents, extent by extent.
         """
-        begin = 0
-        counts, stated = self.documents[first:last].tolist(), self.index_crc32[first:last].tolist()
-        for row, count, wanted in zip(range(first, last), counts, stated, strict=True):
-            found = index_crc32(starts[begin : begin + count], lengths[begin : begin + count])
-            if found != wanted:
-                document = int(self.first_document_of(row))
-                return (
-                    f"byte {int(self.starts_at[self.shard_of(row)]) + 8 * document}: the index of documents {document} to "
-                    f"{document + count} has checksum {found}, but the table of extents says {wanted}"
-                )
-            begin += count
-        return None
+        counts, found = self.documents[rows].astype(np.int64), np.empty(len(rows), np.uint32)
+        total = int(counts.sum())
+        if not len(starts) == len(lengths) == total:
+            shard, document = int(self.shard_of(rows[0])), int(self.first_document_of(rows[0]))
+            return shard, (
+                f"the index from document {document} on holds {len(starts)} starts and {len(lengths)} lengths, but the table "
+                f"of extents says {total} documents"
+            )
+        index_checksums(starts, lengths, counts, found)
+        wrong = found != self.index_crc32[rows]
+        if not wrong.any():
+            return None
+        row = int(rows[k := int(np.argmax(wrong))])
+        shard, document = int(self.shard_of(row)), int(self.first_document_of(row))
+        return shard, (
+            f"byte {int(self.starts_at[shard]) + 8 * document}: the index of documents {document} to "
+            f"{document + int(counts[k])} has checksum {int(found[k])}, but the table of extents says "
+            f"{int(self.index_crc32[row])}"
+        )
 
     def wrong_bytes(self, first: int, last: int, crc32: Callable[[int, int], int]) -> str | None:
         """Compare the bytes of a run of extents of one shard with their checksums; say what is wrong, or return None.

@@ -176,7 +176,8 @@ class RemoteIndexes:
         return starts.astype("<i8").tobytes()
 
     def _wrong(self, first: int, last: int, starts: bytes, lengths: bytes) -> str | None:
-        return self._table.wrong_index(first, last, *joined([(starts, lengths)]))
+        wrong = self._table.wrong_index(np.arange(first, last), *joined([(starts, lengths)]))
+        return None if wrong is None else wrong[1]
 
     def _documents(self, first: int, last: int) -> tuple[int, int, int]:
         """Return shard, first document and documents of a run of extents."""

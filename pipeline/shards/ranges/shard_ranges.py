@@ -200,17 +200,14 @@ class ShardRanges:
 
     def _check_index(self, firsts: Rows, lasts: Rows, starts: NDArray[np.int64], lengths: NDArray[np.uint32]) -> None:
         """Check the index of runs by the checksums of the table, at its first use."""
-        checked, begin = self._checked_index, 0
-        for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
-            count = int(self.table.document_sums[last] - self.table.document_sums[first])
-            if not checked[first:last].all():
-                run = slice(begin, begin + count)
-                wrong = self.table.wrong_index(first, last, starts[run], lengths[run])
-                if wrong is not None:
-                    name = self._names[int(self.table.shard_of(first))]
-                    raise CorruptShardError(f"{name}: {wrong}; copy the shard again or rebuild it")
-                checked[first:last] = True
-            begin += count
+        extents = lasts - firsts
+        rows = np.repeat(lasts - np.cumsum(extents), extents) + np.arange(extents.sum())
+        if self._checked_index[rows].all():
+            return
+        wrong = self.table.wrong_index(rows, starts, lengths)
+        if wrong is not None:
+            raise CorruptShardError(f"{self._names[wrong[0]]}: {wrong[1]}; copy the shard again or rebuild it")
+        self._checked_index[rows] = True
 
     def _verify(self, shard: int, first: int, last: int, handle: int) -> None:
         """Check the bytes of extents by their checksums, or where the table has none the whole shard by its hash."""
