@@ -14,9 +14,9 @@ from pipeline.errors import ConfigError
 from tests import interpreters
 from tests.corpus import english, write_inputs
 from tests.input_server import running_inputs
+from tests.local_server import answering
 from tests.test_builder import digests, run
 from tests.test_engine import die_once, fail_on_three
-from tests.test_messages import answering
 from tests.test_references import NAMES, QUESTION, run_script, write_corpus, write_named
 from tests.text_samples import make_texts, write_texts
 
