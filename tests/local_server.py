@@ -1,7 +1,8 @@
-"""What the web servers of the tests share: a free port of localhost, a thread that serves, connections counted."""
+"""What the servers of the tests share: a free port of localhost, a thread that serves, connections counted."""
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,3 +45,25 @@ def serving(server: Server) -> Iterator[Server]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def answering(*parts: bytes | None) -> Iterator[str]:
+    """The address of a server that sends each part to whoever connects, waits where one is None, and hangs up."""
+    over = threading.Event()
+
+    def serve(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection:
+            for part in parts:
+                if part is None:
+                    over.wait()
+                else:
+                    connection.sendall(part)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=(listening,))
+        thread.start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        over.set()
+        thread.join()

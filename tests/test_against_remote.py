@@ -17,9 +17,9 @@ from pipeline.builder.report.console import Progress
 from pipeline.errors import ConfigError, ManifestError, MissingObjectError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.remote.transport import Access
+from tests.builds import ROOT, digests
 from tests.corpus import english
 from tests.faulty_server import FaultyServer, running_server
-from tests.test_builder import ROOT, digests
 
 pytestmark = pytest.mark.stacks
 

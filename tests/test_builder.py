@@ -1,3 +1,5 @@
+"""A build writes the documents that it keeps and accounts for every other, with the same bytes whatever the workers."""
+
 from __future__ import annotations
 
 import hashlib
@@ -12,37 +14,16 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.builder.build import build
 from pipeline.builder.inputs import list_inputs
 from pipeline.builder.limits import Limits
 from pipeline.builder.plan import cut_units
-from pipeline.builder.report.console import Progress
 from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
 from pipeline.shards.verify.dataset import verify_dataset
-from pipeline.text.tokenizer.tokenizer import load_tokenizer, train_tokenizer
+from pipeline.text.tokenizer.tokenizer import load_tokenizer
+from tests.builds import ROOT, digests, run
 from tests.corpus import documents, english, write_inputs
-from tests.interruptions import Units, interrupt_after
-
-ROOT = Path(__file__).resolve().parents[1]
-SETTINGS: dict[str, Any] = {
-    "tokenizer": "train:400",
-    "language": "en=0.2",
-    "rules": "gopher_quality",
-    "val_fraction": 0.1,
-}
-
-
-def run(inputs: Any, output: Path, **options: Any) -> Manifest:
-    """Build; workers are forked, because pytest-xdist runs a thread, with which they would be spawned by default."""
-    return build(inputs, output, **{"progress": Progress(quiet=True), "start_method": "fork", **SETTINGS, **options})
-
-
-def digests(directory: Path) -> dict[str, str]:
-    """sha256 of everything that identical builds share."""
-    names = [path for path in sorted(directory.iterdir()) if path.is_file() and path.name != "run.json"]
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in names}
 
 
 @pytest.fixture(scope="module")
@@ -152,78 +133,6 @@ def test_the_same_documents_come_out_of_every_format(tmp_path: Path) -> None:
     assert found[0] == found[1] != []
 
 
-def test_the_same_command_again_finds_it_done(inputs: list[str], built: Path) -> None:
-    before = digests(built)
-    assert run(inputs, built).fingerprint == Manifest.read(built).fingerprint
-    assert digests(built) == before
-
-
-CHANGES: list[dict[str, Any]] = [
-    {"val_fraction": 0.2},
-    {"language": "de"},
-    {"rules": "gopher"},
-    {"seed": 1},
-    {"tokenizer": "bytes"},
-]
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_another_recipe_is_refused_with_the_difference(inputs: list[str], built: Path, change: dict[str, Any]) -> None:
-    with pytest.raises(PlanChangedError, match=next(iter(change))):
-        run(inputs, built, **change)
-
-
-def test_files_that_settings_name_are_held_to_what_they_held(tmp_path: Path, built: Path) -> None:
-    rules, tokenizer, questions = tmp_path / "mine.toml", tmp_path / "tokenizer.json", tmp_path / "questions.txt"
-    rules.write_text("words = { min = 5 }\n")
-    tokenizer.write_bytes((built / "tokenizer.json").read_bytes())
-    questions.write_text(english(900))
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in documents(30)))
-
-    def again(**options: Any) -> Manifest:
-        settings = {"rules": str(rules), "tokenizer": str(tokenizer), "decontaminate": str(questions), "language": ()}
-        return run(tmp_path / "in.jsonl", tmp_path / "out", **settings, **options)
-
-    with pytest.raises(KeyboardInterrupt):
-        again(after_stage=interrupt_after("tokenize"))
-    (tmp_path / "out" / ".signatures.7.tmp").mkdir()  # as a kill in that moment leaves it
-    for path, text, said in (
-        (rules, rules.read_text().replace("5", "6"), "words"),
-        (tokenizer, train_tokenizer([english(1)], 300).definition, "tokenizer"),
-        (questions, english(901), r"decontaminate: questions\.txt"),
-    ):
-        before = path.read_text()
-        path.write_text(text)
-        with pytest.raises(PlanChangedError, match=said):
-            again()
-        path.write_text(before)
-    assert again().counts["kept"] > 0
-    assert [path.name for path in (tmp_path / "out").iterdir() if path.name.startswith(".")] == []
-
-
-def test_changed_input_is_refused_and_overwrite_begins_anew(tmp_path: Path) -> None:
-    source = tmp_path / "in.jsonl"
-    source.write_text("".join(json.dumps(record) + "\n" for record in documents(30)))
-    first = run(source, tmp_path / "out", tokenizer="bytes")
-    source.write_text("".join(json.dumps(record) + "\n" for record in documents(40)))
-    with pytest.raises(PlanChangedError, match=r"in\.jsonl"):
-        run(source, tmp_path / "out", tokenizer="bytes")
-    second = run(source, tmp_path / "out", tokenizer="bytes", overwrite=True)
-    assert second.counts["read"] == 40 > first.counts["read"]
-    assert list(verify_dataset(tmp_path / "out")) == []
-
-
-def test_shards_of_nobody_are_not_mixed_with_ones_own(inputs: list[str], tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "train-000007.tar").write_bytes(b"")
-    (tmp_path / "out" / "notes.json").write_text("{}")
-    with pytest.raises(BuildError, match=r"train-000007\.tar"):
-        run(inputs, tmp_path / "out")
-    run(inputs, tmp_path / "out", overwrite=True)
-    assert not (tmp_path / "out" / "train-000007.tar").exists()
-    assert (tmp_path / "out" / "notes.json").read_text() == "{}"
-
-
 def test_nothing_survives_is_a_valid_empty_dataset(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "short"}\n')
     manifest = run(tmp_path / "in.jsonl", tmp_path / "out", tokenizer="bytes")
@@ -286,22 +195,6 @@ def test_rejected_documents_are_kept_with_their_reasons_where_asked(inputs: list
     assert copies["doc-15"] == "near duplicate of doc-10 (a.jsonl, line 3)"
 
 
-def test_dedup_goes_on_where_it_was_killed_even_elsewhere(inputs: list[str], built: Path, tmp_path: Path) -> None:
-    def fail(name: str, count: int) -> None:
-        if name == "near duplicates" and count == 5:
-            raise KeyboardInterrupt
-
-    first, second = Units(fail), Units()
-    with pytest.raises(KeyboardInterrupt):
-        run(inputs, tmp_path / "out", progress=first)
-    assert len(list((tmp_path / "out/.build/deduping/edges").iterdir())) == 6
-    (tmp_path / "out").rename(tmp_path / "moved")
-    run(inputs, tmp_path / "moved", progress=second)
-    assert (first.counts["exact duplicates"], second.counts.get("exact duplicates")) == (1, None)
-    assert first.counts["near duplicates"] + second.counts["near duplicates"] == 14
-    assert digests(tmp_path / "moved") == digests(built)
-
-
 def test_what_was_dropped_is_named_some_documents_at_a_time(inputs: list[str], tmp_path: Path) -> None:
     run(inputs, tmp_path / "whole", keep_rejected=True)
     run(inputs, tmp_path / "shards", keep_rejected=True, limits=Limits(named_documents=7))
@@ -315,52 +208,6 @@ def test_limit_reads_the_first_records_whatever_the_workers(inputs: list[str], t
     assert one.counts["read"] + sum(one.counts["bad"].values()) == 70
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
     assert two.fingerprint == one.fingerprint
-
-
-def test_earlier_datasets_of_one_name_are_each_held_by_the_plan_and_named_in_reasons(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "language": (), "val_fraction": 0}
-    for number in range(2):
-        (tmp_path / f"{number}.jsonl").write_text(json.dumps({"id": f"d{number}", "text": english(number)}) + "\n")
-        run(tmp_path / f"{number}.jsonl", tmp_path / str(number) / "shards", **options)
-    earlier = [str(tmp_path / str(number) / "shards") for number in range(2)]
-    both = [tmp_path / f"{number}.jsonl" for number in range(2)]
-    manifest = run(both, tmp_path / "out", **options, against=earlier, keep_rejected=True)
-    prints = [Manifest.read(path).fingerprint for path in earlier]
-    assert manifest.recipe["definitions"]["against"] == {"shards": prints[0], "shards (2)": prints[1]}
-    reasons = [json.loads(line)["reason"] for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
-    assert reasons == [f"exact duplicate of {name}:{0:012d}" for name in ("shards", "shards (2)")]
-
-
-def test_a_second_build_against_the_first_adds_nothing(inputs: list[str], built: Path, tmp_path: Path) -> None:
-    manifest = run(inputs, tmp_path / "out", against=[str(built)], keep_rejected=True)
-    assert manifest.counts["kept"] == 0
-    lines = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
-    first = next(line for line in lines if line.get("id") == "doc-0")
-    assert first["reason"] == f"exact duplicate of {built.name}:000000000000"
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [({"dedup_ngram": 6}, "ngram 5, this build has 6"), ({"dedup_num_perm": 128}, "num_perm 112")],
-)
-def test_signatures_of_another_scheme_are_refused(
-    inputs: list[str], built: Path, tmp_path: Path, changed: dict[str, int], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        run(inputs, tmp_path / "out", against=[str(built)], **changed)
-
-
-def test_builds_of_other_seeds_compare_their_signatures(inputs: list[str], built: Path, tmp_path: Path) -> None:
-    manifest = run(inputs, tmp_path / "out", against=[str(built)], seed=7)
-    assert manifest.counts["kept"] == 0
-    assert sum(manifest.counts["duplicates"].values()) == 241
-
-
-def test_more_values_than_the_bands_use_stand_in_the_manifest(inputs: list[str], tmp_path: Path) -> None:
-    manifest = run(inputs, tmp_path / "out", dedup_num_perm=160)
-    assert manifest.recipe["settings"]["dedup_num_perm"] == 160
-    assert np.load(tmp_path / "out" / "signatures" / "signatures.npy").shape[1] == 160
-    assert run(inputs, tmp_path / "out", dedup_num_perm=160) == manifest
 
 
 def test_sources_keep_their_names(tmp_path: Path) -> None:
@@ -399,43 +246,6 @@ def test_quotas_cut_a_source_to_its_tokens_and_say_so(tmp_path: Path) -> None:
     assert (tmp_path / "cut" / "rejected.jsonl").read_text().count("max_tokens") == 60 - cut["kept"]
     with pytest.raises(ConfigError, match="did you mean 'web'"):
         run(specs, tmp_path / "other", tokenizer="bytes", max_tokens="wep=5")
-
-
-COUNTING = """\
-from pathlib import Path
-
-FOLDER = Path({folder!r})
-
-
-def count(page):
-    with open(FOLDER / "log", "a") as file:
-        file.write(".")
-    if (FOLDER / "stop").exists() and (FOLDER / "log").stat().st_size == 200:
-        raise ValueError("stop here")
-    return 0
-"""
-
-
-def test_a_unit_of_many_parts_gives_the_same_shards_and_goes_on_after_the_parts_that_are_done(
-    inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "counting.py").write_text(COUNTING.format(folder=str(tmp_path)))
-    (tmp_path / "own.toml").write_text('"counting:count" = { max = 0 }\n')
-    monkeypatch.syspath_prepend(tmp_path)
-    options = {"rules": str(tmp_path / "own.toml"), "language": ()}
-    run(inputs, tmp_path / "whole", **options)
-    judged = (tmp_path / "log").stat().st_size
-    (tmp_path / "log").write_text("")
-    (tmp_path / "stop").touch()
-    limits = Limits(partition_characters=30_000, batch_records=7)
-    with pytest.raises(BuildError, match="stop here"):
-        run(inputs, tmp_path / "out", **options, limits=limits)
-    assert len(list((tmp_path / "out/.build/filter/000000").glob("0*"))) > 3
-    assert list(tmp_path.glob("out/*.tar")) == []
-    (tmp_path / "stop").unlink()
-    run(inputs, tmp_path / "out", **options)  # the plan keeps the limits of the first run
-    assert 200 <= (tmp_path / "log").stat().st_size < judged + 60
-    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
 
 def test_the_lanes_of_a_compressed_file_share_its_parts_and_keep_its_order(tmp_path: Path) -> None:

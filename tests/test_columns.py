@@ -24,8 +24,8 @@ from pipeline.text.document import BadRecord, Document, Unselected
 from pipeline.text.fields import parse_fields
 from pipeline.text.readers.reader import Reader
 from pipeline.text.where import Range, Where
+from tests.builds import digests
 from tests.input_server import running_inputs
-from tests.test_builder import digests
 from tests.test_transforms import make, table
 
 TEXTS = [f"Text number {k}." for k in range(6)]

@@ -16,8 +16,8 @@ from pipeline.builder.limits import Limits
 from pipeline.builder.report.console import Progress
 from pipeline.errors import InputError
 from pipeline.shards.manifest import Manifest
+from tests.builds import digests
 from tests.corpus import english
-from tests.test_builder import digests
 
 SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0, "on_error": "skip"}
 # Large enough that a stream is unpacked in several pieces: the one in which damage shows gives nothing.

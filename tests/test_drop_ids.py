@@ -21,8 +21,8 @@ from pipeline.errors import ConfigError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
 from pipeline.shards.verify.dataset import verify_dataset
+from tests.builds import digests
 from tests.corpus import english
-from tests.test_builder import digests
 
 SMALL = Limits(unit_bytes=20_000, smallest_unit_bytes=5_000, batch_records=10, partition_characters=10_000)
 HALVES = """\

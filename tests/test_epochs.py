@@ -1,27 +1,23 @@
-"""set_epoch, passes and len(): frameworks count passes from 0 after every restart, and no resume is undone by that."""
+"""set_epoch and passes: frameworks count passes from 0 after every restart, and no resume is undone by that."""
 
 from __future__ import annotations
 
 import json
-import warnings
-from collections.abc import Iterator
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.stream.loader.epochs import EpochNumbers
+from tests.epoch_streams import BATCH, SEQ_LEN, ids, make
 from tests.shard_samples import make_documents, write_dataset
 from tests.text_samples import write_texts
-
-SEQ_LEN, BATCH = 16, 2
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +31,6 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = [f"text {number} " * (1 + number % 5) for number in range(60)]
     return write_texts(tmp_path_factory.mktemp("epochs") / "a.jsonl", words)
-
-
-def make(dataset: Path, epochs: int | None = 1) -> pipeline.Stream:
-    return pipeline.ShardDataset(dataset, epochs=epochs).shuffle(seed=1, lanes=6).pack(SEQ_LEN).batch(BATCH)
-
-
-def ids(batches: Any) -> list[Any]:
-    return [batch["input_ids"].tolist() for batch in batches]
 
 
 def bounds(dataset: Path) -> list[int]:
@@ -352,117 +340,3 @@ def test_numbers_after_a_load_differ_from_epochs_by_one_offset(
         else:
             with pytest.raises(ConfigError):
                 numbers.epoch_of(number, None, iterated=True, ended=True)
-
-
-# len()
-
-
-def layouts(dataset: Path, epochs: int | None, name: str) -> pipeline.Stream:
-    source = pipeline.ShardDataset(dataset, epochs=epochs).shuffle(seed=4)
-    if name == "documents":
-        return source.documents()
-    return source.sample(7) if name == "sample" else source.pack(9, stride=4) if name == "stride" else source.pack(9)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    name=st.sampled_from(["pack", "stride", "documents", "sample"]),
-    epochs=st.none() | st.integers(1, 3),
-    epoch=st.none() | st.integers(0, 2),
-    take=st.none() | st.integers(0, 60),
-    batch=st.none() | st.integers(1, 5),
-    last=st.sampled_from(["pad", "drop"]),
-    take_batches=st.none() | st.integers(0, 9),
-    world_size=st.integers(1, 3),
-    mapped=st.booleans(),
-)
-def test_len_is_the_count_of_items_of_every_rank(
-    dataset: Path,
-    name: str,
-    epochs: int | None,
-    epoch: int | None,
-    take: int | None,
-    batch: int | None,
-    last: str,
-    take_batches: int | None,
-    world_size: int,
-    mapped: bool,
-) -> None:
-    for rank in range(world_size):
-        stream = layouts(dataset, epochs, name).shard(rank, world_size)
-        stream = stream.map(dict) if mapped and name != "documents" else stream  # whose rows are not stacked
-        stream = stream if take is None else stream.take(take)
-        stream = stream if batch is None else stream.batch(batch, last=last)
-        stream = stream if batch is None or take_batches is None else stream.take(take_batches)
-        if epoch is not None and (epochs in (None, 1) or epoch == 0):
-            stream.set_epoch(epoch)
-        assert stream  # also where there are no items
-        if epochs is None and take is None and (batch is None or take_batches is None):
-            with pytest.raises(TypeError, match="endless"):
-                len(stream)
-            continue
-        count = len(stream)
-        assert count == len(list(stream))
-
-
-def test_len_stays_the_whole_pass_after_a_load(dataset: Path) -> None:
-    whole = len(make(dataset))
-    state = make(dataset).state_dict(batches=3)
-    stream = make(dataset)
-    stream.load_state_dict(state)
-    assert len(stream) == whole
-    assert len(list(stream)) == whole - 3
-
-
-def drop_some(items: Iterator[Any]) -> Iterator[Any]:
-    yield from islice(items, 0, None, 2)
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda d, t: pipeline.ShardDataset(d, epochs=1), r"before \.pack"),
-        (lambda d, t: make(d, None), "endless"),
-        (lambda d, t: make(d, 1).apply(drop_some), r"\.apply"),
-        (lambda d, t: make(d, None).apply(drop_some).take(5), r"\.apply"),
-        (lambda d, t: pipeline.ShardDataset(d, epochs=1).filter(len).pack(8), "unknown"),
-        (lambda d, t: pipeline.ShardDataset(d, epochs=1).pack(8, best_fit=True), "unknown"),
-        (lambda d, t: pipeline.TextDataset(t, "bytes", epochs=1).pack(8), "unknown"),
-        (lambda d, t: pipeline.TextDataset(t, "bytes").pack(8), "endless"),
-    ],
-)
-def test_an_endless_or_unknown_len_is_a_type_error_that_says_why(
-    dataset: Path, texts: Path, change: Any, reason: str
-) -> None:
-    stream = change(dataset, texts)
-    assert bool(stream) is True
-    with pytest.raises(TypeError, match=reason):
-        len(stream)
-
-
-def test_a_take_of_an_endless_sequential_stream_has_a_len(texts: Path) -> None:
-    stream = pipeline.TextDataset(texts, "bytes").shuffle(3, lanes=4).pack(24)
-    for rank in range(2):
-        assert len(stream.batch(2).take(5).shard(rank, 2)) == 5 == len(list(stream.batch(2).take(5).shard(rank, 2)))
-        some = stream.take(11).batch(2, last="drop").shard(rank, 2)
-        assert len(some) == len(list(some))
-    mixed = pipeline.mix({"a": pipeline.ShardDataset.from_tokens(torch.arange(99).numpy())}, {"a": 1}).pack(8)
-    assert len(mixed.take(7)) == len(list(mixed.take(7))) == 7
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_data_loader_neither_warns_of_the_len_nor_ends_by_it(dataset: Path, workers: int) -> None:
-    whole = ids(make(dataset))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        stream = make(dataset)
-        loader = DataLoader(stream, batch_size=None, num_workers=workers)
-        assert len(loader) == len(whole)
-        assert ids(loader) == whole
-        stream.load_state_dict(stream.state_dict(batches=2))
-        assert len(loader) == len(whole)
-        assert ids(loader) == whole[2:]
-        for epoch in (0, 1, 4):  # the first one keeps the position
-            stream.set_epoch(epoch)
-            assert len(loader) == len(stream)
-            assert len(ids(loader)) == len(stream) - (2 if epoch == 0 else 0)

@@ -18,9 +18,9 @@ from pipeline.builder.limits import Limits
 from pipeline.builder.report.console import Progress
 from pipeline.errors import InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
+from tests.builds import digests
 from tests.corpus import english
 from tests.interruptions import Units, interrupt_after
-from tests.test_builder import digests
 
 SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0}
 

@@ -9,8 +9,8 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from pipeline.cli.main import run_command
+from tests.builds import digests
 from tests.corpus import write_inputs
-from tests.test_builder import digests
 
 FLAGS = ["--tokenizer", "train:400", "--rules", "gopher_quality", "--language", "en=0.2", "--workers", "2", "--quiet"]
 

@@ -17,8 +17,8 @@ import pytest
 from pipeline.builder.workspace.locking import locked
 from pipeline.errors import BuildError
 from tests import no_locks
+from tests.builds import ROOT
 from tests.corpus import english
-from tests.test_builder import ROOT
 
 HOLD = """
 import sys, time

@@ -1,148 +1,22 @@
-"""What a user reads: progress, closing lines, hints for misspelt names, and the texts of the report."""
+"""What a user reads: closing lines, hints for misspelt names, bad records, documents and the report."""
 
 from __future__ import annotations
 
 import json
-import os
-import random
 import re
-import socket
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
 import pipeline
-from pipeline.builder.engine.base import EngineOptions, report_progress
-from pipeline.builder.engine.local import open_local
-from pipeline.builder.engine.ray import check_address
 from pipeline.builder.limits import Limits
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.report.console import Progress
 from pipeline.cli.main import run_command
 from pipeline.errors import BuildError, ConfigError
 from pipeline.text.tokenizer.tokenizer import load_tokenizer
-
-WORDS = "the of and that with people water through between something never another house began evening light".split()
-
-
-def sentences(count: int, seed: int = 0) -> list[str]:
-    draw = random.Random(seed)
-    return [" ".join(draw.choices(WORDS, k=12)) + "." for _ in range(count)]
-
-
-def jsonl(path: Path, texts: list[str]) -> Path:
-    lines = "\n".join(json.dumps({"id": f"page-{k}", "text": text}) for k, text in enumerate(texts))
-    path.write_bytes(zstandard.compress(lines.encode()) if path.suffix == ".zst" else lines.encode())
-    return path
-
-
-class Recorder(Progress):
-    """Notes what every bar was told."""
-
-    def __init__(self) -> None:
-        super().__init__(quiet=False)
-        self.bars: dict[str, tuple[int, list[int]]] = {}
-        self.said: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.said.append(line)
-
-    def bar(self, name: str, total: int, *, bytes: bool = False):  # type: ignore[no-untyped-def]
-        told = self.bars.setdefault(name, (total, []))[1]
-        return _Bar(told)
-
-    def table(self, *arguments: object) -> None:
-        pass
-
-
-class _Bar:
-    def __init__(self, told: list[int]) -> None:
-        self.told = told
-
-    def __enter__(self):  # type: ignore[no-untyped-def]
-        return self.told.append
-
-    def __exit__(self, *exception: object) -> None:
-        pass
-
-
-def test_progress_counts_bytes_inside_a_single_compressed_file(tmp_path: Path) -> None:
-    draw = random.Random(1)
-    texts = ["".join(draw.choices("abcdefghij klmnopqrst", k=4000)) for _ in range(1500)]
-    path = jsonl(tmp_path / "one.jsonl.zst", texts)
-    assert path.stat().st_size > 3 << 20
-    progress = Recorder()
-    pipeline.build(path, tmp_path / "out", tokenizer="bytes", rules=(), dedup=False, progress=progress)
-    total, told = progress.bars["filter"]
-    assert sum(told) == total == path.stat().st_size
-    assert sum(amount > 0 for amount in told) >= 3
-    assert max(told) < total / 2
-
-
-def _work(unit: int) -> int:
-    for _ in range(4):
-        time.sleep(0.15)
-        report_progress(10)
-    return unit
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_engines_pass_on_the_progress_of_units_while_they_run(workers: int) -> None:
-    told: list[tuple[int, int]] = []
-    with open_local(EngineOptions(workers, "fork"), None) as engine:
-        engine.on_progress = lambda index, amount: told.append((index, amount))
-        before_results = [len(told) for _ in engine.map(_work, [0, 1])]
-    assert before_results[0] > 0
-    assert {index for index, _ in told} == {0, 1}
-    assert sum(amount for _, amount in told) <= 80
-
-
-def test_training_a_tokenizer_tells_the_characters_it_reads_and_when_it_computes(tmp_path: Path) -> None:
-    texts = sentences(400)
-    progress = Recorder()
-    pipeline.build(
-        jsonl(tmp_path / "in.jsonl", texts),
-        tmp_path / "out",
-        tokenizer="train:300",
-        rules=(),
-        dedup=False,
-        progress=progress,
-    )
-    total, told = progress.bars["train tokenizer"]
-    assert sum(told) == total == sum(map(len, texts))
-    assert "train tokenizer: all text is read; computing 300 tokens" in progress.said
-
-
-def test_on_a_terminal_the_merges_of_a_tokenizer_have_a_bar_and_no_other_bar_is_drawn_over_it(tmp_path: Path) -> None:
-    pty = pytest.importorskip("pty")
-    path = jsonl(tmp_path / "in.jsonl", sentences(400))
-    command = [sys.executable, "-m", "pipeline", "build", str(path), "--output", str(tmp_path / "out")]
-    command += ["--tokenizer", "train:300", "--rules", "none", "--workers", "1"]
-    terminal, end = pty.openpty()
-    with open(os.dup(end), "w") as stderr, redirect_stderr(stderr):
-        assert Progress().on_terminal
-        assert not Progress(quiet=True).on_terminal
-    with subprocess.Popen(command, stderr=end, env={**os.environ, "TERM": "xterm"}) as running:
-        os.close(end)
-        shown = bytearray()
-        with suppress(OSError), open(terminal, "rb", buffering=0) as reader:  # Linux ends with EIO
-            while part := reader.read(1 << 16):
-                shown += part
-    assert running.returncode == 0, shown.decode(errors="replace")
-    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode(errors="replace")))
-    assert "train tokenizer: 300 tokens" in lines
-    merges = [number for number, line in enumerate(lines) if "Compute merges" in line]
-    assert merges
-    bars = [number for number, line in enumerate(lines) if re.search(r"[━╸]", line)]
-    assert not [number for number in bars if lines.index("train tokenizer: 300 tokens") < number < merges[-1]]
+from tests.text_samples import jsonl, sentences
 
 
 def test_the_last_lines_of_a_build_name_dataset_report_and_next_command(
@@ -219,86 +93,6 @@ def test_a_share_of_bad_records_is_written_as_a_fraction_or_in_percent(value: st
 
     assert make_parser().parse_args(["--max-errors", value]).max_errors == 0.01
     assert make_parser().parse_args(["--max-errors", "5_000"]).max_errors == 5000
-
-
-def test_a_ray_address_where_nothing_answers_is_refused_at_once() -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
-        started = time.monotonic()
-        for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
-            with pytest.raises(ConfigError, match=f"--ray-address {address}: nothing answers there"):
-                check_address(address)
-        assert time.monotonic() - started < 5
-    check_address("auto")
-
-
-@contextmanager
-def answering(*parts: bytes | None) -> Iterator[str]:
-    """The address of a server that sends each part to whoever connects, waits where one is None, and hangs up."""
-    over = threading.Event()
-
-    def serve(listening: socket.socket) -> None:
-        connection, _ = listening.accept()
-        with connection:
-            for part in parts:
-                if part is None:
-                    over.wait()
-                else:
-                    connection.sendall(part)
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=serve, args=(listening,))
-        thread.start()
-        yield f"127.0.0.1:{listening.getsockname()[1]}"
-        over.set()
-        thread.join()
-
-
-@pytest.mark.parametrize(
-    ("parts", "message"),
-    [
-        ([None], "says nothing for 0.3 s or hangs up"),
-        ([b"\0", None], r"begins with b'\\x00'"),
-        ([], "says nothing for 0.3 s or hangs up"),
-        ([b"HTTP/1.1 400 Bad Request\r\n"], "begins with b'HTTP/1.1 '"),
-    ],
-)
-@pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_a_ray_address_where_something_else_answers_is_refused_in_time(
-    scheme: str, parts: list[bytes | None], message: str
-) -> None:
-    with (
-        answering(*parts) as address,
-        pytest.raises(ConfigError, match=rf"--ray-address {scheme}{address}: .* {message}, .*`ray start --head"),
-    ):
-        check_address(scheme + address, seconds=0.3)
-
-
-def test_a_server_that_begins_as_ray_does_is_left_to_ray() -> None:
-    with answering(b"\0\0", b"\6\4\0\0\0\0\0", b"the settings themselves") as address:
-        check_address(address)
-
-
-@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.zst"])
-def test_a_dry_run_expects_the_tokens_that_the_build_makes(
-    tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = jsonl(tmp_path / f"in{ending}", [" ".join(sentences(15, seed)) for seed in range(3000)])
-    flags = [str(path), "--output", str(tmp_path / "out"), "--tokenizer", "bytes", "--rules", "gopher_quality"]
-    assert run_command("build", [*flags, "--dry-run", "--workers", "2"]) == 0
-    out = capsys.readouterr().out
-    tokens = float(re.search(r"tokens   about ([\d.]+) M,", out)[1]) * 1e6  # type: ignore[index]
-    disk = float(re.search(r"disk     about ([\d.]+) MB for the dataset", out)[1]) * 1e6  # type: ignore[index]
-    assert re.search(r"time     about \d+ (s|min) with 2 workers", out)
-    assert not (tmp_path / "out").exists()
-    manifest = pipeline.build(
-        path, tmp_path / "out", tokenizer="bytes", rules="gopher_quality", progress=Progress(quiet=True)
-    )
-    made = sum(split.tokens for split in manifest.splits.values())
-    written = sum(file.stat().st_size for file in (tmp_path / "out").iterdir())
-    assert tokens == pytest.approx(made, rel=0.1)
-    assert disk == pytest.approx(written, rel=0.35)
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
 from pipeline.shards.verify.dataset import verify_dataset
 from pipeline.text.tokenizer.tokenizer import load_tokenizer
+from tests.builds import ROOT
 from tests.corpus import english
-from tests.test_builder import ROOT
 
 SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0}
 

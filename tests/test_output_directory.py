@@ -18,9 +18,9 @@ from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedErro
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
 from tests import interpreters
+from tests.builds import ROOT
 from tests.corpus import english
 from tests.interruptions import interrupt_after
-from tests.test_builder import ROOT
 
 SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0}
 

@@ -24,10 +24,10 @@ from pipeline.builder.limits import Limits
 from pipeline.builder.report.console import Progress
 from pipeline.errors import InputError
 from pipeline.shards.manifest import Manifest
+from tests.builds import digests
 from tests.corpus import english
 from tests.input_server import InputServer, running_inputs
 from tests.interruptions import Units
-from tests.test_builder import digests
 from tests.test_quota_reading import rows
 
 RECORDS = 800

@@ -27,10 +27,10 @@ from pipeline.errors import InputError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
 from pipeline.text.tokenizer.tokenizer import load_tokenizer
+from tests.builds import digests
 from tests.corpus import english
 from tests.input_server import InputServer, running_inputs
 from tests.interruptions import interrupt_after
-from tests.test_builder import digests
 
 FILES, RECORDS = 8, 12
 LIMITS = Limits(smallest_unit_bytes=8_000, unit_bytes=8_000)

@@ -17,8 +17,8 @@ from pipeline.errors import InputError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
 from tests import interpreters
+from tests.builds import ROOT, digests
 from tests.corpus import english
-from tests.test_builder import ROOT, digests
 
 SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0.0, "dedup": False}
 FILES, RECORDS = 8, 25  # a file is a unit: larger than a unit's least size

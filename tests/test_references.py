@@ -18,8 +18,8 @@ from pipeline.errors import BuildError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.text.tokenizer.tokenizer import train_tokenizer
 from tests import interpreters
+from tests.builds import digests
 from tests.corpus import english
-from tests.test_builder import digests
 
 ROOT = Path(__file__).resolve().parents[1]
 QUESTION = "which of these thirteen words in a row will be found again here"

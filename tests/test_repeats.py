@@ -38,9 +38,9 @@ from pipeline.text.normalize import normalize
 from pipeline.text.tokenizer.tokenizer import load_tokenizer
 from scripts.inspect_shards import main as inspect_main
 from tests import interpreters
+from tests.builds import ROOT, digests, run
 from tests.corpus import english
 from tests.interruptions import Units
-from tests.test_builder import ROOT, digests, run
 
 MENU = "Read more about the cookies of this site and of others."
 PLAIN: dict[str, Any] = {"rules": (), "language": (), "tokenizer": "bytes", "val_fraction": 0, "dedup": False}

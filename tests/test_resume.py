@@ -1,12 +1,12 @@
+"""The order of a stream is its definition's, and it goes on exactly after any stop, on any ranks, batches and workers."""
+
 from __future__ import annotations
 
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,6 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import pipeline
-from pipeline.errors import ConfigError, StateError
-from pipeline.shards.manifest import Manifest, Split
 from tests.global_order import global_rows
 from tests.global_order import rows_in_order as run
 from tests.oracle import Oracle
@@ -162,124 +160,6 @@ def test_every_iter_starts_at_the_place_and_set_epoch_moves_it(dataset: Path) ->
     assert later == [row for b in second for row in b]
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        (lambda d: pipeline.ShardDataset(d).shuffle(seed=1).pack(8), "seed"),
-        (lambda d: pipeline.ShardDataset(d).shuffle(lanes=2).pack(8), "lanes"),
-        (lambda d: pipeline.ShardDataset(d).shuffle(window=2).pack(8), "window"),
-        (lambda d: pipeline.ShardDataset(d).shuffle().pack(9), "seq_len"),
-        (lambda d: pipeline.ShardDataset(d).shuffle().pack(8, stride=4), "stride"),
-        (lambda d: pipeline.ShardDataset(d, epochs=1).shuffle().pack(8), "epochs"),
-        (lambda d: pipeline.ShardDataset(d).shuffle().documents(), "kind"),
-    ],
-)
-def test_a_state_of_another_shape_is_refused_with_field_and_both_values(dataset: Path, change: Any, field: str) -> None:
-    saved = pipeline.ShardDataset(dataset).shuffle().pack(8).batch(2).state_dict()
-    other = change(dataset).batch(2)
-    with pytest.raises(StateError, match=rf"{field} was .* when the state was saved, but is .* in this stream"):
-        other.load_state_dict(saved)
-
-
-def test_a_state_of_other_data_is_refused(dataset: Path, tmp_path: Path) -> None:
-    write_dataset(tmp_path / "other", [make_documents(9, seed=n) for n in range(5)])
-    saved = pipeline.ShardDataset(dataset).shuffle(window=2, lanes=2).pack(8).state_dict()
-    with pytest.raises(StateError, match="data was"):
-        pipeline.ShardDataset(tmp_path / "other").shuffle(window=2, lanes=2).pack(8).load_state_dict(saved)
-
-
-@pytest.mark.parametrize(
-    "state",
-    [
-        None,
-        {},
-        {"version": 2, "sequence_index": 0},
-        {"version": 1, "sequence_index": -1, "shape": "{}"},
-        {"version": 1},
-    ],
-)
-def test_what_is_no_state_is_refused(dataset: Path, state: Any) -> None:
-    with pytest.raises(StateError):
-        pipeline.ShardDataset(dataset).pack(8).load_state_dict(state)
-
-
-def test_loading_while_an_iterator_is_live_raises_and_works_once_it_is_dropped(dataset: Path) -> None:
-    stream = pipeline.ShardDataset(dataset).shuffle().pack(8).batch(2)
-    iterator = iter(stream)
-    next(iterator)
-    state = stream.state_dict()
-    with pytest.raises(StateError, match="live"):
-        stream.load_state_dict(state)
-    del iterator
-    stream.load_state_dict(state)
-    assert next(iter(stream))["input_ids"].shape == (2, 8)
-
-
-def test_every_live_iterator_counts_not_only_the_latest(dataset: Path) -> None:
-    stream = pipeline.ShardDataset(dataset).shuffle().pack(8).batch(2)
-    state = stream.state_dict()
-    first = iter(stream)
-    next(first)
-    second = iter(stream)
-    for move in (lambda: stream.load_state_dict(state), lambda: stream.set_epoch(1)):
-        with pytest.raises(StateError, match="live"):
-            move()
-    del first
-    stream.set_epoch(1)
-    del second
-
-
-def test_an_iterator_made_before_the_place_was_set_never_goes_to_the_old_one(dataset: Path) -> None:
-    stream = pipeline.ShardDataset(dataset).shuffle().pack(8).batch(2)
-    list(islice(stream, 3))
-    state = stream.state_dict()
-    moves = {"load_state_dict": lambda: stream.load_state_dict(state), "set_epoch": lambda: stream.set_epoch(1)}
-    for name, move in moves.items():
-        early = iter(stream)
-        move()
-        place = stream.state_dict()["sequence_index"]
-        with pytest.raises(StateError, match=rf"made before {name}; call iter\(\) again"):
-            next(early)
-        assert stream.state_dict()["sequence_index"] == place
-        assert next(iter(stream))["input_ids"].shape == (2, 8)
-
-
-def test_a_state_is_detached_small_plain_and_loads_weights_only(dataset: Path, tmp_path: Path) -> None:
-    stream = pipeline.ShardDataset(dataset).shuffle().pack(8).batch(2)
-    iterator = iter(stream)
-    next(iterator)
-    state = stream.state_dict()
-    before = json.dumps(state)
-    for _ in range(50):
-        next(iterator)
-    assert json.dumps(state) == before
-    assert len(json.dumps(stream.state_dict())) < 2048
-    torch.save(state, tmp_path / "state.pt")
-    assert torch.load(tmp_path / "state.pt", weights_only=True) == state
-
-
-@pytest.mark.parametrize(
-    "layout",
-    [lambda s: s.pack(8), lambda s: s.documents(bucket=4), lambda s: s.sample(8), lambda s: s.pack(8, stride=3)],
-)
-def test_a_state_grows_by_the_digits_of_its_number_alone(dataset: Path, layout: Any) -> None:
-    stream = layout(pipeline.ShardDataset(dataset).shuffle()).batch(2)
-    early = stream.state_dict()
-    stream.set_epoch(10**9)
-    late = stream.state_dict()
-    assert {**late, "sequence_index": 0, "start_epoch": None} == early
-    assert len(json.dumps(late)) < 1024
-
-
-def test_the_same_shards_in_another_order_are_other_data(dataset: Path, tmp_path: Path) -> None:
-    other = shutil.copytree(dataset, tmp_path / "other")
-    manifest = Manifest.read(other)
-    replace(manifest, splits={"train": Split(manifest.split("train").shards[::-1])}).write(other)
-    saved = pipeline.ShardDataset(dataset).shuffle().pack(8).state_dict()
-    with pytest.raises(StateError, match="data was"):
-        pipeline.ShardDataset(other).shuffle().pack(8).load_state_dict(saved)
-
-
 def test_a_document_of_many_sequences_and_the_rest_of_one_go_on_after_a_resume_inside_them() -> None:
     def make(boundaries: bool = False) -> pipeline.Stream:
         data = pipeline.ShardDataset.from_tokens(np.arange(1, 301), lengths=[3, 200, 0, 90, 7], epochs=2)
@@ -304,26 +184,6 @@ def test_epochs_differ_and_a_late_epoch_starts_as_fast(dataset: Path) -> None:
         stream.set_epoch(epoch)
         seen.add(json.dumps(next(iter(stream))["input_ids"].tolist()))
     assert len(seen) == 5
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda s: s.pack(0),
-        lambda s: s.pack(8, stride=9),
-        lambda s: s.pack(8).pack(8),
-        lambda s: s.pack(8).shuffle(),
-        lambda s: s.pack(8).batch(0),
-        lambda s: s.pack(8).batch(2).batch(2),
-        lambda s: s.pack(8).batch(2, last="keep"),
-        lambda s: s.pack(8).shard(2, 2),
-        lambda s: s.pack(8, labels="previous"),
-        lambda s: s.shuffle(seed=True),
-    ],
-)
-def test_a_stage_that_cannot_work_is_refused_when_it_is_made(dataset: Path, make: Any) -> None:
-    with pytest.raises(ConfigError):
-        make(pipeline.ShardDataset(dataset))
 
 
 def test_changes_of_world_size_and_batch_in_a_row_lose_and_double_nothing(dataset: Path) -> None:
@@ -403,32 +263,6 @@ def test_the_end_of_one_epoch_and_the_start_of_the_next_are_where_they_should_be
     assert start == -(-tokens // 16)
 
 
-def test_a_state_that_is_bound_to_a_stage_but_has_no_rank_is_refused(dataset: Path) -> None:
-    stream = pipeline.ShardDataset(dataset).pack(8)
-    state = stream.state_dict()
-    for cut in (
-        {"bound_to": "0.Twice"},
-        {"bound_to": "0.Twice", "world_size": 1},
-        {"bound_to": "0.Twice", "world_size": "1"},
-    ):
-        with pytest.raises(StateError, match=r"0\.Twice binds this state to a rank, but it lacks the rank"):
-            stream.load_state_dict({**state, **cut})
-
-
-@pytest.mark.parametrize("start_epoch", [-1, "0", 1.5])
-def test_a_start_epoch_that_is_no_epoch_is_refused(dataset: Path, start_epoch: Any) -> None:
-    stream = pipeline.ShardDataset(dataset).pack(8)
-    with pytest.raises(StateError, match="start_epoch must be an epoch"):
-        stream.load_state_dict({**stream.state_dict(), "start_epoch": start_epoch})
-
-
-def test_other_data_is_named_before_all_that_follows_from_it(dataset: Path, tmp_path: Path) -> None:
-    write_dataset(tmp_path / "other", [make_documents(9, seed=3)])
-    saved = pipeline.ShardDataset(dataset).shuffle(seed=1).pack(8).state_dict()
-    with pytest.raises(StateError, match=r"^data was"):
-        pipeline.ShardDataset(tmp_path / "other").shuffle(seed=2).pack(9).load_state_dict(saved)
-
-
 @pytest.mark.parametrize("raised", [3, None])
 @pytest.mark.parametrize(("seq_len", "stride", "lanes"), [(16, 16, 6), (16, 7, 6), (16, 16, 1)])
 def test_epochs_may_be_raised_on_resume_and_tokens_behind_a_cut_that_was_handed_out_are_told(
@@ -460,10 +294,3 @@ def test_epochs_may_be_raised_on_resume_and_tokens_behind_a_cut_that_was_handed_
         )  # fmt: skip
         following = list(islice(resumed, len(whole) - stop))
         assert all(torch.equal(a["labels"], b["labels"]) for a, b in zip(whole[stop:], following, strict=True))
-
-
-def test_epochs_may_not_be_lowered_on_resume(dataset: Path) -> None:
-    for saved, now in ((2, 1), (None, 2)):
-        state = pipeline.ShardDataset(dataset, epochs=saved).pack(8).state_dict()
-        with pytest.raises(StateError, match=rf"epochs was {saved} when the state was saved, but is {now}"):
-            pipeline.ShardDataset(dataset, epochs=now).pack(8).load_state_dict(state)

@@ -14,8 +14,8 @@ import pytest
 import pipeline
 from pipeline.cli.main import run_command
 from pipeline.errors import ConfigError, PlanChangedError
+from tests.builds import digests
 from tests.corpus import english
-from tests.test_builder import digests
 from tests.test_transforms import make, table, write_records
 
 TEXTS = ["One text.\r\n", "Another\u00a0text.", "A third.", "Without a score."]

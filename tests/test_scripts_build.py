@@ -14,8 +14,8 @@ from pipeline.shards.manifest import Manifest
 from scripts.build_shards import main as build_main
 from scripts.inspect_shards import main as inspect_main
 from tests import interpreters
+from tests.builds import ROOT, digests
 from tests.corpus import english, write_inputs
-from tests.test_builder import ROOT, digests
 
 FLAGS = ["--tokenizer", "bytes", "--rules", "gopher_quality", "--workers", "1", "--quiet"]
 

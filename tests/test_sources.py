@@ -21,8 +21,8 @@ from pipeline.errors import ConfigError, ManifestError
 from pipeline.shards.manifest import MANIFEST_NAME, Manifest
 from pipeline.shards.reader import Shard
 from pipeline.shards.verify.dataset import verify_dataset
+from tests.builds import digests
 from tests.corpus import english
-from tests.test_builder import digests
 
 SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0.1, "tokens_per_shard": 6_000}
 FIRST = {"wiki": 0, "web": 1_000, "code": 2_000}

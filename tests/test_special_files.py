@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.special_files import special_kind
 from tests import interpreters
-from tests.test_builder import ROOT
+from tests.builds import ROOT
 
 BUILD = ["scripts/build_shards.py", "{file}", "--output", "{out}", "--tokenizer", "bytes"]
 READ = "import pipeline, sys; next(iter(pipeline.{}(sys.argv[1]{}).pack(4).batch(1)))"

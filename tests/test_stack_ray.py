@@ -12,11 +12,11 @@ from pipeline.builder.engine.registry import open_engine
 from pipeline.builder.limits import Limits
 from pipeline.errors import ConfigError
 from tests import interpreters
+from tests.builds import digests, run
 from tests.corpus import english, write_inputs
 from tests.input_server import running_inputs
-from tests.test_builder import digests, run
+from tests.local_server import answering
 from tests.test_engine import die_once, fail_on_three
-from tests.test_messages import answering
 from tests.test_references import NAMES, QUESTION, run_script, write_corpus, write_named
 from tests.text_samples import make_texts, write_texts
 

@@ -21,8 +21,8 @@ from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
 from pipeline.text.document import Document
 from tests import interpreters
+from tests.builds import digests
 from tests.corpus import english
-from tests.test_builder import digests
 
 ROOT = Path(__file__).resolve().parents[1]
 QUIET = Progress(quiet=True)

@@ -64,3 +64,17 @@ def write_tar(path: Path, members: dict[str, bytes]) -> Path:
 def spelled(ids: Any) -> str:
     """Return the text of the ids of the ``bytes`` tokenizer, without its end-of-text ids."""
     return bytes(int(id) - 3 for id in ids if int(id) > 2).decode("utf-8", "replace")
+
+
+WORDS = "the of and that with people water through between something never another house began evening light".split()
+
+
+def sentences(count: int, seed: int = 0) -> list[str]:
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=12)) + "." for _ in range(count)]
+
+
+def jsonl(path: Path, texts: list[str]) -> Path:
+    lines = "\n".join(json.dumps({"id": f"page-{k}", "text": text}) for k, text in enumerate(texts))
+    path.write_bytes(zstandard.compress(lines.encode()) if path.suffix == ".zst" else lines.encode())
+    return path

@@ -30,7 +30,7 @@ class Format:
 
 
 # To add a format: one line here, one file in readers/, and its name in the map of readers/. A test asks for a file of each
-# suffix in tests/test_documents.py and for the suffix in the README's list of formats.
+# suffix in tests/format_samples.py and for the suffix in the README's list of formats.
 FORMATS = (
     Format("jsonl", (".jsonl", ".ndjson")),
     Format("json_array", (".json",)),

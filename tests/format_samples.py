@@ -1,0 +1,94 @@
+"""The same documents as a file of each format."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Pairs = list[tuple[str, str]]
+PAIRS: Pairs = [
+    ("a", "plain text"),
+    ("b/ü", "two\nlines, and a \"quote\"\r\nand\ttabs"),
+    ("c", "separators \u2028 \u2029 \x85 \x1c inside"),
+    ("d", "emoji \U0001f600, e\u0301, \ufeff mark, NUL \x00"),
+    ("e", " spaces at both ends "),
+    ("f", "x" * 200_000),
+]  # fmt: skip
+
+
+def as_jsonl(pairs: Pairs) -> bytes:
+    return "".join(json.dumps({"id": id, "text": text}) + "\n" for id, text in pairs).encode()
+
+
+def as_csv(pairs: Pairs, delimiter: str = ",") -> bytes:
+    file = io.StringIO(newline="")
+    csv.writer(file, delimiter=delimiter).writerows([("id", "text"), *pairs])
+    return file.getvalue().encode()
+
+
+def as_zst(data: bytes) -> bytes:
+    import zstandard
+
+    return zstandard.ZstdCompressor().compress(data)
+
+
+def write_parquet(path: Path, columns: dict[str, Any], rows_per_group: int = 2) -> Path:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table(columns), path, row_group_size=rows_per_group)
+    return path
+
+
+def as_parquet(pairs: Pairs) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = io.BytesIO()
+    pq.write_table(pa.table({"id": [i for i, _ in pairs], "text": [t for _, t in pairs]}), file, row_group_size=2)
+    return file.getvalue()
+
+
+def as_arrow(pairs: Pairs) -> bytes:
+    import pyarrow as pa
+
+    table, file = pa.table({"id": [i for i, _ in pairs], "text": [t for _, t in pairs]}), io.BytesIO()
+    with pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    return file.getvalue()
+
+
+def as_tar(pairs: Pairs) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for number, (id, text) in enumerate(pairs):
+            payload = json.dumps({"id": id, "text": text}).encode()
+            member = tarfile.TarInfo(f"{number}.json")
+            member.size = len(payload)
+            archive.addfile(member, io.BytesIO(payload))
+    return file.getvalue()
+
+
+# A file of each format, by its name: a format without one fails a test of tests/test_documents.py.
+FORMATS: dict[str, Callable[[Pairs], bytes]] = {
+    "x.jsonl": as_jsonl,
+    "x.ndjson": as_jsonl,
+    "x.JSONL.GZ": lambda pairs: gzip.compress(as_jsonl(pairs)),
+    "x.jsonl.zst": lambda pairs: as_zst(as_jsonl(pairs)),
+    "x.json": lambda pairs: json.dumps([{"id": id, "text": text} for id, text in pairs], indent=1).encode(),
+    "x.json.gz": lambda pairs: gzip.compress(as_jsonl(pairs)),
+    "x.csv": as_csv,
+    "x.csv.gz": lambda pairs: gzip.compress(as_csv(pairs)),
+    "x.csv.zst": lambda pairs: as_zst(as_csv(pairs)),
+    "x.tsv": functools.partial(as_csv, delimiter="\t"),
+    "x.parquet": as_parquet,
+    "x.arrow": as_arrow,
+    "x.tar": as_tar,
+}

@@ -1,0 +1,67 @@
+"""Inputs on web servers and on the hub: how several test files list, read and build them."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import pipeline
+from pipeline.builder.report.console import Progress
+from pipeline.shards.remote.transport import Access
+from pipeline.text.discovery import find_inputs
+from pipeline.text.document import Document
+from pipeline.text.readers.reader import Reader
+from pipeline.text.storage.input_file import InputFile
+from tests.text_samples import make_texts
+
+QUICK = Access(
+    tries=6, first_delay=0.001, timeout=10, least_patience=10
+)  # on a busy machine, too, a request comes once
+TEXTS = make_texts(300, 5)
+
+
+def only(url: str) -> InputFile:
+    (file,) = find_inputs(url, access=QUICK)
+    return file
+
+
+def texts_of(file: InputFile, *span: Any) -> list[str]:
+    records = list(Reader(file, *span))
+    assert all(isinstance(record, Document) for record in records)
+    return [record.text for record in records if isinstance(record, Document)]
+
+
+def build(inputs: Any, output: Path, **settings: Any) -> Any:
+    plain = {"tokenizer": "bytes", "rules": (), "val_fraction": 0, "dedup": False, "keep_signatures": False}
+    return pipeline.build(inputs, output, **{"progress": Progress(quiet=True), **plain, **settings})
+
+
+def shards_of(manifest: Any) -> list[str]:
+    return [shard.sha256 for shard in manifest.shards]
+
+
+def columns_file(rows: int, group: int) -> bytes:
+    """Return a Parquet file of which the texts are a part; row groups of a MB and more."""
+    noise = [os.urandom(700).hex() for _ in range(rows)]
+    table = pa.table({"id": [str(n) for n in range(rows)], "junk": noise, "text": noise[::-1], "more": noise})
+    file = io.BytesIO()
+    pq.write_table(table, file, row_group_size=group, compression="none", use_dictionary=False)
+    return file.getvalue()
+
+
+def assert_nowhere(folder: Path, said: str) -> None:
+    held = {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert len(held) > 3
+    for secret in (
+        b"PASSWORD",
+        b"USER",
+        b"SECRETSIGNATURE",
+        b"VVNFUjpQQVNTV09SRA",
+    ):  # the last: USER:PASSWORD in base64
+        assert [path for path, data in held.items() if secret in data] == []
+        assert secret.decode() not in said

@@ -1,0 +1,214 @@
+"""The paths, patterns and folders that a user names: which files are found, left out or refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipeline
+from pipeline.errors import InputError
+from pipeline.text.readers.reader import find_inputs
+
+
+def names(specs: Any) -> list[str]:
+    return [file.name for file in find_inputs(specs)]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in ("part-10.jsonl", "part-2.jsonl", "b/x.txt", "a/y.CSV", "a/z.parquet"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"")
+    return tmp_path
+
+
+def test_a_directory_is_read_with_all_below_it_in_natural_order(tree: Path) -> None:
+    assert names(tree) == ["a/y.CSV", "a/z.parquet", "b/x.txt", "part-2.jsonl", "part-10.jsonl"]
+
+
+def test_files_globs_braces_and_lists_keep_the_given_order(tree: Path) -> None:
+    assert names([str(tree / "part-10.jsonl"), tree / "a"]) == ["part-10.jsonl", "y.CSV", "z.parquet"]
+    assert names(f"{tree}/part-*.jsonl") == ["part-2.jsonl", "part-10.jsonl"]
+    assert names(f"{tree}/part-{{10,2}}.jsonl") == ["part-10.jsonl", "part-2.jsonl"]
+    assert names(f"{tree}/part-{{2..2}}.jsonl") == ["part-2.jsonl"]
+    assert names(f"{tree}/**/*.[Ctp]*") == ["a/y.CSV", "a/z.parquet", "b/x.txt"]
+    assert names(f"{tree}/?") == ["a/y.CSV", "a/z.parquet", "b/x.txt"]
+
+
+def test_a_name_before_the_path_is_its_source_unless_a_file_is_called_so(tree: Path, monkeypatch: Any) -> None:
+    assert {file.source for file in find_inputs([f"web-1={tree}/part-*.jsonl"])} == {"web-1"}
+    monkeypatch.chdir(tree)
+    Path("a=b.txt").write_bytes(b"")
+    assert [(file.source, file.name) for file in find_inputs("a=b.txt")] == [("", "a=b.txt")]
+
+
+@pytest.fixture
+def partitions(tmp_path: Path, monkeypatch: Any) -> Path:
+    """A folder partitioned as Hive does it, with others beside."""
+    for name in ("date=2024-01/x.jsonl", "date=2024-02/x.jsonl", "other/x.jsonl", "2024-01/x.jsonl"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("spec", ["date=*/x.jsonl", "date=2024-*", "date={2024-01,2024-02}/x.jsonl", "{root}/date=*"])
+def test_the_folders_of_a_partition_are_no_source(partitions: Path, spec: str) -> None:
+    found = find_inputs(spec.replace("{root}", str(partitions)))
+    paths = sorted(os.path.relpath(file.path, partitions) for file in found)
+    assert paths == ["date=2024-01/x.jsonl", "date=2024-02/x.jsonl"]
+    assert {file.source for file in found} == {""}
+
+
+def test_partitions_take_a_source_of_their_own_and_keep_their_names(partitions: Path) -> None:
+    for spec in ("web=date=*/x.jsonl", f"web={partitions}/date=*/x.jsonl"):
+        found = [(file.source, file.name) for file in find_inputs(spec)]
+        assert found == [("web", "date=2024-01/x.jsonl"), ("web", "date=2024-02/x.jsonl")]
+    assert [file.name for file in find_inputs("date=2024-02/x.jsonl")] == ["x.jsonl"]
+    found = [(file.source, file.name) for file in find_inputs("day=*/x.jsonl")]
+    assert found == [("day", f"{folder}/x.jsonl") for folder in ("2024-01", "date=2024-01", "date=2024-02", "other")]
+
+
+def test_a_path_that_reads_as_a_source_and_a_path_too_is_refused_with_both_spellings(partitions: Path) -> None:
+    message = r"date=2024-01: a path, and 2024-01 is one too; write \./date=2024-01 .* or date=\./2024-01 "
+    with pytest.raises(InputError, match=message):
+        find_inputs("date=2024-01")
+    assert [file.source for file in find_inputs(["./date=2024-01", "date=./2024-01"])] == ["", "date"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("date=2025/x.jsonl", r"2025/x\.jsonl: no such file or directory.*, nor is there date=2025/x\.jsonl"),
+        ("date=2025*", r"2025\*: no file matches, nor does any match date=2025\*"),
+    ],
+)
+def test_an_argument_that_is_neither_a_path_nor_a_source_is_refused_as_both(
+    partitions: Path, spec: str, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        find_inputs(spec)
+
+
+@pytest.fixture
+def folder_with_datasets(tree: Path) -> Path:
+    """A folder of text that holds a complete dataset, one begun, and what is neither."""
+    for name in ("old/shards", "begun/.build", "plain"):
+        (tree / name).mkdir(parents=True)
+    (tree / "old/shards/manifest.json").write_text('{"counts": {}, "format": "shardwright"}')
+    (tree / "begun/.build/plan.json").write_text("{}")
+    (tree / "plain/manifest.json").write_text('{"format": "another"}')
+    for name in ("old/shards/train-000000.tar", "old/shards/rejected.jsonl", "begun/val-000000.tar", "plain/a.tar"):
+        (tree / name).write_bytes(b"")
+    return tree
+
+
+TEXTS = ["a/y.CSV", "a/z.parquet", "b/x.txt", "part-2.jsonl", "part-10.jsonl"]
+
+
+@pytest.mark.parametrize("pattern", ["", "/*", "/**"])
+def test_datasets_below_an_input_folder_are_left_out_and_counted(folder_with_datasets: Path, pattern: str) -> None:
+    with pytest.warns(UserWarning, match="2 datasets of shards left out: ") as caught:
+        found = find_inputs(f"{folder_with_datasets}{pattern}")
+    paths = {os.path.relpath(file.path, folder_with_datasets) for file in found}
+    assert paths == {*TEXTS, "plain/a.tar", "plain/manifest.json"}
+    said = " ".join(str(warning.message) for warning in caught)
+    assert "old/shards" in said
+    assert "begun" in said
+
+
+@pytest.mark.parametrize("spec", ["old/shards", "begun", "old/shards/train-000000.tar"])
+def test_a_dataset_named_itself_is_refused_with_the_cure(folder_with_datasets: Path, spec: str) -> None:
+    with pytest.raises(InputError, match=r"belongs to a dataset of shards.* name the text that it was made from, or"):
+        find_inputs(folder_with_datasets / spec)
+    [file] = find_inputs(folder_with_datasets / "old/shards/rejected.jsonl")
+    assert file.name == "rejected.jsonl"
+
+
+def test_a_pattern_of_which_only_datasets_match_is_refused(folder_with_datasets: Path) -> None:
+    with pytest.raises(InputError, match=r"nothing to read, no file \(1 dataset of shards left out: .*old/shards\)"):
+        find_inputs(f"{folder_with_datasets}/old/shards/*.tar")
+
+
+def test_the_output_is_never_read(tree: Path) -> None:
+    with pytest.warns(UserWarning, match=r"the output, .*/a, is never read"):
+        assert [file.name for file in find_inputs(tree, output=tree / "a")] == ["b/x.txt", *TEXTS[3:]]
+    for spec in (tree, tree / "part-2.jsonl", tree / "a"):
+        with pytest.raises(InputError, match=r"lies in the output, .*; choose another --output, or move"):
+            find_inputs(spec, output=tree)
+    (tree / "link").symlink_to(tree / "a")
+    with pytest.raises(InputError, match="lies in the output"):
+        find_inputs(tree / "a" / "y.CSV", output=tree / "link")
+    assert len(find_inputs(tree / "b", output=tree / "bb")) == 1
+
+
+def test_special_characters_in_a_name_that_exists_are_just_characters(tree: Path) -> None:
+    (tree / "odd{1}[2].txt").write_bytes(b"")
+    assert names(tree / "odd{1}[2].txt") == ["odd{1}[2].txt"]
+
+
+def test_files_left_out_of_a_directory_are_named(tree: Path) -> None:
+    for name in ("README.md", ".hidden.jsonl", "a/_SUCCESS"):
+        (tree / name).write_bytes(b"")
+    with pytest.warns(UserWarning, match="3 of 8 files left out") as caught:
+        assert len(find_inputs(tree)) == 5
+    for name in ("README.md", ".hidden.jsonl", "a/_SUCCESS"):
+        assert name in str(caught[0].message)
+
+
+def test_a_warning_names_the_line_of_the_user_whatever_was_called(tree: Path) -> None:
+    (tree / "notes.bin").write_bytes(b"")
+    for call in (find_inputs, lambda folder: pipeline.TextDataset(folder, tokenizer="bytes")):
+        with pytest.warns(UserWarning, match="1 of 6 files left out") as caught:
+            call(tree)
+        assert caught[0].filename == __file__
+
+
+def test_links_are_followed_once(tree: Path) -> None:
+    (tree / "a" / "loop").symlink_to(tree)
+    (tree / "linked.txt").symlink_to(tree / "b" / "x.txt")
+    assert names(tree).count("linked.txt") == 1
+    assert len(names(tree)) == 6
+
+
+def test_a_directory_named_like_a_file_is_read_as_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "d.jsonl").mkdir()
+    (tmp_path / "d.jsonl" / "x.txt").write_bytes(b"")
+    assert names(tmp_path / "d.jsonl") == ["x.txt"]
+
+
+def missing_inputs(tree: Path) -> Iterator[tuple[str, str]]:
+    (tree / "empty").mkdir()
+    (tree / "unknown.xyz").write_bytes(b"")
+    (tree / "dangling.jsonl").symlink_to("nowhere")
+    os.mkfifo(tree / "fifo.jsonl")
+    yield "part-3.jsonl", r"no such file .*did you mean 'part-2.jsonl'"
+    yield "none-*.jsonl", "no file matches"
+    yield "part-{2,3}.jsonl", "part-3.jsonl: no such file"
+    yield "part-{2", "braces"
+    yield "empty", "nothing to read"
+    yield "unknown.xyz", r"unknown ending \(.xyz\); readable are .jsonl .*\.parquet"
+    yield "unkn*", r"only unknown.xyz; readable are"
+    yield "dangling.jsonl", "a link to nowhere, which is not there"
+    yield "fifo.jsonl", "a FIFO"
+
+
+def test_what_cannot_be_read_is_refused_with_its_name(tree: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tree)
+    for spec, message in missing_inputs(tree):
+        with pytest.raises(InputError, match=message) as caught:
+            find_inputs(spec)
+        assert spec.split("{")[0].split("*")[0] in str(caught.value)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"")
+    (tmp_path / "a.txt").chmod(0)
+    with pytest.raises(InputError, match="no permission"):
+        find_inputs(tmp_path / "a.txt")

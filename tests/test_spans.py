@@ -1,0 +1,168 @@
+"""Files are hashed as they are read, and the spans that they are cut into hold each record once."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pipeline.text.readers.reader import Document, FileSpan, Reader, fingerprint, made_id, split_file
+from tests.format_samples import FORMATS, PAIRS, Pairs, as_jsonl, write_parquet
+
+# Hashes and progress.
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_whole_file_is_counted_and_hashed_as_it_is_read(tmp_path: Path, name: str) -> None:
+    data = FORMATS[name](PAIRS)
+    (tmp_path / name).write_bytes(data)
+    reader = Reader(tmp_path / name)
+    seen = [reader.bytes_read for _ in reader]
+    assert seen == sorted(seen)
+    assert (reader.bytes_read, reader.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+    assert reader.documents == len(PAIRS)
+
+
+def test_a_fingerprint_sees_name_size_and_both_ends(tmp_path: Path) -> None:
+    data = bytearray(os.urandom(3 << 20))
+    path = tmp_path / "a.jsonl"
+    seen = set()
+    for place in (None, 0, (1 << 20) - 1, (2 << 20) + 1, len(data) - 1):
+        if place is not None:
+            data[place] ^= 1
+        path.write_bytes(data)
+        seen.add(fingerprint(path))
+    path.write_bytes(data + b"x")
+    seen.add(fingerprint(path))
+    assert len(seen) == 6
+    assert fingerprint(path) in seen
+    assert fingerprint(path.rename(tmp_path / "b.jsonl")) not in seen
+    (tmp_path / "empty").write_bytes(b"")
+    assert len(fingerprint(tmp_path / "empty")) == 64
+
+
+# Spans.
+
+
+def read_by_spans(path: Path, unit: int) -> tuple[list[tuple[Any, ...]], list[FileSpan]]:
+    """Return what all spans hold, lines made absolute, having checked that their hashes and bytes cover the file."""
+    spans = split_file(path, unit)
+    found: list[tuple[Any, ...]] = []
+    lines = covered = 0
+    raw = path.read_bytes()
+    for span in spans:
+        reader = Reader(path, span, file="F")
+        for record in reader:
+            line = record.line + lines
+            if isinstance(record, Document):
+                found.append((line, record.text, record.id or made_id("F", line)))
+            else:
+                found.append((line, record.reason, record.byte))
+        lines += reader.lines
+        assert reader.sha256 == hashlib.sha256(raw[covered : covered + reader.bytes_read]).hexdigest()
+        covered += reader.bytes_read
+    assert covered == len(raw)
+    return found, spans
+
+
+def check_spans(path: Path, unit: int) -> list[FileSpan]:
+    whole = Reader(path, file="F")
+    expected = [
+        (r.line, r.text, r.id) if isinstance(r, Document) else (r.line, r.reason, r.byte) for r in whole
+    ]  # fmt: skip
+    found, spans = read_by_spans(path, unit)
+    assert found == expected
+    return spans
+
+
+JSON_LINES = st.lists(
+    st.sampled_from(
+        [
+            b"",
+            b"  ",
+            b"\r",
+            b'{"text":"a"}',
+            b'{"text":"\xc3\xa9","id":1}',
+            b'{"text":"bcd"}\r',
+            b"bad",
+            b'{"text":"\xff"}',
+        ]
+    )
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(JSON_LINES, st.booleans(), st.booleans(), st.integers(1, 60))
+def test_spans_of_json_lines_hold_each_line_once(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], mark: bool, closed: bool, unit: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "spans.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" * mark + b"\n".join(lines) + b"\n" * closed)
+    spans = check_spans(path, unit)
+    assert len(spans) == max(1, -(-path.stat().st_size // max(unit, 8)))
+
+
+CSV_CELLS = st.text(st.sampled_from('a"\n\r, \u00e9'), max_size=8)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.tuples(CSV_CELLS, CSV_CELLS), max_size=12), st.integers(1, 60), st.booleans())
+@example([("a", '"'), ("b", "\n"), ("c", '"\n"')], 1, True)
+def test_spans_of_csv_hold_each_row_once(
+    tmp_path_factory: pytest.TempPathFactory, rows: Pairs, unit: int, quote_all: bool
+) -> None:
+    file = io.StringIO(newline="")
+    csv.writer(file, quoting=csv.QUOTE_ALL if quote_all else csv.QUOTE_MINIMAL).writerows([("id", "text"), *rows])
+    path = tmp_path_factory.getbasetemp() / "spans.csv"
+    path.write_bytes(file.getvalue().encode())
+    check_spans(path, unit)
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.text(st.sampled_from('a"\n\r,'), max_size=60), st.integers(1, 12))
+@example('5" pipe,b\n"x\ny",c\n', 4)
+@example('a\r"b\n",c\n', 3)
+@example('\r,"\n"\na', 1)
+def test_csv_is_never_cut_inside_a_row_however_it_is_quoted(
+    tmp_path_factory: pytest.TempPathFactory, text: str, unit: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "odd.csv"
+    path.write_text("id,text\n" + text, newline="")
+    check_spans(path, unit)
+
+
+def test_csv_cuts_hold_over_blocks_and_stop_where_quotes_are_loose(tmp_path: Path) -> None:
+    row = b'1,"' + b'say ""x"",\n' * 50_000 + b'"\n'
+    (tmp_path / "a.csv").write_bytes(b"id,text\n" + row * 8)
+    assert len(check_spans(tmp_path / "a.csv", 600_000)) == 4
+    (tmp_path / "b.csv").write_bytes(b"id,text\n" + row * 4 + b'2,5" pipe\n' + row * 4)
+    spans = check_spans(tmp_path / "b.csv", 600_000)
+    assert 1 <= len(spans) <= 3
+
+
+def test_spans_of_parquet_are_row_groups(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "a.parquet", {"text": [f"{n} " * 50 for n in range(20)]}, rows_per_group=3)
+    assert len(check_spans(path, 1)) == 7
+    assert 1 < len(check_spans(path, 800)) < 7
+    assert check_spans(path, 1 << 30) == [FileSpan(0, None)]
+
+
+def test_what_cannot_be_cut_is_one_span(tmp_path: Path) -> None:
+    for name in ("x.JSONL.GZ", "x.jsonl.zst", "x.json", "x.csv.gz"):
+        (tmp_path / name).write_bytes(FORMATS[name](PAIRS))
+        assert split_file(tmp_path / name, 10) == [FileSpan(0, None)]
+    (tmp_path / "a.txt").write_bytes(b"x" * 100)
+    (tmp_path / "packed-by-content.jsonl").write_bytes(gzip.compress(as_jsonl(PAIRS)))
+    assert (
+        split_file(tmp_path / "a.txt", 10)
+        == split_file(tmp_path / "packed-by-content.jsonl", 10)
+        == [FileSpan(0, None)]
+    )

@@ -1,0 +1,203 @@
+"""Streams of raw text resume exactly, on other ranks too, and refuse states that are not theirs."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import pipeline
+from pipeline.errors import ConfigError, InputError, StateError
+from tests.text_samples import spelled, write_texts
+from tests.text_streams import TEXTS, ids, is_short, joined, make, packed
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("texts")
+    return [write_texts(folder / f"part{n}.jsonl.zst", texts) for n, texts in enumerate(TEXTS)]
+
+
+def test_it_resumes_after_every_batch_on_other_ranks_too(files: list[Path]) -> None:
+    def few(**options: Any) -> pipeline.Stream:
+        return pipeline.TextDataset(files, "bytes", **options).shuffle(seed=3, window=40, lanes=12)
+
+    pipeline.assert_resumes(lambda: packed(files), items=3)
+    pipeline.assert_resumes(lambda: few().pack(50, stride=20, boundaries=True).batch(3), items=3)
+    pipeline.assert_resumes(lambda: few().documents(30).batch(4), items=3)
+    pipeline.assert_resumes(lambda: few().pack(64), items=3)
+    pipeline.assert_resumes(lambda: few(epochs=1).pack(512).batch(12), items=9)
+    pipeline.assert_resumes(lambda: few(epochs=1).documents().batch(12, last="drop").take(5), items=9)
+    pipeline.assert_resumes(lambda: packed(files).take(3), items=9)
+    pipeline.assert_resumes(lambda: few().filter(is_short).pack(64, best_fit=True).batch(2), items=3)
+    pipeline.assert_resumes(lambda: pipeline.TextDataset(files, "bytes", epochs=1).pack(99).batch(40), items=9)
+
+
+def drop_some(items: Any) -> Any:
+    for item in items:
+        if int(item["input_ids"][0]) % 3:
+            yield item
+
+
+def test_it_resumes_inside_a_batch_where_a_stage_drops_samples(files: list[Path]) -> None:
+    pipeline.assert_resumes(lambda: make(files).pack(32).apply(drop_some).batch(3), items=3)
+    pipeline.assert_resumes(lambda: make(files).pack(32).batch(3).apply(drop_some_batches), items=3)
+
+
+def drop_some_batches(items: Any) -> Any:
+    for item in items:
+        if int(item["input_ids"][0, 0]) % 3:
+            yield item
+
+
+def test_a_loader_that_saves_its_workers_states_resumes(files: list[Path]) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+    expected = ids(islice(packed(files), 13))
+    loader = stateful.StatefulDataLoader(packed(files), batch_size=None, num_workers=3)
+    assert ids(islice(loader, 5)) == expected[:5]
+    state = json.loads(json.dumps(loader.state_dict()))
+    resumed = stateful.StatefulDataLoader(packed(files), batch_size=None, num_workers=3)
+    resumed.load_state_dict(state)
+    assert ids(islice(resumed, 8)) == expected[5:]
+
+
+def test_states_of_ranks_merge_for_any_other_topology(files: list[Path]) -> None:
+    expected = ids(islice(packed(files), 14))
+    states = []
+    for rank in range(3):
+        stream = packed(files, 3).shard(rank, 3)
+        list(islice(stream, 4))
+        states.append(json.loads(json.dumps(stream.state_dict())))
+        assert len(states[-1]["lanes"]) == 12
+        assert len(json.dumps(states[-1]["lanes"])) < 64 * 12
+    merged = pipeline.merge_states(states)
+    ranks = []
+    for rank in range(2):
+        stream = packed(files, 2).shard(rank, 2)
+        stream.load_state_dict(merged)
+        assert stream.state_dict() == merged
+        ranks.append(ids(islice(stream, 10)))
+    assert joined(ranks) == expected[4:]
+
+
+def test_a_state_that_lacks_lanes_is_refused_naming_them(files: list[Path]) -> None:
+    stream = packed(files, 3).shard(1, 3)
+    list(islice(stream, 2))
+    state = stream.state_dict()
+    other = packed(files)
+    with pytest.raises(StateError, match=r"lacks lanes 0, 1, 4, 5, 6, 7, 10, 11, \.\.\. \(24 of 36\).*merge_states"):
+        other.load_state_dict(state)
+    with pytest.raises(StateError, match="lacks lanes 0, 1, 4, 5"):
+        pipeline.merge_states([state])
+    ahead = packed(files, 3).shard(0, 3)
+    list(islice(ahead, 3))
+    with pytest.raises(StateError, match="sequence_index is 12 in state 0, but 18 in state 1"):
+        pipeline.merge_states([state, ahead.state_dict()])
+    moved = {**state, "lanes": {**state["lanes"], "2": [0, 0, 0, 0, 1]}}
+    with pytest.raises(StateError, match="lane 2 stands at"):
+        pipeline.merge_states([state, moved])
+    with pytest.raises(StateError, match="none"):
+        pipeline.merge_states([])
+    broken = {**state, "lanes": {"1": [0, 0]}}
+    with pytest.raises(StateError, match="no state of a sequential stream"):
+        other.load_state_dict(broken)
+
+
+@pytest.mark.parametrize(("ranks", "batch_size"), [(3, 6), (2, 2), (1, 7)])
+def test_a_state_of_another_global_batch_is_refused_with_the_cure(
+    files: list[Path], ranks: int, batch_size: int
+) -> None:
+    state = packed(files).state_dict()
+    other = pipeline.TextDataset(files, "bytes").shuffle(3, window=144).pack(64).batch(batch_size).shard(0, ranks)
+    with pytest.raises(StateError, match=r"(global_batch|lanes) was (6|36) when"):
+        other.load_state_dict(state)
+    with pytest.raises(StateError, match=r"global_batch was 6 .* but is 12 .* as many rows together"):
+        packed(files).shard(0, 2).load_state_dict(state)
+
+
+def test_states_of_a_stream_that_knows_its_counts_merge_to_any_of_them() -> None:
+    tokens = np.arange(1000, dtype=np.uint16)
+    states = []
+    for rank in range(2):
+        stream = pipeline.ShardDataset.from_tokens(tokens).shuffle(lanes=3).pack(16).batch(2).shard(rank, 2)
+        list(islice(stream, 3))
+        states.append(stream.state_dict())
+    assert pipeline.merge_states(states) == states[0]
+
+
+def test_the_state_is_small_json_that_a_weights_only_load_reads(files: list[Path], tmp_path: Path) -> None:
+    stream = pipeline.TextDataset(files, tokenizer="bytes").shuffle(0, lanes=48).pack(64).batch(2)
+    list(islice(stream, 70))
+    state = stream.state_dict()
+    assert len(json.dumps(state)) < 2048 + 64 * 48
+    torch.save(state, tmp_path / "state.pt")
+    assert torch.load(tmp_path / "state.pt", weights_only=True) == state
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda files: make(files).pack(64).batch(3), "global_batch"),
+        (lambda files: make(files).pack(32).batch(6), "seq_len"),
+        (lambda files: make(files).documents().batch(6), "kind"),
+        (lambda files: make(files).pack(64, best_fit=True).batch(6), "best_fit"),
+        (lambda files: make(files).filter(is_short).pack(64).batch(6), "filters"),
+        (lambda files: make(files, eos=False).pack(64).batch(6), "data"),
+        (lambda files: make(files[:3]).pack(64).batch(6), "data"),
+        (
+            lambda files: pipeline.TextDataset(files, "bytes").shuffle(3, window=41, lanes=36).pack(64).batch(6),
+            "window",
+        ),
+    ],
+)
+def test_a_state_of_another_shape_is_refused_naming_the_field(files: list[Path], change: Any, field: str) -> None:
+    stream = packed(files)
+    next(iter(stream))
+    with pytest.raises(StateError, match=f"^{field} was"):
+        change(files).load_state_dict(stream.state_dict())
+
+
+def test_a_changed_file_is_refused_when_a_state_is_loaded(tmp_path: Path) -> None:
+    file = write_texts(tmp_path / "a.jsonl", TEXTS[0])
+    stream = packed(file)
+    next(iter(stream))
+    state = stream.state_dict()
+    unsaved = packed(file)
+    write_texts(file, [*TEXTS[0][:-1], "another"])
+    with pytest.raises(StateError, match=r"^data was"):
+        packed(file).load_state_dict(state)
+    with pytest.raises(InputError, match=r"a\.jsonl changed since the stream was made"):
+        unsaved.state_dict()
+
+
+def test_set_epoch_begins_that_epoch_in_every_lane(files: list[Path]) -> None:
+    single = pipeline.TextDataset(files, "bytes").shuffle(3, window=40, lanes=1).documents()
+    count = sum(map(len, TEXTS))
+    second = [spelled(item["input_ids"]) for item in islice(single, count, count + 9)]
+    single.set_epoch(1)
+    assert [spelled(item["input_ids"]) for item in islice(single, 9)] == second
+    assert single.stats()["epoch"] == 1
+    with pytest.raises(ConfigError, match="use epochs=1"):
+        packed(files, epochs=2).set_epoch(2)
+
+
+def test_batches_cannot_be_counted_ahead_and_the_error_says_what_works(files: list[Path]) -> None:
+    with pytest.raises(StateError, match="StatefulDataLoader"):
+        packed(files).state_dict(batches=3)
+    stream = packed(files)
+    list(islice(DataLoader(stream, batch_size=None, num_workers=2), 3))
+    with pytest.raises(StateError, match="without workers") as error:
+        stream.state_dict()
+    assert "batches=n" not in str(error.value)
+
+
+def test_functions_without_a_module_filter_too(files: list[Path]) -> None:
+    for function in ({1: 1}.get, str.isupper):
+        shape = json.loads(make(files).filter(function).pack(64).state_dict()["shape"])
+        assert "builtins." in shape["filters"][0]

@@ -1,0 +1,56 @@
+"""Tokenizers of several kinds that tests train, the text for it, and the ids that transformers gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+CORPUS = [
+    "It's the first of many texts, and they're all about 1234 numbers, words & punctuation!\n\nNew paragraph.",
+    "Größe, naïveté, déjà vu; Ελληνικά και русский язык.\n\tIndented\n\t\ttwice",
+    "中文文本没有空格。日本語のテキスト。ภาษาไทย 한국어 텍스트",
+    "def f(x: int) -> int:\n    return x ** 2  # square\n" * 3,
+    "\U0001f600 emoji \U0001f468\u200d\U0001f469 and   spaces   in rows",
+] * 20  # fmt: skip
+
+
+def train(kind: str, path: Path) -> Path:
+    """Train a tokenizer of another kind than ours on the spot and save it as a tokenizer.json."""
+    from tokenizers import Tokenizer as Trained
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+    if kind == "unigram":
+        trained = Trained(models.Unigram())
+        trained.pre_tokenizer, trained.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+        specials = ["<unk>", "</s>", "<s>"]
+        trainer = trainers.UnigramTrainer(
+            vocab_size=300, special_tokens=specials, unk_token="<unk>", show_progress=False
+        )
+    elif kind == "wordpiece":
+        trained = Trained(models.WordPiece(unk_token="[UNK]"))
+        trained.normalizer = normalizers.BertNormalizer(lowercase=True)
+        trained.pre_tokenizer, trained.decoder = pre_tokenizers.WhitespaceSplit(), decoders.WordPiece()
+        specials = ["[UNK]", "[CLS]", "[SEP]", "[EOS]"]
+        trainer = trainers.WordPieceTrainer(vocab_size=300, special_tokens=specials, show_progress=False)
+    else:
+        trained = Trained(models.BPE(byte_fallback=True))
+        trained.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+        trained.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+        specials = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+        trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=specials, show_progress=False)
+    trained.train_from_iterator(CORPUS, trainer)
+    value = json.loads(trained.to_str())
+    if kind == "llama":
+        value["model"]["unk_token"] = "<unk>"
+        value["added_tokens"] = value["added_tokens"][:3]
+    path.write_text(json.dumps(value))
+    return path
+
+
+def auto_ids(directory: Path) -> Callable[[str], list[int]]:
+    """Return the ids that transformers gives: the definition of what is right."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    return lambda text: tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
