@@ -11,7 +11,7 @@ import pytest
 import pipeline
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.ranges.coming_bytes import ComingBytes
-from pipeline.shards.ranges.member_headers import index_by_headers
+from pipeline.shards.ranges.document_starts import index_by_headers
 from pipeline.shards.reader import read_index
 from tests.faulty_server import FaultyServer, running_server
 from tests.remote_blocks import block, table_of

@@ -6,7 +6,7 @@ import heapq
 import itertools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -29,14 +29,22 @@ class Requests:
 
     def submit(self, urgency: int, work: Callable[[], Any], done: Future[Any] | None = None) -> Future[Any]:
         """Have ``work`` done. A ``done`` that was submitted before is done once, at the more urgent of its places."""
-        future: Future[Any] = Future() if done is None else done
+        return self.submit_all(urgency, [work], None if done is None else [done])[0]
+
+    def submit_all(
+        self, urgency: int, works: Sequence[Callable[[], Any]], done: Sequence[Future[Any]] | None = None
+    ) -> Sequence[Future[Any]]:
+        """Do what `submit` does for several; the threads that this wakes do not hold up each next one."""
+        futures: Sequence[Future[Any]] = [Future() for _ in works] if done is None else done
         with self._ready:
-            heapq.heappush(self._queue, (urgency, next(self._numbers), future, work))
-            self._ready.notify()
-            if self._idle < len(self._queue) and self._threads < self._limit:
-                self._threads += 1
-                threading.Thread(target=self._work, name="shardwright-requests", daemon=True).start()
-        return future
+            for future, work in zip(futures, works, strict=True):
+                heapq.heappush(self._queue, (urgency, next(self._numbers), future, work))
+            self._ready.notify(len(works))
+            new = max(0, min(len(self._queue) - self._idle, self._limit - self._threads))
+            self._threads += new
+        for _ in range(new):
+            threading.Thread(target=self._work, name="shardwright-requests", daemon=True).start()
+        return futures
 
     def _work(self) -> None:
         while True:
