@@ -56,7 +56,6 @@ def index_by_headers(
     counts = np.frombuffer(lengths, "<u4").astype(np.int64)
     before, first_tokens = np.cumsum(counts) - counts, np.cumsum(held) - held
     members = np.searchsorted(first_tokens, before, side="right") - 1
-    members[0] = 0  # also where it is empty and ends its member
     starts = begins[members] + (before - first_tokens[members]) * table.itemsize
     return starts.astype("<i8").tobytes(), lengths
 
