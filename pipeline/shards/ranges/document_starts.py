@@ -110,8 +110,8 @@ def _layouts(begin: int, sizes: NDArray[np.int64], other: int) -> Iterator[Start
     if 2 * HEADERS <= other < 2 * (HEADERS + BLOCK):
         for k in np.flatnonzero((begin + ends + other - HEADERS) % BLOCK == 0).tolist():
             seconds = HEADERS + -(NPY_HEADER + ends[k] - ends[:k]) % BLOCK
-            j = np.flatnonzero(firsts[:k] + seconds == other)[:_MOST_LAYOUTS, None]
-            yield from starts + firsts[j] * (numbers > j) + seconds[j] * (numbers > k)
+            some = np.flatnonzero(firsts[:k] + seconds == other)[:_MOST_LAYOUTS, None]
+            yield from starts + firsts[some] * (numbers > some) + seconds[some] * (numbers > k)
 
 
 def _members(block: memoryview, first: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
