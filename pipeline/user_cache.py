@@ -46,7 +46,7 @@ def read_kept(place: Path) -> bytes | None:
         return None
 
 
-def keep(place: Path, raw: bytes, what: str) -> None:
+def keep(place: Path, raw: bytes | memoryview, what: str) -> None:
     """Write a file where that is possible; ``what`` is what a warning calls it."""
     try:
         make_private(place.parent)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pipeline
-from pipeline.shards.manifest import Manifest
+from pipeline.shards.manifest import Manifest, Split
 from pipeline.shards.ranges.coming_bytes import ComingBytes
-from pipeline.shards.ranges.member_headers import index_by_headers
+from pipeline.shards.ranges.document_starts import index_by_headers
 from pipeline.shards.reader import read_index
 from tests.faulty_server import FaultyServer, running_server
 from tests.remote_blocks import block, table_of
@@ -54,15 +55,15 @@ def test_headers_of_members_that_hold_many_documents_tell_nothing(tmp_path: Path
     assert all(index_by_headers(table, row, row + 1, each) is None for row, each in enumerate(blocks))
 
 
-def _index_requests(server: FaultyServer, folder: Path) -> int:
-    """Return how many requests were for parts of the indexes of shards."""
-    firsts = {info.name: at for info, at in zip(Manifest.read(folder).shards, table_of(folder).starts_at, strict=True)}
+def _index_requests(server: FaultyServer, folder: Path, of: str = "starts_at") -> int:
+    """Return how many requests were for parts of the indexes of shards, from where these parts begin on."""
+    firsts = dict(zip([info.name for info in Manifest.read(folder).shards], getattr(table_of(folder), of), strict=True))
     asked = [(path.rpartition("/")[2], str(wanted)) for path, wanted in server.requests]
     return sum(int(wanted[6:].split("-")[0]) >= firsts[name] for name, wanted in asked if name in firsts)
 
 
-def _stream(source: str | Path) -> pipeline.Stream:
-    return pipeline.ShardDataset(source, epochs=1, cache_dir=None).shuffle(seed=3, lanes=2, window=4).pack(64).batch(8)
+def _stream(source: str | Path, cache: Path | None = None) -> pipeline.Stream:
+    return pipeline.ShardDataset(source, epochs=1, cache_dir=cache).shuffle(seed=3, lanes=2, window=4).pack(64).batch(8)
 
 
 @pytest.mark.parametrize("forged", [False, True])
@@ -85,6 +86,32 @@ def test_indexes_behind_the_first_rows_come_with_the_blocks(tmp_path: Path, forg
         found += [batch["input_ids"].tolist() for batch in batches]
         assert found == [batch["input_ids"].tolist() for batch in _stream(folder)]
         assert (_index_requests(server, folder) > 0) == forged
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_of_documents_that_share_members_lengths_are_asked_for_and_no_starts(tmp_path: Path, cached: bool) -> None:
+    folder = tmp_path / "data"
+    write_dataset(folder, [make_documents(300, seed=seed, longest=300) for seed in range(2)], tokens_per_sample=2000)
+    index_extents(folder, EXTENT)
+    with running_server() as server:
+        server.objects |= {f"data/{path.name}": path.read_bytes() for path in folder.iterdir()}
+        stream = _stream(server.url("data"), tmp_path / "cache" if cached else None)
+        found = [batch["input_ids"].tolist() for batch in stream]
+        assert found == [batch["input_ids"].tolist() for batch in _stream(folder)]
+        assert _index_requests(server, folder) == _index_requests(server, folder, "lengths_at") > 0
+
+
+def test_shards_of_both_kinds_stream_as_the_local_ones(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    documents = make_documents(300, longest=300)
+    manifests = [write_dataset(folder, [documents], split=f"p{k}", tokens_per_sample=k) for k in (0, 300, 2000)]
+    infos = tuple(info for manifest in manifests for info in manifest.shards)
+    replace(manifests[0], splits={"train": Split(infos)}).write(folder)
+    index_extents(folder, EXTENT)
+    with running_server() as server:
+        server.objects |= {f"data/{path.name}": path.read_bytes() for path in folder.iterdir()}
+        found = [batch["input_ids"].tolist() for batch in _stream(server.url("data"))]
+    assert found == [batch["input_ids"].tolist() for batch in _stream(folder)]
 
 
 def test_blocks_are_freed_without_the_collector_of_cycles(tmp_path: Path) -> None:

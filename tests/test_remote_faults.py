@@ -67,15 +67,57 @@ def test_a_block_comes_right_through_passing_failures(
     assert time.monotonic() - began < 15
 
 
-def test_an_index_comes_right_through_passing_failures(server: FaultyServer, dataset: Path) -> None:
+def true_index(dataset: Path, first: int, last: int) -> tuple[bytes, bytes]:
+    """Return the index of extents of the first shard, as its file holds it."""
+    raw, table = (dataset / "train-000000.tar").read_bytes(), table_of(dataset)
+    part = slice(int(table.document_sums[first]), int(table.document_sums[last]))
+    starts, lengths = np.frombuffer(raw, "<i8", part.stop, int(table.starts_at[0])), int(table.lengths_at[0])
+    return starts[part].tobytes(), np.frombuffer(raw, "<u4", part.stop, lengths)[part].tobytes()
+
+
+@pytest.mark.parametrize("tokens_per_sample", [0, 300, 60_000])
+def test_an_index_comes_right_through_passing_failures(
+    tmp_path: Path, server: FaultyServer, tokens_per_sample: int
+) -> None:
+    dataset = tmp_path / "data"
+    write_dataset(dataset, [make_documents(900, longest=600)], tokens_per_sample=tokens_per_sample)
+    index_dataset(dataset)
     ranges = ranges_of(dataset, serve(server, dataset))
     server.faults = ["503", "short", "reset"]
     starts, lengths = ranges.index(np.array([0]), np.array([1]))
-    raw = (dataset / "train-000000.tar").read_bytes()
-    table = table_of(dataset)
-    count = int(table.documents[0])
-    assert starts.tolist() == np.frombuffer(raw, "<i8", count, int(table.starts_at[0])).tolist()
-    assert lengths.tolist() == np.frombuffer(raw, "<u4", count, int(table.lengths_at[0])).tolist()
+    assert (starts.tobytes(), lengths.tobytes()) == true_index(dataset, 0, 1)
+
+
+@pytest.mark.parametrize("fault", ["503;0", "short", "reset", "shifted"])
+def test_lengths_come_right_through_passing_failures(tmp_path: Path, server: FaultyServer, fault: str) -> None:
+    dataset = tmp_path / "data"
+    write_dataset(dataset, [make_documents(900, longest=600)], tokens_per_sample=60_000)
+    index_dataset(dataset)
+    ranges = ranges_of(dataset, serve(server, dataset))
+    coming = ranges.memory(1, 2)
+    ranges.bring(coming, 1, 2, 0.0)
+    assert coming.future is not None
+    coming.future.result(timeout=60)
+    server.faults = [fault, fault]
+    (asked,) = ranges.ask_lengths([(1, 2, 0.0)])
+    asked.result(timeout=60)
+    assert ranges.index_of_block(coming, 1, 2, 0.0) == true_index(dataset, 1, 2)
+    assert not ranges.ask_lengths([])
+
+
+def test_damaged_lengths_are_asked_for_again(tmp_path: Path, server: FaultyServer) -> None:
+    dataset = tmp_path / "data"
+    write_dataset(dataset, [make_documents(900, longest=600)], tokens_per_sample=60_000)
+    index_dataset(dataset)
+    ranges = ranges_of(dataset, serve(server, dataset))
+    coming = ranges.memory(0, 1)
+    ranges.bring(coming, 0, 1, 0.0)
+    assert coming.future is not None
+    coming.future.result(timeout=60)
+    server.faults = ["flipped"]
+    (asked,) = ranges.ask_lengths([(0, 1, 0.0)])
+    asked.result(timeout=60)
+    assert ranges.index_of_block(coming, 0, 1, 0.0) == true_index(dataset, 0, 1)
 
 
 def test_damage_in_a_block_is_named_by_its_checksum(server: FaultyServer, dataset: Path) -> None:

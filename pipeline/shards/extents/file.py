@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -71,14 +72,14 @@ def encode_table(table: ExtentTable) -> bytes:
     return b"".join([*parts, digest.digest()])
 
 
-def decode_table(raw: bytes, name: str = EXTENTS_NAME, sha256: str | None = None) -> ExtentTable:
+def decode_table(raw: bytes | memoryview, name: str = EXTENTS_NAME, sha256: str | None = None) -> ExtentTable:
     """Return the table that a file holds; its arrays are read-only views of ``raw``.
 
     ``name`` is what errors call the file; ``sha256`` (hexadecimal) is what the whole file must have, if given. Raises
     ``ManifestError`` naming file, field and value for a file that is no table of this version, is cut or damaged, or
     contradicts itself.
     """
-    header = _parse_header(raw, name, sha256)
+    header = _parse_header(raw, name)
     at = _HEADER.size
 
     def column(dtype: str, items: int) -> NDArray[Any]:
@@ -94,7 +95,12 @@ def decode_table(raw: bytes, name: str = EXTENTS_NAME, sha256: str | None = None
         *[column(count, extents) for _ in range(3)],
         *[column("<u4", extents) for _ in range(1 + header.has_crc32)],
     )
-    _check(table, name)
+    with ThreadPoolExecutor(1) as thread:  # hashes are made without the interpreter's lock
+        whole = thread.submit(_hold_hashes, raw, name, sha256)
+        try:
+            _check(table, name)
+        finally:
+            whole.result()  # of a damaged file, this is the error
     return table
 
 
@@ -106,10 +112,10 @@ class _Header(NamedTuple):
     extents: int
 
 
-def _parse_header(raw: bytes, name: str, sha256: str | None) -> _Header:
-    """Return the header of a file once it is known to be whole."""
+def _parse_header(raw: bytes | memoryview, name: str) -> _Header:
+    """Return the header of a file that has the size that it states."""
     if not raw or raw[:8] != MAGIC[: len(raw)]:
-        _refuse(name, "magic", raw[:8], f"a table of extents begins with {MAGIC!r}")
+        _refuse(name, "magic", bytes(raw[:8]), f"a table of extents begins with {MAGIC!r}")
     if len(raw) < _HEADER.size + _DIGEST:
         _refuse(name, "size", len(raw), f"the least is {_HEADER.size + _DIGEST} bytes: it is cut")
     _, version, descr, width, has_crc32, shards, extents, zeros = _HEADER.unpack_from(raw)
@@ -123,6 +129,11 @@ def _parse_header(raw: bytes, name: str, sha256: str | None) -> _Header:
     size = _HEADER.size + 24 * shards + (3 * width + 4 + 4 * has_crc32) * extents + _DIGEST
     if size != len(raw):
         _refuse(name, "size", len(raw), f"{shards} shards with {extents} extents take {size} bytes")
+    return _Header(dtype, width, has_crc32, shards, extents)
+
+
+def _hold_hashes(raw: bytes | memoryview, name: str, sha256: str | None) -> None:
+    """Refuse a file that is damaged, or another than is expected."""
     view = memoryview(raw)
     digest = hashlib.sha256(view[:-_DIGEST])
     if digest.digest() != view[-_DIGEST:]:
@@ -130,7 +141,6 @@ def _parse_header(raw: bytes, name: str, sha256: str | None) -> _Header:
     digest.update(view[-_DIGEST:])
     if sha256 is not None and digest.hexdigest() != sha256:
         _refuse(name, "sha256", digest.hexdigest(), f"the manifest says {sha256}: it is the table of other shards")
-    return _Header(dtype, width, has_crc32, shards, extents)
 
 
 def _check(table: ExtentTable, name: str) -> None:

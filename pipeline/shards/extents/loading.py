@@ -72,7 +72,7 @@ def load_extent_table(shards: Resolved, store: Store, limits: Limits | None = No
     return table.select([numbers[info.name] for info in infos])
 
 
-def read_table(path: str, manifest: Manifest, raw: bytes) -> ExtentTable:
+def read_table(path: str, manifest: Manifest, raw: bytes | memoryview) -> ExtentTable:
     """Return the table of all shards of a manifest from the bytes of its file, compared with the manifest.
 
     Raises ``ManifestError`` where they disagree in hash, dtype, shards, documents, tokens or bytes.
@@ -125,7 +125,7 @@ def payload_bytes(index: Index) -> int:
     return end + padding(end)
 
 
-def _fetch(path: str, info: FileInfo, directory: str, store: Store) -> bytes:
+def _fetch(path: str, info: FileInfo, directory: str, store: Store) -> bytes | memoryview:
     """Return what the file of a table holds; a remote one is kept in the cache, under its hash."""
     try:
         if not is_remote(path):

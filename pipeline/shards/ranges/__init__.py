@@ -5,7 +5,7 @@ shard_ranges.py    ranges of many local shards, checked against the table of ext
 shard_maps.py      the same of shards that are mapped whole, without a call for each range
 remote_ranges.py   the same of remote shards, many requests in flight
 remote_indexes.py  slices of the indexes of remote shards
-member_headers.py  the index of a block out of the headers of its members
+document_starts.py  where documents start, out of their lengths or the headers of members
 block_store.py     what both share: folders in the cache, retries of wrong bytes
 coming_bytes.py    a block that is on its way
 mapped.py          memory maps, and read-ahead by the kernel

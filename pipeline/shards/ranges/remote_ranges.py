@@ -70,10 +70,9 @@ class RemoteRanges:
     def index(self, firsts: Rows, lasts: Rows) -> Index:
         return joined([self._indexes.get(*run) for run in zip(firsts.tolist(), lasts.tolist(), strict=True)])
 
-    @property
-    def told_by_blocks(self) -> bool:
-        """Whether blocks tell their indexes, as far as is known, so that these need not be asked for."""
-        return self._indexes.told_by_blocks
+    def ask_lengths(self, wanted: Sequence[tuple[int, int, float]]) -> list[Future[Any]]:
+        """Ask for what these runs' blocks do not tell of their indexes; return what `index_of_block` waits for."""
+        return [*self._indexes.ask_lengths(wanted)]
 
     def index_of_block(self, coming: ComingBytes, first: int, last: int, due: float) -> tuple[bytes, bytes]:
         """Return an index out of a block that was brought."""
@@ -98,25 +97,25 @@ class RemoteRanges:
 
     def bring(self, coming: ComingBytes, first: int, last: int, due: float, *, now: bool = False) -> None:
         """Ask for bytes, before others if they are needed ``now``; ``due`` is when the order needs them."""
-        if coming.address:
-            return
+        self.bring_all([coming], [(first, last)], due, now=now)
+
+    def bring_all(self, blocks: Sequence[ComingBytes], runs: Sequence[Run], due: float, *, now: bool = False) -> None:
+        """Do what `bring` does for several."""
+        wanted = [each for each in zip(blocks, runs, strict=True) if not each[0].address]
+        works, futures = [], []
         with self._lock:
-            asked = self._later.pop((first, last), None)
-            if asked is not None:
-                asked.cancel()
-            if coming.future is None:
-                coming.future = Future()
-                self._coming.add(coming)
-            elif not now or coming.future.running() or coming.future.done():
-                return
-        reference = weakref.ref(coming)
-
-        def work(ranges: RemoteRanges) -> None:
-            wanted = reference()
-            if wanted is not None:
-                wanted.come(ranges._bring_block(first, last, due), ranges._objects.name(wanted.shard))
-
-        self._requests.submit(ROWS if now else BLOCKS, _of(self, work), coming.future)
+            for coming, rows in wanted:
+                asked = self._later.pop(rows, None)
+                if asked is not None:
+                    asked.cancel()
+                if coming.future is None:
+                    coming.future = Future()
+                    self._coming.add(coming)
+                elif not now or coming.future.running() or coming.future.done():
+                    continue
+                works.append(_of(self, _Block(coming, rows, due)))
+                futures.append(coming.future)
+        self._requests.submit_all(ROWS if now else BLOCKS, works, futures)
 
     def ask(self, firsts: Rows, lasts: Rows) -> None:
         for run in zip(firsts.tolist(), lasts.tolist(), strict=True):
@@ -128,11 +127,8 @@ class RemoteRanges:
             return
 
         def work(ranges: RemoteRanges) -> None:
-            found, told = ranges._bring_block(first, last, due), ranges.told_by_blocks
-            if told:
-                ranges._indexes.of_block(first, last, due, memory_at(found, ranges._place(first, last)[2]))
-            else:
-                ranges._indexes.bring(first, last, due)
+            found = ranges._bring_block(first, last, due)
+            ranges._indexes.of_block(first, last, due, memory_at(found, ranges._place(first, last)[2]))
 
         with self._lock:
             self._later = {rows: future for rows, future in self._later.items() if not future.done()}
@@ -215,7 +211,7 @@ class RemoteRanges:
             for _, offset, target in run:
                 target[:] = data[offset - begin : offset - begin + len(target)]
 
-        for future in [self._requests.submit(ROWS, _bound(fill, run)) for run in runs]:
+        for future in self._requests.submit_all(ROWS, [_bound(fill, run) for run in runs]):
             future.result()
 
     def check(self, first: int, last: int) -> None:
@@ -236,6 +232,20 @@ class RemoteRanges:
         table = self.table
         size = int(table.size_sums[last] - table.size_sums[first])
         return int(table.shard_of(first)), int(table.offset_of(first)), size
+
+
+class _Block:
+    """A block to bring, unless nobody waits for it any more."""
+
+    def __init__(self, coming: ComingBytes, rows: Run, due: float) -> None:
+        self._coming = weakref.ref(coming)
+        self._rows = rows
+        self._due = due
+
+    def __call__(self, ranges: RemoteRanges) -> None:
+        wanted = self._coming()
+        if wanted is not None:
+            wanted.come(ranges._bring_block(*self._rows, self._due), ranges._objects.name(wanted.shard))
 
 
 def _of(ranges: RemoteRanges, work: Callable[[RemoteRanges], Any]) -> Callable[[], Any]:

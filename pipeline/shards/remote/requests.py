@@ -1,12 +1,14 @@
-"""The requests that a process has in flight: a few threads, which take the most urgent first."""
+"""The requests that a process has in flight: a few threads, which take the most urgent first.
+
+Small requests wait for answers while large ones use the link, so indexes take at most half of the threads where blocks wait.
+"""
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import os
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -22,40 +24,56 @@ class Requests:
     def __init__(self, limit: int = CONNECTIONS) -> None:
         self._limit = limit
         self._ready = threading.Condition()
-        self._queue: list[tuple[int, int, Future[Any], Callable[[], Any]]] = []
-        self._numbers = itertools.count()
+        self._queues: list[deque[tuple[Future[Any], Callable[[], Any]]]] = [deque() for _ in range(LATER + 1)]
+        self._indexes = 0  # that threads work at
         self._threads = 0
         self._idle = 0
 
     def submit(self, urgency: int, work: Callable[[], Any], done: Future[Any] | None = None) -> Future[Any]:
         """Have ``work`` done. A ``done`` that was submitted before is done once, at the more urgent of its places."""
-        future: Future[Any] = Future() if done is None else done
+        return self.submit_all(urgency, [work], None if done is None else [done])[0]
+
+    def submit_all(
+        self, urgency: int, works: Sequence[Callable[[], Any]], done: Sequence[Future[Any]] | None = None
+    ) -> Sequence[Future[Any]]:
+        """Do what `submit` does for several; the threads that this wakes do not hold up each next one."""
+        futures: Sequence[Future[Any]] = [Future() for _ in works] if done is None else done
         with self._ready:
-            heapq.heappush(self._queue, (urgency, next(self._numbers), future, work))
-            self._ready.notify()
-            if self._idle < len(self._queue) and self._threads < self._limit:
-                self._threads += 1
-                threading.Thread(target=self._work, name="shardwright-requests", daemon=True).start()
-        return future
+            self._queues[urgency].extend(zip(futures, works, strict=True))
+            self._ready.notify(len(works))
+            new = max(0, min(sum(map(len, self._queues)) - self._idle, self._limit - self._threads))
+            self._threads += new
+        for _ in range(new):
+            threading.Thread(target=self._work, name="shardwright-requests", daemon=True).start()
+        return futures
 
     def _work(self) -> None:
         while True:
             with self._ready:
-                while not self._queue:
+                while (urgency := self._next()) is None:
                     self._idle += 1
                     self._ready.wait()
                     self._idle -= 1
-                _, _, future, work = heapq.heappop(self._queue)
+                future, work = self._queues[urgency].popleft()
                 if future.running() or future.done():  # cancelled, or taken at a more urgent place
                     continue
                 future.set_running_or_notify_cancel()
+                self._indexes += urgency == INDEX
             try:
                 result = work()
             except BaseException as error:
                 future.set_exception(error)
             else:
                 future.set_result(result)
+            with self._ready:
+                self._indexes -= urgency == INDEX
             del future, work
+
+    def _next(self) -> int | None:
+        """Return the urgency of what is done next, None where nothing waits."""
+        wait = self._queues[BLOCKS] and self._indexes >= max(1, self._limit // 2)
+        found = (urgency for urgency, queue in enumerate(self._queues) if queue and not (wait and urgency == INDEX))
+        return next(found, None)
 
 
 REQUESTS = Requests()

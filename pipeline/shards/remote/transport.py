@@ -9,8 +9,8 @@ import re
 import time
 import urllib.parse
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from .access import CONNECTIONS, KEYS, Access, ObjectInfo, Transient, is_http, s
 from .http import server_of
 from .http_range import RangeAnswer, ask_range, http_info, too_short
 from .pace import LONGEST_WAIT
+from .requests import REQUESTS, ROWS
 from .s3 import sign_s3
 
 __all__ = ["Access", "ObjectInfo", "Transient", "shown"]
@@ -118,29 +119,42 @@ def describe(url: str, access: Access | None = None) -> ObjectInfo:
 
 def read_range(url: str, start: int, length: int, access: Access | None = None) -> bytes:
     """Return ``length`` bytes of an object from byte ``start``; fewer raise ``StorageError``."""
+    _fill(url, start, memoryview(data := bytearray(length)), access)
+    return bytes(data)
 
-    def read(attempt: int) -> bytes:
-        pieces, held = [], 0
-        with closing(read_from(url, start, start + length, access, attempt)) as source:
+
+def read_parts(url: str, size: int, access: Access | None = None, *, least: int = 1 << 20) -> memoryview:
+    """Return all bytes of an object, by requests for ``least`` bytes or more: many servers limit the speed of each."""
+    data = memoryview(bytearray(size))
+    step = max(least, -(-size // (2 * CONNECTIONS)))
+    reads = [partial(_fill, url, at, data[at : at + step], access) for at in range(0, size, step)]
+    futures = REQUESTS.submit_all(ROWS, reads)
+    try:
+        for future in futures:
+            future.result()
+    finally:
+        for future in futures:
+            future.cancel()
+    return data.toreadonly()
+
+
+def _fill(url: str, start: int, target: memoryview, access: Access | None) -> None:
+    """Fill ``target`` from byte ``start`` of an object on."""
+    size = len(target)
+
+    def read(attempt: int) -> None:
+        done = 0
+        with closing(read_from(url, start, start + size, access, attempt)) as source:
             for piece in source:
-                pieces.append(piece)
-                held += len(piece)
-        if held != length:
-            raise Transient(f"{held} bytes of {length} came")
-        return b"".join(pieces)
+                if done + len(piece) > size:
+                    raise Transient(f"more than {size} bytes came")
+                target[done : done + len(piece)] = piece
+                done += len(piece)
+        if done < size:
+            raise Transient(f"{done} bytes of {size} came")
 
-    return attempting(read, url, f"read {length} bytes from byte {start}", access) if length else b""
-
-
-def read_parts(url: str, size: int, access: Access | None = None, *, least: int = 1 << 20) -> bytes:
-    """Return all ``size`` bytes of an object, by several requests at once: many servers limit the speed of each.
-
-    None of them is for fewer than ``least`` bytes, but the last.
-    """
-    bounds = [*range(0, size, max(least, -(-size // CONNECTIONS))), size]
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        reads = [pool.submit(read_range, url, at, end - at, access) for at, end in itertools.pairwise(bounds)]
-        return b"".join([read.result() for read in reads])
+    if size:
+        attempting(read, url, f"read {size} bytes from byte {start}", access)
 
 
 def read_object(url: str, most: int, access: Access | None = None) -> bytes:

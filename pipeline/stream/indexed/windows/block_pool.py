@@ -65,7 +65,7 @@ class BlockPool:
     def load_ahead(self, epoch: int, number: int, window: Future[ShuffleWindow]) -> None:
         """Load a window that is not needed yet, and give it to a future, which nobody cancels.
 
-        Where blocks tell their indexes it is made once they are here, in the thread that brings the last of them.
+        Where blocks come by themselves it is made once they are here, in the thread that brings the last of them.
         """
         runs, sums = self._runs(epoch, number), self._contents.table.size_sums
         pairs = _pairs(runs)
@@ -77,7 +77,7 @@ class BlockPool:
                 window.set_exception(error)
 
         long = bool((sums[runs[1]] - sums[runs[0]] > LONG_BYTES).any())
-        if self.coming is None or not self.coming.tell_indexes or self._contents.sparse or long or not pairs:
+        if self.coming is None or not self.coming.started or self._contents.sparse or long or not pairs:
             load([])
             return
         try:
@@ -101,7 +101,7 @@ class BlockPool:
     def _load(
         self, runs: Runs, epoch: int, number: int, coming: list[ComingBytes], *, whole: bool = True
     ) -> ShuffleWindow:
-        """Make a window of its index, which is asked for, or told by the blocks ``coming``."""
+        """Make a window of its index, which is asked for, or told by the blocks ``coming`` and their lengths."""
         if self.coming is not None and coming:
             told = zip(coming, _pairs(runs), strict=True)
             index = joined([self.coming.index(held, *run, epoch, number) for held, run in told])

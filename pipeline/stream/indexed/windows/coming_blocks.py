@@ -40,15 +40,19 @@ class ComingBlocks:
         )
 
     @property
-    def tell_indexes(self) -> bool:
-        """Whether a window that is not needed yet takes its index from its blocks, which are asked for anyway."""
-        return self._started and self._source.told_by_blocks
+    def started(self) -> bool:
+        """Whether blocks come, so that a window that is not needed yet can wait for those it consists of."""
+        return self._started
 
     def when_here(
         self, coming: list[ComingBytes], rows: Runs, epoch: int, number: int, then: Callable[[], None]
     ) -> None:
-        """Bring a window's blocks, and call ``then`` in the thread that brings the last of them."""
-        due, lock, left, once = self._due(epoch, number), threading.Lock(), len(coming), [then]
+        """Bring a window's blocks and what they do not tell of its index, and call ``then`` in the thread of the last."""
+        due, lock, once = self._due(epoch, number), threading.Lock(), [then]
+        self._source.bring_all(coming, rows, due)
+        awaited = [held.future for held in coming if held.future is not None]
+        awaited += self._source.ask_lengths([(*each, due) for each in rows])
+        left = len(awaited) + 1
 
         def count(_: Any = None) -> None:
             nonlocal left
@@ -58,18 +62,16 @@ class ComingBlocks:
                     return
             once.pop()()  # not kept: blocks hold their futures, these hold this, and it holds the blocks
 
-        for held, (first, last) in zip(coming, rows, strict=True):
-            self._source.bring(held, first, last, due)
-            if held.future is None:
-                count()
-            else:
-                held.future.add_done_callback(count)
+        for future in awaited:
+            future.add_done_callback(count)
+        count()
 
     def hurry(self, coming: list[Any], rows: Runs, epoch: int, number: int) -> None:
         """Bring those of a window's blocks that were asked for before others."""
-        for held, (first, last) in zip(coming, rows, strict=True):
-            if self._started and isinstance(held, ComingBytes):
-                self._source.bring(held, first, last, self._due(epoch, number), now=True)
+        if self._started:
+            asked = [(held, run) for held, run in zip(coming, rows, strict=True) if isinstance(held, ComingBytes)]
+            held, runs = [held for held, _ in asked], [run for _, run in asked]
+            self._source.bring_all(held, runs, self._due(epoch, number), now=True)
 
     def index(self, held: ComingBytes, first: int, last: int, epoch: int, number: int) -> tuple[bytes, bytes]:
         """Return the index of a block that is here, of a window that is not needed yet."""
@@ -96,8 +98,7 @@ class ComingBlocks:
                 coming.append(held)
 
         def bring() -> None:
-            for held in coming:
-                self._source.bring(held, *held.rows, due)
+            self._source.bring_all(coming, [held.rows for held in coming], due)
 
         self._when_started(bring)
 
