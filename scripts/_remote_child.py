@@ -82,7 +82,8 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(1)
     _ = pipeline.ShardDataset, urllib.request.getproxies()
     url, before = request["url"], memory()
-    alone = "rank" not in request  # others would take this one's counts
+    # Ranks would take the counts of each other, and only the bench's own server counts.
+    alone = "rank" not in request and request.get("counted", True)
     if alone:
         counts(url)
     began, cpu = time.perf_counter(), time.process_time()
