@@ -36,7 +36,6 @@ from numpy.typing import DTypeLike, NDArray
 from ...errors import CorruptShardError
 from ..format import BLOCK, NPY_HEADER
 from .checksums import index_crc32
-from .kernels import index_checksums
 
 EXTENT_BYTES = 192 << 10
 PER_SHARD = ("extents", "starts_at", "lengths_at")
@@ -183,6 +182,8 @@ class ExtentTable:
 
         ``starts`` and ``lengths`` are those of their documents, extent by extent.
         """
+        from .kernels import index_checksums  # with it numba, which builders of tables do without
+
         counts, found = self.documents[rows].astype(np.int64), np.empty(len(rows), np.uint32)
         total = int(counts.sum())
         if not len(starts) == len(lengths) == total:
