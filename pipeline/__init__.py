@@ -8,12 +8,12 @@ The rooms, and what each may import:
     errors.py         every error that is raised on purpose, in one tree
     atomic.py         files that appear under their name only when whole
     user_cache.py     the user's cache directory, and small files that are made once
-    natural_order.py  names sorted by the values of the numbers in them
+    paths.py          names sorted by the numbers in them; pipes and devices, named before they are opened
     notices.py        warnings that name the user's line
-    special_files.py  pipes, devices and sockets, named before they are opened
     compiling.py      compiled loops, kept in a cache where one is writable
     integer_hash.py   hashes of integers, for NumPy and compiled loops
     intrinsics.py     what compiled loops need beyond numba: arrays at addresses, copies
+    weak_methods.py   bound methods, and caches of them, that do not keep their objects
     shards/           the format: writer, reader, manifest, storage. NumPy, the standard library, and numba for maps
     text/             documents, normalising, tokenizers. Loaded only when text is read
     builder/          raw text -> shards. Never torch, never stream/

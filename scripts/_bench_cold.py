@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline import ShardDataset
 from pipeline.shards.extents.indexing import index_dataset
 from pipeline.shards.manifest import Manifest, Split
 from pipeline.shards.writer import write_shard
@@ -190,19 +191,16 @@ def random_blocks(files: list[Path]) -> float:
 
 def stream(path: Path) -> dict[str, float]:
     """Read an epoch of a cold dataset, and across its border, by the stream; return what that took."""
-    import pipeline
-
-    source = pipeline.ShardDataset  # what it imports is no part of the start
     before, read = memory().proportional, bytes_of_process()
     begin = time.perf_counter()
-    dataset = source(path)
+    dataset = ShardDataset(path)
     batches = iter(dataset.shuffle(seed=0).pack(SEQ_LEN).batch(BATCH))
     next(batches)
     found: dict[str, float] = {"begin": time.perf_counter() - begin}
     begin = time.perf_counter()
     drain(batches, FIRST)
     found["first"] = FIRST * TOKENS_PER_BATCH / (time.perf_counter() - begin)
-    epoch = len(source(path, epochs=1).pack(SEQ_LEN).batch(BATCH))
+    epoch = len(ShardDataset(path, epochs=1).pack(SEQ_LEN).batch(BATCH))
     begin, cpu, steady_read = time.perf_counter(), time.process_time(), bytes_of_process()
     count = epoch - 1 - FIRST - AROUND_BORDER // 2
     waits, most = watched(batches, count, LOOK_EVERY)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import os
 import signal
 import time
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
+import pipeline
 from tests import interpreters
 from tests.shard_samples import make_documents, write_dataset
 
@@ -17,6 +23,8 @@ from tests.shard_samples import make_documents, write_dataset
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("limits") / "data"
     write_dataset(directory, [make_documents(200, seed=n) for n in range(12)])
+    texts = "".join(json.dumps({"text": f"text {n} " * 9}) + "\n" for n in range(400))
+    directory.with_suffix(".jsonl").write_text(texts)
     return directory
 
 
@@ -121,3 +129,47 @@ print(os.getpid())
 """
     )
     assert left_in_shared_memory(int(pid)) == []
+
+
+def texts(path: Path) -> pipeline.Stream:
+    return pipeline.TextDataset(path.with_suffix(".jsonl"), tokenizer="bytes")
+
+
+KINDS: dict[str, Callable[[Path], pipeline.Stream]] = {
+    "packed": lambda path: pipeline.ShardDataset(path).shuffle().pack(16).batch(4),
+    "boundaries": lambda path: pipeline.ShardDataset(path).shuffle().pack(16, boundaries=True).batch(4),
+    "buckets": lambda path: pipeline.ShardDataset(path).shuffle().documents(bucket=4).batch(4),
+    "documents": lambda path: pipeline.ShardDataset(path).shuffle().documents().batch(4),
+    "sampled": lambda path: pipeline.ShardDataset(path).sample(16).batch(4),
+    "changed": lambda path: pipeline.ShardDataset(path).map_documents(lambda ids, mask: (ids, mask)).shuffle().pack(16).batch(4),
+    "filtered": lambda path: pipeline.ShardDataset(path).filter(lambda key: True).shuffle().pack(16).batch(4),
+    "best fit": lambda path: pipeline.ShardDataset(path).shuffle().pack(16, best_fit=True).batch(4),
+    "text": lambda path: texts(path).filter(lambda record: True).shuffle().pack(16).batch(4),
+    "ahead": lambda path: pipeline.ShardDataset(path).shuffle().pack(16).batch(4).map(dict).prefetch(2),
+    "mixed": lambda path: pipeline.mix(
+        {name: pipeline.ShardDataset(path) for name in "ab"}, {"a": 1, "b": 2}
+    ).shuffle().pack(16).batch(4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_iterator_that_is_dropped_frees_all_that_it_held_at_once(dataset: Path, kind: str) -> None:
+    def read() -> None:
+        batches = iter(KINDS[kind](dataset))
+        assert len(list(islice(batches, 6))) == 6
+
+    def held() -> Counter[str]:
+        kinds = map(type, gc.get_objects())
+        return Counter(kind.__qualname__ for kind in kinds if str(kind.__module__).startswith("pipeline"))
+
+    read()  # what is imported and cached stays
+    gc.collect()
+    gc.disable()  # maps of hundreds of megabytes must not wait for it
+    try:
+        before, deadline = held(), time.monotonic() + 10
+        read()
+        while (left := held() - before) and time.monotonic() < deadline:
+            time.sleep(0.05)  # a thread may be at work still
+        assert not left
+    finally:
+        gc.enable()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.special_files import special_kind
+from pipeline.paths import special_kind
 from tests import interpreters
 from tests.builds import ROOT
 

@@ -11,7 +11,7 @@ import fsspec
 import pytest
 
 from pipeline.errors import ConfigError, StorageError
-from pipeline.natural_order import natural_key
+from pipeline.paths import natural_key
 from pipeline.shards.remote.transport import is_remote, local_name
 from pipeline.shards.urls import expand, join
 

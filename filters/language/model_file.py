@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from pipeline.errors import ConfigError, did_you_mean
-from pipeline.special_files import special_kind
+from pipeline.paths import special_kind
 
 _MAGIC, _VERSION = 793712314, 12
 _SUPERVISED = 3

@@ -12,7 +12,7 @@ from filters.language.language import parse_languages
 from filters.rules.loader import NO_RULES
 
 from ..errors import ConfigError, did_you_mean
-from ..special_files import special_kind
+from ..paths import special_kind
 from ..text.document import ON_ERROR, OnError
 from ..text.fields import parse_fields
 from ..text.formats import FORMAT_NAMES

@@ -18,7 +18,7 @@ import orjson
 
 from ..atomic import write_json
 from ..errors import ManifestError, MissingObjectError, did_you_mean
-from ..special_files import special_kind
+from ..paths import special_kind
 from .format import FORMAT_NAME, TOKEN_DTYPES
 from .remote.transport import Access, is_remote, local_name, read_object, shown
 

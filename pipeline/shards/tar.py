@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import CorruptShardError, TruncatedShardError
-from ..special_files import special_kind
+from ..paths import special_kind
 from .format import BLOCK
 
 CURE = "copy it again or rebuild it"

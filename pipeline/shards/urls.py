@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 
 from ..errors import ConfigError, did_you_mean
-from ..natural_order import natural_key
+from ..paths import natural_key
 from .remote.transport import Access, is_remote, list_remote, local_name
 
 Spec = str | PathLike[str] | Sequence[str | PathLike[str]]

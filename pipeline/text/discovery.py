@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import ConfigError, InputError, did_you_mean
-from ..natural_order import natural_key
 from ..notices import warn
+from ..paths import natural_key, special_kind
 from ..shards.manifest import is_dataset
 from ..shards.remote.transport import Access, is_remote, local_name, shown
-from ..special_files import special_kind
+from ..weak_methods import weak_lru_cache
 from .formats import ENDINGS, FORMAT_NAMES, find_format, format_of
 from .storage.holders import saved_dataset
 from .storage.input_file import Credentials, InputFile, as_input
@@ -136,7 +136,7 @@ class _Finder:
         self._credentials = credentials
         self._output = None if output is None else os.path.realpath(output)
         self._is_dataset = functools.cache(is_dataset)
-        self._is_output = functools.cache(self._lies_in_output)
+        self._is_output = weak_lru_cache(self._lies_in_output, None)
         self._left_out: dict[str, None] = {}  # directories, of the current spec
 
     def expand(self, spec: str) -> list[InputFile]:

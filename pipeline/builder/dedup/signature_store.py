@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ...atomic import write_json
 from ...errors import BuildError, ConfigError, MissingObjectError
+from ...paths import special_kind
 from ...shards.remote.transport import describe, download, is_remote, local_name, read_range, retrying
-from ...special_files import special_kind
 from ..partitions.partition import partition_rows, read_json
 from ..recipe import Recipe
 from ..workspace.atomic_directory import result_directory

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import CorruptShardError
+from ...weak_methods import weakly
 from ..extents.table import ExtentTable
 from ..index import Index as ShardIndex
 from ..manifest import ShardInfo
@@ -74,7 +75,7 @@ class ShardRanges:
         if mapped and maps_here() and self._limit >= table.shards:  # all shards stay where they are
             from .shard_maps import ShardMaps  # compiled for systems that have maps
 
-            self._maps = ShardMaps(table, self._opened, self._names)
+            self._maps = ShardMaps(table, weakly(self._opened), self._names)
 
     def index(self, firsts: Rows, lasts: Rows) -> Index:
         found = None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...weak_methods import weak_lru_cache
 from ..batch.rows import DocumentRows, Out
 from ..order import Sequences, Step, derive_key
 from ..order.buckets import GROUP, arrange
@@ -56,7 +56,7 @@ class BucketedDocuments(DocumentSequences):
         super().__init__(stream, order, max_length=max_length)
         self._bucket = bucket
         self._seed = seed
-        self._group = lru_cache(maxsize=2)(self._arrange)
+        self._group = weak_lru_cache(self._arrange, 2)
 
     def read(self, step: Step, out: Out | None = None) -> DocumentRows:
         """Return the token ids of a rank's documents of a step."""

@@ -52,27 +52,27 @@ class FoundSteps(Generic[T]):
 
 
 class StepsAhead(Generic[T]):
-    """The rows of steps, found together with those of later ones by ``look(step, last)`` and kept until they are asked for.
+    """The rows of steps, found together with those of later ones and kept until they are asked for."""
 
-    ``last`` is where the step before began that was asked for, -1 for none.
-    """
-
-    def __init__(self, look: Callable[[Step, int], FoundSteps[T]]) -> None:
-        self._look = look
+    def __init__(self) -> None:
         self._shape: tuple[int, ...] = ()
         self._found: FoundSteps[T] | None = None
         self._last = -1
         self._rows: T | None = None
 
-    def rows(self, step: Step) -> T:
-        """Return what was found for a whole step."""
+    def rows(self, step: Step, look: Callable[[Step, int], FoundSteps[T]]) -> T:
+        """Return what ``look(step, last)`` finds for a whole step, or found with an earlier one.
+
+        ``last`` is where the step before began that was asked for, -1 for none. Who looks is not kept: it keeps this, and
+        both together would keep all windows in memory until Python looks for cycles.
+        """
         shape = step.size, step.rank, step.ranks
         if self._rows is None or step.begin != self._last or shape != self._shape:
             found, number, beside = self._found, 0, 1
             if found is not None and shape == self._shape and step.begin > self._last:
                 number, beside = divmod(step.begin - found.begin, found.distance)
             if found is None or beside or number >= found.count:
-                found, number = self._look(step, self._last), 0
+                found, number = look(step, self._last), 0
             self._shape, self._found, self._last, self._rows = shape, found, step.begin, found.rows_of(number)
         return self._rows
 
@@ -88,11 +88,11 @@ class Lookahead:
         self._prepare = prepare
         self._sequences = sequences_ahead(order, window)
         self._counts = StepCounts()
-        self._ahead = StepsAhead(self._look)
+        self._ahead: StepsAhead[list[Piece]] = StepsAhead()
 
     def pieces(self, step: Step) -> list[Piece]:
         """Return the rows of a step that the rank takes, epoch by epoch; a row's number counts from the step's first row."""
-        found = self._ahead.rows(step)
+        found = self._ahead.rows(step, self._look)
         if step.first == 0 and step.last is None:
             return found
         return [only_rows(piece, step.first, step.first + len(step)) for piece in found]

@@ -62,7 +62,7 @@ class MixedSequences:
         self._hints = np.zeros((len(self._streams), mixture.lanes), np.int64)
         self.buffer = RowBuffer(self.width, self._streams[0].dtype, boundaries, self._streams[0].masks)
         self._counts = StepCounts()
-        self._ahead = StepsAhead(self._look)
+        self._ahead: StepsAhead[_Parts] = StepsAhead()
 
     def stats(self, sequence_index: int) -> dict[str, Any]:
         """Return the bytes read, the epoch of the source that has come least far, and what each source served."""
@@ -72,7 +72,7 @@ class MixedSequences:
 
     def read(self, step: Step, out: Out | None = None) -> Rows:
         """Return the tokens of a rank's rows of a step."""
-        parts = self._ahead.rows(step)
+        parts = self._ahead.rows(step, self._look)
         if step.first > 0 or step.last is not None:
             parts = [(source, only_rows(piece, step.first, step.first + len(step))) for source, piece in parts]
         found = self.buffer.rows(sum([len(piece.rows) for _, piece in parts]), out)

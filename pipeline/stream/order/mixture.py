@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, localcontext
 from fractions import Fraction
-from functools import lru_cache
 from numbers import Real
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, did_you_mean
+from ...weak_methods import weak_lru_cache
 from .hashing import derive_key, permutation
 
 PERIOD = 4096
@@ -112,8 +112,8 @@ class Mixture:
         rows = dict(sorted(segments, key=lambda segment: segment[0]))
         self.starts = list(rows)
         self.quotas = [np.array([quotas(weights)[name] for name in self.names]) for weights in rows.values()]
-        self._period = lru_cache(maxsize=2 * lanes + 8)(self._make_period)
-        self._before = lru_cache(maxsize=None)(self._count_before)
+        self._period = weak_lru_cache(self._make_period, 2 * lanes + 8)
+        self._before = weak_lru_cache(self._count_before, None)
 
     def draw(self, rows: NDArray[np.int64], lane: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the number of the source that serves each of a lane's rows, and which of its draws there that is.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...weak_methods import weak_lru_cache
 from .hashing import derive_key, permutation
 
 LANES, LANES_OF_MIX = 64, 16
@@ -119,7 +120,9 @@ class Shuffle:
 
     @cached_property
     def _epochs(self) -> Callable[[int], Epoch]:
-        return lru_cache(maxsize=max(_EPOCHS_KEPT, _BLOCKS_KEPT // max(1, len(self.blocks))))(self._make_epoch)
+        most = max(_EPOCHS_KEPT, _BLOCKS_KEPT // max(1, len(self.blocks)))
+        kept: Callable[[int], Epoch] = weak_lru_cache(self._make_epoch, most)
+        return kept
 
     def _make_epoch(self, epoch: int) -> Epoch:
         count = len(self.blocks)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
+from ...weak_methods import weakly
 from ..batch.rows import DocumentRows, Ends, Out, Rows
 from ..order import Step
 from .cursor import Cursor, Windows, missing_lanes
@@ -99,7 +100,7 @@ class SequentialReader:
         return self._buffer[: len(found)]
 
     def _lane(self, number: int) -> Lane:
-        lane = self._lanes[number] = self._make_lane(number, self._cursors[str(number)], self._on_empty)
+        lane = self._lanes[number] = self._make_lane(number, self._cursors[str(number)], weakly(self._on_empty))
         return lane
 
     def _later(self, ended: int) -> tuple[int, Lane] | None:

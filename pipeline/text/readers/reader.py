@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import chain
 
 from ...errors import DamagedInputError, InputError
+from ...weak_methods import weakly
 from ..discovery import InputFile, find_inputs, fingerprint
 from ..document import BadRecord, Document, Record, RecordKeys, Tally, Unselected, made_id, selected
 from ..fields import Field, merge_fields
@@ -133,7 +134,7 @@ class Reader:
             ahead = stop if self._until is None else self._until
             opened = open_input(self._file, start, ahead, in_order=reader.in_order, first_bytes=self._first_bytes)
             with opened as file:
-                self._source = Source(file, start, stop, on_stream=self._confirm)
+                self._source = Source(file, start, stop, on_stream=weakly(self._confirm))
                 yield from self._batches(self._source, reader)
             check_sha256(self._file, self._source)
         except UnreadableFileError as damage:

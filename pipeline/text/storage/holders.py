@@ -19,7 +19,7 @@ import orjson
 
 from ...atomic import temporary_path
 from ...errors import InputError
-from ...natural_order import natural_key
+from ...paths import natural_key
 
 _ROWS = 4096  # of a row group
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from ...errors import InputError, MissingObjectError
-from ...natural_order import natural_key
+from ...paths import natural_key
 from ...shards.remote.access import is_http, shown, version_of
 from ...shards.remote.transport import filesystem, retrying
 from .input_file import Credentials, InputFile, StoredObject

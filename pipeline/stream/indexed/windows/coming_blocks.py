@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from ....shards.ranges.coming_bytes import ComingBytes
 from ....shards.ranges.remote_ranges import RemoteRanges
+from ....weak_methods import weak_lru_cache
 from ...order import Shuffle
 from .gather import copy_tokens
 
@@ -31,7 +31,7 @@ class ComingBlocks:
         self._lock = threading.Lock()
         self._started = False
         self._waiting: list[Callable[[], None]] = []
-        self._progress = lru_cache(maxsize=2)(self._make_progress)
+        self._progress = weak_lru_cache(self._make_progress, 2)
 
     def ask_indexes(self, windows: list[tuple[Runs, int, int]]) -> None:
         """Have the indexes of the blocks of windows (their rows, epoch and number) at hand soon."""

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +29,7 @@ from numpy.typing import NDArray
 from ....text.formats import format_of, is_named_compressed
 from ....text.readers.format_reader import WHOLE, FileSpan, load_reader
 from ....text.storage.input_file import InputFile
+from ....weak_methods import weak_lru_cache
 from ...order import derive_key, permutation
 
 if TYPE_CHECKING:
@@ -98,6 +98,15 @@ def _parts(number: int, rows: list[int], weight: int) -> list[Piece]:
     return pieces
 
 
+class Shape(NamedTuple):
+    """What all epochs share: all pieces, and how many groups there are, lanes in each, and pieces in a bundle of a group."""
+
+    pieces: list[Piece]
+    groups: int
+    lanes: int
+    width: int
+
+
 class Deal:
     """The pieces of a stream's epochs, dealt to ``groups`` groups of ``lanes`` lanes."""
 
@@ -106,21 +115,22 @@ class Deal:
         self.groups = groups
         self.lanes = lanes
         self.width = max(1, min(lanes, _PIECES_OPEN // groups))
+        self._shape = Shape(pieces, groups, lanes, self.width)
         self._seed = seed
         self._weights = np.array([piece.weight for piece in pieces], np.int64)
-        self.epoch = lru_cache(maxsize=4)(self._epoch)
+        self.epoch = weak_lru_cache(self._epoch, 4)
 
     def _epoch(self, epoch: int) -> EpochDeal:
         count, seed = len(self.pieces), self._seed
         order = np.arange(count) if seed is None else permutation(count, derive_key("text pieces", seed, epoch))
         turn = 0 if seed is None else derive_key("text turns", seed, epoch)
-        return EpochDeal(self, order, self._weights[order], turn)
+        return EpochDeal(self._shape, order, self._weights[order], turn)
 
 
 class EpochDeal:
     """The pieces of one epoch, by their place in its ``order``."""
 
-    def __init__(self, deal: Deal, order: NDArray[np.int64], weights: NDArray[np.int64], turn: int) -> None:
+    def __init__(self, deal: Shape, order: NDArray[np.int64], weights: NDArray[np.int64], turn: int) -> None:
         self.order = order
         self._turn = turn
         self._lane_turn = turn >> 32
