@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from pipeline.text.tokenizer.tokenizer import Tokenizer, train_tokenizer
+from tests.builds import run
+from tests.corpus import write_inputs
 from tests.interpreters import LOADED
 from tests.shard_samples import make_documents, write_dataset
+from tests.tokenizer_samples import CORPUS, train
 
 # No test depends on how fast the machine is.
 settings.register_profile("no deadline", deadline=None)
@@ -64,3 +68,30 @@ def s3() -> Iterator[dict[str, Any]]:
     options = {"key": "test", "secret": "test", "client_kwargs": {"endpoint_url": f"http://{host}:{port}"}}
     yield options
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Files of documents with known faults, as `corpus.documents` makes them."""
+    return write_inputs(tmp_path_factory.mktemp("inputs"))
+
+
+@pytest.fixture(scope="session")
+def built(inputs: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The dataset that `builds.run` makes of ``inputs``, which tests leave as it is."""
+    output = tmp_path_factory.mktemp("built") / "shards"
+    run(inputs, output)
+    return output
+
+
+@pytest.fixture(scope="session")
+def trained() -> Tokenizer:
+    """A tokenizer of ours."""
+    return train_tokenizer(CORPUS, 500)
+
+
+@pytest.fixture(scope="session")
+def definitions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Definitions of tokenizers of other kinds, by kind."""
+    folder = tmp_path_factory.mktemp("definitions")
+    return {kind: train(kind, folder / f"{kind}.json") for kind in ("unigram", "wordpiece", "llama")}

@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline.shards.extents.file import decode_table
 from pipeline.shards.extents.table import ExtentTable
 from pipeline.shards.manifest import Manifest
-from pipeline.shards.ranges.coming_bytes import memory_at
+from pipeline.shards.ranges.coming_bytes import ComingBytes, memory_at
 from pipeline.shards.ranges.remote_ranges import RemoteRanges
 from pipeline.shards.remote.access import Access
 from pipeline.shards.remote.block_cache import BlockCache
@@ -31,11 +31,17 @@ def ranges_of(
     return RemoteRanges(table if checksums else replace(table, crc32=None), urls, manifest.shards, access, cache)
 
 
-def bring(ranges: RemoteRanges, first: int, last: int) -> bytes:
+def brought(ranges: RemoteRanges, first: int, last: int) -> ComingBytes:
+    """Return a block once it has come."""
     coming = ranges.memory(first, last)
     ranges.bring(coming, first, last, 0.0)
     if coming.future is not None:
         coming.future.result(timeout=60)
+    return coming
+
+
+def bring(ranges: RemoteRanges, first: int, last: int) -> bytes:
+    coming = brought(ranges, first, last)
     return bytes(memory_at(coming._memory, coming.size))  # type: ignore[arg-type]
 
 

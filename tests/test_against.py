@@ -12,19 +12,7 @@ import pytest
 from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
 from tests.builds import run
-from tests.corpus import english, write_inputs
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    return write_inputs(tmp_path_factory.mktemp("inputs"))
-
-
-@pytest.fixture(scope="module")
-def built(inputs: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp("built") / "shards"
-    run(inputs, output)
-    return output
+from tests.corpus import english
 
 
 def test_earlier_datasets_of_one_name_are_each_held_by_the_plan_and_named_in_reasons(tmp_path: Path) -> None:

@@ -14,20 +14,8 @@ from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
 from pipeline.text.tokenizer.tokenizer import train_tokenizer
 from tests.builds import digests, run
-from tests.corpus import documents, english, write_inputs
+from tests.corpus import documents, english
 from tests.interruptions import Units, interrupt_after
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    return write_inputs(tmp_path_factory.mktemp("inputs"))
-
-
-@pytest.fixture(scope="module")
-def built(inputs: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp("built") / "shards"
-    run(inputs, output)
-    return output
 
 
 def test_the_same_command_again_finds_it_done(inputs: list[str], built: Path) -> None:

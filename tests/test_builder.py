@@ -23,19 +23,7 @@ from pipeline.shards.reader import Shard
 from pipeline.shards.verify.dataset import verify_dataset
 from pipeline.text.tokenizer.tokenizer import load_tokenizer
 from tests.builds import ROOT, digests, run
-from tests.corpus import documents, english, write_inputs
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    return write_inputs(tmp_path_factory.mktemp("inputs"))
-
-
-@pytest.fixture(scope="module")
-def built(inputs: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp("built") / "shards"
-    run(inputs, output)
-    return output
+from tests.corpus import documents, english
 
 
 def test_what_is_built_verifies_and_leaves_no_work_behind(built: Path) -> None:

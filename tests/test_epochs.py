@@ -15,22 +15,17 @@ from torch.utils.data import DataLoader
 import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.stream.loader.epochs import EpochNumbers
-from tests.epoch_streams import BATCH, SEQ_LEN, ids, make
-from tests.shard_samples import make_documents, write_dataset
-from tests.text_samples import write_texts
+from tests.epoch_streams import BATCH, SEQ_LEN, ids, make, small_dataset, small_texts
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("epochs") / "data"
-    write_dataset(directory, [make_documents(n, seed=n) for n in (12, 1, 9)])
-    return directory
+    return small_dataset(tmp_path_factory.mktemp("epochs") / "data")
 
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    words = [f"text {number} " * (1 + number % 5) for number in range(60)]
-    return write_texts(tmp_path_factory.mktemp("epochs") / "a.jsonl", words)
+    return small_texts(tmp_path_factory.mktemp("epochs") / "a.jsonl")
 
 
 def bounds(dataset: Path) -> list[int]:

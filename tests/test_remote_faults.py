@@ -28,7 +28,7 @@ from pipeline.shards.remote.block_cache import BlockCache
 from pipeline.shards.remote.http import server_of
 from pipeline.shards.remote.transport import describe, read_range
 from tests.faulty_server import FaultyServer, running_server
-from tests.remote_blocks import QUICK, block, bring, ranges_of, table_of
+from tests.remote_blocks import QUICK, block, bring, brought, ranges_of, table_of
 from tests.shard_samples import make_documents, write_dataset
 from tests.test_remote_ranges import STREAMS, rows, same, serve
 
@@ -67,6 +67,12 @@ def test_a_block_comes_right_through_passing_failures(
     assert time.monotonic() - began < 15
 
 
+def write_grouped(dataset: Path, tokens_per_sample: int) -> Path:
+    write_dataset(dataset, [make_documents(900, longest=600)], tokens_per_sample=tokens_per_sample)
+    index_dataset(dataset)
+    return dataset
+
+
 def true_index(dataset: Path, first: int, last: int) -> tuple[bytes, bytes]:
     """Return the index of extents of the first shard, as its file holds it."""
     raw, table = (dataset / "train-000000.tar").read_bytes(), table_of(dataset)
@@ -79,9 +85,7 @@ def true_index(dataset: Path, first: int, last: int) -> tuple[bytes, bytes]:
 def test_an_index_comes_right_through_passing_failures(
     tmp_path: Path, server: FaultyServer, tokens_per_sample: int
 ) -> None:
-    dataset = tmp_path / "data"
-    write_dataset(dataset, [make_documents(900, longest=600)], tokens_per_sample=tokens_per_sample)
-    index_dataset(dataset)
+    dataset = write_grouped(tmp_path / "data", tokens_per_sample)
     ranges = ranges_of(dataset, serve(server, dataset))
     server.faults = ["503", "short", "reset"]
     starts, lengths = ranges.index(np.array([0]), np.array([1]))
@@ -90,14 +94,10 @@ def test_an_index_comes_right_through_passing_failures(
 
 @pytest.mark.parametrize("fault", ["503;0", "short", "reset", "shifted"])
 def test_lengths_come_right_through_passing_failures(tmp_path: Path, server: FaultyServer, fault: str) -> None:
-    dataset = tmp_path / "data"
-    write_dataset(dataset, [make_documents(900, longest=600)], tokens_per_sample=60_000)
-    index_dataset(dataset)
+    dataset = write_grouped(tmp_path / "data", 60_000)
     ranges = ranges_of(dataset, serve(server, dataset))
-    coming = ranges.memory(1, 2)
-    ranges.bring(coming, 1, 2, 0.0)
+    coming = brought(ranges, 1, 2)
     assert coming.future is not None
-    coming.future.result(timeout=60)
     server.faults = [fault, fault]
     (asked,) = ranges.ask_lengths([(1, 2, 0.0)])
     asked.result(timeout=60)
@@ -106,14 +106,10 @@ def test_lengths_come_right_through_passing_failures(tmp_path: Path, server: Fau
 
 
 def test_damaged_lengths_are_asked_for_again(tmp_path: Path, server: FaultyServer) -> None:
-    dataset = tmp_path / "data"
-    write_dataset(dataset, [make_documents(900, longest=600)], tokens_per_sample=60_000)
-    index_dataset(dataset)
+    dataset = write_grouped(tmp_path / "data", 60_000)
     ranges = ranges_of(dataset, serve(server, dataset))
-    coming = ranges.memory(0, 1)
-    ranges.bring(coming, 0, 1, 0.0)
+    coming = brought(ranges, 0, 1)
     assert coming.future is not None
-    coming.future.result(timeout=60)
     server.faults = ["flipped"]
     (asked,) = ranges.ask_lengths([(0, 1, 0.0)])
     asked.result(timeout=60)

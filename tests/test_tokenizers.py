@@ -16,20 +16,9 @@ import pytest
 from pipeline.errors import ConfigError
 from pipeline.text.tokenizer.loading import parsed
 from pipeline.text.tokenizer.tokenizer import END_OF_TEXT, Tokenizer, load_tokenizer, train_tokenizer
-from tests.tokenizer_samples import CORPUS, auto_ids, train
+from tests.tokenizer_samples import CORPUS, auto_ids
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-@pytest.fixture(scope="session")
-def trained() -> Tokenizer:
-    return train_tokenizer(CORPUS, 500)
-
-
-@pytest.fixture(scope="session")
-def definitions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("definitions")
-    return {kind: train(kind, folder / f"{kind}.json") for kind in ("unigram", "wordpiece", "llama")}
 
 
 def test_a_saved_tokenizer_is_the_same_tokenizer(

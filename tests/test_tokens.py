@@ -19,24 +19,13 @@ from pipeline.text.tokenizer.conformance import STRINGS, proof_texts
 from pipeline.text.tokenizer.encoders import ENCODERS, FAST, Definition, Encoders, fastest_equal
 from pipeline.text.tokenizer.tokenizer import END_OF_TEXT, Tokenizer, load_tokenizer, train_tokenizer
 from tests.cost import is_linear
-from tests.tokenizer_samples import CORPUS, auto_ids, train
+from tests.tokenizer_samples import CORPUS, auto_ids
 
 TEXTS = st.one_of(
     st.text(),
     st.text(st.sampled_from("ab'sStT 1\n\t<|endoftext|></s>[SEP]\u017f\u4e2d\u0301\u00e9\U0001f600")),
     st.lists(st.sampled_from([*STRINGS[:60], END_OF_TEXT, "</s>", "[SEP]", "<extra_id_0>", "<0x0A>"])).map("".join),
 )
-
-
-@pytest.fixture(scope="session")
-def trained() -> Tokenizer:
-    return train_tokenizer(CORPUS, 500)
-
-
-@pytest.fixture(scope="session")
-def definitions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("definitions")
-    return {kind: train(kind, folder / f"{kind}.json") for kind in ("unigram", "wordpiece", "llama")}
 
 
 # The ids.
