@@ -1,4 +1,4 @@
-"""Paths: the order of names, and what is no file."""
+"""Paths: how names are sorted, and which paths are pipes, sockets or devices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def natural_key(name: str) -> tuple[list[list[tuple[int, int, str]]], str]:
 def special_kind(path: str | os.PathLike[str]) -> str | None:
     """Return what a path is that is neither file nor directory (``"a FIFO"``); None for these and where nothing is.
 
-    To open a FIFO waits for a writer, for ever where there is none.
+    Opening a FIFO would wait for a writer, possibly for ever.
 
     >>> special_kind("/dev/null"), special_kind("/"), special_kind("/no/such/file")
     ('a device', None, None)

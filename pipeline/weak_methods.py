@@ -1,7 +1,7 @@
-"""Bound methods that do not keep their objects.
+"""Bound methods that do not keep their objects alive.
 
-An object that keeps what keeps one of its methods would else be freed, with the files and the memory that it holds, only when
-Python looks for cycles.
+A bound method refers to its object. Where the object stores the method, itself or through another object, both form a reference
+cycle: the files and the memory of the object are freed only when Python's garbage collector runs.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ R = TypeVar("R")
 
 
 def weakly(method: Callable[..., R]) -> Callable[..., R]:
-    """Return a function that calls a bound method, as long as somebody else keeps its object."""
+    """Return a function that calls a bound method, and refers to the method's object weakly."""
     weak = weakref.WeakMethod(method)
 
     def call(*arguments: Any) -> R:
         bound = weak()
-        assert bound is not None  # who calls keeps the object
+        assert bound is not None  # callers hold a reference to the object
         return bound(*arguments)
 
     return call
 
 
 def weak_lru_cache(method: Callable[..., Any], most: int | None) -> Any:
-    """Return `functools.lru_cache` of a bound method, for its object to keep."""
+    """Return `functools.lru_cache` of a bound method, which the method's object can store."""
     return lru_cache(maxsize=most)(weakly(method))

@@ -38,7 +38,7 @@ BLOCK_BYTES, THREADS, SECONDS = 768 << 10, 8, 3.0
 SEQ_LEN, BATCH, FIRST, AROUND_BORDER = 2048, 32, 200, 300
 TOKENS_PER_BATCH = SEQ_LEN * BATCH
 PEER_SECONDS = 8.0
-# To look at memory takes the kernel as long as a hundred batches, so inside the epoch, where speed counts, that is rare.
+# Reading the memory use takes as long as a hundred batches, so it is done rarely inside the epoch, whose speed is measured.
 LOOK_EVERY, LOOK_EVERY_AT_BORDER = 2000, 10
 RANKS = ((1, 0, 3000), (8, 0, 400), (4, 2, 800))  # ranks, workers of each, batches of each
 MOST_RESIDENT, TRIES_TO_DROP = 0.01, 10

@@ -188,7 +188,7 @@ def _by_rclone(path: Path, report: Report) -> None:
         return
     with socket.create_server(("127.0.0.1", 0)) as held:
         address = f"127.0.0.1:{held.getsockname()[1]}"
-    # For an ETag it would read the whole file, at the first request for it.
+    # With ETags, rclone would read each file whole at the first request for it.
     command = [
         rclone,
         "serve",

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from pipeline.shards.extents.loading import payload_bytes
 from pipeline.shards.extents.table import ExtentTable
+from pipeline.shards.format import HEADERS
 from pipeline.shards.index import Index
-from pipeline.shards.ranges.document_starts import HEADERS, index_by_headers, one_member_each, starts_by_lengths
+from pipeline.shards.ranges.document_starts import index_by_headers, one_member_each, starts_by_lengths
 from pipeline.shards.reader import read_index
 from pipeline.shards.writer import write_shard
 

@@ -41,6 +41,7 @@ FORMAT_NAME = "shardwright"
 FORMAT_VERSION = 1
 BLOCK = 512
 NPY_HEADER = 128
+HEADERS = BLOCK + NPY_HEADER  # bytes from the header of a member to the first item of its array
 END = bytes(2 * BLOCK)
 TAIL = 4 * BLOCK  # footer header, footer, two zero blocks
 

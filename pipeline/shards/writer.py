@@ -21,6 +21,7 @@ from .format import (
     BLOCK,
     END,
     FOOTER_NAME,
+    HEADERS,
     KEY_COLUMN,
     LENGTHS_NAME,
     MAX_KEY,
@@ -205,7 +206,7 @@ def _lay_out(
     bounds = np.array([0, *(last for _, last in groups)], np.int64)
     payloads = NPY_HEADER + np.diff(ends[bounds])
     members = np.concatenate([[0], np.cumsum(BLOCK + payloads + -payloads % BLOCK)])
-    shifts = members[:-1] + BLOCK + NPY_HEADER - ends[bounds[:-1]]  # from places among the tokens to places in the file
+    shifts = members[:-1] + HEADERS - ends[bounds[:-1]]  # from places among the tokens to places in the file
     return ends[:-1] + np.repeat(shifts, np.diff(bounds)), int(members[-1])
 
 

@@ -96,7 +96,7 @@ def decode_table(raw: bytes | memoryview, name: str = EXTENTS_NAME, sha256: str 
         *[column("<u4", extents) for _ in range(1 + header.has_crc32)],
     )
     with ThreadPoolExecutor(1) as thread:  # hashes are made without the interpreter's lock
-        whole = thread.submit(_hold_hashes, raw, name, sha256)
+        whole = thread.submit(_check_hashes, raw, name, sha256)
         try:
             _check(table, name)
         finally:
@@ -132,8 +132,8 @@ def _parse_header(raw: bytes | memoryview, name: str) -> _Header:
     return _Header(dtype, width, has_crc32, shards, extents)
 
 
-def _hold_hashes(raw: bytes | memoryview, name: str, sha256: str | None) -> None:
-    """Refuse a file that is damaged, or another than is expected."""
+def _check_hashes(raw: bytes | memoryview, name: str, sha256: str | None) -> None:
+    """Raise unless the file has the hash that it ends with, and the ``sha256`` that is expected, if given."""
     view = memoryview(raw)
     digest = hashlib.sha256(view[:-_DIGEST])
     if digest.digest() != view[-_DIGEST:]:

@@ -1,6 +1,6 @@
-"""The compiled loop of checksums: those of what an index says of extents, as `checksums.index_crc32` defines them.
+"""The compiled loop that computes the checksum of each extent's part of an index, as `checksums.index_crc32` defines it.
 
-An extent has some kilobytes of index. To call zlib for each takes longer than its work, and keeps the interpreter's lock.
+Such a part has about a kilobyte: a call of zlib costs more than its work, and it runs with the interpreter's lock.
 """
 
 from __future__ import annotations

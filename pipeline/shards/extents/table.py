@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ...errors import CorruptShardError
-from ..format import BLOCK, NPY_HEADER
+from ..format import BLOCK, HEADERS, NPY_HEADER
 from .checksums import index_crc32
 
 EXTENT_BYTES = 192 << 10
@@ -42,7 +42,6 @@ PER_SHARD = ("extents", "starts_at", "lengths_at")
 COUNTS = ("sizes", "tokens", "documents")
 CHECKSUMS = ("index_crc32", "crc32")
 
-_FIRST_ITEM = BLOCK + NPY_HEADER  # bytes from the header of a member to the first item of its array
 
 Counts = NDArray[np.unsignedinteger[Any]]
 SomeRows = NDArray[np.int64] | int
@@ -338,7 +337,7 @@ def extent_offsets(
 def index_offsets(payload_bytes: Whole, documents: Whole) -> tuple[Whole, Whole]:
     """Return the offsets of the first start and the first length in a shard whose index begins at ``payload_bytes``."""
     size = NPY_HEADER + 8 * documents
-    return payload_bytes + _FIRST_ITEM, payload_bytes + BLOCK + size + -size % BLOCK + _FIRST_ITEM
+    return payload_bytes + HEADERS, payload_bytes + BLOCK + size + -size % BLOCK + HEADERS
 
 
 def running_sums(counts: NDArray[np.integer[Any]]) -> NDArray[np.int64]:

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from ..extents.checksums import index_crc32
 from ..extents.table import ExtentTable
-from ..format import BLOCK, NPY_HEADER
+from ..format import BLOCK, HEADERS, NPY_HEADER
 
-HEADERS = BLOCK + NPY_HEADER  # bytes from the header of a member to its first token
 _MOST_LAYOUTS = 1024  # of an extent, for each document that ends the last member
 _MAGIC = np.frombuffer(b"ustar", np.uint8)
 _MAGIC_PLACE, _SIZE_PLACE = slice(257, 262), slice(124, 135)  # of a header

@@ -36,7 +36,7 @@ class Requests:
     def submit_all(
         self, urgency: int, works: Sequence[Callable[[], Any]], done: Sequence[Future[Any]] | None = None
     ) -> Sequence[Future[Any]]:
-        """Do what `submit` does for several; the threads that this wakes do not hold up each next one."""
+        """Submit several works together: no thread that wakes for the first delays the others."""
         futures: Sequence[Future[Any]] = [Future() for _ in works] if done is None else done
         with self._ready:
             self._queues[urgency].extend(zip(futures, works, strict=True))

@@ -63,8 +63,8 @@ class StepsAhead(Generic[T]):
     def rows(self, step: Step, look: Callable[[Step, int], FoundSteps[T]]) -> T:
         """Return what ``look(step, last)`` finds for a whole step, or found with an earlier one.
 
-        ``last`` is where the step before began that was asked for, -1 for none. Who looks is not kept: it keeps this, and
-        both together would keep all windows in memory until Python looks for cycles.
+        ``last`` is where the step before began that was asked for, -1 for none. ``look`` is not stored: it is a method of an
+        object that stores this one, and a reference cycle would keep all windows in memory.
         """
         shape = step.size, step.rank, step.ranks
         if self._rows is None or step.begin != self._last or shape != self._shape:

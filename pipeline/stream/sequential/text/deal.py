@@ -112,10 +112,7 @@ class Deal:
 
     def __init__(self, pieces: list[Piece], *, groups: int, lanes: int, seed: int | None) -> None:
         self.pieces = pieces
-        self.groups = groups
-        self.lanes = lanes
-        self.width = max(1, min(lanes, _PIECES_OPEN // groups))
-        self._shape = Shape(pieces, groups, lanes, self.width)
+        self._shape = Shape(pieces, groups, lanes, max(1, min(lanes, _PIECES_OPEN // groups)))
         self._seed = seed
         self._weights = np.array([piece.weight for piece in pieces], np.int64)
         self.epoch = weak_lru_cache(self._epoch, 4)
@@ -130,33 +127,33 @@ class Deal:
 class EpochDeal:
     """The pieces of one epoch, by their place in its ``order``."""
 
-    def __init__(self, deal: Shape, order: NDArray[np.int64], weights: NDArray[np.int64], turn: int) -> None:
+    def __init__(self, shape: Shape, order: NDArray[np.int64], weights: NDArray[np.int64], turn: int) -> None:
         self.order = order
         self._turn = turn
         self._lane_turn = turn >> 32
-        self._deal = deal
+        self._shape = shape
         self._weights = weights
         self._stops = np.cumsum(weights)
         self._total = int(self._stops[-1])
-        groups = deal.groups
+        groups = shape.groups
         self._first = (self._stops - weights) * groups // self._total
         self._last = (self._stops * groups - 1) // self._total
         self._slots: dict[int, Slot] = {}
         self._ranges: dict[int, range] = {}
 
     def piece(self, place: int) -> Piece:
-        return self._deal.pieces[int(self.order[place])]
+        return self._shape.pieces[int(self.order[place])]
 
     def bundle(self, group: int, number: int) -> range:
         """Return the places of the pieces of a group's bundle; none behind its last."""
-        width = self._deal.width
+        width = self._shape.width
         return self._places(group)[number * width : (number + 1) * width]
 
     def block(self, group: int, place: int, lane: int, round: int) -> int:
         """Return which block of a piece the ``lane``-th of a group's lanes reads in a round of the bundle."""
-        deal = self._deal
-        q = (place - self._places(group).start) % deal.width
-        number = round * deal.lanes + (lane - q - self._lane_turn) % deal.lanes
+        shape = self._shape
+        q = (place - self._places(group).start) % shape.width
+        number = round * shape.lanes + (lane - q - self._lane_turn) % shape.lanes
         slot = self._slot(place)
         if slot is None:
             return number
@@ -166,16 +163,16 @@ class EpochDeal:
 
     def reader_of(self, place: int, block: int) -> tuple[int, int, int]:
         """Return the lane of the stream that reads a block, and the bundle and the round in which it does."""
-        deal, slot = self._deal, self._slot(place)
+        shape, slot = self._shape, self._slot(place)
         if slot is None:
             group, number = int(self._first[place]), block
         else:
             turn, at = divmod(block, len(slot.groups))
             group = slot.groups[at]
             number = turn * len(slot.own[group]) + slot.numbers[at]
-        bundle, q = divmod(place - self._places(group).start, deal.width)
-        round, at = divmod(number, deal.lanes)
-        return (at + q + self._lane_turn) % deal.lanes * deal.groups + group, bundle, round
+        bundle, q = divmod(place - self._places(group).start, shape.width)
+        round, at = divmod(number, shape.lanes)
+        return (at + q + self._lane_turn) % shape.lanes * shape.groups + group, bundle, round
 
     def _places(self, group: int) -> range:
         """Return the places of all pieces of a group: neighbours, of which the first and the last may be shared."""
@@ -205,7 +202,7 @@ class EpochDeal:
         return found
 
     def _share(self, place: int, count: int) -> Slot:
-        weight, groups = int(self._weights[place]), self._deal.groups
+        weight, groups = int(self._weights[place]), self._shape.groups
         begin = int(self._stops[place]) - weight
         spread = count * 5 // 8
         while math.gcd(spread, count) != 1:
