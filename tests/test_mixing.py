@@ -140,7 +140,7 @@ def test_weights_changed_in_mid_run_lose_and_repeat_nothing(folder: Path) -> Non
 
     stream = make()
     rows = [row for _, batch in zip(range(40), stream, strict=False) for row in batch["input_ids"].tolist()]
-    stream.set_weights({"books": 1, "web": 1})
+    stream.set_weights({"books": 1, "code": 0, "web": 1})
     state = stream.state_dict()
     rows += [row for _, batch in zip(range(40), stream, strict=False) for row in batch["input_ids"].tolist()]
     assert sequences(rows[80:], 2000) == []
@@ -162,17 +162,18 @@ def test_set_weights_right_after_loading_a_state_holds_from_there(folder: Path) 
     state = [stream.state_dict() for _, _ in zip(range(5), stream, strict=False)][-1]
     other = mixed(folder).shuffle(seed=2, lanes=2).pack(16).batch(2)
     other.load_state_dict(state)
-    other.set_weights({"code": 1})
+    other.set_weights({"books": 0, "code": 1, "web": 0})
     rows = [row for _, batch in zip(range(10), other, strict=False) for row in batch["input_ids"].tolist()]
     assert all(2000 <= max(row) < 3000 for row in rows)
     iterator = iter(other)
     next(iterator)
     with pytest.raises(StateError, match="live"):
-        other.set_weights({"web": 1})
+        other.set_weights({"books": 0, "code": 0, "web": 1})
 
 
 def test_a_schedule_changes_weights_at_its_places(folder: Path) -> None:
-    schedule = [(0, {"books": 1}), (64, {"code": 1}), (128, {"web": 1})]
+    alone = {name: {**dict.fromkeys(NAMES, 0), name: 1} for name in NAMES}
+    schedule = [(0, alone["books"]), (64, alone["code"]), (128, alone["web"])]
     stream = mixed(folder, schedule).shuffle(lanes=4).pack(16).batch(4)
     rows = [
         max(row) // 1000 for _, batch in zip(range(48), stream, strict=False) for row in batch["input_ids"].tolist()
@@ -239,8 +240,11 @@ def test_decimal_weights_are_exact() -> None:
     [
         (lambda f: pipeline.mix({}, {}), "at least one source"),
         (lambda f: mixed(f, {"books": 1, "wbe": 1}), "did you mean 'web'"),
-        (lambda f: mixed(f, {"books": 0}), "not all 0"),
-        (lambda f: mixed(f, {"books": "many"}), "must be numbers"),
+        (lambda f: mixed(f, {"books": 1, "web": 1}), "no share of source 'code'; write 'code': 0 to leave it out"),
+        (lambda f: mixed(f, [(0, {"books": 1, "code": 0, "web": 1}), (8, {"web": 1})]), "no share of source 'books'"),
+        (lambda f: mixed(f).pack(4).set_weights({"web": 1}), "no share of source 'books'"),
+        (lambda f: mixed(f, dict.fromkeys(NAMES, 0)), "not all 0"),
+        (lambda f: mixed(f, dict.fromkeys(NAMES, "many")), "must be numbers"),
         (lambda f: mixed(f, [(5, {"books": 1})]), "must begin at global sequence 0"),
         (lambda f: mixed(f, {"books": 1}, temperature=1.0), "one of them"),
         (lambda f: pipeline.mix({"a": pipeline.ShardDataset(f / "web", epochs=1)}, {"a": 1}), "bare dataset"),
@@ -254,7 +258,7 @@ def test_decimal_weights_are_exact() -> None:
         (lambda f: mixed(f, "web"), "a dict of shares, or a list of"),
         (lambda f: mixed(f, [(0, 0.5)]), r"a dict of shares by the name.* got 0\.5"),
         (lambda f: mixed(f, [(0.5, {"web": 1})]), "a global sequence of the schedule must be an integer"),
-        (lambda f: mixed(f, {"books": "1/0"}), "must be numbers"),
+        (lambda f: mixed(f, dict.fromkeys(NAMES, "1/0")), "must be numbers"),
         (lambda f: mixed(f).pack(4).set_weights(0.5), r"a dict of shares by the name.* got 0\.5"),
         *((lambda f, t=t: mixed(f, temperature=t), "temperature must be a number above 0") for t in BAD_TEMPERATURES),
         (lambda f: mixed(f).sample(8), r"a mix is packed; add \.pack\(seq_len\) in place of \.sample\(\)"),
@@ -289,7 +293,7 @@ def test_a_change_of_weights_survives_counting_batches_and_stats_tell_it(folder:
 
     changed = make()
     list(islice(changed, 3))
-    changed.set_weights({"books": 1, "web": 3})
+    changed.set_weights({"books": 1, "code": 0, "web": 3})
     whole = [batch["input_ids"].tolist() for batch in islice(changed, 25)]
     counted = make()
     counted.load_state_dict(changed.state_dict(batches=5))

@@ -34,8 +34,12 @@ def exact_weights(weights: Mapping[str, Any], names: Sequence[str]) -> dict[str,
     for name in weights:
         if name not in names:
             raise ConfigError(f"weights name no source {name!r}{did_you_mean(name, names)}")
+    if missing := sorted({*names} - {*weights}):
+        raise ConfigError(
+            f"weights name no share of source {missing[0]!r}; write {missing[0]!r}: 0 to leave it out, or its share"
+        )
     try:
-        found = {name: Fraction(str(weights.get(name, 0))) for name in sorted(names)}
+        found = {name: Fraction(str(weights[name])) for name in sorted(names)}
     except (ValueError, ZeroDivisionError) as error:
         raise ConfigError(f"weights must be numbers: {error}") from error
     total = sum(found.values())
