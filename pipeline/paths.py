@@ -1,10 +1,15 @@
-"""Paths: how names are sorted, and which paths are pipes, sockets or devices."""
+"""Paths: how names are sorted, which files a folder or pattern leaves out, and which paths are pipes, sockets or devices.
+
+One rule holds for texts and shards. A folder or pattern skips hidden files and folders, and reads a file once, though a link
+leads to it too; what it leaves out is counted in one warning. A file that is named twice is an error.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import stat
+from collections.abc import Iterable, Sequence
 
 _NUMBER = re.compile(r"(\d+)")
 _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
@@ -23,6 +28,68 @@ def natural_key(name: str) -> tuple[list[list[tuple[int, int, str]]], str]:
         for part in name.split("/")
     ]
     return parts, name
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a relative path is, or lies in, what systems hide: a name with a dot before it, or macOS's ``__MACOSX``.
+
+    Such files lie beside data, as ``.ipynb_checkpoints/`` and ``._a.tar``. Folders and patterns skip them; a file that is
+    named itself is read, and so is what lies in a hidden folder that is named itself.
+
+    >>> is_hidden("a/.snapshot/b.jsonl"), is_hidden("._a.tar"), is_hidden("__MACOSX/b.txt"), is_hidden("../a/b.c")
+    (True, True, True, False)
+    """
+    return any(part == "__MACOSX" or (part.startswith(".") and part not in (".", "..")) for part in name.split("/"))
+
+
+def real_paths(paths: Iterable[str]) -> list[str]:
+    """Return absolute paths without links: those of two spellings of a file, or of a link and its target, are equal."""
+    folders: dict[str, str] = {}
+    found = []
+    for path in paths:
+        folder, name = os.path.split(path)
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder)
+        real = os.path.join(folders[folder], name)
+        found.append(os.path.realpath(real) if os.path.islink(real) else real)
+    return found
+
+
+def read_once(paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Part the files of a folder or pattern in those that are read, and links to files that are read already."""
+    real = real_paths(paths)
+    if len(set(real)) == len(real):
+        return list(paths), []
+    first: dict[str, str] = {}
+    for path, target in sorted(zip(paths, real, strict=True), key=lambda each: os.path.islink(each[0])):
+        first.setdefault(target, path)
+    chosen = {*first.values()}
+    return [path for path in paths if path in chosen], [path for path in paths if path not in chosen]
+
+
+def named_twice(names: Sequence[str], identities: Sequence[str]) -> str | None:
+    """Say which file two of the names mean, those of equal ``identities``; None where there is no such file.
+
+    >>> named_twice(["a.tar", "./a.tar"], ["/data/a.tar", "/data/a.tar"])
+    'a.tar is named twice (also as ./a.tar); its documents would be read twice; name it once'
+    """
+    first: dict[str, str] = {}
+    for name, identity in zip(names, identities, strict=True):
+        if identity in first:
+            also = f" (also as {name})" if name != first[identity] else ""
+            return f"{first[identity]} is named twice{also}; its documents would be read twice; name it once"
+        first[identity] = name
+    return None
+
+
+def shortened(names: Sequence[str], most: int = 10) -> str:
+    """Return names as a list of at most ``most`` of them, and how many more there are.
+
+    >>> shortened(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def special_kind(path: str | os.PathLike[str]) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 import pipeline
@@ -153,12 +154,52 @@ def test_special_characters_in_a_name_that_exists_are_just_characters(tree: Path
 
 
 def test_files_left_out_of_a_directory_are_named(tree: Path) -> None:
-    for name in ("README.md", ".hidden.jsonl", "a/_SUCCESS"):
+    for name in ("README.md", ".hidden.jsonl", "a/_SUCCESS", ".snapshot/part-2.jsonl", "a/.ipynb_checkpoints/y.csv"):
+        (tree / name).parent.mkdir(exist_ok=True)
         (tree / name).write_bytes(b"")
-    with pytest.warns(UserWarning, match="3 of 8 files left out") as caught:
-        assert len(find_inputs(tree)) == 5
-    for name in ("README.md", ".hidden.jsonl", "a/_SUCCESS"):
+    with pytest.warns(UserWarning, match="5 of 10 files left out") as caught:
+        assert names(tree) == TEXTS
+    for name in ("README.md", ".hidden.jsonl", "a/_SUCCESS", ".snapshot/", "a/.ipynb_checkpoints/"):
         assert name in str(caught[0].message)
+
+
+def test_hidden_files_are_read_where_they_are_named(tree: Path) -> None:
+    for name in (".notes.jsonl", ".snapshot/part-2.jsonl"):
+        (tree / name).parent.mkdir(exist_ok=True)
+        (tree / name).write_bytes(b"")
+    for spec, wanted in (
+        (".notes.jsonl", [".notes.jsonl"]),
+        (".n*.jsonl", [".notes.jsonl"]),
+        (".snapshot", ["part-2.jsonl"]),
+        (".snapshot/*", ["part-2.jsonl"]),
+        ("*.jsonl", ["part-2.jsonl", "part-10.jsonl"]),
+        ("**/*.jsonl", ["part-2.jsonl", "part-10.jsonl"]),
+    ):
+        assert names(tree / spec) == wanted
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [
+        ("a/y.CSV", "a/y.CSV"),
+        ("a/y.CSV", "a/../a/y.CSV"),
+        ("part-*.jsonl", "part-2.jsonl"),
+        ("a", "a/y.CSV"),
+        ("{root}/a", "a"),
+        ("link.csv", "a/y.CSV"),
+        ("one=a", "two=a"),
+        ("{{part-2,part-2}}.jsonl",),
+    ],
+)
+def test_a_file_that_is_named_twice_is_refused(tree: Path, monkeypatch: Any, specs: tuple[str, ...]) -> None:
+    (tree / "link.csv").symlink_to("a/y.CSV")
+    monkeypatch.chdir(tree)
+    given = [spec.format(root=tree) for spec in specs]
+    message = "is named twice.*; its documents would be read twice; name it once"
+    with pytest.raises(InputError, match=message):
+        pipeline.TextDataset(given, tokenizer="bytes")
+    with pytest.raises(InputError, match=message):
+        pipeline.build(given, tree / "out", tokenizer="bytes")
 
 
 def test_a_warning_names_the_line_of_the_user_whatever_was_called(tree: Path) -> None:
@@ -172,8 +213,8 @@ def test_a_warning_names_the_line_of_the_user_whatever_was_called(tree: Path) ->
 def test_links_are_followed_once(tree: Path) -> None:
     (tree / "a" / "loop").symlink_to(tree)
     (tree / "linked.txt").symlink_to(tree / "b" / "x.txt")
-    assert names(tree).count("linked.txt") == 1
-    assert len(names(tree)) == 6
+    with pytest.warns(UserWarning, match=r"1 of 6 files left out \(.*links to files that are read.*\): linked\.txt"):
+        assert names(tree) == TEXTS
 
 
 def test_a_directory_named_like_a_file_is_read_as_a_directory(tmp_path: Path) -> None:
@@ -212,3 +253,14 @@ def test_a_file_without_permission_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").chmod(0)
     with pytest.raises(InputError, match="no permission"):
         find_inputs(tmp_path / "a.txt")
+
+
+def test_hidden_objects_of_a_store_are_skipped_and_counted() -> None:
+    files = fsspec.filesystem("memory")
+    for name in ("a.jsonl", "._a.jsonl", ".snapshot/a.jsonl", "b/.ipynb_checkpoints/c.jsonl", "b/c.jsonl"):
+        files.pipe(f"/hidden-texts/{name}", b'{"text": "to be"}\n')
+    for spec in ("", "/", "/**/*.jsonl"):
+        with pytest.warns(UserWarning, match=r"3 of 5 files left out .*\.snapshot/a\.jsonl"):
+            assert names(f"memory://hidden-texts{spec}") == ["a.jsonl", "b/c.jsonl"]
+    assert names("memory://hidden-texts/.snapshot/*.jsonl") == ["a.jsonl"]
+    assert names("memory://hidden-texts/._a.jsonl") == names("memory://hidden-texts/._*.jsonl") == ["._a.jsonl"]

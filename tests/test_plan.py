@@ -51,7 +51,7 @@ def test_names_that_clash_take_on_their_folders(tmp_path: Path) -> None:
 def test_a_file_that_two_arguments_reach_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl")
     os.symlink(path, tmp_path / "b.jsonl")
-    with pytest.raises(InputError, match="given twice"):
+    with pytest.raises(InputError, match="named twice"):
         list_inputs([str(path), str(tmp_path / "b.jsonl")])
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import fsspec
 import pytest
 
+import pipeline
 from pipeline.errors import ConfigError, StorageError
 from pipeline.paths import natural_key
 from pipeline.shards.remote.transport import is_remote, local_name
 from pipeline.shards.urls import expand, join
+from tests.shard_samples import make_documents, write_documents
 
 
 @pytest.fixture
@@ -93,6 +97,70 @@ def test_nothing_and_twice_are_refused(folder: Path, tmp_path_factory: pytest.Te
     (folder / "sub" / "train-5.tar").rename(folder / "sub" / "train-5.txt")
     with pytest.raises(ConfigError, match=r"which holds train-5\.txt"):
         expand(folder / "sub")
+
+
+@pytest.fixture
+def tars(tmp_path: Path) -> Path:
+    """A folder as systems leave it: two tars, and beside them what is hidden, linked, compressed or below."""
+    for number in range(2):
+        write_documents(tmp_path / f"{number}.tar", make_documents(5, seed=number))
+    for name in ("._0.tar", ".snapshot/0.tar", "sub/b.tar", "sub/.ipynb_checkpoints/b.tar", "b.tar.gz", "notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"no tar")
+    (tmp_path / "0-latest.tar").symlink_to("1.tar")
+    return tmp_path
+
+
+def test_a_folder_of_tars_gives_each_once_and_counts_what_it_leaves_out(tars: Path) -> None:
+    wanted = {
+        str(tars): "4 files left out: 0-latest.tar, ._0.tar, b.tar.gz, sub/b.tar. ",
+        f"{tars}/*": "2 files left out: 0-latest.tar, b.tar.gz. ",
+        f"{tars}/*.tar": "1 files left out: 0-latest.tar. ",
+    }
+    for spec, message in wanted.items():
+        with pytest.warns(UserWarning, match="2 shards found, ") as caught:
+            stream = pipeline.ShardDataset(spec, epochs=1)
+        assert stream._data.documents == [5, 5]
+        assert message in str(caught[0].message)
+        assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["0.tar"] * 2,
+        ["0.tar", "./0.tar"],
+        ["{0,0}.tar"],
+        ["sub/../1.tar", "0-latest.tar"],
+        ["?.tar", "1.tar"],
+        [".", "0.tar"],
+    ],
+)
+def test_a_tar_that_is_named_twice_is_refused(tars: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]) -> None:
+    monkeypatch.chdir(tars)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what a folder leaves out
+        with pytest.raises(ConfigError, match=r"is named twice.*; its documents would be read twice; name it once"):
+            pipeline.ShardDataset(names)
+
+
+def test_hidden_tars_are_read_where_they_are_named(tars: Path) -> None:
+    for name in ("._0.tar", ".snapshot/0.tar"):
+        (tars / name).unlink()
+        write_documents(tars / name, make_documents(3))
+    for spec in (tars / "._0.tar", f"{tars}/._*.tar", tars / ".snapshot", f"{tars}/.snapshot/*.tar"):
+        assert pipeline.ShardDataset(spec, epochs=1)._data.documents == [3]
+
+
+def test_hidden_objects_are_skipped_and_counted(tmp_path: Path) -> None:
+    write_documents(tmp_path / "a.tar", make_documents(4))
+    files = fsspec.filesystem("memory")
+    for name in ("a.tar", "._a.tar", "b.tar.gz", ".snapshot/a.tar"):
+        files.pipe(f"/hidden/{name}", (tmp_path / "a.tar").read_bytes())
+    for spec, message in (("", "2 files left out: ._a.tar, b.tar.gz"), ("/*.tar", "1 files left out: ._a.tar")):
+        with pytest.warns(UserWarning, match=re.escape(message)):
+            assert len(expand(f"memory://hidden{spec}")) == 1
+    assert len(expand("memory://hidden/.snapshot/*.tar")) == len(expand("memory://hidden/._a.tar")) == 1
 
 
 def test_a_long_range_is_refused_before_it_is_unrolled() -> None:

@@ -246,8 +246,6 @@ def test_files_of_equal_names_in_several_folders_are_told_apart(tmp_path: Path) 
     lengths = [len(item["input_ids"]) for item in stream.documents()]
     assert lengths == [len("one") + 1, len("another one") + 1]
     assert seen == ["a/x.jsonl:1", "b/x.jsonl:1"]
-    twice = pipeline.TextDataset([files[0], files[0]], "bytes", epochs=1).documents()
-    assert [len(item["input_ids"]) for item in twice] == [4, 4]
 
 
 def test_streams_name_no_format_of_files() -> None:

@@ -63,7 +63,7 @@ def find_and_describe(
     commits: dict[str, str] | None = None,
 ) -> tuple[tuple[Input, ...], Credentials]:
     """Return what `list_inputs` does, and what opens the remote ones among them."""
-    from ..text.readers.reader import find_inputs
+    from ..text.discovery import find_inputs, refuse_twice
 
     found: list[InputFile] = []
     keys: dict[str, Any] = {"output": output, "access": access, "format": format}
@@ -71,12 +71,7 @@ def find_and_describe(
         found += [spec] if isinstance(spec, InputFile) else find_inputs(spec, **keys, commits=commits)
     if not found:
         raise InputError("no inputs were given; name at least one file, directory, pattern or url")
-    seen: dict[str, str] = {}
-    for file in found:
-        real = os.path.realpath(file) if file.stored is None else file.stored.url
-        if real in seen:
-            raise InputError(f"{file.path} is given twice (also as {seen[real]}); its documents would be read twice")
-        seen[real] = str(file.path)
+    refuse_twice(found, by_query=False)
     inputs = tuple(_describe(name, file) for name, file in zip(unique_names(found), found, strict=True))
     urls = {clean: url for file in found for clean, url in file.credentials.urls.items()}
     return inputs, Credentials(urls, access or Access())

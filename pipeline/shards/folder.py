@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import ConfigError, MissingObjectError
+from ..paths import is_hidden
 from .manifest import MANIFEST_NAME, Manifest
 from .remote.transport import Access, describe, download, is_remote, list_remote, local_name, read_range, retrying
 from .urls import ENDING, join
@@ -48,12 +49,12 @@ class Folder:
     def tars(self) -> list[str]:
         """Return the names of the tar files; none where a server lists nothing, as http servers do."""
         if not self.remote:
-            return sorted(path.name for path in Path(self.base).glob(f"*{ENDING}"))
+            return sorted(path.name for path in Path(self.base).glob(f"*{ENDING}") if not is_hidden(path.name))
         try:
             urls = list_remote(f"{self.base.rstrip('/')}/*{ENDING}", self.access)
         except ConfigError:
             return []
-        return sorted(url.rsplit("/", 1)[1] for url in urls)
+        return sorted(name for name in (url.rsplit("/", 1)[1] for url in urls) if not is_hidden(name))
 
     def manifest(self) -> Manifest:
         """Read ``manifest.json``; raises ``ManifestError`` as `Manifest.read` does, ``ConfigError`` for a file."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from os import PathLike
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import ConfigError, did_you_mean
-from ..paths import natural_key
+from ..notices import warn
+from ..paths import is_hidden, named_twice, natural_key, read_once, real_paths, shortened
 from .remote.transport import Access, is_remote, list_remote, local_name
 
 Spec = str | PathLike[str] | Sequence[str | PathLike[str]]
@@ -22,6 +24,18 @@ ENDING = ".tar"
 _RANGE = re.compile(r"\{(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?\}")
 _PLAIN = re.compile(r"[^/\\\0:?#]+")
 _GLOB = re.compile(r"[*?\[]")
+_TAR_LIKE = re.compile(r"\.(tar|tgz)(\.|$)")  # compressed, or a part of one
+
+
+class Named(NamedTuple):
+    """A shard that ``pattern`` names: its own name, or a directory or pattern with wildcards that gives it.
+
+    Or a dataset's directory, which is ``whole``.
+    """
+
+    path: str
+    pattern: str
+    whole: bool = False
 
 
 def expand(spec: Spec, access: Access | None = None, *, most: int = MAX_SHARDS) -> list[str]:
@@ -29,7 +43,8 @@ def expand(spec: Spec, access: Access | None = None, *, most: int = MAX_SHARDS) 
 
     A spec is a path or url, with braces (``train-{000000..000127}.tar``) and wildcards, a directory (its ``.tar`` files),
     or a list of these. The order depends on the names alone, not on the list or the file system, so that all ranks agree
-    on it. Local files must exist; of a url without wildcards that is known when it is opened.
+    on it. Local files must exist; of a url without wildcards that is known when it is opened. A directory or wildcard leaves
+    out hidden files, and links to files that it gives already; a warning counts these, and others that look like tars.
 
     Raises ``ConfigError`` where nothing matches, a file of a range is missing, one is named twice, there are more than
     ``most``, or a url's scheme is unknown (``pipe:`` among them: nothing is ever run).
@@ -41,20 +56,57 @@ def expand(spec: Spec, access: Access | None = None, *, most: int = MAX_SHARDS) 
     >>> [Path(path).name for path in expand(f"{folder.name}/train-*.tar")]
     ['train-1.tar', 'train-9.tar', 'train-10.tar']
     """
+    named = [each.path for each in expand_each(spec, access, most=most)]
+    refuse_twice(named)
+    return sorted(named, key=natural_key)
+
+
+def expand_each(
+    spec: Spec,
+    access: Access | None = None,
+    *,
+    most: int = MAX_SHARDS,
+    is_dataset: Callable[[str], bool] = lambda directory: False,
+) -> list[Named]:
+    """Return what `expand` does in the order given, and say how each is named; two may be one file.
+
+    A directory that ``is_dataset`` is taken whole.
+    """
     specs = [spec] if isinstance(spec, str | PathLike) else list(spec)
     if not specs:
         raise ConfigError("an empty list of shards; give at least one path, pattern or url")
-    found: dict[str, str] = {}
+    found: list[Named] = []
     for one in (os.fspath(each) for each in specs):
-        for name in _expand_one(one, access, most):
-            if name in found:
-                raise ConfigError(
-                    f"{name} is named twice, by {found[name]!r} and {one!r}; its documents would be read twice"
-                )
-            found[name] = one
+        for name in _names(one, most):
+            if may_be_directory(name) and is_dataset(name):
+                found.append(Named(name, name, whole=True))
+            elif is_remote(name):
+                found += _expand_remote(name, access)
+            elif os.path.isdir(name):
+                found += [Named(path, name) for path in _tars(name)]
+            elif _GLOB.search(name) and not os.path.isfile(name):
+                found += [Named(path, name) for path in _matches(name)]
+            else:
+                found.append(Named(name, name))
             if len(found) > most:
                 raise ConfigError(f"{one!r} brings the shards to more than {most:,}; is a range mistyped?")
-    return sorted(found, key=natural_key)
+    return found
+
+
+def refuse_twice(paths: Sequence[str]) -> None:
+    """Raise ``ConfigError`` where two paths or urls are one shard."""
+    remote = [is_remote(path) for path in paths]
+    local = iter(real_paths(path for path, afar in zip(paths, remote, strict=True) if not afar))
+    identities = [path if afar else next(local) for path, afar in zip(paths, remote, strict=True)]
+    if (message := named_twice(paths, identities)) is not None:
+        raise ConfigError(message)
+
+
+def may_be_directory(spec: str) -> bool:
+    """Whether a spec names a directory: a local one that is there, or a url that is neither pattern nor shard."""
+    if not is_remote(spec):
+        return os.path.isdir(local_name(spec))
+    return not any(sign in spec for sign in "*?[{") and not spec.endswith(ENDING)
 
 
 def join(directory: str, name: str) -> str:
@@ -79,51 +131,95 @@ def join_all(directory: str, names: Sequence[str]) -> list[str]:
     return [prefix + name for name in names]
 
 
-def _expand_one(spec: str, access: Access | None, most: int) -> list[str]:
+def _names(spec: str, most: int) -> list[str]:
+    """Return the names that braces in a spec stand for; local ones without wildcards must be there."""
     if not spec:
         raise ConfigError("an empty path among the shards; give a path, pattern or url")
-    remote = is_remote(spec)
-    if not remote:
-        spec = local_name(spec)
-        if os.path.isfile(spec):  # a name with braces or brackets of its own
-            return [spec]
+    if is_remote(spec):
+        return _braces(spec, most)
+    spec = local_name(spec)
+    if os.path.isfile(spec):  # a name with braces or brackets of its own
+        return [spec]
     names = _braces(spec, most)
-    if remote:
-        return [url for name in names for url in _expand_remote(name, access)]
-    literal = [name for name in names if not _GLOB.search(name)]
-    missing = [name for name in literal if not os.path.exists(name)]
+    missing = [name for name in names if not _GLOB.search(name) and not os.path.exists(name)]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         of = f" of the {len(names)} that {spec!r} names" if len(names) > 1 else ""
         raise ConfigError(f"{missing[0]}{more}{of} not found{_nearby(missing[0])}")
-    found: list[str] = []
-    for name in names:
-        if os.path.isdir(name):
-            found += _tars(name)
-        elif _GLOB.search(name):
-            matches = [path for path in glob.glob(name, recursive=True) if os.path.isfile(path)]
-            if not matches:
-                raise ConfigError(f"no file matches {name!r}{_nearby(name)}")
-            found += matches
-        else:
-            found.append(name)
-    return found
+    return names
 
 
-def _expand_remote(url: str, access: Access | None) -> list[str]:
+def _expand_remote(url: str, access: Access | None) -> list[Named]:
     path = url.split("://", 1)[1]
     web = url.lower().startswith("http")  # where ? begins a query, and nothing can be listed
     if "*" in path or (_GLOB.search(path) and not web):
-        names = list_remote(url, access)
+        root = _root(url)
+        names = _chosen(url, root, list_remote(url, access), hidden=is_hidden(url[len(root) :]))
         if not names:
             raise ConfigError(f"no object matches {url!r}")
-        return names
+        return [Named(name, url) for name in names]
     if web or (not path.endswith("/") and Path(path).suffix):
-        return [url]
-    names = list_remote(f"{url.rstrip('/')}/*{ENDING}", access)
+        return [Named(url, url)]
+    base = f"{url.rstrip('/')}/"
+    names = _chosen(url, base, list_remote(f"{base}*", access), folder=True)
     if not names:
         raise ConfigError(f"no object below {url!r} ends in {ENDING}; name the shards, or give the right directory")
+    return [Named(name, url) for name in names]
+
+
+def _matches(pattern: str) -> list[str]:
+    """Return the files that a local pattern matches; wildcards match no hidden ones."""
+    found = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+    if not found:
+        raise ConfigError(f"no file matches {pattern!r}{_nearby(pattern)}")
+    return _chosen(pattern, _root(pattern), found, hidden=True)
+
+
+def _tars(directory: str) -> list[str]:
+    """Return the tars of a local directory, none of those below it."""
+    found = sorted(entry.path for entry in os.scandir(directory) if entry.is_file())
+    below = glob.glob(f"{glob.escape(directory)}/*/*{ENDING}")  # none in hidden folders
+    names = _chosen(directory, directory, found, below, folder=True)
+    if not names:
+        raise ConfigError(f"no {ENDING} files in {directory}, which{_listing(os.listdir(directory))}")
     return names
+
+
+def _chosen(
+    given: str, root: str, paths: list[str], below: Sequence[str] = (), *, hidden: bool = False, folder: bool = False
+) -> list[str]:
+    """Return the shards among the paths or urls that a folder or pattern gives; warn of others that look like tars.
+
+    They lie below ``root``; ``hidden`` ones are chosen where the pattern names them. A pattern that matches no file that ends
+    in ``.tar`` gives all that it matches.
+    """
+    depth = len(_parts(root))
+    seen = paths if hidden else [path for path in paths if not is_hidden("/".join(_parts(path)[depth:]))]
+    tars = [path for path in seen if path.endswith(ENDING)]
+    chosen = tars if tars or folder else seen
+    if chosen and not is_remote(chosen[0]):
+        chosen, _ = read_once(chosen)
+    rest = [path for path in seen if _TAR_LIKE.search(path)] + [
+        path for path in (*paths, *below) if path.endswith(ENDING)
+    ]
+    left_out = ["/".join(_parts(path)[depth:]) for path in sorted({*rest} - {*chosen}, key=natural_key)]
+    if chosen and left_out:
+        warn(
+            f"{given}: {len(chosen)} shards found, {len(left_out)} files left out: {shortened(left_out)}. A folder gives its own "
+            f"{ENDING} files; hidden files are skipped, and links to files that are read"
+        )
+    return chosen
+
+
+def _root(pattern: str) -> str:
+    """Return the part of a pattern with wildcards that is a folder's name."""
+    match = _GLOB.search(pattern)
+    return pattern[: pattern.rfind("/", 0, match.start() if match else len(pattern)) + 1]
+
+
+def _parts(path: str) -> list[str]:
+    # Stores may write a url in another way than it was given: s3a:// as s3://, memory://a as memory:///a.
+    return [part for part in path.rpartition("://")[2].split("/") if part]
 
 
 def _braces(spec: str, most: int) -> list[str]:
@@ -141,14 +237,6 @@ def _braces(spec: str, most: int) -> list[str]:
         raise ConfigError(f"{spec!r}: {error}; write a range as {{000000..000127}}") from error
     if len(names) > most:
         raise ConfigError(f"{spec!r} names more than {most:,} shards; is a range mistyped?")
-    return names
-
-
-def _tars(directory: str) -> list[str]:
-    names = [entry.path for entry in os.scandir(directory) if entry.name.endswith(ENDING) and entry.is_file()]
-    names = [name for name in names if not os.path.basename(name).startswith(".")]
-    if not names:
-        raise ConfigError(f"no {ENDING} files in {directory}, which{_listing(os.listdir(directory))}")
     return names
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from ..errors import ConfigError, InputError, did_you_mean
 from ..notices import warn
-from ..paths import natural_key, special_kind
+from ..paths import is_hidden, named_twice, natural_key, read_once, real_paths, shortened, special_kind
 from ..shards.manifest import is_dataset
+from ..shards.remote.access import is_http
 from ..shards.remote.transport import Access, is_remote, local_name, shown
 from ..weak_methods import weak_lru_cache
 from .formats import ENDINGS, FORMAT_NAMES, find_format, format_of
@@ -23,7 +24,7 @@ from .storage.holders import saved_dataset
 from .storage.input_file import Credentials, InputFile, as_input
 from .storage.listing import list_urls
 
-__all__ = ["InputFile", "find_inputs", "fingerprint"]
+__all__ = ["InputFile", "find_inputs", "fingerprint", "refuse_twice"]
 
 _SOURCE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)=(.+)", re.DOTALL)
 _MAGIC = "*?["
@@ -47,8 +48,9 @@ def find_inputs(
     source, so ``date=*/x.jsonl`` are the partitions of that name where there are any. Datasets of shards below a
     directory or pattern are left out with one warning that counts them, and so is ``output``, the directory that is
     built. Raises ``InputError`` for what is not there or cannot be read, for a dataset or ``output`` named itself, for a
-    spec that yields nothing or that is both a path and a source's, and for a file that is named itself and has an
-    unknown ending; such files in a directory or a glob are left out with one warning that names them.
+    spec that yields nothing or that is both a path and a source's, for a file that is named twice, and for one that is
+    named itself and has an unknown ending; such files in a directory or a glob are left out with one warning that names them,
+    and so are hidden files and folders, and links to files that are read.
     """
     if isinstance(specs, str | os.PathLike):
         specs = [specs]
@@ -57,7 +59,22 @@ def find_inputs(
     commits = {} if commits is None else commits
     finder = _Finder(output, Credentials(access=access or Access()), format, commits)
     found = [file for spec in specs for file in finder.expand(os.fspath(spec))]
+    refuse_twice(found)
     return [replace(file, forced_format=format) for file in found] if format else found
+
+
+def refuse_twice(files: Sequence[InputFile], *, by_query: bool = True) -> None:
+    """Raise ``InputError`` where two of the files are one: by other spellings, or a link.
+
+    Urls that differ in their queries are two files, unless ``by_query`` is False: queries are never written.
+    """
+    local = iter(real_paths(str(file.path) for file in files if file.stored is None))
+    identities = [
+        next(local) if file.stored is None else file.credentials.url_of(file.stored) if by_query else file.stored.url
+        for file in files
+    ]
+    if (message := named_twice([str(file.path) for file in files], identities)) is not None:
+        raise InputError(message)
 
 
 def evenly(files: Sequence[InputFile], most: int) -> list[InputFile]:
@@ -138,6 +155,7 @@ class _Finder:
         self._is_dataset = functools.cache(is_dataset)
         self._is_output = weak_lru_cache(self._lies_in_output, None)
         self._left_out: dict[str, None] = {}  # directories, of the current spec
+        self._hidden: list[str] = []  # files and folders, of the current directory or pattern
 
     def expand(self, spec: str) -> list[InputFile]:
         source, pattern = _name_and_pattern(spec)
@@ -173,7 +191,13 @@ class _Finder:
             if not self._any_ending:
                 format_of(files[0])
             return files
-        return _with_known_endings(shown(pattern), files, any_ending=self._any_ending)
+        wildcard = re.search(r"[*?[]", pattern)
+        rest = pattern[pattern.rfind("/", 0, wildcard.start()) + 1 :] if wildcard else ""
+        # Web servers list nothing, so all are named; the files of the hub are chosen where they are listed.
+        named = is_hidden(rest) or is_http(pattern) or pattern.startswith("hf://")
+        hidden = [file.name for file in files if is_hidden(file.name) and not named]
+        seen = [file for file in files if named or not is_hidden(file.name)]
+        return _with_known_endings(shown(pattern), seen, hidden, any_ending=self._any_ending)
 
     def _refuse(self, path: str) -> None:
         """Raise ``InputError`` for a path that holds no text: a dataset, a shard of one, the output of this build."""
@@ -234,7 +258,7 @@ class _Finder:
         return self._known_only(pattern, Path(root), [Path(name) for name in paths], source)
 
     def _walk(self, root: Path) -> Iterator[Path]:
-        """Yield every file below ``root`` in natural order; a link to a directory is followed once."""
+        """Yield every visible file below ``root`` in natural order; a link to a directory is followed once."""
         seen = {os.path.realpath(root)}
 
         def fail(error: OSError) -> None:
@@ -246,42 +270,48 @@ class _Finder:
             for name in names:
                 path = os.path.join(directory, name)
                 real = os.path.realpath(path)
-                if real not in seen and not self._leaves_out(path):
+                if is_hidden(name):
+                    self._hidden.append(f"{path}/")
+                elif real not in seen and not self._leaves_out(path):
                     seen.add(real)
                     kept.append(name)
             names[:] = sorted(kept, key=natural_key)
-            found += (os.path.join(directory, name) for name in files)
+            self._hidden += (os.path.join(directory, name) for name in files if is_hidden(name))
+            found += (os.path.join(directory, name) for name in files if not is_hidden(name))
         yield from (Path(name) for name in sorted(found, key=natural_key))
 
     def _known_only(self, given: str, root: Path, paths: list[Path], source: str) -> list[InputFile]:
-        found = [InputFile(path, path.relative_to(root).as_posix(), source) for path in paths]
-        files = _with_known_endings(given, found, self._said() if self._left_out else "", any_ending=self._any_ending)
+        once, links = read_once([str(path) for path in paths])
+        hidden, self._hidden = self._hidden, []
+        found = [InputFile(path, path.relative_to(root).as_posix(), source) for path in map(Path, once)]
+        others = [os.path.relpath(path, root) + "/" * path.endswith("/") for path in (*hidden, *links)]
+        said = self._said() if self._left_out else ""
+        files = _with_known_endings(given, found, others, said, any_ending=self._any_ending)
         for file in files:
             _check_readable(Path(file))
         return files
 
 
-def _with_known_endings(given: str, found: list[InputFile], left_out: str = "", *, any_ending: bool) -> list[InputFile]:
-    """Return the files that can be read, by their names; warn of others, and raise ``InputError`` where none is left."""
-    files = [file for file in found if _is_known(file, any_ending)]
-    unknown = [file.name for file in found if not _is_known(file, any_ending)]
-    shown = ", ".join(unknown[:10])
-    shown += f" and {len(unknown) - 10} more" if len(unknown) > 10 else ""
+def _with_known_endings(
+    given: str, found: list[InputFile], others: list[str], left_out: str = "", *, any_ending: bool
+) -> list[InputFile]:
+    """Return the files that can be read, by their names; raise ``InputError`` where none is left.
+
+    Warn of those that cannot, and of ``others``: hidden ones, and links to these.
+    """
+    files = [file for file in found if any_ending or find_format(file.name) is not None]
+    unread = [file.name for file in found if not any_ending and find_format(file.name) is None] + others
     if not files:
-        held = f"only {shown}" if unknown else "no file"
+        held = f"only {shortened(unread)}" if unread else "no file"
         held += f" ({left_out})" if left_out else ""
         raise InputError(f"{given}: nothing to read, {held}; readable are {' '.join(ENDINGS)}")
-    if unknown:
-        message = (
-            f"{given}: {len(unknown)} of {len(found)} files left out (hidden, or with an ending not known): {shown}"
+    if unread:
+        reasons = "hidden, links to files that are read, or with an ending not known"
+        warn(
+            f"{given}: {len(unread)} of {len(found) + len(others)} files left out ({reasons}): "
+            f"{shortened(sorted(unread, key=natural_key))}"
         )
-        warn(message)
     return files
-
-
-def _is_known(file: InputFile, any_ending: bool) -> bool:
-    name = file.name.rpartition("/")[2]
-    return not name.startswith(".") and (any_ending or find_format(name) is not None)
 
 
 def _not_whole(pattern: str, source: str) -> str:

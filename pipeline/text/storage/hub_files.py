@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...errors import InputError, did_you_mean
-from ...paths import natural_key
+from ...paths import is_hidden, natural_key
 from ..formats import find_format
 from .hub import HubFile, Repository, list_files, pin, read_small, stored_object
 from .input_file import Credentials, InputFile
@@ -46,7 +46,8 @@ def list_dataset(url: str, source: str, credentials: Credentials, commits: dict[
     known = commits.get(f"{id}@{revision}")
     repository = Repository(id, known) if known else pin(id, revision, credentials.access)
     commits[f"{id}@{revision}"] = repository.commit
-    files = [file for file in list_files(repository, credentials.access) if not _is_hidden(file.path)]
+    named = _is_hidden(match["path"] or "")
+    files = [file for file in list_files(repository, credentials.access) if named or not _is_hidden(file.path)]
     if match["path"]:
         found = _at_path(url, match["path"], files)
     else:
@@ -208,7 +209,7 @@ def _expressions(glob: str) -> list[str]:
 
 
 def _is_hidden(path: str) -> bool:
-    return any(part.startswith((".", "__")) for part in path.split("/"))
+    return is_hidden(path) or any(part.startswith("__") for part in path.split("/"))  # as the hub's own library does
 
 
 def _named(names: Iterable[str]) -> str:
