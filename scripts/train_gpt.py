@@ -5,6 +5,9 @@
 
 The checkpoint holds model, optimizer and the stream's position. With the same ``--global-batch`` the batches of a step are
 the same sequences on any number of ranks, so the loss follows the same curve. One JSON line per step goes to stdout.
+
+It trains on the split ``train``. Where the dataset has a split ``val``, which a build draws with ``--val-fraction``, the loss
+on it is printed as ``val_loss`` every ``--validate-every`` steps and after the last one.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ import math
 import os
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +36,8 @@ import pipeline  # noqa: E402
 from pipeline.atomic import atomic_file  # noqa: E402
 from pipeline.errors import ShardwrightError  # noqa: E402
 from pipeline.shards.manifest import Manifest  # noqa: E402
+
+VAL = "val"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +97,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("dataset", help="a dataset directory, as build_shards.py writes it")
     parser.add_argument("--split", default="train", help="split to train on (default: train)")
+    parser.add_argument("--validate-every", type=int, default=50, help="steps between validations (default: 50)")
+    parser.add_argument(
+        "--val-batches", type=int, default=20, help="global batches of a validation, the same each time (default: 20)"
+    )
     parser.add_argument("--steps", type=int, default=200, help="optimizer steps in all (default: 200)")
     parser.add_argument("--seq-len", type=int, default=256, help="tokens per sequence (default: 256)")
     parser.add_argument("--global-batch", type=int, default=24, help="sequences per step over all ranks (default: 24)")
@@ -107,7 +118,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     rank, ranks, device = start_ranks(options.device)
     batch_size = share(options.global_batch, ranks)
-    vocab_size = Manifest.read(options.dataset).tokenizer["vocab_size"]
+    manifest = Manifest.read(options.dataset)
+    vocab_size = manifest.tokenizer["vocab_size"]
     torch.manual_seed(options.seed)
     config = ModelConfig(vocab_size=vocab_size, seq_len=options.seq_len, layers=options.layers, width=options.width)
     model = GPT(config).to(device)
@@ -119,6 +131,10 @@ def main(arguments: list[str] | None = None) -> int:
         .batch(batch_size)
         .to(device)
     )
+    validation = None
+    if options.split != VAL and VAL in manifest.splits and manifest.split(VAL).tokens:
+        held_out = pipeline.ShardDataset(options.dataset, split=VAL, epochs=1)
+        validation = held_out.pack(options.seq_len).batch(batch_size).to(device)
     step = load(options.checkpoint, model, optimizer, stream) if options.checkpoint else 0
     for batch in stream:
         if step >= options.steps:
@@ -135,6 +151,10 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stdout.flush()
             if options.checkpoint and (step % options.save_every == 0 or step == options.steps):
                 save(options.checkpoint, step, model, optimizer, stream)
+        if validation is not None and (step % options.validate_every == 0 or step == options.steps):
+            loss = validate(model, validation, options.val_batches, device, ranks)
+            if rank == 0:
+                print(json.dumps({"step": step, "val_loss": round(loss, 6)}), flush=True)
     if dist.is_initialized():
         dist.destroy_process_group()
     return 0
@@ -184,6 +204,21 @@ def train_step(model: GPT, optimizer: torch.optim.Optimizer, batch: dict[str, An
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return loss.item()
+
+
+@torch.no_grad()
+def validate(model: GPT, stream: Any, batches: int, device: str, ranks: int) -> float:
+    """Return the mean loss of the labels of the first global batches of a bounded stream."""
+    total = torch.zeros(2, dtype=torch.float64, device=device)
+    with closing(iter(stream)) as iterator:
+        for batch in islice(iterator, batches):
+            logits = model(batch["input_ids"]).flatten(0, 1).float()
+            total[0] += F.cross_entropy(logits, batch["labels"].flatten(), reduction="sum")
+            total[1] += batch["valid_tokens"]
+    if ranks > 1:
+        dist.all_reduce(total)
+    loss, labels = total.tolist()
+    return float(loss / labels)
 
 
 def save(path: Path, step: int, model: GPT, optimizer: torch.optim.Optimizer, stream: Any) -> None:

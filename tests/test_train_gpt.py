@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline.shards.manifest import Manifest, Split
 from scripts import train_gpt
-from tests.shard_samples import EOS, write_dataset
+from tests.shard_samples import EOS, write_dataset, write_documents
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = str(ROOT / "scripts/train_gpt.py")
@@ -45,7 +48,7 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def losses_of(output: str) -> dict[int, float]:
     lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    return {line["step"]: line["loss"] for line in lines}
+    return {line["step"]: line["loss"] for line in lines if "loss" in line}
 
 
 def train(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[int, float]:
@@ -92,6 +95,30 @@ def test_losses_fall_and_are_the_same_when_killed_and_resumed_on_two_ranks(
     assert list(rest) == list(range(first, STEPS + 1))
     for step, loss in rest.items():
         assert loss == pytest.approx(whole[step], abs=1e-4), step
+
+
+def test_validation_is_on_the_split_val_and_training_on_train_alone(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def validated(*arguments: str) -> tuple[dict[int, float], dict[int, float]]:
+        assert train_gpt.main([str(tmp_path / "data"), *SIZES, "--validate-every", "20", *arguments]) == 0
+        output = capsys.readouterr().out
+        lines = [json.loads(line) for line in output.splitlines() if "val_loss" in line]
+        return losses_of(output), {line["step"]: line["val_loss"] for line in lines}
+
+    shutil.copytree(dataset, tmp_path / "data")
+    constant = [np.append(np.full(20, 31), EOS).astype("<u2")] * 3  # which training never shows
+    info = write_documents(tmp_path / "data" / "val-000000.tar", constant, 10_000)
+    manifest = Manifest.read(dataset)
+    replace(manifest, splits={**manifest.splits, "val": Split((info,))}).write(tmp_path / "data")
+    losses, val_losses = validated()
+    assert losses == train(capsys, str(dataset))
+    assert list(val_losses) == [20, 30]
+    assert val_losses[30] > losses[30]
+    assert validated("--val-batches", "1")[1] == val_losses  # one batch holds all
+    learned = validated("--split", "val")
+    assert learned[0][30] < 0.5
+    assert learned[1] == {}
 
 
 def test_a_run_that_is_done_takes_no_step_more(
