@@ -38,7 +38,7 @@ def write_without_table(folder: Path) -> Path:
     return folder
 
 
-def load(source: Any, cache: Path, split: str = "train") -> ExtentTable:
+def load(source: Any, cache: Path, split: str | None = "train") -> ExtentTable:
     store = Store(cache, access=QUICK)
     return load_extent_table(resolve(source, split, store), store, Limits(keep_bytes=0))
 

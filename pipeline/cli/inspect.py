@@ -139,10 +139,10 @@ def _asked(options: argparse.Namespace) -> str:
 
 
 def _hint(options: argparse.Namespace, manifest: Manifest) -> str:
+    others = " or ".join(f"--split {name}" for name in manifest.splits if name != options.split)
     if options.key is not None:
-        return "; keys look like 000000000040"
-    others = [f"--split {name}" for name in manifest.splits if name != options.split]
-    return f"; it may be in {' or '.join(others)}, or have been dropped" if options.id is not None and others else ""
+        return "; keys look like 000000000040" + (f"; it may be in {others}" if others else "")
+    return f"; it may be in {others}, or have been dropped" if options.id is not None and others else ""
 
 
 COMMAND = Command(make_parser=make_parser, run=run)

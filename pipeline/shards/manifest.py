@@ -110,7 +110,8 @@ class Manifest:
     def split(self, name: str) -> Split:
         """Return a split by name; an unknown one raises ``ManifestError`` naming those there are."""
         if name not in self.splits:
-            raise ManifestError(f"no split {name!r} in this dataset{did_you_mean(name, self.splits)}")
+            near = did_you_mean(name, self.splits, else_known=False)
+            raise ManifestError(f"no split {name!r} in this dataset{near}; it has {', '.join(sorted(self.splits))}")
         return self.splits[name]
 
     @property

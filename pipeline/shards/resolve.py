@@ -1,17 +1,25 @@
-"""Turns what a user names into the shards of one split, with their entries in the manifest."""
+"""Turns what a user names into the shards of a split, with their entries in the manifests that cover them."""
 
 from __future__ import annotations
 
 import os
-from os import PathLike
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import ManifestError, MissingObjectError
-from .manifest import MANIFEST_NAME, Manifest, ShardInfo
+from ..errors import ConfigError, ManifestError, MissingObjectError
+from ..paths import is_hidden, named_twice, natural_key
+from .manifest import MANIFEST_NAME, PLAN_NAME, WORK_NAME, Manifest, ShardInfo
 from .remote.store import Store
-from .remote.transport import Access, is_remote, local_name
-from .urls import ENDING, Spec, expand, join_all
+from .remote.transport import Access, is_remote, shown
+from .urls import ENDING, Named, Spec, expand_each, join_all, refuse_twice
+
+_THREADS = 16  # that ask for the manifests of several folders at once
+
+ManifestOf = Callable[[str], Manifest | None]
 
 
 class Resolved(NamedTuple):
@@ -26,58 +34,145 @@ class Resolved(NamedTuple):
     directory: str = ""
 
 
-def resolve(source: Spec, split: str, store: Store) -> Resolved:
-    """Return the shards that ``source`` means: a dataset directory's split, or the tars of any other spec.
+def resolve(source: Spec, split: str | None, store: Store) -> list[Resolved]:
+    """Return the shards of a split that ``source`` means: those of each directory with a manifest, in the order given.
 
-    Shards of one directory that has a manifest are compared with it, whatever the spec. Raises ``ManifestError`` for a
-    directory without manifest and shards, an unknown split, and shards that the manifest beside them does not name;
-    else as `expand` does.
+    However shards are named, the manifest beside them says which split they belong to. A directory, or a pattern with
+    wildcards, gives its shards of ``split`` in the order of the manifest; None gives all splits, in the order of their names.
+    Tars without a manifest have no splits; they are one item, in natural order.
+
+    Raises ``ManifestError`` for a directory without manifest and shards, an unfinished build, an unknown split, and shards
+    that the manifest beside them does not name. Raises ``ConfigError`` for a listed shard of another split, a source without
+    a shard of the split, a split of tars without a manifest, and directories that differ in dtype, tokenizer or end-of-text
+    id; else as `expand` does.
     """
-    if isinstance(source, str | PathLike):
-        directory = os.fspath(source)
-        manifest = _manifest_of(directory, store.access) if may_be_directory(directory) else None
-        if manifest is not None:
-            infos = list(manifest.split(split).shards)
-            base = directory if is_remote(directory) else local_name(directory)
-            return Resolved(join_all(base, [info.name for info in infos]), manifest, infos, base)
-        path = Path(directory)
-        if not is_remote(directory) and path.is_dir() and not any(path.glob(f"*{ENDING}")):
-            Manifest.read(path)  # raises, saying what a complete dataset needs
-        if directory.lower().startswith("http") and is_remote(directory) and not Path(directory).suffix:
+    if not (split is None or isinstance(split, str)):
+        raise ConfigError(f"split must be the name of a split, or None for all splits, got {split!r}")
+    manifest_of = cache(lambda folder: _manifest_of(folder, store.access))
+    given = expand_each(source, store.access, is_dataset=lambda folder: _is_dataset(folder, manifest_of))
+    named: dict[str, list[Named]] = {}  # by their folders
+    real_path = cache(os.path.realpath)
+    for each in given:
+        folder, followed = _followed(each, manifest_of, real_path)
+        named.setdefault(folder, []).append(followed)
+    with ThreadPoolExecutor(_THREADS) as threads:
+        manifests = dict(zip(named, threads.map(manifest_of, named), strict=True))
+    bare = [each.path for folder in named if manifests[folder] is None for each in named[folder]]
+    parts = [
+        _of_manifest(manifest, named[folder], split) for folder, manifest in manifests.items() if manifest is not None
+    ]
+    if bare and parts:
+        raise ConfigError(
+            f"{shown(bare[0])} has no {MANIFEST_NAME} beside it, but {shown(parts[0].directory)} has one, so nothing says "
+            "whether their tokens agree; stream them apart, and join them with pipeline.mix"
+        )
+    if bare and split not in (None, "train"):
+        raise ConfigError(
+            f"{shown(bare[0])}: no {MANIFEST_NAME} lies beside it, so it belongs to no split {split!r}; leave split out, or "
+            "name a dataset's directory"
+        )
+    for one, other in pairwise(parts):
+        _hold_alike(one, other)
+    refuse_twice(bare)
+    return parts or [Resolved(sorted(bare, key=natural_key))]
+
+
+def _followed(each: Named, manifest_of: ManifestOf, real_path: Callable[[str], str]) -> tuple[str, Named]:
+    """Return the folder of a shard, and the shard; of a link to one that a manifest covers, those of its target."""
+    path = each.path
+    if is_remote(path):  # of a url with a query (a signature), the folder is not known
+        return path.rstrip("/") if each.whole else "" if "?" in path else path.rpartition("/")[0], each
+    folder = real_path(path if each.whole else os.path.dirname(path))
+    if not each.whole and manifest_of(folder) is None and os.path.islink(path):
+        real = os.path.realpath(path)
+        if manifest_of(os.path.dirname(real)) is not None:
+            return os.path.dirname(real), Named(real, real if each.pattern == path else each.pattern)
+    return folder, each
+
+
+def _of_manifest(manifest: Manifest, named: Sequence[Named], split: str | None) -> Resolved:
+    """Return the shards of a split among those named in one directory, in the order of its manifest."""
+    first = named[0].path
+    directory = first if named[0].whole else first.rpartition("/")[0] if is_remote(first) else os.path.dirname(first)
+    try:
+        splits = sorted(manifest.splits) if split is None else [split]
+        wanted = [info for name in splits for info in manifest.split(name).shards]
+    except ManifestError as error:
+        raise ManifestError(f"{shown(directory or '.')}: {error}") from None
+    split_of = {info.name: name for name, each in manifest.splits.items() for info in each.shards}
+    split_of |= {info.name: split for info in wanted if split is not None}
+    chosen: list[str] = []
+    useful: set[str] = set()
+    others: list[Named] = []
+    for each in named:
+        name = each.path.rpartition("/")[2]
+        if each.whole:
+            chosen += [info.name for info in wanted]
+        elif name not in split_of:
+            raise ManifestError(
+                f"{shown(each.path)}: the {MANIFEST_NAME} beside it does not name it; list only the shards it names"
+            )
+        elif split is None or split_of[name] == split:
+            chosen.append(name)
+            useful.add(each.pattern)
+        else:
+            others.append(each)
+    if wrong := [each for each in others if each.pattern not in useful]:  # a shard's own name, or a pattern of none
+        other = split_of[wrong[0].path.rpartition("/")[2]]
+        raise ConfigError(
+            f"{shown(wrong[0].path)}: a shard of split {other!r}, but split {split!r} was asked for; write split={other!r} "
+            "for that split alone, or split=None to read all splits on purpose"
+        )
+    if (message := named_twice(join_all(directory, chosen), chosen)) is not None:
+        raise ConfigError(message)
+    kept = {*chosen}
+    infos = [info for info in wanted if info.name in kept]
+    return Resolved(join_all(directory, [info.name for info in infos]), manifest, infos, directory)
+
+
+def _hold_alike(one: Resolved, other: Resolved) -> None:
+    """Raise ``ConfigError`` unless the tokens of two directories mean the same texts."""
+    assert one.manifest is not None
+    assert other.manifest is not None
+    first, second = one.manifest.tokenizer, other.manifest.tokenizer
+    for field, a, b in (
+        ("dtype", one.manifest.dtype, other.manifest.dtype),
+        ("tokenizer (sha256)", first.get("sha256"), second.get("sha256")),
+        ("end-of-text id", first.get("eos_id"), second.get("eos_id")),
+    ):
+        if a != b:
+            raise ConfigError(
+                f"shards of one stream need one {field}, but {shown(one.directory)} has {a}, {shown(other.directory)} has "
+                f"{b}; stream them apart, or build them alike"
+            )
+
+
+def _is_dataset(directory: str, manifest_of: ManifestOf) -> bool:
+    """Whether a manifest lies in a directory; raises ``ManifestError`` where neither it nor a shard can be."""
+    if is_remote(directory):
+        if manifest_of(directory.rstrip("/")) is not None:
+            return True
+        if directory.lower().startswith("http") and not Path(directory).suffix:
             raise ManifestError(
                 f"{directory}: no {MANIFEST_NAME} there, and http servers list nothing; give the directory of a complete "
                 f"dataset, or name the shards: {directory.rstrip('/')}/name-{{000000..000127}}{ENDING}"
             )
-    urls = expand(source, store.access)
-    folders = {url.rpartition("/")[0] if is_remote(url) else os.path.dirname(url) or "." for url in urls}
-    # Of a url with a query (a signature), the directory is not known.
-    folder = folders.pop()
-    manifest = _manifest_of(folder, store.access) if not folders and "?" not in urls[0] else None
-    if manifest is None:
-        return Resolved(urls)
-    known = {info.name: info for each in manifest.splits.values() for info in each.shards}
-    names = [url.rpartition("/")[2] for url in urls]
-    unnamed = [url for url, name in zip(urls, names, strict=True) if name not in known]
-    if unnamed:
-        raise ManifestError(
-            f"{unnamed[0]}: the {MANIFEST_NAME} beside it does not name it; list only the shards it names"
-        )
-    return Resolved(urls, manifest, [known[name] for name in names], folder)
+        return False
+    if manifest_of(os.path.realpath(directory)) is not None:
+        return True
+    if not any(name.endswith(ENDING) and not is_hidden(name) for name in os.listdir(directory)):
+        Manifest.read(directory)  # raises, saying what a complete dataset needs
+    return False
 
 
-def may_be_directory(spec: str) -> bool:
-    """Whether a spec names a directory: a local one that is there, or a url that is neither pattern nor shard."""
-    if not is_remote(spec):
-        return os.path.isdir(local_name(spec))
-    return not any(sign in spec for sign in "*?[{") and not spec.endswith(ENDING)
-
-
-def _manifest_of(directory: str, access: Access) -> Manifest | None:
-    """Read the manifest of a directory, or return None where there is none."""
-    if not is_remote(directory):
-        present = os.path.isfile(os.path.join(local_name(directory), MANIFEST_NAME))
-        return Manifest.read(directory) if present else None
+def _manifest_of(folder: str, access: Access) -> Manifest | None:
+    """Read the manifest of a folder; None where there is none. That of an unfinished build raises ``ManifestError``."""
+    if not folder:
+        return None
+    if not is_remote(folder):
+        signs = (MANIFEST_NAME, os.path.join(WORK_NAME, PLAN_NAME))
+        return Manifest.read(folder) if any(os.path.isfile(os.path.join(folder, sign)) for sign in signs) else None
     try:
-        return Manifest.read(directory, access)
+        return Manifest.read(folder, access)
     except MissingObjectError:
         return None

@@ -37,9 +37,14 @@ class Documents(Stream):
     def split(self, *, val: float) -> tuple[Documents, Documents]:
         """Return two datasets, ``(train, val)``: ``val`` is the share of documents in the second, chosen by a hash of their keys.
 
-        Every document is in exactly one of them, whatever the number of shards. A larger share selects the documents of a
-        smaller one, and more. Each result can be split again, by an independent hash; ``val`` is then a share of that result.
-        A key is the name of a document's tar member; for arrays in memory, the number of the document. The call reads the
+        Every document is in exactly one of them. A larger share selects the documents of a smaller one, and more. Each result
+        can be split again, by an independent hash; ``val`` is then a share of that result.
+
+        A key is the name of a document's tar member. In a dataset of `pipeline.build`, and for arrays in memory, it is the
+        number of the document: one that is added or dropped changes the keys of all that follow, so a rebuilt
+        dataset draws another split, and documents of the old ``val`` are in the new ``train``. ``val_fraction`` of the build
+        draws by the content of documents instead, and that split stays. In tars with keys of their own, which follow a
+        document, it stays in the same half in any order, company or number of shards. The call reads the
         index and the keys of every shard (some 30 bytes and half a microsecond a document), and no token; for remote shards
         and over a million documents, the counts are kept in the cache directory.
 
@@ -62,7 +67,10 @@ class Documents(Stream):
 class ShardDataset(Documents):
     """The tokens of a dataset directory, of shards by braces, glob, list or URL, or of plain webdataset tars.
 
-    ``split`` names the split of a directory. ``epochs`` bounds the stream (None: endless). ``verify=True`` checks
+    ``split`` names the split that is streamed of a dataset, however its shards are named; None streams all splits, in the order
+    of their names. A directory, or a pattern with wildcards, gives its shards of the split; a listed shard of another split
+    is an error. Directories in a list are streamed as one, joined in the order given: their dtype, tokenizer and end-of-text
+    id are equal. Tars without a manifest have no splits. ``epochs`` bounds the stream (None: endless). ``verify=True`` checks
     each block at its first use. ``memory_map`` reads local shards through memory maps or, if False, into buffers (default:
     maps, where the file system is a local one). ``eos_id`` is the id that fills short rows (default: the manifest's,
     else 0). At most ``max_open_shards`` are open at a time; all streams of a process together use at most half of the
@@ -76,8 +84,9 @@ class ShardDataset(Documents):
     index, and servers that know no ranges, need ``whole_shards``: downloads of whole shards into ``cache_dir``, which are
     chosen there with a warning. ``storage_options`` are passed to fsspec.
 
-    Raises ``ManifestError`` for an incomplete dataset or an unknown split, ``ShardError`` for a shard that contradicts its
-    manifest, when it is opened, and ``StorageError`` for a remote object that cannot be fetched.
+    Raises ``ManifestError`` for an incomplete dataset or an unknown split, ``ConfigError`` for listed shards of another split
+    and directories that differ, ``ShardError`` for a shard that contradicts its manifest, when it is opened, and
+    ``StorageError`` for a remote object that cannot be fetched.
 
     >>> import pathlib, tempfile
     >>> import pipeline
@@ -91,7 +100,7 @@ class ShardDataset(Documents):
     def __init__(
         self,
         source: Source,
-        split: str = "train",
+        split: str | None = "train",
         *,
         epochs: int | None = None,
         verify: bool = False,
@@ -276,7 +285,7 @@ class TextDataset(Texts):
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         from ..shards.remote.transport import Access, is_remote
-        from ..text.discovery import InputFile, find_inputs
+        from ..text.discovery import InputFile, find_inputs, refuse_twice
         from ..text.document import ON_ERROR
         from ..text.fields import merge_fields, parse_fields
         from ..text.storage.holders import is_holder, keep_while_running, split_holders
@@ -309,6 +318,7 @@ class TextDataset(Texts):
             raise InputError(
                 "no files were given: TextDataset needs at least one path, directory, glob or brace pattern"
             )
+        refuse_twice(found)
         data = TextData(
             [replace(file, name=name) for file, name in zip(found, unique_names(found), strict=True)],
             loading.result(),
@@ -332,8 +342,8 @@ def mix(
 
     ``sources`` maps names to datasets, or is ``ShardDataset(...).sources()``. ``weights`` are shares by name, or a schedule
     ``[(sequence index, shares), ...]`` that begins at 0; with ``temperature`` T instead, shares are proportional to tokens
-    to the power of 1 / T. Shares are multiples of 1 / 4,096, and at least that for a weight above 0:
-    ``stats()["sources"]`` reports them as ``asked``. Each source repeats by epochs of its own.
+    to the power of 1 / T. Weights name every source; 0 leaves one out. Shares are multiples of 1 / 4,096, and at least that
+    for a weight above 0: ``stats()["sources"]`` reports them as ``asked``. Each source repeats by epochs of its own.
 
     Raises ``ConfigError`` for sources that are shuffled, packed or bounded, or differ in dtype or tokenizer.
 

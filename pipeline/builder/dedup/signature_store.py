@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...atomic import write_json
 from ...errors import BuildError, ConfigError, MissingObjectError
-from ...paths import special_kind
+from ...paths import named_twice, special_kind
 from ...shards.remote.transport import describe, download, is_remote, local_name, read_range, retrying
 from ..partitions.partition import partition_rows, read_json
 from ..recipe import Recipe
@@ -124,14 +125,20 @@ def _read_scheme(spec: str) -> dict[str, object] | None:
 def check_against(recipe: Recipe) -> None:
     """Raise ``ConfigError`` unless the datasets of ``--against`` keep signatures that can be compared with this build's.
 
-    The error names both values where the scheme differs.
+    Each is named once. Signatures are those of the documents of all splits. The error names both values where the scheme differs.
     """
     wanted = scheme_of(recipe)
+    identities = [
+        path.rstrip("/") if is_remote(path) else os.path.realpath(local_name(path)) for path in recipe.against
+    ]
+    if (message := named_twice(recipe.against, identities)) is not None:
+        raise ConfigError(message)
     for path in recipe.against:
         scheme = _read_scheme(path)
         if scheme is None:
             raise ConfigError(
-                f"{path}: keeps no signatures to dedup against; build it again with dedup and without --no-signatures"
+                f"{path}: keeps no signatures to dedup against; give the directory of a dataset, built with dedup and without "
+                "--no-signatures"
             )
         for field, value in wanted.items():
             if scheme.get(field) != value:

@@ -47,8 +47,8 @@ class Limits(NamedTuple):
     keep_bytes: int = 1 << 30
 
 
-def load_extent_table(shards: Resolved, store: Store, limits: Limits | None = None) -> ExtentTable:
-    """Return the table of the shards that `resolve` found, in their order.
+def load_extent_table(parts: Sequence[Resolved], store: Store, limits: Limits | None = None) -> ExtentTable:
+    """Return the table of the shards that `resolve` found, in their order: those of each directory have one.
 
     A manifest of version 2 names the file that holds it: one read, and no shard is opened. Otherwise the table is computed
     from the indexes of the shards, without ``crc32``, and kept in the cache directory, under the hashes of the shards where
@@ -58,8 +58,12 @@ def load_extent_table(shards: Resolved, store: Store, limits: Limits | None = No
     Raises ``ManifestError`` for a table that is missing, damaged, or disagrees with the manifest, ``ConfigError`` for shards
     of more than one dtype, and what `Store.index` raises for a shard whose index is damaged.
     """
+    tables = [_load_part(part, store, limits or Limits()) for part in parts]
+    return tables[0] if len(tables) == 1 else ExtentTable.join(tables, tables[0].dtype)
+
+
+def _load_part(shards: Resolved, store: Store, limits: Limits) -> ExtentTable:
     manifest, infos = shards.manifest, shards.infos
-    limits = limits or Limits()
     if manifest is None or infos is None:
         return _table_of_tars(shards.urls, store, limits)
     if manifest.extents is None:

@@ -1,4 +1,6 @@
-"""Documents held out by a hash of their keys: in the same half wherever a document lies, and whatever lies beside it.
+"""Documents held out by a hash of their keys: in the same half wherever a document with that key lies.
+
+Keys of a built dataset are the numbers of its documents, so halves belong to one build of it.
 
 A half can be split again. The hash of split ``level`` (0 for the first, 1 for a split of one of its halves, ...) starts from
 a key of its own, so the splits are independent: of ``rest.split(val=0.1)`` a tenth of the rest is held out.
@@ -38,7 +40,7 @@ def held_out(keys: Keys, share: Fraction, level: int = 0) -> NDArray[np.bool_]:
 
     The hash takes a key's UTF-8 bytes as 64-bit words, little-endian, zeros at the end, and mixes them one after another
     into a fixed start, ``derive_key("split")``, of a split of a half ``derive_key("split", level)``; what comes out
-    below ``share`` of all 64-bit numbers is held out. So a document keeps its half in any order, company or number of
+    below ``share`` of all 64-bit numbers is held out. So a key has its half in any order, company or number of
     shards, and a larger share holds out what a smaller one did, and more.
 
     >>> held_out(["000000000012", "000000000016"], Fraction(1, 2)).tolist()

@@ -94,13 +94,13 @@ class DocumentLengths:
 class _Table:
     """A table of extents, loaded at its first use, and again in a process that this is sent to."""
 
-    def __init__(self, shards: Resolved, store: Store) -> None:
-        self._shards, self._store = shards, store
+    def __init__(self, parts: Sequence[Resolved], store: Store) -> None:
+        self._parts, self._store = parts, store
         self._table: ExtentTable | None = None
 
     def get(self) -> ExtentTable:
         if self._table is None:
-            self._table = load_extent_table(self._shards, self._store)
+            self._table = load_extent_table(self._parts, self._store)
         return self._table
 
     def __getstate__(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class ShardFiles(KeyedData):
     def __init__(
         self,
         source: Source,
-        split: str,
+        split: str | None,
         *,
         verify: bool,
         cache_dir: str | PathLike[str] | None,
@@ -129,21 +129,22 @@ class ShardFiles(KeyedData):
         whole_shards: bool = False,
     ) -> None:
         self.name = ""
-        self.split = split
+        self.split = "all splits" if split is None else split
         place = None if cache_dir in (None, DEFAULT_CACHE) else os.fspath(cache_dir)
         access = Access(options=storage_options or {})
         self._store = Store(place, cache_limit, access, keeps=cache_dir is not None)
         self._whole_shards = whole_shards
         self._verify = verify
         self._memory_map = memory_map
-        shards = resolve(source, split, self._store)
-        self._urls, manifest, infos, _ = shards
-        self._table = _Table(shards, self._store)
+        parts = resolve(source, split, self._store)
+        self._urls = [url for part in parts for url in part.urls]
+        self._table = _Table(parts, self._store)
         self._numbers: Sequence[int] | None = None  # of the shards of the table that are meant
         self._label = f"ShardDataset({_shown(source)}, split={split!r})"
         self._infos: Sequence[ShardInfo | None]
-        if manifest is not None and infos is not None:
-            self._infos = infos
+        manifest = parts[0].manifest  # others agree with it in all that is read of it here
+        if manifest is not None:
+            self._infos = infos = [info for part in parts for info in part.infos or ()]
             self.dtype = manifest.token_dtype
             vocabulary = manifest.tokenizer.get("vocab_size")
             self.eos_id = manifest.tokenizer["eos_id"] if eos_id is None else eos_given(eos_id, self.dtype, vocabulary)
@@ -205,7 +206,7 @@ class ShardFiles(KeyedData):
         table = self.contents.table
         if self._remote and self._by_blocks(table):
             return RemoteRanges(table, self._urls, self._infos, self._store.access, self._store.blocks())
-        directory = self._store.directory if self._remote else os.path.dirname(local_name(self._urls[0]))
+        directories = {self._store.directory} if self._remote else {*map(os.path.dirname, map(local_name, self._urls))}
         at_once = self._store.shards_at_once(self._largest) if self._remote and self._largest else sys.maxsize
         plain = not any("://" in url for url in self._urls)
         return ShardRanges(
@@ -215,7 +216,7 @@ class ShardFiles(KeyedData):
             self._lease,
             self._store.scan,
             limit=min(at_once, max_open) if self._remote else len(self._urls),
-            mapped=can_map(directory) if self._memory_map is None else self._memory_map,
+            mapped=all(map(can_map, directories)) if self._memory_map is None else self._memory_map,
             verify=self._verify,
             handles=Handles(max_open),
         )
