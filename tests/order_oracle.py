@@ -311,6 +311,14 @@ class Stream:
         epochs = self.options.epochs
         return smaller_end(self.options.take, None if epochs is None else self.A(epochs))
 
+    def pass_bounds(self, e: int) -> tuple[int, int | None]:
+        """Return the first sequence index of pass ``e``, and the one behind its last."""
+        take, epochs = self.options.take, self.options.epochs
+        if epochs is None and take is not None:
+            return e * take, (e + 1) * take
+        begin, end = self.A(e), self.A(e + 1) if epochs == 1 else None
+        return begin, smaller_end(None if take is None else begin + take, end)
+
     # Section 7. Buckets
 
     def _group(self, e: int, q: int) -> dict[int, int]:

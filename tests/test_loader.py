@@ -169,6 +169,26 @@ def test_passes_of_an_endless_stream_follow_one_another(dataset: Path) -> None:
     assert [batch for _ in range(3) for batch in exactly(silent, 3)] == whole
 
 
+def drop_some(batches: Any) -> Any:
+    yield from (batch for batch in batches if int(batch["input_ids"][0, 0]) % 3)
+
+
+@pytest.mark.parametrize("calls", [False, True])
+def test_passes_of_a_mix_that_ends_after_a_stage_that_drops_follow_one_another(dataset: Path, calls: bool) -> None:
+    def mixed() -> pipeline.Stream:
+        sources = {"a": pipeline.ShardDataset(dataset), "b": pipeline.ShardDataset(dataset)}
+        stream = pipeline.mix(sources, {"a": 1, "b": 2}).shuffle(seed=1, lanes=3).pack(16).batch(4)
+        return stream.apply(drop_some)
+
+    whole = ids(islice(mixed(), 12))
+    loader, found = mixed().take(4).loader(), []
+    for number in range(3):
+        if calls:
+            loader.set_epoch(number)
+        found += ids(loader)
+    assert found == whole
+
+
 def test_a_running_pass_ends_where_another_begins_or_the_loader_closes(dataset: Path) -> None:
     loader = make(dataset).prefetch(2).loader()
     running = iter(loader)

@@ -220,8 +220,9 @@ class Stream(DocumentStages):
     def take(self, count: int) -> Stream:
         """End the stream after ``count`` batches of each rank; without ``batch`` before it, after ``count`` global sequences.
 
-        Counts from the start of the stream, or of the epoch that ``set_epoch`` set, so a resumed stream ends where the first
-        one would. After a stage of ``apply`` it counts the items that come out of it on this rank.
+        ``set_epoch(e)`` moves to the next such pass: the steps ``e * count`` to ``(e + 1) * count`` of an endless stream or a
+        mix, the first ``count`` of epoch ``e`` where ``epochs`` bounds the stream or it is sequential. A resumed stream ends
+        where the first one would. After a stage of ``apply`` it counts the items that come out of it on this rank.
 
         >>> import pipeline
         >>> len(pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2).take(5))

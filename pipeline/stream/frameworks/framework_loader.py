@@ -8,6 +8,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
+from ..loader.epochs import has_passes
 from .key_maps import key_map
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ class Loader:
         self._map = key_map(keys, stream._config)
         self._length = length
         self._items: Any = None  # the stream's iterator in the latest pass
-        self._loaded = False
         if length is not None and self._known_length() is not None:
             raise ConfigError(f"the stream knows its length, {len(stream)} batches; remove length={length}")
 
@@ -47,9 +47,11 @@ class Loader:
         return (self._length or ENDLESS) if known is None else known
 
     def set_epoch(self, epoch: int) -> None:
-        """Do what ``Stream.set_epoch`` does: the first call after a load keeps the position, others begin an epoch."""
-        self._leave_pass()
+        """Do what ``Stream.set_epoch`` does: the first call after a load keeps the position, others begin a pass."""
+        ended = self._leave_pass()
         self.stream.set_epoch(epoch)
+        if ended and not has_passes(self.stream._config):
+            self.stream._start_next_pass()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the stream's state after the batches handed out."""
@@ -59,7 +61,6 @@ class Loader:
         """Go on from ``state``; the next pass starts there, or with the next epoch where the state ended one."""
         self.close()
         self.stream.load_state_dict(state)
-        self._loaded = True
 
     def close(self) -> None:
         """End the running pass and stop its threads."""
@@ -68,9 +69,8 @@ class Loader:
             self._items = None
 
     def _batches(self, items: Iterator[Any]) -> Iterator[Any]:
-        loaded, self._loaded = self._loaded, False
         first = list(islice(items, 1))
-        if not first and loaded and items is self._items:  # the state was saved at the end of a pass
+        if not first and self.stream._loaded and items is self._items:  # the state was saved at the end of a pass
             self.stream._start_next_pass()
             self._items = items = iter(self.stream)
         for batch in chain(first, items):

@@ -97,11 +97,16 @@ how many ranks share it.
 
 6. Ends
 -------
-A stream begins at sequence index 0, or at ``A(e)`` after ``set_epoch(e)``. Without ``epochs`` and ``.take`` it is endless.
-With ``epochs=E`` it ends before sequence index ``A(E)``, and tokens from token ``E * T`` of the token stream on do not
-exist: they are missing in inputs and labels. With ``epochs=1``, ``set_epoch(e)`` gives ``A(e)`` to ``A(e + 1)``, and no token
-is missing. ``.take(t)`` ends the stream ``t`` sequence indices behind its beginning (after ``.batch``: ``t * R * B``), and
-makes no token missing. With both, the smaller end holds.
+A stream begins at sequence index 0. Without ``epochs`` and ``.take`` it is endless. With ``epochs=E`` it ends before
+sequence index ``A(E)``, and tokens from token ``E * T`` of the token stream on do not exist: they are missing in inputs and
+labels. ``.take(t)`` ends it before sequence index ``t`` (after ``.batch``: ``t`` stands for ``t * R * B`` here), and makes
+no token missing. With both, the smaller end holds.
+
+``set_epoch(e)`` moves to the beginning of **pass** ``e``. With ``.take(t)``, of a mix too, pass ``e`` is the sequence
+indices ``e * t`` to ``(e + 1) * t``. With ``epochs=1`` it is ``A(e)`` to ``A(e + 1)``, or the first ``t`` of these where
+``.take(t)`` is stated too, and no token is missing. With neither, a stream begins at ``A(e)`` and is endless, and a mix has
+no passes. A stream that loads a state ends where the pass ends in which the state was saved; of a state that was saved
+under another ``t``, ``R`` or ``B`` and lies outside of that pass, where the pass ends that holds its sequence index.
 
 Of a last step with ``n < R * B`` rows, ``last="pad"`` gives each rank what section 5 says, then rows that are filled, up to
 ``B``; ``last="drop"`` drops the step. Without ``.batch`` nothing is filled or dropped: a rank that section 5 gives no row

@@ -29,7 +29,8 @@ A lane reads windows. Each is made again from its place (epoch, bundle, round), 
 ``key("text window", seed, lane, epoch, bundle, round)``. What the filters leave is one stream of documents, endless or of
 ``epochs`` epochs; a lane of which an epoch keeps nothing goes on to its next. ``.pack`` joins the documents and cuts a
 sequence every ``stride`` tokens; ``best_fit`` packs each window alone (`best_fit`), in an order by ``key("best fit", seed,
-lane, epoch, bundle, round)``; ``.documents`` gives each.
+lane, epoch, bundle, round)``; ``.documents`` gives each. ``set_epoch(e)`` moves all lanes to the beginning of epoch ``e``,
+from where ``.take`` counts.
 
 Text
 ----
