@@ -115,6 +115,11 @@ def extent_sizes(firsts: list[int], starts: list[int], payload_bytes: int) -> li
 # Section 2. Extents and blocks
 
 
+def pieces(tokens: list[int]) -> list[Document]:
+    """Return what stands for the documents of tokens that nothing divides."""
+    return [tokens[at : at + 4096] for at in range(0, len(tokens), 4096)]
+
+
 @dataclass
 class Extent:
     size: int

@@ -376,7 +376,7 @@ def test_set_epoch_moves_all_lanes_of_a_sequential_stream_but_not_straight_after
             source: Any = pipeline.TextDataset(texts, "bytes", epochs=epochs)
         else:
             source = pipeline.ShardDataset(dataset, epochs=epochs)
-        source = source.shuffle(3, lanes=4)
+        source = source.shuffle(seed=3, lanes=4)
         if kind == "filter":
             source = source.filter(lambda document: len(document) % 3 != 0)
         return source.pack(24, best_fit=kind == "best_fit").batch(2)
@@ -407,7 +407,7 @@ def test_set_epoch_moves_all_lanes_of_a_sequential_stream_but_not_straight_after
 
 def test_a_lone_rank_of_a_sequential_stream_cannot_say_which_epoch_all_lanes_are_in(texts: Path) -> None:
     def ranks(rank: int) -> pipeline.Stream:
-        return pipeline.TextDataset(texts, "bytes").shuffle(3, lanes=4).pack(24).batch(2).shard(rank, 2)
+        return pipeline.TextDataset(texts, "bytes").shuffle(seed=3, lanes=4).pack(24).batch(2).shard(rank, 2)
 
     states = [saved(ranks(rank), 0, 3) for rank in range(2)]
     stream = ranks(0)

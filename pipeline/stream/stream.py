@@ -90,6 +90,8 @@ class Stream(DocumentStages):
             raise ConfigError(f"best_fit packs each document once; remove stride={stride}, or best_fit")
         if best_fit:
             self._config.data.check_stage("pack(best_fit=True)")
+        if boundaries:
+            self._config.data.check_stage("pack(boundaries=True)")
         return self._with(layout=pack_layout(seq_len, stride, shift, boundaries, labels, best_fit))
 
     def sample(self, seq_len: int, *, shift: int | str = 1, boundaries: bool = False, labels: str = "next") -> Stream:
@@ -107,6 +109,8 @@ class Stream(DocumentStages):
         """
         self._before_layout("sample")
         self._config.data.check_stage("sample")
+        if boundaries:
+            self._config.data.check_stage("sample(boundaries=True)")
         check_integer("seq_len", seq_len, least=1)
         if self._config.sequential:
             raise ConfigError(

@@ -14,7 +14,7 @@ Arithmetic is modulo 2**64::
                           there are no ties
 
 The JSON has ``, `` between items, strings in double quotes, characters beyond ASCII as ``\\uXXXX``, integers in decimal.
-``seed`` is the integer, 0 or larger, that ``.shuffle(seed)`` states. To compare with another implementation::
+``seed`` is the integer, 0 or larger, that ``.shuffle(seed=)`` states. To compare with another implementation::
 
     mix64(1)                                  0x5692161D100B05E5
     key("blocks", "", 0, 0)                   11988941072446886257
@@ -23,6 +23,9 @@ The JSON has ``, `` between items, strings in double quotes, characters beyond A
 
 2. Extents and blocks
 ---------------------
+An array of tokens that nothing divides into documents is cut into pieces of 4,096 tokens, the last of which may be shorter.
+They stand for documents in what follows, and give no ``boundaries``.
+
 Shards are in the order of the manifest, or of the list of files that the stream was given. `pipeline.shards.extents`
 defines the table of extents: runs of consecutive documents of one shard, each of at least one document, with their sizes in
 bytes, tokens and documents. A stream has ``X`` extents of ``Y`` bytes (the sum of the column ``sizes``) in all. Let

@@ -43,7 +43,7 @@ Lines). `text.deal` says which blocks
 each lane reads in which round.
 
 A window is a number of rounds, at least one, and ends with its epoch: with the round that reaches ``256 MiB / L`` of
-blocks, or, where ``.shuffle(window=w)`` states documents, ``max(1, w // L)`` documents, and otherwise with the one that
+blocks, or, where ``.shuffle(window=w)`` states it, ``max(1, w // L)`` blocks, and otherwise with the one that
 reaches max(4, 4 (bundle + round)) blocks, counted from the window's place, so that the first ones are short. Best fit needs
 ``4 t`` bytes in any case, ``t = seq_len * max(32, min(256, 64 MiB // (L seq_len)))``. Without ``.shuffle()`` a window is
 one round, or those that best fit needs: 32 sequences of 4 bytes a token.
