@@ -302,13 +302,16 @@ class Stream(DocumentStages):
         check_integer("count", count, least=0)
         return self._with(prefetch=count)
 
-    def loader(self, keys: str | Callable[[Any], Any] | None = None, length: int | None = None) -> Loader:
+    def loader(
+        self, keys: str | Callable[[Any], Any] | None = None, length: int | None = None, *, repeat: bool = False
+    ) -> Loader:
         """Return what a training framework takes in place of a ``DataLoader``: see `Loader`.
 
         ``keys``: None gives the batches as they are; ``"hf"``, for ``transformers``, gives ``input_ids``, unshifted
         ``labels`` and, where a batch has them, ``attention_mask`` and ``position_ids``; ``"torchtitan"`` gives
         ``({"input", "positions"}, labels)``, flattened; a function gives its result for each batch. ``length`` is
-        ``len()`` of the loader where the stream has none (default: 2**31).
+        ``len()`` of the loader where the stream has none (default for an endless stream: 2**31). With ``repeat=True``, each
+        pass is the same, whole, from the start of the stream: for evaluation. Without it, passes follow one another.
 
         >>> import pipeline
         >>> loader = pipeline.ShardDataset.from_tokens(range(64), epochs=1).pack(4).batch(2).loader(keys="hf")
@@ -317,7 +320,7 @@ class Stream(DocumentStages):
         """
         if length is not None:
             check_integer("length", length, least=1)
-        return Loader(self, keys, length)
+        return Loader(self, keys, length, repeat)
 
     def __repr__(self) -> str:
         return describe(self._config, self._position.get(), self._context())

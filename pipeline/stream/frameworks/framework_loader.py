@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
-from ..loader.epochs import has_passes
+from ..loader.epochs import has_passes, is_endless
 from .key_maps import key_map
 
 if TYPE_CHECKING:
@@ -22,22 +22,42 @@ log = logging.getLogger("pipeline")
 class Loader:
     """Iterates a stream under the keys and by the protocol of a training framework.
 
-    ``len()`` is the stream's own where it is known, else ``length``, else 2**31. A pass over a stream that knows its length
-    starts where the stream stands; when all its batches were handed out, the next pass is the next epoch. A pass over
-    any other stream goes on where the last was left. Raises ``ConfigError`` where ``keys`` or ``length`` do not suit it.
+    ``len()`` is the stream's own where it is known, else ``length``, else 2**31 of an endless stream. A pass over a stream that
+    knows its length starts where the stream stands; when all its batches were handed out, the next pass is that of
+    the next ``set_epoch``. A pass over any other stream goes on where the last was left. With ``repeat``, each pass is the
+    stream from its start to its end, for evaluation: ``set_epoch`` and ``load_state_dict`` change nothing, and the stream
+    that was given stays where it is.
+
+    Raises ``ConfigError`` where ``keys`` or ``length`` do not suit the stream, where it ends after a number of batches that is
+    unknown in advance and no ``length`` is stated, and for ``repeat`` of an endless stream.
     """
 
-    def __init__(self, stream: Stream, keys: str | Callable[[Any], Any] | None, length: int | None) -> None:
-        self.stream = stream
+    def __init__(
+        self, stream: Stream, keys: str | Callable[[Any], Any] | None, length: int | None, repeat: bool = False
+    ) -> None:
+        self.stream = stream._with() if repeat else stream
         self._map = key_map(keys, stream._config)
         self._length = length
+        self._repeat = repeat
         self._items: Any = None  # the stream's iterator in the latest pass
-        if length is not None and self._known_length() is not None:
-            raise ConfigError(f"the stream knows its length, {len(stream)} batches; remove length={length}")
+        known, endless = self._known_length(), is_endless(stream._config)
+        if known is not None and length is not None:
+            raise ConfigError(f"the stream knows its length, {known} batches; remove length={length}")
+        if repeat and endless:
+            raise ConfigError(
+                "repeat=True gives the same batches in each pass, but this stream is endless; bound it by epochs=1 or .take(n)"
+            )
+        if known is None and length is None and not endless and stream._config.layout is not None:
+            raise ConfigError(
+                "frameworks ask a loader for its length, but after how many batches this stream ends is unknown in advance; "
+                "state it, .loader(length=n), or leave epochs out and end the stream by .take(n)"
+            )
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the batches of a pass; it ends an earlier one."""
-        if self._leave_pass():
+        if self._repeat:
+            self.close()
+        elif self._leave_pass():
             self.stream._start_next_pass()
         self._items = iter(self.stream)
         return self._batches(self._items)
@@ -48,6 +68,8 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Do what ``Stream.set_epoch`` does: the first call after a load keeps the position, others begin a pass."""
+        if self._repeat:
+            return
         ended = self._leave_pass()
         self.stream.set_epoch(epoch)
         if ended and not has_passes(self.stream._config):
@@ -58,8 +80,10 @@ class Loader:
         return self.stream.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state``; the next pass starts there, or with the next epoch where the state ended one."""
+        """Go on from ``state``; the next pass starts there, or is the one after where the state ended one."""
         self.close()
+        if self._repeat:
+            return
         self.stream.load_state_dict(state)
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from ...errors import ConfigError
 from ..config import StreamConfig
 from ..order import Step
 from .position import Position
-from .user_stages import counts_items
+from .user_stages import counts_items, initial_takes
 from .worker_context import WorkerContext
 
 First = Callable[[int], int]  # from an epoch to its first sequence
@@ -88,6 +88,11 @@ def first_of(config: StreamConfig) -> First:
 def has_passes(config: StreamConfig) -> bool:
     """Say whether ``set_epoch`` can move a stream: a mix has no epochs, so its passes are what ``take`` leaves of it."""
     return not config.mixed or config.take is not None or config.take_batches is not None
+
+
+def is_endless(config: StreamConfig) -> bool:
+    """Say whether neither ``epochs`` nor ``take`` ends a stream."""
+    return config.epochs is None and steps_taken(config, 1) is None and not initial_takes(config)
 
 
 def start_of_pass(config: StreamConfig, number: int, world_size: int, position: Position) -> Position:
