@@ -209,7 +209,8 @@ class Stream(DocumentStages):
         worker of a loader runs the stage over all items of its rank, so the order stays the same.
 
         Raises ``ConfigError`` while iterating, where a stage drops or adds items of a bounded stream on several ranks, which
-        would take unequally many steps: use an endless stream and end it with ``take``.
+        would take unequally many steps: use an endless stream and end it with ``take``; and where it gives nothing of a whole
+        epoch of an endless stream (of 8 epochs on several ranks).
 
         >>> import pipeline
         >>> def even(items):

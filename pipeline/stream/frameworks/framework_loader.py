@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
 from ..loader.epochs import has_passes, is_endless
+from ..loader.iterator import RaisesAgain
 from .key_maps import key_map
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Loader:
         elif self._leave_pass():
             self.stream._start_next_pass()
         self._items = iter(self.stream)
-        return self._batches(self._items)
+        return RaisesAgain(self._batches(self._items))
 
     def __len__(self) -> int:
         known = self._known_length()

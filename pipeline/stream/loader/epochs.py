@@ -128,9 +128,9 @@ def after_load(config: StreamConfig, position: Position, world_size: int) -> tup
     started = position.start_epoch or 0
     _, end = pass_bounds(config, first_of(config), position, world_size)
     if end is None and config.epochs is None:
-        return _epoch_reached(config, position), position
+        return epoch_reached(config, position), position
     index, known = position.sequence_index, not config.sequential
-    reached = started if _runs(config, world_size) else _epoch_reached(config, position)
+    reached = started if _runs(config, world_size) else epoch_reached(config, position)
     if index == end or (not known and (reached > started if config.epochs else end is not None and index > end)):
         return started + 1, start_of_pass(config, started + 1, world_size, position)
     if end is not None and index > end:  # of a stream that took more
@@ -149,7 +149,7 @@ def knows_epoch(config: StreamConfig, position: Position, world_size: int) -> bo
     return config.epochs is not None or len(position.lanes) == config.lane_layout(world_size).lanes
 
 
-def _epoch_reached(config: StreamConfig, position: Position) -> int:
+def epoch_reached(config: StreamConfig, position: Position) -> int:
     """Return the epoch that holds the next sequence; for lanes, that of the one that is furthest behind."""
     if config.sequential:
         return min((cursor[0] for cursor in (position.lanes or {}).values()), default=position.start_epoch or 0)
