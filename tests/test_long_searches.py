@@ -14,7 +14,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 import pipeline
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, StateError
 from tests.epoch_streams import make, small_dataset, small_texts
 from tests.text_samples import write_texts
 
@@ -160,6 +160,17 @@ CHAINS: dict[str, Any] = {
     "DataLoader": lambda d: DataLoader(make(d).map(FailsAtThird()), batch_size=None),
     "workers": lambda d: DataLoader(make(d).map(FailsAtThird()), batch_size=None, num_workers=2),
 }
+
+
+def test_an_iterator_that_was_interrupted_says_so(dataset: Path) -> None:
+    def interrupt(batch: Any) -> Any:
+        raise KeyboardInterrupt
+
+    iterator = iter(make(dataset).map(interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    with pytest.raises(StateError, match=r"was interrupted; call iter\(\)"):
+        next(iterator)
 
 
 @pytest.mark.parametrize("kind", [*CHAINS, "StatefulDataLoader", "StatefulDataLoader with workers"])

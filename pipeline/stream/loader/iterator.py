@@ -66,6 +66,10 @@ class RaisesAgain(Iterator[T]):
 
     def __next__(self) -> T:
         if self._error is not None:
+            if not isinstance(self._error, Exception):
+                raise StateError(
+                    "this iterator was interrupted; call iter(), which starts anew where the stream stands"
+                )
             raise self._error.with_traceback(None)
         try:
             return next(self._items)
