@@ -115,6 +115,11 @@ def extent_sizes(firsts: list[int], starts: list[int], payload_bytes: int) -> li
 # Section 2. Extents and blocks
 
 
+def pieces(tokens: list[int]) -> list[Document]:
+    """Return what stands for the documents of tokens that nothing divides."""
+    return [tokens[at : at + 4096] for at in range(0, len(tokens), 4096)]
+
+
 @dataclass
 class Extent:
     size: int
@@ -310,6 +315,14 @@ class Stream:
     def count(self) -> int | None:
         epochs = self.options.epochs
         return smaller_end(self.options.take, None if epochs is None else self.A(epochs))
+
+    def pass_bounds(self, e: int) -> tuple[int, int | None]:
+        """Return the first sequence index of pass ``e``, and the one behind its last."""
+        take, epochs = self.options.take, self.options.epochs
+        if epochs is None and take is not None:
+            return e * take, (e + 1) * take
+        begin, end = self.A(e), self.A(e + 1) if epochs == 1 else None
+        return begin, smaller_end(None if take is None else begin + take, end)
 
     # Section 7. Buckets
 

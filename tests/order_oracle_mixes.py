@@ -81,6 +81,11 @@ class Mix:
     def count(self) -> int | None:
         return self.options.take
 
+    def pass_bounds(self, e: int) -> tuple[int, int]:
+        """Return the first sequence index of pass ``e``, and the one behind its last."""
+        assert self.options.take is not None, "a mix without .take has no passes"
+        return e * self.options.take, (e + 1) * self.options.take
+
 
 # Section 9. Samples
 

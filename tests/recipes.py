@@ -20,15 +20,20 @@ SECTION = README.split("\n## Frameworks\n")[1].split("\n## ")[0]
 BLOCKS = [block for block in re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL) if "import jax" not in block]
 RECIPES = dict(zip(("trainer", "accelerate", "lightning", "dcp"), BLOCKS, strict=True))
 VOCABULARY = 64
+VALIDATION_BATCHES = 5
 
 
 class Recorder:
-    """Writes the ids of every batch to a file of this rank, and kills the process at batch ``kill_at``."""
+    """Writes the ids of every batch to a file of this rank, and kills the process at batch ``kill_at`` of training."""
 
     def __init__(self, path: Path, kill_at: int | None) -> None:
         self.path, self.kill_at, self.count = path, kill_at, 0
 
-    def __call__(self, ids: torch.Tensor) -> None:
+    def __call__(self, ids: torch.Tensor, training: bool) -> None:
+        if not training:
+            with self.path.with_suffix(".evaluated").open("a") as file:
+                file.write(json.dumps(ids.tolist()) + "\n")
+            return
         self.count += 1
         if self.count == self.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -44,7 +49,7 @@ def plain_model(record: Recorder) -> Any:
             self.head = torch.nn.Linear(8, VOCABULARY)
 
         def forward(self, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-            record(ids)
+            record(ids, self.training)
             return torch.nn.functional.cross_entropy(self.head(self.embed(ids)).flatten(0, 1), labels.flatten())
 
     return Model()
@@ -55,8 +60,7 @@ def hugging_face_model(record: Recorder) -> Any:
 
     class Model(transformers.GPT2LMHeadModel):
         def forward(self, input_ids: Any = None, labels: Any = None, **options: Any) -> Any:
-            if self.training:
-                record(input_ids)
+            record(input_ids, self.training)
             return super().forward(input_ids=input_ids, labels=labels, **options)
 
     config = transformers.GPT2Config(vocab_size=VOCABULARY, n_positions=16, n_embd=8, n_layer=1, n_head=1)
@@ -73,6 +77,8 @@ def lightning_module(record: Recorder) -> Any:
 
         def training_step(self, batch: Any, _: int) -> Any:
             return self.model(batch["input_ids"], batch["labels"])
+
+        validation_step = training_step
 
         def configure_optimizers(self) -> Any:
             return torch.optim.SGD(self.parameters(), lr=0.1)
@@ -95,6 +101,7 @@ def run_recipe(
     model = hugging_face_model(record) if name == "trainer" else plain_model(record)
     around: dict[str, Any] = {
         "stream": make_stream(dataset, changes.get("epochs")),
+        "validation": make_stream(dataset, 1).take(VALIDATION_BATCHES),
         "model": model,
         "module": lightning_module(record) if name == "lightning" else None,
         "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),

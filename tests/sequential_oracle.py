@@ -51,7 +51,7 @@ class Case:
     def stream(self, ranks: int = 1) -> pipeline.Stream:
         stream: Any = pipeline.TextDataset(self.files, BYTES, eos=self.eos, epochs=self.epochs)
         if self.seed is not None:
-            stream = stream.shuffle(self.seed, window=self.window, lanes=self.lanes)
+            stream = stream.shuffle(seed=self.seed, window=self.window, lanes=self.lanes)
         if self.modulus:
             stream = stream.filter(self.keeps)
         if self.kind == "documents":
@@ -165,7 +165,7 @@ def ends_here(case: Case, place: Place, blocks: list[Block]) -> bool:
     least = 4 * case.seq_len * max(32, min(256, size // 4 // case.seq_len)) if case.kind == "best_fit" else 0
     have = sum(length for length, _ in blocks)
     if case.window is not None and case.seed is not None:
-        return sum(len(texts) for _, texts in blocks) >= max(1, case.window // case.lanes) and have >= least
+        return len(blocks) >= max(1, case.window // case.lanes) and have >= least
     first = have >= least and len(blocks) >= max(4, 4 * (place[1] + place[2]))
     return have >= max(size, least) or first
 

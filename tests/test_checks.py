@@ -52,7 +52,7 @@ class Forgetful:
         lambda: ragged().filter(some).documents().batch(3),
         lambda: ragged().filter(some).pack(12, shift="divisors").batch(3),
         lambda: ragged().pack(12, shift="divisors", best_fit=True),
-        lambda: pipeline.ShardDataset.from_tokens(TOKENS).sample(12, boundaries=True).batch(2),
+        lambda: pipeline.ShardDataset.from_tokens(TOKENS, lengths=[1000] * 3).sample(12, boundaries=True).batch(2),
         lambda: source().pack(16).batch(2).to("cpu"),
         lambda: source().pack(16).map(dict).batch(2).take(5),
     ],

@@ -82,7 +82,7 @@ def test_documents_end_after_every_eos_id_and_where_tokens_end() -> None:
 
     assert documents([1, 0, 2, 3, 0], eos_id=0) == [[1, 0], [2, 3, 0]]
     assert documents([0, 0, 2, 3], eos_id=0) == [[0], [0], [2, 3]]
-    assert documents([1, 2, 3]) == [[1, 2, 3]]
+    assert documents([1, 2, 3], lengths=[3]) == [[1, 2, 3]]
 
 
 def test_tokens_of_another_byte_order_are_the_same_tokens() -> None:
@@ -191,7 +191,7 @@ def test_texts_that_are_no_list_of_texts_are_refused(texts: Any, message: str) -
 
 
 def test_stages_are_refused_in_a_wrong_order_with_the_right_one() -> None:
-    source = pipeline.ShardDataset.from_tokens(np.arange(99))
+    source = pipeline.ShardDataset.from_tokens(np.arange(99), lengths=[99])
     for make, message in (
         (
             lambda: source.pack(8).shuffle(),
@@ -203,7 +203,7 @@ def test_stages_are_refused_in_a_wrong_order_with_the_right_one() -> None:
         (lambda: source.pack(8).pack(4), r"\.pack\(\) comes once: \.pack\(8\) already says .* remove one of the two"),
         (lambda: source.documents(9).pack(4), r"\.documents\(9\) already says"),
         (lambda: source.sample(9).filter(len), r"\.filter\(\) comes before \.sample\(9\)"),
-        (lambda: source.shuffle(1).shuffle(2), r"shuffled once; .* seed=1"),
+        (lambda: source.shuffle(seed=1).shuffle(seed=2), r"shuffled once; .* seed=1"),
         (lambda: source.shuffle().pack(8).batch(2).to("cpu").map(dict), r"write it before \.to\(\)"),
     ):
         with pytest.raises(ConfigError, match=message):

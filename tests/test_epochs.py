@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.stream.loader.epochs import EpochNumbers
 from tests.epoch_streams import BATCH, SEQ_LEN, ids, make, small_dataset, small_texts
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -169,36 +173,128 @@ def test_a_loader_that_loads_states_when_it_begins_keeps_them_and_counts_on(data
     assert got == [pass_of(dataset, 2)[3:], pass_of(dataset, 3)]
 
 
-def test_take_counts_from_the_epoch_that_set_epoch_names_and_the_state_holds_that_start(dataset: Path) -> None:
+def test_take_with_epochs_1_gives_the_first_steps_of_the_epoch_that_set_epoch_names(dataset: Path) -> None:
     begins = bounds(dataset)
-    for epochs in (None, 1):
-        stream = make(dataset, epochs).take(5)
-        for epoch in (1, 3):
-            stream.set_epoch(epoch)
-            assert stream.state_dict()["sequence_index"] == begins[epoch]
-            whole = ids(stream)
-            assert whole == pass_of(dataset, epoch)[:5]
-            state = saved(make(dataset, epochs).take(5), epoch, 2)
-            assert state["start_epoch"] == epoch
-            resumed = make(dataset, epochs).take(5)
-            resumed.load_state_dict(state)
-            assert ids(resumed) == whole[2:]
-            resumed = make(dataset, epochs).take(5)
-            resumed.load_state_dict(state)
-            got = []
-            for number in range(2):
-                resumed.set_epoch(number)
-                got.append(ids(resumed))
-            assert got == [whole[2:], pass_of(dataset, epoch + 1)[:5]]
+    stream = make(dataset).take(5)
+    for epoch in (1, 3):
+        stream.set_epoch(epoch)
+        assert stream.state_dict()["sequence_index"] == begins[epoch]
+        whole = ids(stream)
+        assert whole == pass_of(dataset, epoch)[:5]
+        state = saved(make(dataset).take(5), epoch, 2)
+        assert state["start_epoch"] == epoch
+        resumed = make(dataset).take(5)
+        resumed.load_state_dict(state)
+        assert ids(resumed) == whole[2:]
+        resumed = make(dataset).take(5)
+        resumed.load_state_dict(state)
+        got = []
+        for number in range(2):
+            resumed.set_epoch(number)
+            got.append(ids(resumed))
+        assert got == [whole[2:], pass_of(dataset, epoch + 1)[:5]]
 
 
-def test_a_state_at_the_end_of_a_take_goes_on_with_the_next_epoch(dataset: Path) -> None:
+def mixed(dataset: Path) -> pipeline.Stream:
+    sources = {"a": pipeline.ShardDataset(dataset), "b": pipeline.ShardDataset(dataset)}
+    return pipeline.mix(sources, {"a": 0.7, "b": 0.3}).shuffle(seed=2, lanes=2).pack(SEQ_LEN).batch(BATCH)
+
+
+def endless(dataset: Path, kind: str) -> pipeline.Stream:
+    return mixed(dataset) if kind == "mix" else make(dataset, None)
+
+
+STEPS = [5, 60]  # less than an epoch, and more
+
+
+@pytest.mark.parametrize("steps", STEPS)
+@pytest.mark.parametrize("kind", ["mix", "shards"])
+def test_pass_e_of_take_is_the_steps_from_e_n_on_so_passes_neither_overlap_nor_leave_anything_out(
+    dataset: Path, kind: str, steps: int
+) -> None:
+    assert 5 * BATCH < bounds(dataset)[1] < 60 * BATCH
+    whole = ids(islice(endless(dataset, kind), 4 * steps))
+    stream = endless(dataset, kind).take(steps)
+    got = []
+    for epoch in range(4):
+        stream.set_epoch(epoch)
+        assert stream.state_dict()["sequence_index"] == epoch * steps * BATCH
+        assert len(stream) == steps
+        got += ids(stream)
+    assert got == whole
+    by_sequence = endless(dataset, kind).take(steps)  # counted before .batch, a pass may end inside a batch
+    by_sequence.set_epoch(2)
+    assert ids(by_sequence) == whole[2 * steps : 3 * steps]
+
+
+@pytest.mark.parametrize("loader", [*KINDS[:4], "loader", "loader without set_epoch"])
+@pytest.mark.parametrize("steps", STEPS[:1])
+@pytest.mark.parametrize("kind", ["mix", "shards"])
+def test_after_a_resume_in_mid_pass_that_pass_ends_where_it_would_have_and_later_ones_are_whole(
+    dataset: Path, kind: str, steps: int, loader: str
+) -> None:
+    whole = ids(islice(endless(dataset, kind), 5 * steps))
+    for epoch, done in ((0, 3), (2, 3), (1, steps)):
+        stream = endless(dataset, kind).take(steps)
+        stream.load_state_dict(saved(endless(dataset, kind).take(steps), epoch, done))
+        source: Any = stream.loader() if loader.startswith("loader") else loaders(stream, loader)
+        got = []
+        for number in range(2):
+            if loader != "loader without set_epoch":
+                (source if loader == "loader" else stream).set_epoch(number)
+            got.append(ids(source))
+        begin, end = epoch * steps + done, (epoch + 1) * steps
+        passes = [whole[begin:end], whole[end : end + steps], whole[end + steps : end + 2 * steps]]
+        assert got == [each for each in passes if each][:2]
+
+
+@pytest.mark.parametrize("kind", ["mix", "shards"])
+def test_passes_of_take_on_several_ranks_are_runs_of_the_global_order_for_any_number_that_resumes(
+    dataset: Path, kind: str
+) -> None:
+    rows = [row for batch in ids(islice(endless(dataset, kind), 120)) for row in batch]
+
+    def global_rows(world_size: int, state: Any, numbers: range) -> tuple[list[Any], int]:
+        ranks, index = [], 0
+        for rank in range(world_size):
+            stream = endless(dataset, kind).take(4).shard(rank, world_size)
+            if state is not None:
+                stream.load_state_dict(state)
+            found = []
+            for number in numbers:
+                stream.set_epoch(number)
+                index = index or stream.state_dict()["sequence_index"]
+                found += [row for batch in ids(stream) for row in batch]
+            ranks.append(found)
+        return sorted(row for found in ranks for row in found if any(row)), index  # but for rows that fill a last step
+
+    assert global_rows(3, None, range(2))[0] == sorted(rows[: 2 * 4 * 3 * BATCH])
+    for before, after in ((2, 1), (1, 2), (2, 3)):
+        state = saved(endless(dataset, kind).take(4).shard(0, before), 3, 1)
+        found, index = global_rows(after, state, range(2))
+        assert index == state["sequence_index"] == (3 * 4 + 1) * before * BATCH
+        size = 4 * after * BATCH  # of a pass of so many ranks: the one that holds the position, and the next
+        assert found == sorted(rows[index : (index // size + 2) * size])
+
+
+def test_a_state_at_the_end_of_a_take_goes_on_with_the_next_steps(dataset: Path) -> None:
+    whole = ids(islice(make(dataset, None), 9))
     stream = make(dataset, None).take(3)
     stream.load_state_dict(saved(make(dataset, None).take(3), 1, 3))
     assert ids(stream) == []
     stream.load_state_dict(saved(make(dataset, None).take(3), 1, 3))
     stream.set_epoch(0)
-    assert ids(stream) == pass_of(dataset, 2)[:3]
+    assert ids(stream) == whole[6:9]
+
+
+def test_passes_of_a_mix_keep_the_weights_that_were_set(dataset: Path) -> None:
+    reference, stream = mixed(dataset), mixed(dataset).take(6)
+    for each in (reference, stream):
+        each.set_weights({"a": 0, "b": 1})
+    whole = ids(islice(reference, 12))
+    stream.set_epoch(1)
+    assert ids(stream) == whole[6:]
+    assert stream.stats()["sources"]["b"]["served"] == 1
 
 
 def test_a_resumed_run_of_several_ranks_goes_on_as_the_uninterrupted_one(dataset: Path) -> None:
@@ -249,17 +345,26 @@ def test_a_number_before_the_first_epoch_is_refused(dataset: Path) -> None:
     assert ids(stream) == pass_of(dataset, 2)
 
 
-def test_set_epoch_changes_nothing_on_a_mix(dataset: Path) -> None:
-    def mixed() -> pipeline.Stream:
-        sources = {"a": pipeline.ShardDataset(dataset), "b": pipeline.ShardDataset(dataset)}
-        return pipeline.mix(sources, {"a": 0.7, "b": 0.3}).shuffle(seed=2, lanes=2).pack(8).batch(2)
-
-    whole = ids(islice(mixed(), 8))
-    stream = mixed()
-    stream.load_state_dict(mixed().state_dict(batches=3))
+def test_set_epoch_changes_nothing_on_a_mix_without_take(dataset: Path) -> None:
+    whole = ids(islice(mixed(dataset), 8))
+    stream = mixed(dataset)
+    stream.load_state_dict(mixed(dataset).state_dict(batches=3))
     for epoch in (0, 1, 5):
         stream.set_epoch(epoch)
         assert ids(islice(stream, 5)) == whole[3:]
+
+
+def test_a_mix_without_take_says_once_that_set_epoch_changes_nothing() -> None:
+    code = """
+import pipeline
+mixed = pipeline.mix({"a": pipeline.ShardDataset.from_tokens(range(64))}, {"a": 1}).pack(8)
+for epoch in range(3):
+    mixed.set_epoch(epoch)
+    mixed.take(2).set_epoch(epoch)
+"""
+    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True).stderr
+    assert said.count("set_epoch() changes nothing on a mix") == 1
+    assert ".take(n), before any .apply(), gives it passes of n steps" in said
 
 
 @pytest.mark.parametrize("kind", ["text", "filter", "best_fit"])
@@ -271,7 +376,7 @@ def test_set_epoch_moves_all_lanes_of_a_sequential_stream_but_not_straight_after
             source: Any = pipeline.TextDataset(texts, "bytes", epochs=epochs)
         else:
             source = pipeline.ShardDataset(dataset, epochs=epochs)
-        source = source.shuffle(3, lanes=4)
+        source = source.shuffle(seed=3, lanes=4)
         if kind == "filter":
             source = source.filter(lambda document: len(document) % 3 != 0)
         return source.pack(24, best_fit=kind == "best_fit").batch(2)
@@ -302,7 +407,7 @@ def test_set_epoch_moves_all_lanes_of_a_sequential_stream_but_not_straight_after
 
 def test_a_lone_rank_of_a_sequential_stream_cannot_say_which_epoch_all_lanes_are_in(texts: Path) -> None:
     def ranks(rank: int) -> pipeline.Stream:
-        return pipeline.TextDataset(texts, "bytes").shuffle(3, lanes=4).pack(24).batch(2).shard(rank, 2)
+        return pipeline.TextDataset(texts, "bytes").shuffle(seed=3, lanes=4).pack(24).batch(2).shard(rank, 2)
 
     states = [saved(ranks(rank), 0, 3) for rank in range(2)]
     stream = ranks(0)

@@ -12,6 +12,7 @@ import torch
 
 import pipeline
 from pipeline.errors import ConfigError
+from tests.text_samples import write_texts
 
 IGNORE = -100
 
@@ -167,6 +168,101 @@ def test_passes_of_an_endless_stream_follow_one_another(dataset: Path) -> None:
     assert found == whole
     silent = make(dataset).loader(length=3)
     assert [batch for _ in range(3) for batch in exactly(silent, 3)] == whole
+
+
+def texts_of(tmp_path: Path) -> Path:
+    return write_texts(tmp_path / "a.jsonl", [f"text {number} " * (1 + number % 5) for number in range(60)])
+
+
+def is_some(document: Any) -> bool:
+    return len(document) % 3 > 0
+
+
+BOUNDED: dict[str, Any] = {
+    "epochs": lambda d, t: make(d, 1),
+    "more epochs": lambda d, t: make(d, 2),
+    "take": lambda d, t: make(d).take(5),
+    "mix": lambda d, t: pipeline.mix({"a": pipeline.ShardDataset(d)}, {"a": 1}).shuffle().pack(16).batch(4).take(5),
+    "documents": lambda d, t: pipeline.ShardDataset(d, epochs=1).documents().batch(3, last="drop"),
+    "text": lambda d, t: pipeline.TextDataset(t, "bytes", epochs=1).pack(16).batch(4),
+    "filter": lambda d, t: pipeline.ShardDataset(d, epochs=1).filter(is_some).pack(16).batch(4),
+    "best fit": lambda d, t: pipeline.ShardDataset(d, epochs=1).pack(16, best_fit=True).batch(4),
+    "stage": lambda d, t: make(d, 1).apply(drop_some),
+    "take after a stage": lambda d, t: make(d).apply(drop_some).take(5),
+}
+UNKNOWN = ["text", "filter", "best fit", "stage", "take after a stage"]
+
+
+@pytest.mark.parametrize("kind", BOUNDED)
+def test_each_pass_of_a_loader_that_repeats_is_the_whole_stream_whatever_was_done_with_it(
+    dataset: Path, tmp_path: Path, kind: str
+) -> None:
+    stream = BOUNDED[kind](dataset, texts_of(tmp_path))
+    whole = ids(stream)
+    assert len(whole) > 2
+    loader = stream.loader(repeat=True, **({"length": 5} if kind in UNKNOWN else {}))
+    state = loader.state_dict()
+    assert exactly(loader, 2) == whole[:2]  # a look at the first batches, as Lightning takes it
+    for epoch in (0, 1, 5):
+        loader.set_epoch(epoch)
+        assert ids(loader) == whole
+    assert exactly(loader, len(whole)) == whole
+    loader.load_state_dict(state)
+    assert ids(loader) == whole
+
+
+def test_evaluation_that_repeats_counts_every_label_of_an_epoch_once_each_time(dataset: Path) -> None:
+    stream = make(dataset, 1)
+    tokens = sum(len(row["input_ids"]) for row in pipeline.ShardDataset(dataset, epochs=1).documents())
+    loader = stream.loader(repeat=True)
+    assert [sum(int(batch["valid_tokens"]) for batch in loader) for _ in range(4)] == [tokens - 1] * 4
+
+
+def test_a_loader_that_repeats_moves_no_stream_that_is_read_elsewhere_and_starts_at_its_start(dataset: Path) -> None:
+    stream = make(dataset, 1)
+    whole = ids(stream)
+    stream.set_epoch(3)
+    evaluation = stream.loader(repeat=True)
+    training = iter(stream)
+    next(training)
+    state = stream.state_dict()
+    assert ids(evaluation) == whole
+    assert stream.state_dict() == state
+    with pytest.raises(
+        ConfigError, match=r"repeat=True .* this stream is endless; bound it by epochs=1 or \.take\(n\)"
+    ):
+        make(dataset).loader(repeat=True)
+
+
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_a_loader_of_a_stream_that_ends_nobody_knows_when_is_refused_naming_length_and_take(
+    dataset: Path, tmp_path: Path, kind: str
+) -> None:
+    stream = BOUNDED[kind](dataset, texts_of(tmp_path))
+    with pytest.raises(ConfigError, match=r"unknown in advance; state it, \.loader\(length=n\), or .* \.take\(n\)"):
+        stream.loader()
+    assert len(stream.loader(length=7)) == 7
+    assert len(make(dataset).apply(drop_some).loader()) == 2**31  # endless
+
+
+def drop_some(batches: Any) -> Any:
+    yield from (batch for batch in batches if int(batch["input_ids"][0, 0]) % 3)
+
+
+@pytest.mark.parametrize("calls", [False, True])
+def test_passes_of_a_mix_that_ends_after_a_stage_that_drops_follow_one_another(dataset: Path, calls: bool) -> None:
+    def mixed() -> pipeline.Stream:
+        sources = {"a": pipeline.ShardDataset(dataset), "b": pipeline.ShardDataset(dataset)}
+        stream = pipeline.mix(sources, {"a": 1, "b": 2}).shuffle(seed=1, lanes=3).pack(16).batch(4)
+        return stream.apply(drop_some)
+
+    whole = ids(islice(mixed(), 12))
+    loader, found = mixed().take(4).loader(length=4), []
+    for number in range(3):
+        if calls:
+            loader.set_epoch(number)
+        found += ids(loader)
+    assert found == whole
 
 
 def test_a_running_pass_ends_where_another_begins_or_the_loader_closes(dataset: Path) -> None:

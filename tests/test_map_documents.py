@@ -76,7 +76,7 @@ def test_text_is_mapped_too_and_the_stream_resumes_on_other_ranks(tmp_path: Path
     files = [write_texts(tmp_path / f"{n}.jsonl", make_texts(40, n)) for n in range(3)]
 
     def texts() -> pipeline.Stream:
-        data = pipeline.TextDataset(files, "bytes").shuffle(1, lanes=8)
+        data = pipeline.TextDataset(files, "bytes").shuffle(seed=1, lanes=8)
         return data.map_documents(doubled).map_documents(marked)
 
     pipeline.assert_resumes(lambda: texts().pack(48).batch(4), items=3, world_sizes=(2,))

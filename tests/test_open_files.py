@@ -43,7 +43,7 @@ mixed = pipeline.mix({str(n): source(n) for n in range(4)}, {str(n): 1 for n in 
 print(digest(mixed.pack(64).batch(16), 150))
 """
 SIDE_BY_SIDE = """
-streams = [source(n).shuffle(n, lanes=8).pack(64).batch(8).prefetch(n) for n in range(2)]
+streams = [source(n).shuffle(seed=n, lanes=8).pack(64).batch(8).prefetch(n) for n in range(2)]
 streams.append(source(2).shuffle(lanes=48).documents().batch(200))
 iterators = [iter(stream) for stream in streams]
 for turn in range(40):

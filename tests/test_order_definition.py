@@ -48,7 +48,9 @@ class Case:
     def shuffled(self, stream: pipeline.Stream) -> pipeline.Stream:
         options = self.options
         return (
-            stream if options.seed is None else stream.shuffle(options.seed, lanes=options.lanes, window=options.window)
+            stream
+            if options.seed is None
+            else stream.shuffle(seed=options.seed, lanes=options.lanes, window=options.window)
         )
 
     def assert_follows(self, stream: pipeline.Stream, oracle: Any) -> None:
@@ -159,18 +161,19 @@ def test_samples(case: Case) -> None:
         case.assert_follows(case.shuffled(data).sample(options.seq_len, shift=options.shift), Samples(source, options))
 
 
-@settings(max_examples=20, deadline=None)
-@given(case=cases(), epoch=st.integers(0, 5))
-def test_one_epoch_from_its_beginning(case: Case, epoch: int) -> None:
-    options = case.options = replace(case.options, epochs=1)
+@settings(max_examples=40, deadline=None)
+@given(case=cases(), epochs=st.none() | st.just(1), number=st.integers(0, 5))
+def test_one_pass_from_its_beginning(case: Case, epochs: int | None, number: int) -> None:
+    options = case.options = replace(case.options, epochs=epochs)
     with tempfile.TemporaryDirectory() as folder:
         data, source = case.dataset(folder)
         stream = case.shuffled(data).pack(options.seq_len, stride=options.stride, shift=options.shift)
         if options.take is not None:
             stream = stream.take(options.take)
-        oracle = Stream(source, replace(options, epochs=None, take=None))
-        stream.set_epoch(epoch)
-        end = min(oracle.A(epoch + 1), oracle.A(epoch) + (oracle.T if options.take is None else options.take))
+        stream.set_epoch(number)
+        begin, end = Stream(source, options).pass_bounds(number)
+        assert stream.state_dict()["sequence_index"] == begin
+        oracle = Stream(source, replace(options, epochs=None, take=None))  # no token of a pass is missing
         assert_follows(stream, oracle, case.ranks, case.batch, end=end, number=12, last=case.last)
 
 
@@ -192,7 +195,7 @@ def test_sequential_readers_take_a_part_of_each_epoch_for_each_lane(case: Case) 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_sequential_stream_goes_on_where_its_lanes_find_nothing_in_different_epochs(seed: int) -> None:
     data, _ = in_memory([[], [], [1, 2, 3], [], []], "<u2")
-    stream = data.shuffle(seed, lanes=2).filter(lambda document: True, name="all").documents()
+    stream = data.shuffle(seed=seed, lanes=2).filter(lambda document: True, name="all").documents()
     found = [item["input_ids"].tolist() for item in islice(stream, 100)]
     assert found.count([1, 2, 3]) > 10  # about one of five: one lane has two documents of an epoch, the other three
 
@@ -215,7 +218,7 @@ def test_extents_of_192_kib_in_memory(most: int, options: dict[str, int]) -> Non
     assert extents_a_block(len(extents), sum(extent.size for extent in extents), in_mix=False) == most
     assert oracle.M > 1 or "window" not in options
     assert oracle.M == 3 or options != {"lanes": 2} or most > 1  # windows of as many blocks as nobody stated
-    stream = data.shuffle(5, **options).pack(1024)
+    stream = data.shuffle(seed=5, **options).pack(1024)
     assert_follows(stream, oracle, 1, 8, number=9)
     stream.set_epoch(1)
     state = state_at(stream, 1, 1, 0)
@@ -229,7 +232,7 @@ def test_a_selection_counts_its_own_bytes_only_where_it_is_sparse(val: float, ha
     data, source = in_memory(documents, "<i8")
     keep(source, [str(number) for number in range(len(documents))], val, half)
     oracle = Stream(source, Options(seq_len=64, seed=1, lanes=3, window=1))
-    assert_follows(data.split(val=val)[half].shuffle(1, lanes=3, window=1).pack(64), oracle, 2, 4, number=9)
+    assert_follows(data.split(val=val)[half].shuffle(seed=1, lanes=3, window=1).pack(64), oracle, 2, 4, number=9)
 
 
 WEIGHTS = st.fixed_dictionaries({name: st.integers(0, 5) for name in "abc"}).filter(lambda w: sum(w.values()) > 0)
@@ -280,7 +283,26 @@ def test_mixes_with_schedules_and_changed_weights(
         oracle = Mix(sources, changes, replace(options, take=take))
         stream = stream if take is None else stream.take(take)
         end = None if take is None else max(take, index)
+        if take and index > take:  # saved without the take, so the pass that holds it
+            end = (index // take + 1) * take
         assert_follows(stream, oracle, case.ranks, case.batch, state=state, end=end, number=8, last=case.last)
+
+
+@pytest.mark.parametrize("number", [0, 1, 7])
+@pytest.mark.parametrize("take", [5, 700])
+def test_a_pass_of_a_mix_from_its_beginning(take: int, number: int) -> None:
+    held = {name: in_memory(numbered([[9] * 40])[0], "<u2") for name in "ab"}
+    oracle = Mix(
+        {name: source for name, (_, source) in held.items()},
+        [(0, {"a": Fraction(1, 3), "b": Fraction(2, 3)})],
+        Options(seq_len=8, seed=2, lanes=3, take=take),
+    )
+    stream = pipeline.mix({name: data for name, (data, _) in held.items()}, {"a": 1, "b": 2})
+    stream = stream.shuffle(seed=2, lanes=3).pack(8).take(take)
+    stream.set_epoch(number)
+    begin, end = oracle.pass_bounds(number)
+    assert stream.state_dict()["sequence_index"] == begin
+    assert_follows(stream, oracle, 2, 4, end=end)
 
 
 @pytest.mark.parametrize("lanes", [None, 1, 2])
@@ -294,7 +316,7 @@ def test_a_mix_of_sources_with_windows_that_nobody_stated(lanes: int | None) -> 
     )
     assert (oracle.streams["a"].M > 1) == (lanes is not None)
     stream = pipeline.mix({name: stream for name, (stream, _) in data.items()}, {"a": 1, "b": 2})
-    assert_follows(stream.shuffle(2, lanes=lanes).pack(512), oracle, 2, 8, number=9)
+    assert_follows(stream.shuffle(seed=2, lanes=lanes).pack(512), oracle, 2, 8, number=9)
 
 
 @pytest.mark.parametrize(("window", "lanes"), [(None, 1), (3, 1), (None, 100), (3, 5)])
@@ -303,7 +325,7 @@ def test_the_windows_of_sequential_readers_share_256_mebibytes_unless_they_are_s
 ) -> None:
     (documents,) = numbered([LONG[1]])
     data, source = in_memory(documents, "<i8")
-    stream = data.shuffle(5, lanes=lanes, window=window).filter(lambda document: True, name="all")
+    stream = data.shuffle(seed=5, lanes=lanes, window=window).filter(lambda document: True, name="all")
     expected = sequential_documents(source, Options(seed=5, lanes=lanes, window=window), 0)
     rows = islice(stream.documents(max_length=1), min(map(len, expected)) * lanes)
     for k, item in enumerate(rows):
@@ -317,5 +339,5 @@ def test_groups_of_buckets_over_several_epochs(tmp_path: Path, seed: int | None,
     path, source = written(tmp_path / "data", numbered(sizes), extent_bytes=4000)
     options = Options(seed=seed, lanes=5, window=2, bucket=bucket, epochs=4, whole_documents=True)
     data = pipeline.ShardDataset(path, epochs=4)
-    stream = data if seed is None else data.shuffle(seed, lanes=5, window=2)
+    stream = data if seed is None else data.shuffle(seed=seed, lanes=5, window=2)
     assert_follows(stream.documents(bucket=bucket), Stream(source, options), 2, 6, number=1000)

@@ -34,16 +34,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def streams(folder: Path) -> dict[str, Make]:
     def one() -> pipeline.Stream:
-        return pipeline.ShardDataset(folder / "one", epochs=2).shuffle(3, lanes=4, window=2)
+        return pipeline.ShardDataset(folder / "one", epochs=2).shuffle(seed=3, lanes=4, window=2)
 
     def half() -> pipeline.Stream:
         data = pipeline.ShardDataset(folder / "one", epochs=3).split(val=0.3)[0]
-        return data.shuffle(3, lanes=4, window=2).pack(8)
+        return data.shuffle(seed=3, lanes=4, window=2).pack(8)
 
     def mixed() -> pipeline.Stream:
         sources = {name: pipeline.ShardDataset(folder / name) for name in ("one", "two")}
         weights = [(0, {"one": 1, "two": 2}), (77, {"one": 5, "two": 1})]
-        return pipeline.mix(sources, weights).shuffle(3, lanes=4, window=1)
+        return pipeline.mix(sources, weights).shuffle(seed=3, lanes=4, window=1)
 
     return {
         "packed": lambda: one().pack(8, stride=7),
@@ -51,7 +51,7 @@ def streams(folder: Path) -> dict[str, Make]:
         "documents": lambda: one().documents(),
         "buckets": lambda: one().documents(bucket=3),
         "half": half,
-        "samples": lambda: pipeline.ShardDataset(folder / "one", epochs=2).shuffle(3).sample(8),
+        "samples": lambda: pipeline.ShardDataset(folder / "one", epochs=2).shuffle(seed=3).sample(8),
         "mix": lambda: mixed().pack(8).take(300),
     }
 

@@ -17,7 +17,7 @@ for file, ahead in itertools.product(sys.argv[1:], (0, 3)):
         sys.exit(f"{file}, {ahead}: {code}")
 else:
     sys.exit()
-stream = pipeline.TextDataset(file, "bytes").shuffle(0, lanes=2).pack(16).batch(2)
+stream = pipeline.TextDataset(file, "bytes").shuffle(seed=0, lanes=2).pack(16).batch(2)
 stream = stream.map(lambda batch: time.sleep(0.02) or batch).prefetch(ahead)
 held = iter(stream)
 next(held), next(held)

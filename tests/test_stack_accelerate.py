@@ -73,6 +73,7 @@ def test_a_loader_that_accelerate_splits_on_two_ranks_is_refused_naming_the_cure
     for refusals in run_ranks(prepare_everything, 2, dataset, dispatch):
         assert all(refusal.startswith(SPLIT) for refusal in refusals), refusals
         assert all("stream.loader()" in refusal for refusal in refusals)
+        assert all("for evaluation stream.loader(repeat=True)" in refusal for refusal in refusals)
 
 
 def iterate_a_wrapped_stream(dataset: str, dispatch: bool | None) -> None:

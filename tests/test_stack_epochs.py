@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import pipeline
 from tests.ranks import run_ranks
 from tests.recipes import VOCABULARY, make_stream, recorded, run_recipe
 from tests.shard_samples import EOS, write_dataset
@@ -108,6 +110,27 @@ def test_trainer_counts_max_steps_over_the_epochs_of_a_bounded_stream(dataset: s
     run_ranks(run_recipe, 1, "trainer", dataset, str(tmp_path), str(killed), saved + 2, bounded, killed=True)
     run_ranks(run_recipe, 1, "trainer", dataset, str(tmp_path), str(resumed), None, bounded | {"save_every": 100})
     assert recorded(resumed, 1) == expected[saved:20]
+
+
+@pytest.mark.parametrize("saved", [3, 7])
+@pytest.mark.parametrize("name", ["trainer", "lightning", "accelerate"])
+def test_passes_of_a_mix_are_whole_after_a_run_was_killed_in_one(
+    dataset: str, tmp_path: Path, name: str, saved: int
+) -> None:
+    sources = {each: pipeline.ShardDataset(dataset) for each in "ab"}
+    mixed = pipeline.mix(sources, {"a": 1, "b": 2}).shuffle(seed=1, lanes=6).pack(16).batch(2)
+    expected = [sorted(batch["input_ids"].tolist()) for batch in islice(mixed, 21)]
+    killed, resumed = tmp_path / "killed", tmp_path / "resumed"
+    killed.mkdir()
+    resumed.mkdir()
+    arguments, taken = (name, dataset, str(tmp_path)), {"stream": mixed.take(7)}
+    run_ranks(run_recipe, 1, *arguments, str(killed), saved + 2, changes(name, 3, saved) | taken, killed=True)
+    assert recorded(killed, 1) == expected[: saved + 1]
+    again = changes(name, 3, 100) | taken
+    if name == "accelerate":
+        again["epochs_of_loop"] = range(3 - saved // 7)
+    run_ranks(run_recipe, 1, *arguments, str(resumed), None, again)
+    assert recorded(resumed, 1) == expected[saved:]
 
 
 @pytest.mark.parametrize("saved", [1, 3, 6])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.ranks import run_ranks
-from tests.recipes import RECIPES, VOCABULARY, make_stream, recorded, run_recipe
+from tests.recipes import RECIPES, VALIDATION_BATCHES, VOCABULARY, make_stream, recorded, run_recipe
 from tests.shard_samples import EOS, write_dataset
 
 pytestmark = pytest.mark.stacks
@@ -52,3 +53,20 @@ def test_a_recipe_that_was_killed_goes_on_exactly(
     found = recorded(resumed, others)
     assert len(found) >= 3
     assert found == steps(whole[6 * ranks * BATCH :], others)[: len(found)]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("name", ["trainer", "accelerate", "lightning"])
+def test_each_evaluation_of_a_recipe_sees_the_same_batches_whole(
+    dataset: str, tmp_path: Path, name: str, ranks: int
+) -> None:
+    run_ranks(run_recipe, ranks, name, dataset, str(tmp_path), str(tmp_path), None, {})
+    for rank in range(ranks):
+        stream = make_stream(dataset, 1).take(VALIDATION_BATCHES).shard(rank, ranks)
+        whole = [batch["input_ids"].tolist() for batch in stream]
+        found = [json.loads(line) for line in (tmp_path / f"{rank}.evaluated").read_text().splitlines()]
+        if name == "lightning":  # looks at two batches before it trains
+            assert found[:2] == whole[:2]
+            found = found[2:]
+        assert len(found) >= 4 * len(whole)  # of 9 steps, every other one is followed by an evaluation
+        assert found == whole * (len(found) // len(whole))

@@ -60,10 +60,12 @@ def test_a_text_is_a_txt_member_or_the_field_of_a_json_member_of_a_tar(tmp_path:
 
 @pytest.mark.parametrize("lanes", [1, 5, 48])
 def test_two_epochs_hold_every_document_twice_in_other_orders(files: list[Path], lanes: int) -> None:
-    stream = pipeline.TextDataset(files, tokenizer="bytes", epochs=2).shuffle(1, window=50, lanes=lanes).documents()
+    stream = (
+        pipeline.TextDataset(files, tokenizer="bytes", epochs=2).shuffle(seed=1, window=50, lanes=lanes).documents()
+    )
     found = [spelled(item["input_ids"]) for item in stream]
     assert Counter(found) == Counter(text for texts in TEXTS for text in texts for _ in range(2))
-    other = pipeline.TextDataset(files, tokenizer="bytes", epochs=2).shuffle(2, window=50, lanes=lanes).documents()
+    other = pipeline.TextDataset(files, tokenizer="bytes", epochs=2).shuffle(seed=2, window=50, lanes=lanes).documents()
     assert found != [spelled(item["input_ids"]) for item in other]
     if lanes == 1:
         assert found[: len(found) // 2] != found[len(found) // 2 :]
@@ -120,7 +122,7 @@ def is_one_of_few(record: Any) -> bool:
 
 
 def test_a_lane_of_which_an_epoch_is_rejected_goes_on_to_the_next(files: list[Path]) -> None:
-    stream = pipeline.TextDataset(files, "bytes").shuffle(0, lanes=4).filter(is_one_of_few).documents().batch(2)
+    stream = pipeline.TextDataset(files, "bytes").shuffle(seed=0, lanes=4).filter(is_one_of_few).documents().batch(2)
     rows = [spelled(row) for batch in islice(stream, 10) for row in batch["input_ids"]]
     assert {row.partition(" ")[0] for row in rows} == {"3.17", "0.5", "2.30"}
     assert stream.stats()["epoch"] > 0
@@ -197,10 +199,12 @@ def test_split_puts_every_document_in_one_half_wherever_it_lies(tmp_path: Path) 
     rest, held = halves(plain, 0.2)
     assert not set(rest) & set(held)  # without ids equal texts go together
     assert len(rest) + len(held) == 1200
-    stream = pipeline.TextDataset(one, "bytes").split(val=0.5)[1].shuffle(0, lanes=2).pack(32).batch(2)
+    stream = pipeline.TextDataset(one, "bytes").split(val=0.5)[1].shuffle(seed=0, lanes=2).pack(32).batch(2)
     next(iter(stream))
     with pytest.raises(StateError, match=r"^data was"):
-        pipeline.TextDataset(one, "bytes").shuffle(0, lanes=2).pack(32).batch(2).load_state_dict(stream.state_dict())
+        pipeline.TextDataset(one, "bytes").shuffle(seed=0, lanes=2).pack(32).batch(2).load_state_dict(
+            stream.state_dict()
+        )
     with pytest.raises(ConfigError, match="above 0 and below 1"):
         pipeline.TextDataset(one, "bytes").split(val=1)
 

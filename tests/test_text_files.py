@@ -89,7 +89,7 @@ def test_plain_files_are_read_in_any_place_without_what_comes_before(tmp_path: P
     file = write_texts(tmp_path / "large.jsonl", texts)
 
     def make_stream() -> pipeline.Stream:
-        return pipeline.TextDataset(file, "bytes", epochs=1).shuffle(1, window=100, lanes=4).documents().batch(4)
+        return pipeline.TextDataset(file, "bytes", epochs=1).shuffle(seed=1, window=4, lanes=4).documents().batch(4)
 
     stream = make_stream()
     found = [spelled(row) for batch in stream for row in batch["input_ids"]]
@@ -117,11 +117,11 @@ def test_documents_of_plain_files_without_an_id_are_named_by_their_byte(tmp_path
         assert (record.line, record.byte) == (0, int(record.id.rpartition(" ")[2]))
         return True
 
-    shuffled = pipeline.TextDataset(file, "bytes", epochs=1).shuffle(1, lanes=4)
+    shuffled = pipeline.TextDataset(file, "bytes", epochs=1).shuffle(seed=1, lanes=4)
     assert len(list(shuffled.filter(note, name="note").documents())) == 500
     assert seen == {text: f"a.jsonl:byte {start}" for text, start in zip(texts, starts, strict=False)}
     rest, held = (
-        {spelled(row["input_ids"]) for row in half.shuffle(seed).documents()}
+        {spelled(row["input_ids"]) for row in half.shuffle(seed=seed).documents()}
         for seed, half in enumerate(pipeline.TextDataset(file, "bytes", epochs=1).split(val=0.3))
     )
     unshuffled = pipeline.TextDataset(file, "bytes", epochs=1).split(val=0.3)[1].documents()
@@ -130,7 +130,7 @@ def test_documents_of_plain_files_without_an_id_are_named_by_their_byte(tmp_path
     lines[400] = '{"text": '
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     with pytest.raises(InputError, match=rf"a\.jsonl, byte {starts[400]}: .*on_error='records'"):
-        list(pipeline.TextDataset(file, "bytes", epochs=1).shuffle(1, lanes=4).documents())
+        list(pipeline.TextDataset(file, "bytes", epochs=1).shuffle(seed=1, lanes=4).documents())
 
 
 def test_row_groups_of_one_parquet_file_are_read_apart_and_keep_their_row_numbers(tmp_path: Path) -> None:
@@ -143,7 +143,9 @@ def test_row_groups_of_one_parquet_file_are_read_apart_and_keep_their_row_number
         names[record.text] = record.id
         return True
 
-    stream = pipeline.TextDataset(file, "bytes", epochs=1).shuffle(1, lanes=8).filter(note, name="note").documents()
+    stream = (
+        pipeline.TextDataset(file, "bytes", epochs=1).shuffle(seed=1, lanes=8).filter(note, name="note").documents()
+    )
     first = [spelled(batch["input_ids"]) for batch in islice(stream, 8)]
     assert len({texts.index(text) // 50 for text in first}) > 4
     assert Counter(spelled(item["input_ids"]) for item in stream) == Counter(texts)
@@ -154,21 +156,21 @@ def test_a_compressed_file_under_a_plain_name_gives_each_document_once(tmp_path:
     texts = make_texts(500, 7)
     packed_file = write_texts(tmp_path / "a.jsonl.gz", texts)
     file = packed_file.rename(tmp_path / "b.jsonl")
-    stream = pipeline.TextDataset(file, "bytes", epochs=1).shuffle(1, lanes=4).documents()
+    stream = pipeline.TextDataset(file, "bytes", epochs=1).shuffle(seed=1, lanes=4).documents()
     assert Counter(spelled(item["input_ids"]) for item in stream) == Counter(texts)
 
 
 def test_the_first_batch_reads_only_what_it_needs_of_many_files(tmp_path: Path) -> None:
     paths = [write_texts(tmp_path / f"{n:03d}.jsonl", make_texts(200, n)) for n in range(60)]
     size = sum(path.stat().st_size for path in paths)
-    stream = pipeline.TextDataset(paths, "bytes").shuffle(0, window=200).pack(64).batch(2)
+    stream = pipeline.TextDataset(paths, "bytes").shuffle(seed=0, window=96).pack(64).batch(2)
     next(iter(stream))
     assert stream.stats()["bytes_read"] < size // 10
 
 
 def test_a_lane_far_ahead_of_the_others_makes_nobody_lose_or_repeat(tmp_path: Path) -> None:
     files = [write_texts(tmp_path / f"{n}.jsonl.gz", make_texts(150, n)) for n in range(3)]
-    stream = pipeline.TextDataset(files, "bytes", epochs=1).shuffle(0, window=60, lanes=4)
+    stream = pipeline.TextDataset(files, "bytes", epochs=1).shuffle(seed=0, window=4, lanes=4)
     layout = LaneLayout(rows=1, lanes=4)
     windows = TextWindows(
         stream._config.data,

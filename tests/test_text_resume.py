@@ -26,7 +26,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def test_it_resumes_after_every_batch_on_other_ranks_too(files: list[Path]) -> None:
     def few(**options: Any) -> pipeline.Stream:
-        return pipeline.TextDataset(files, "bytes", **options).shuffle(seed=3, window=40, lanes=12)
+        return pipeline.TextDataset(files, "bytes", **options).shuffle(seed=3, window=24, lanes=12)
 
     pipeline.assert_resumes(lambda: packed(files), items=3)
     pipeline.assert_resumes(lambda: few().pack(50, stride=20, boundaries=True).batch(3), items=3)
@@ -114,7 +114,7 @@ def test_a_state_of_another_global_batch_is_refused_with_the_cure(
     files: list[Path], ranks: int, batch_size: int
 ) -> None:
     state = packed(files).state_dict()
-    other = pipeline.TextDataset(files, "bytes").shuffle(3, window=144).pack(64).batch(batch_size).shard(0, ranks)
+    other = pipeline.TextDataset(files, "bytes").shuffle(seed=3, window=72).pack(64).batch(batch_size).shard(0, ranks)
     with pytest.raises(StateError, match=r"(global_batch|lanes) was (6|36) when"):
         other.load_state_dict(state)
     with pytest.raises(StateError, match=r"global_batch was 6 .* but is 12 .* as many rows together"):
@@ -132,7 +132,7 @@ def test_states_of_a_stream_that_knows_its_counts_merge_to_any_of_them() -> None
 
 
 def test_the_state_is_small_json_that_a_weights_only_load_reads(files: list[Path], tmp_path: Path) -> None:
-    stream = pipeline.TextDataset(files, tokenizer="bytes").shuffle(0, lanes=48).pack(64).batch(2)
+    stream = pipeline.TextDataset(files, tokenizer="bytes").shuffle(seed=0, lanes=48).pack(64).batch(2)
     list(islice(stream, 70))
     state = stream.state_dict()
     assert len(json.dumps(state)) < 2048 + 64 * 48
@@ -151,7 +151,7 @@ def test_the_state_is_small_json_that_a_weights_only_load_reads(files: list[Path
         (lambda files: make(files, eos=False).pack(64).batch(6), "data"),
         (lambda files: make(files[:3]).pack(64).batch(6), "data"),
         (
-            lambda files: pipeline.TextDataset(files, "bytes").shuffle(3, window=41, lanes=36).pack(64).batch(6),
+            lambda files: pipeline.TextDataset(files, "bytes").shuffle(seed=3, window=73, lanes=36).pack(64).batch(6),
             "window",
         ),
     ],
@@ -177,7 +177,7 @@ def test_a_changed_file_is_refused_when_a_state_is_loaded(tmp_path: Path) -> Non
 
 
 def test_set_epoch_begins_that_epoch_in_every_lane(files: list[Path]) -> None:
-    single = pipeline.TextDataset(files, "bytes").shuffle(3, window=40, lanes=1).documents()
+    single = pipeline.TextDataset(files, "bytes").shuffle(seed=3, window=2, lanes=1).documents()
     count = sum(map(len, TEXTS))
     second = [spelled(item["input_ids"]) for item in islice(single, count, count + 9)]
     single.set_epoch(1)

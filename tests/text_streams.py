@@ -11,7 +11,7 @@ TEXTS = [make_texts(count, seed) for seed, count in enumerate((70, 1, 45, 90))]
 
 
 def make(files: Any, **options: Any) -> pipeline.Stream:
-    return pipeline.TextDataset(files, tokenizer="bytes", **options).shuffle(seed=3, window=144, lanes=36)
+    return pipeline.TextDataset(files, tokenizer="bytes", **options).shuffle(seed=3, window=72, lanes=36)
 
 
 def packed(files: Any, ranks: int = 1, **options: Any) -> pipeline.Stream:

@@ -18,7 +18,7 @@ from .config import StreamConfig
 from .data.base import CountedData
 from .data.holdout import share_given, split_data
 from .data.mixture import MixedData
-from .data.shards import DEFAULT_CACHE, KeyedData, MemoryData, ShardFiles, Source
+from .data.shards import DEFAULT_CACHE, PIECE_TOKENS, KeyedData, MemoryData, ShardFiles, Source
 from .data.text import TextData
 from .order.mixture import Schedule, exact_weights, temperature_weights
 from .stream import Stream
@@ -57,6 +57,7 @@ class Documents(Stream):
         64
         """
         config = self._config
+        self._data.check_stage("split")
         rest, held_out = split_data(self._data, share_given(val))
         return (
             Documents(rest, epochs=config.epochs, max_open_shards=config.max_open_shards),
@@ -162,24 +163,36 @@ class ShardDataset(Documents):
         eos_id: int | None = None,
         epochs: int | None = None,
     ) -> Documents:
-        """Stream a 1-D array of token ids in memory, of any integer dtype.
+        """Stream a 1-D array of token ids in memory or mapped from a file (``np.memmap``), of any integer dtype.
 
         ``lengths`` (1-D integers) gives the number of tokens of each document; without it a document ends at every
-        ``eos_id``, and without either the array is one document. Raises ``ConfigError`` for other shapes and dtypes.
+        ``eos_id``. Where the array holds no ``eos_id``, or none is stated, nothing says where documents end: ``.shuffle()``
+        then moves pieces of 4,096 tokens, and what needs documents (``.documents()``, ``.filter()``, ``.split()``,
+        ``boundaries=True``, ...) raises ``ConfigError``. Raises it for other shapes and dtypes, too.
+
+        A state belongs to these tokens. An array in memory is hashed whole. Of a memmap, only what the stream needs is read (all
+        of it to find ``eos_id``): it is identified by its dtype, its length, and 256 pieces of 4,096 tokens at equal
+        distances, the first and the last ones among them. Do not write to it while it is streamed.
 
         >>> stream = ShardDataset.from_tokens([1, 2, 0, 3, 0], eos_id=0, epochs=1).documents()
         >>> [item["input_ids"].tolist() for item in stream]
         [[1, 2, 0], [3, 0]]
         """
+        check_epochs(epochs)
         array = np.asarray(tokens)
         if array.ndim != 1 or array.dtype.kind not in "ui":
             raise ConfigError(f"tokens must be a 1-D array of integers, got {array.dtype} of shape {array.shape}")
         array = array.astype(array.dtype.newbyteorder("="), copy=False)
-        sizes = np.diff(_document_ends(array, eos_id), prepend=0) if lengths is None else np.asarray(lengths)
+        ends = _document_ends(array, eos_id) if lengths is None else np.empty(0, np.int64)
+        sizes = np.diff(ends, prepend=0) if lengths is None else np.asarray(lengths)
+        pieces = lengths is None and len(array) > 0 and not len(ends)
+        if pieces:
+            sizes = np.diff(np.append(np.arange(0, len(array), PIECE_TOKENS), len(array)))
         if sizes.ndim != 1 or (len(sizes) and sizes.dtype.kind not in "ui"):
             raise ConfigError(f"lengths must be a 1-D array of integers, got {sizes.dtype} of shape {sizes.shape}")
         label = f"ShardDataset.from_tokens({array.dtype} of shape {array.shape})"
-        return Documents(MemoryData(array, sizes.astype(np.int64), eos_id, None, label), epochs=epochs)
+        data = MemoryData(array, sizes.astype(np.int64), eos_id, None, label, pieces=pieces)
+        return Documents(data, epochs=epochs)
 
     @classmethod
     def from_texts(cls, texts: Iterable[str], tokenizer: Any, *, epochs: int | None = None) -> Documents:
@@ -398,8 +411,10 @@ _STEP = 1 << 24  # tokens that are compared at once
 
 
 def _document_ends(tokens: NDArray[Any], eos_id: int | None) -> NDArray[np.int64]:
-    """Return where documents end: after each ``eos_id``, and where the tokens end; without ``eos_id`` there is one."""
-    eos = None if eos_id is None else eos_given(eos_id, tokens.dtype)
-    starts = range(0, len(tokens) if eos is not None else 0, _STEP)
-    ends = [np.flatnonzero(tokens[start : start + _STEP] == eos) + start + 1 for start in starts]
-    return np.unique(np.concatenate([*ends, np.array([len(tokens)] if len(tokens) else [], np.int64)]))
+    """Return where documents end: after each ``eos_id``, and where the tokens end; nowhere if none of them is ``eos_id``."""
+    if eos_id is None:
+        return np.empty(0, np.int64)
+    eos = eos_given(eos_id, tokens.dtype)
+    parts = [np.flatnonzero(tokens[at : at + _STEP] == eos) + at + 1 for at in range(0, len(tokens), _STEP)]
+    ends = np.concatenate([np.empty(0, np.int64), *parts])
+    return np.append(ends, len(tokens)) if len(ends) and ends[-1] < len(tokens) else ends

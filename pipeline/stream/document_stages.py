@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from ..errors import ConfigError
 from .arguments import check_integer
@@ -18,13 +18,22 @@ if TYPE_CHECKING:
 class DocumentStages(PositionedStream):
     """The part of a ``Stream`` whose methods choose, change and order documents."""
 
-    def shuffle(self, seed: int = 0, *, window: int | None = None, lanes: int | None = None) -> Stream:
+    def shuffle(
+        self,
+        *unnamed: Never,
+        seed: int = 0,
+        window: int | None = None,
+        lanes: int | None = None,
+        buffer_size: None = None,
+    ) -> Stream:
         """Shuffle blocks, and documents within windows of blocks, and interleave ``lanes`` parts of the epoch.
 
-        A block is a run of neighbouring documents of one shard, at most about 768 KiB, which is read whole. The order is a
-        function of ``seed`` (an int from 0 on) and the epoch: ranks and workers do not change it. ``window`` is the number
-        of blocks whose documents are shuffled together; for a ``TextDataset``, the number of documents, in all lanes
-        together. Defaults: windows of about 4 MiB (8 blocks or more) and 64 lanes, for a mix 16 blocks and 16 lanes.
+        A block is a run of neighbouring documents, of one shard and at most about 768 KiB, or of one file of a
+        ``TextDataset`` and about 32 KiB. The order is a function of ``seed`` (an int from 0 on) and the epoch: ranks and
+        workers do not change it. ``window`` is the number of blocks whose documents are shuffled together; in a
+        ``TextDataset`` all lanes share it, and each has a window of its own, of at least one block. Defaults: windows of
+        about 4 MiB (8 blocks or more) and 64 lanes, for a mix 16 blocks and 16 lanes. There is no buffer: ``.shuffle(1000)``
+        and ``buffer_size=`` of other libraries are errors that show what to write.
 
         In a sequential stream, each row of a global batch (ranks x batch size) has lanes of its own: 4 to 48, fewer for
         little data. ``lanes`` is then a multiple of the rows, and workers of a loader must divide the lanes of a row. All
@@ -36,6 +45,12 @@ class DocumentStages(PositionedStream):
         [0, 8, 16, 24, 32, 40, 48, 56]
         """
         self._before_layout("shuffle")
+        given = [*map(repr, unnamed), *([] if buffer_size is None else [f"buffer_size={buffer_size!r}"])]
+        if given:
+            raise ConfigError(
+                f".shuffle({', '.join(given)}): documents are shuffled by seed, in windows of blocks, and no buffer is "
+                "filled; write .shuffle(seed=0), or .shuffle(seed=0, window=64) to shuffle 64 blocks together"
+            )
         if self._config.seed is not None:
             raise ConfigError(
                 f"a stream is shuffled once; remove the second .shuffle(), or that of seed={self._config.seed}"
@@ -96,8 +111,7 @@ class DocumentStages(PositionedStream):
         self._before_layout("map_documents")
         if not callable(function):
             raise ConfigError(f"map_documents needs a function, got {type(function).__name__}")
-        if not same_length:
-            self._config.data.check_stage("map_documents")
+        self._config.data.check_stage("map_documents(same_length=True)" if same_length else "map_documents")
         found = DocumentMap(*identified(function, name, "map_documents"), same_length)
         return self._with(document_maps=(*self._config.document_maps, found))
 

@@ -90,6 +90,8 @@ class Stream(DocumentStages):
             raise ConfigError(f"best_fit packs each document once; remove stride={stride}, or best_fit")
         if best_fit:
             self._config.data.check_stage("pack(best_fit=True)")
+        if boundaries:
+            self._config.data.check_stage("pack(boundaries=True)")
         return self._with(layout=pack_layout(seq_len, stride, shift, boundaries, labels, best_fit))
 
     def sample(self, seq_len: int, *, shift: int | str = 1, boundaries: bool = False, labels: str = "next") -> Stream:
@@ -107,6 +109,8 @@ class Stream(DocumentStages):
         """
         self._before_layout("sample")
         self._config.data.check_stage("sample")
+        if boundaries:
+            self._config.data.check_stage("sample(boundaries=True)")
         check_integer("seq_len", seq_len, least=1)
         if self._config.sequential:
             raise ConfigError(
@@ -205,7 +209,8 @@ class Stream(DocumentStages):
         worker of a loader runs the stage over all items of its rank, so the order stays the same.
 
         Raises ``ConfigError`` while iterating, where a stage drops or adds items of a bounded stream on several ranks, which
-        would take unequally many steps: use an endless stream and end it with ``take``.
+        would take unequally many steps: use an endless stream and end it with ``take``; and where it gives nothing of a whole
+        epoch of an endless stream (of 8 epochs on several ranks).
 
         >>> import pipeline
         >>> def even(items):
@@ -220,8 +225,9 @@ class Stream(DocumentStages):
     def take(self, count: int) -> Stream:
         """End the stream after ``count`` batches of each rank; without ``batch`` before it, after ``count`` global sequences.
 
-        Counts from the start of the stream, or of the epoch that ``set_epoch`` set, so a resumed stream ends where the first
-        one would. After a stage of ``apply`` it counts the items that come out of it on this rank.
+        ``set_epoch(e)`` moves to the next such pass: the steps ``e * count`` to ``(e + 1) * count`` of an endless stream or a
+        mix, the first ``count`` of epoch ``e`` where ``epochs`` bounds the stream or it is sequential. A resumed stream ends
+        where the first one would. After a stage of ``apply`` it counts the items that come out of it on this rank.
 
         >>> import pipeline
         >>> len(pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2).take(5))
@@ -297,13 +303,16 @@ class Stream(DocumentStages):
         check_integer("count", count, least=0)
         return self._with(prefetch=count)
 
-    def loader(self, keys: str | Callable[[Any], Any] | None = None, length: int | None = None) -> Loader:
+    def loader(
+        self, keys: str | Callable[[Any], Any] | None = None, length: int | None = None, *, repeat: bool = False
+    ) -> Loader:
         """Return what a training framework takes in place of a ``DataLoader``: see `Loader`.
 
         ``keys``: None gives the batches as they are; ``"hf"``, for ``transformers``, gives ``input_ids``, unshifted
         ``labels`` and, where a batch has them, ``attention_mask`` and ``position_ids``; ``"torchtitan"`` gives
         ``({"input", "positions"}, labels)``, flattened; a function gives its result for each batch. ``length`` is
-        ``len()`` of the loader where the stream has none (default: 2**31).
+        ``len()`` of the loader where the stream has none (default for an endless stream: 2**31). With ``repeat=True``, each
+        pass is the same, whole, from the start of the stream: for evaluation. Without it, passes follow one another.
 
         >>> import pipeline
         >>> loader = pipeline.ShardDataset.from_tokens(range(64), epochs=1).pack(4).batch(2).loader(keys="hf")
@@ -312,7 +321,7 @@ class Stream(DocumentStages):
         """
         if length is not None:
             check_integer("length", length, least=1)
-        return Loader(self, keys, length)
+        return Loader(self, keys, length, repeat)
 
     def __repr__(self) -> str:
         return describe(self._config, self._position.get(), self._context())

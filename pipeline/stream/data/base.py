@@ -71,7 +71,7 @@ class Data(Protocol):
         """Return the lanes of a shuffled sequential stream, for so many rows of a global batch."""
 
     def window(self, config: StreamConfig, lanes: int) -> Any:
-        """Return what is shuffled together, as a state holds it: blocks, of each source of a mix by name; of text as stated.
+        """Return the blocks that are shuffled together, as a state holds them: of each source of a mix, of text as stated.
 
         ``lanes`` are those in force.
         """

@@ -63,6 +63,8 @@ class MixedData:
     def check_stage(self, method: str) -> None:
         if method in _REFUSED:
             raise ConfigError(_REFUSED[method])
+        for data in self.sources.values():
+            data.check_stage(method)
 
     def source_of_mix(self, name: str) -> NoReturn:
         raise ConfigError(f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix")

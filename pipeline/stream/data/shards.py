@@ -39,6 +39,18 @@ from .memory_ranges import MemoryRanges
 
 DEFAULT_CACHE = "auto"
 INDEX_THREADS = 16  # reading an index over the network is waiting
+PIECE_TOKENS = 4096  # of an array without documents, that are shuffled as one (section 2 of the order)
+_SAMPLES = 256  # pieces of a mapped file that identify it
+_OF_DOCUMENTS = (
+    "documents",
+    "filter",
+    "map_documents",
+    "map_documents(same_length=True)",
+    "pack(best_fit=True)",
+    "pack(boundaries=True)",
+    "sample(boundaries=True)",
+    "split",
+)
 
 Keys = Sequence[str] | NDArray[np.bytes_]  # as text, or its UTF-8
 Source = str | PathLike[str] | Sequence[str | PathLike[str]]
@@ -250,10 +262,20 @@ class ShardFiles(KeyedData):
 
 
 class MemoryData(KeyedData):
-    """Tokens in memory, as one shard; ``ConfigError`` where ``lengths`` or ``eos_id`` do not fit them."""
+    """Tokens in memory or in a mapped file, as one shard; ``ConfigError`` where ``lengths`` or ``eos_id`` do not fit them.
+
+    ``pieces``: the lengths are those of pieces, and nothing says where documents end.
+    """
 
     def __init__(
-        self, tokens: NDArray[Any], lengths: NDArray[np.int64], eos_id: int | None, tokenizer: str | None, label: str
+        self,
+        tokens: NDArray[Any],
+        lengths: NDArray[np.int64],
+        eos_id: int | None,
+        tokenizer: str | None,
+        label: str,
+        *,
+        pieces: bool = False,
     ) -> None:
         if len(lengths) and int(lengths.min()) < 0:
             raise ConfigError(f"lengths must be at least 0, got {int(lengths.min())}")
@@ -269,7 +291,9 @@ class MemoryData(KeyedData):
         self._label = label
         self._tokens = np.ascontiguousarray(tokens)
         self._lengths = lengths
-        self.fingerprint = _digest_of_arrays(self._tokens, lengths)
+        self._pieces = pieces
+        sampled = self._tokens if _mapped_file(self._tokens) is None else _sample(self._tokens)
+        self.fingerprint = _digest_of_arrays(sampled, lengths)
 
     def __repr__(self) -> str:
         return self._label
@@ -284,9 +308,44 @@ class MemoryData(KeyedData):
     def index(self, number: int) -> Indexed:
         return DocumentLengths(self._lengths)
 
+    def check_stage(self, method: str) -> None:
+        if self._pieces and method in _OF_DOCUMENTS:
+            named = method if method.endswith(")") else f"{method}()"
+            raise ConfigError(
+                f".{named} needs documents, and nothing says where those of this array end; give from_tokens lengths=, or "
+                "the eos_id= that ends each of them in the array"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker process that is started by spawn maps the file again: its tokens do not travel.
+        return {**vars(self), "_tokens": _mapped_file(self._tokens) or self._tokens}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if isinstance(mapped := state["_tokens"], tuple):
+            file, offset, dtype, count = mapped
+            state["_tokens"] = np.asarray(np.memmap(file, dtype, "r", offset, (count,)))
+        vars(self).update(state)
+
     def keys(self, number: int, index: Indexed) -> list[str]:
         """Return the numbers of the documents, which have no other key."""
         return [str(document) for document in range(len(self._lengths))]
+
+
+def _mapped_file(tokens: NDArray[Any]) -> tuple[str, int, str, int] | None:
+    """Return the file that a contiguous array is mapped from, the byte that it begins at, its dtype and size; or None."""
+    root: Any = tokens
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    if not isinstance(root, np.memmap) or root.filename is None or root.mode == "c":  # changes of which no file holds
+        return None
+    return str(root.filename), root.offset + tokens.ctypes.data - root.ctypes.data, tokens.dtype.str, len(tokens)
+
+
+def _sample(tokens: NDArray[Any]) -> NDArray[Any]:
+    """Return pieces at equal distances, the first and the last tokens among them."""
+    last = max(0, len(tokens) - PIECE_TOKENS)
+    starts = sorted({last * number // (_SAMPLES - 1) for number in range(_SAMPLES)})
+    return np.concatenate([tokens[start : start + PIECE_TOKENS] for start in starts])
 
 
 @lru_cache(maxsize=1024)

@@ -160,9 +160,9 @@ class TextData:
         most = most_lanes_a_row(config.layout, rows, self.tokens, _TOKEN_BYTES)
         return lane_layout(rows, config.lanes, self.records, most)
 
-    def window(self, config: StreamConfig, lanes: int) -> int | None:
-        """Return the documents that are shuffled together, where they are stated."""
-        return config.window
+    def window(self, config: StreamConfig, lanes: int) -> str | None:
+        """Return the blocks that are shuffled together, where they are stated."""
+        return None if config.window is None else f"{config.window} blocks"
 
     def sequences(self, config: StreamConfig) -> None:
         config.stated_layout()
@@ -184,13 +184,13 @@ class TextData:
             size = WINDOW_BYTES // lanes.lanes
         if config.best_fit:
             least = best_fit_tokens(config.stated_layout().sequence_stride, size // _TOKEN_BYTES) * _TOKEN_BYTES
-        documents = None if config.window is None else max(1, config.window // lanes.lanes)
+        blocks = None if config.window is None else max(1, config.window // lanes.lanes)
         return TextWindows(
             self,
             layout=lanes,
             places={lane: (cursor[0], cursor[1], cursor[2]) for lane, cursor in cursors.items()},
             seed=config.seed,
-            window=WindowSize(max(size, least), least, documents),
+            window=WindowSize(max(size, least), least, blocks),
             filters=tuple(each.function for each in config.filters),
             epochs=epochs,
         )

@@ -38,8 +38,9 @@ def refuse_second_split(world_size: int) -> None:
             raise ConfigError(
                 f"Accelerate would split this stream among {processes} processes, but the stream gives each of "
                 f"{world_size} ranks its own part already, so most of the data would never be read: use "
-                "stream.loader() in place of the DataLoader, which accelerator.prepare leaves alone and a Trainer takes "
-                "from get_train_dataloader or get_eval_dataloader"
+                "stream.loader() in place of the DataLoader, and for evaluation stream.loader(repeat=True), each pass of "
+                "which is the same; accelerator.prepare leaves them alone, and a Trainer takes them from "
+                "get_train_dataloader and get_eval_dataloader"
             )
 
 

@@ -8,6 +8,8 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
+from ..loader.epochs import has_passes, is_endless
+from ..loader.iterator import RaisesAgain
 from .key_maps import key_map
 
 if TYPE_CHECKING:
@@ -21,45 +23,69 @@ log = logging.getLogger("pipeline")
 class Loader:
     """Iterates a stream under the keys and by the protocol of a training framework.
 
-    ``len()`` is the stream's own where it is known, else ``length``, else 2**31. A pass over a stream that knows its length
-    starts where the stream stands; when all its batches were handed out, the next pass is the next epoch. A pass over
-    any other stream goes on where the last was left. Raises ``ConfigError`` where ``keys`` or ``length`` do not suit it.
+    ``len()`` is the stream's own where it is known, else ``length``, else 2**31 of an endless stream. A pass over a stream that
+    knows its length starts where the stream stands; when all its batches were handed out, the next pass is that of
+    the next ``set_epoch``. A pass over any other stream goes on where the last was left. With ``repeat``, each pass is the
+    stream from its start to its end, for evaluation: ``set_epoch`` and ``load_state_dict`` change nothing, and the stream
+    that was given stays where it is.
+
+    Raises ``ConfigError`` where ``keys`` or ``length`` do not suit the stream, where it ends after a number of batches that is
+    unknown in advance and no ``length`` is stated, and for ``repeat`` of an endless stream.
     """
 
-    def __init__(self, stream: Stream, keys: str | Callable[[Any], Any] | None, length: int | None) -> None:
-        self.stream = stream
+    def __init__(
+        self, stream: Stream, keys: str | Callable[[Any], Any] | None, length: int | None, repeat: bool = False
+    ) -> None:
+        self.stream = stream._with() if repeat else stream
         self._map = key_map(keys, stream._config)
         self._length = length
+        self._repeat = repeat
         self._items: Any = None  # the stream's iterator in the latest pass
-        self._loaded = False
-        if length is not None and self._known_length() is not None:
-            raise ConfigError(f"the stream knows its length, {len(stream)} batches; remove length={length}")
+        known, endless = self._known_length(), is_endless(stream._config)
+        if known is not None and length is not None:
+            raise ConfigError(f"the stream knows its length, {known} batches; remove length={length}")
+        if repeat and endless:
+            raise ConfigError(
+                "repeat=True gives the same batches in each pass, but this stream is endless; bound it by epochs=1 or .take(n)"
+            )
+        if known is None and length is None and not endless and stream._config.layout is not None:
+            raise ConfigError(
+                "frameworks ask a loader for its length, but after how many batches this stream ends is unknown in advance; "
+                "state it, .loader(length=n), or leave epochs out and end the stream by .take(n)"
+            )
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the batches of a pass; it ends an earlier one."""
-        if self._leave_pass():
+        if self._repeat:
+            self.close()
+        elif self._leave_pass():
             self.stream._start_next_pass()
         self._items = iter(self.stream)
-        return self._batches(self._items)
+        return RaisesAgain(self._batches(self._items))
 
     def __len__(self) -> int:
         known = self._known_length()
         return (self._length or ENDLESS) if known is None else known
 
     def set_epoch(self, epoch: int) -> None:
-        """Do what ``Stream.set_epoch`` does: the first call after a load keeps the position, others begin an epoch."""
-        self._leave_pass()
+        """Do what ``Stream.set_epoch`` does: the first call after a load keeps the position, others begin a pass."""
+        if self._repeat:
+            return
+        ended = self._leave_pass()
         self.stream.set_epoch(epoch)
+        if ended and not has_passes(self.stream._config):
+            self.stream._start_next_pass()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the stream's state after the batches handed out."""
         return self.stream.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state``; the next pass starts there, or with the next epoch where the state ended one."""
+        """Go on from ``state``; the next pass starts there, or is the one after where the state ended one."""
         self.close()
+        if self._repeat:
+            return
         self.stream.load_state_dict(state)
-        self._loaded = True
 
     def close(self) -> None:
         """End the running pass and stop its threads."""
@@ -68,9 +94,8 @@ class Loader:
             self._items = None
 
     def _batches(self, items: Iterator[Any]) -> Iterator[Any]:
-        loaded, self._loaded = self._loaded, False
         first = list(islice(items, 1))
-        if not first and loaded and items is self._items:  # the state was saved at the end of a pass
+        if not first and self.stream._loaded and items is self._items:  # the state was saved at the end of a pass
             self.stream._start_next_pass()
             self._items = items = iter(self.stream)
         for batch in chain(first, items):

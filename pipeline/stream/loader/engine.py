@@ -24,6 +24,7 @@ from ..order import Step
 from ..reader import Collator, Reader
 from .epochs import first_of, item_count, pass_bounds
 from .even_steps import EvenSteps
+from .fruitless_stage import FruitlessStage
 from .position import Position
 from .user_stages import Map, Take, counts_items
 from .worker_context import WorkerContext
@@ -55,10 +56,10 @@ def run(config: StreamConfig, reader: Reader[Any], position: Position, context: 
     takes = [n for n, step in enumerate((*config.steps, *config.batch_steps)) if isinstance(step, Take)]
     even = EvenSteps(config, takes, context)
     if by_sample:
-        items = _stages(config.steps, 0, items, position, even)
+        items = _stages(config, config.steps, 0, items, position, even)
     if config.batch_size is not None:
         items = _stacked(items, config) if by_sample else items
-        items = _stages(config.batch_steps, len(config.steps), items, position, even)
+        items = _stages(config, config.batch_steps, len(config.steps), items, position, even)
     if not _can_divide(config):
         items = islice(items, position.skip, None, context.workers)
     ahead = config.prefetch
@@ -149,10 +150,17 @@ def _note_end(found: int) -> None:
 
 
 def _stages(
-    steps: tuple[Any, ...], number: int, items: Iterator[Positioned], start: Position, even: EvenSteps
+    config: StreamConfig,
+    steps: tuple[Any, ...],
+    number: int,
+    items: Iterator[Positioned],
+    start: Position,
+    even: EvenSteps,
 ) -> Iterator[Positioned]:
     for n, step in enumerate(steps, number):
-        items = _mapped(step.function, items) if isinstance(step, Map) else _applied(step, n, items, start, even)
+        items = (
+            _mapped(step.function, items) if isinstance(step, Map) else _applied(config, step, n, items, start, even)
+        )
     return items
 
 
@@ -162,7 +170,7 @@ def _mapped(function: Callable[[Any], Any], items: Iterator[Positioned]) -> Iter
 
 
 def _applied(
-    step: Any, number: int, items: Iterator[Positioned], start: Position, even: EvenSteps
+    config: StreamConfig, step: Any, number: int, items: Iterator[Positioned], start: Position, even: EvenSteps
 ) -> Iterator[Positioned]:
     """Run a stage of the user; an item that it gives gets the position after the last item that it took.
 
@@ -176,15 +184,18 @@ def _applied(
         for field, value in start.stages.get(name, {}).items():
             setattr(step, field, copy.deepcopy(value))
     position, taken, exhausted = start, 0, False
+    fruitless = FruitlessStage(config, name, start, even.ranks)
 
     def feed() -> Iterator[Item]:
         nonlocal position, taken, exhausted
         for after, each in items:
             position, taken = after, taken + 1
+            fruitless.took(taken, position)
             yield each
         exhausted = True
 
     for item in step(feed()):
+        fruitless.gave(position)
         if not fields and taken == 0:
             raise ConfigError(
                 f"stage {name} gave two items for one, so a state between them would lose the second; make it a class "

@@ -1,7 +1,8 @@
-"""Passes and epochs: which sequences one pass over a stream yields, how many items they make, where ``set_epoch`` moves.
+"""Passes: which sequences one pass over a stream yields, how many items they make, where ``set_epoch`` moves.
 
-A pass starts at sequence 0, or at the start of the epoch that ``set_epoch`` last set, and ends after ``epochs`` epochs or
-what ``take`` counts from that start, whichever comes first.
+Pass ``e`` of an endless stream that ``take`` bounds is the ``e``-th run of as many steps; of a stream with ``epochs`` it is
+epoch ``e`` and those after it, as many as ``epochs`` says, of which ``take`` gives the first steps. Other streams, and
+sequential ones, begin it with epoch ``e``. The position of pass ``e`` has ``e`` in ``start_epoch``.
 """
 
 from __future__ import annotations
@@ -13,10 +14,23 @@ from ...errors import ConfigError
 from ..config import StreamConfig
 from ..order import Step
 from .position import Position
-from .user_stages import counts_items
+from .user_stages import counts_items, initial_takes
 from .worker_context import WorkerContext
 
 First = Callable[[int], int]  # from an epoch to its first sequence
+
+
+def steps_taken(config: StreamConfig, world_size: int) -> int | None:
+    """Return how many sequences ``take`` leaves of a pass, None without it."""
+    counts = [] if config.take is None else [config.take]
+    if config.take_batches is not None:
+        counts.append(config.take_batches * (config.batch_size or 1) * world_size)
+    return min(counts, default=None)
+
+
+def _runs(config: StreamConfig, world_size: int) -> int | None:
+    """Return how many sequences a pass has where passes are runs of the endless stream, else None."""
+    return None if config.sequential or config.epochs is not None else steps_taken(config, world_size)
 
 
 def pass_bounds(config: StreamConfig, first: First, position: Position, world_size: int) -> tuple[int, int | None]:
@@ -24,15 +38,13 @@ def pass_bounds(config: StreamConfig, first: First, position: Position, world_si
 
     A sequential reader counts sequences from where ``set_epoch`` moved it, and does not know where its epochs end.
     """
-    epoch = position.start_epoch
-    start = 0 if epoch is None or config.sequential else first(epoch)
-    ends = []
+    number, run, taken = position.start_epoch or 0, _runs(config, world_size), steps_taken(config, world_size)
+    if run is not None:
+        return number * run, (number + 1) * run
+    start = 0 if number == 0 or config.sequential else first(number)
+    ends = [] if taken is None else [start + taken]
     if config.epochs is not None and not config.sequential:
-        ends.append(first((epoch or 0) + config.epochs))
-    if config.take is not None:
-        ends.append(start + config.take)
-    if config.take_batches is not None:
-        ends.append(start + config.take_batches * (config.batch_size or 1) * world_size)
+        ends.append(first(number + config.epochs))
     return start, min(ends, default=None)
 
 
@@ -73,36 +85,56 @@ def first_of(config: StreamConfig) -> First:
     return (lambda epoch: 0) if sequences is None else sequences.first
 
 
-def start_of_epoch(config: StreamConfig, epoch: int) -> Position:
-    """Return the position at the start of ``epoch``, where a pass begins."""
-    if epoch == 0 and config.epochs is not None and config.epochs > 1:
+def has_passes(config: StreamConfig) -> bool:
+    """Say whether ``set_epoch`` can move a stream: a mix has no epochs, so its passes are what ``take`` leaves of it."""
+    return not config.mixed or config.take is not None or config.take_batches is not None
+
+
+def is_endless(config: StreamConfig) -> bool:
+    """Say whether neither ``epochs`` nor ``take`` ends a stream."""
+    return config.epochs is None and steps_taken(config, 1) is None and not initial_takes(config)
+
+
+def start_of_pass(config: StreamConfig, number: int, world_size: int, position: Position) -> Position:
+    """Return the position where a pass begins, under the weights of ``position``."""
+    if number == 0 and config.epochs is not None and config.epochs > 1:
         return Position(0)
-    return Position(0 if config.sequential else first_of(config)(epoch), start_epoch=epoch)
+    begin = Position(0, start_epoch=number, weights=position.weights)
+    return replace(begin, sequence_index=pass_bounds(config, first_of(config), begin, world_size)[0])
 
 
-def next_pass(config: StreamConfig, position: Position) -> Position:
-    """Return the position where the pass after that of ``position`` begins; a mix has no epochs, and starts over."""
-    if config.mixed:
-        return replace(position, sequence_index=0, stages={}, bound_to=None)
-    return start_of_epoch(config, (position.start_epoch or 0) + (config.epochs or 1))
+def next_pass(config: StreamConfig, world_size: int, position: Position) -> Position:
+    """Return the position where the pass after that of ``position`` begins."""
+    number = (position.start_epoch or 0) + (config.epochs or 1)
+    return start_of_pass(config, number, world_size, position)
+
+
+def in_its_pass(config: StreamConfig, position: Position, world_size: int) -> Position:
+    """Return a loaded position in the pass that holds it, where ``take`` or the ranks were others when it was saved."""
+    run = _runs(config, world_size)
+    start, end = pass_bounds(config, first_of(config), position, world_size) if run else (0, None)
+    if not run or end is None or start <= position.sequence_index <= end:
+        return position
+    return replace(position, start_epoch=position.sequence_index // run)
 
 
 def after_load(config: StreamConfig, position: Position, world_size: int) -> tuple[int, Position]:
-    """Return the epoch that a loaded position is in, and where the first ``set_epoch`` after the load puts it.
+    """Return the pass that a loaded position is in, and where the first ``set_epoch`` after the load puts it.
 
     The position stays where it is, but from the end of its pass it moves to the start of the next.
     """
     if config.epochs is not None and config.epochs > 1:
         return 0, position  # all epochs are one pass
-    started, reached = position.start_epoch or 0, _epoch_reached(config, position)
+    started = position.start_epoch or 0
     _, end = pass_bounds(config, first_of(config), position, world_size)
+    if end is None and config.epochs is None:
+        return epoch_reached(config, position), position
     index, known = position.sequence_index, not config.sequential
+    reached = started if _runs(config, world_size) else epoch_reached(config, position)
     if index == end or (not known and (reached > started if config.epochs else end is not None and index > end)):
-        return started + 1, start_of_epoch(config, started + 1)
+        return started + 1, start_of_pass(config, started + 1, world_size, position)
     if end is not None and index > end:  # of a stream that took more
         return reached, replace(position, start_epoch=reached)
-    if end is None and config.epochs is None:
-        return reached, position
     return started, replace(position, start_epoch=started)
 
 
@@ -117,7 +149,7 @@ def knows_epoch(config: StreamConfig, position: Position, world_size: int) -> bo
     return config.epochs is not None or len(position.lanes) == config.lane_layout(world_size).lanes
 
 
-def _epoch_reached(config: StreamConfig, position: Position) -> int:
+def epoch_reached(config: StreamConfig, position: Position) -> int:
     """Return the epoch that holds the next sequence; for lanes, that of the one that is furthest behind."""
     if config.sequential:
         return min((cursor[0] for cursor in (position.lanes or {}).values()), default=position.start_epoch or 0)

@@ -17,7 +17,7 @@ class EvenSteps:
     """Watches the stages of one iteration, by their numbers; ``takes`` are those that end after so many items."""
 
     def __init__(self, config: StreamConfig, takes: Sequence[int], context: WorkerContext) -> None:
-        self._rank, self._ranks = context.rank, context.world_size
+        self._rank, self.ranks = context.rank, context.world_size
         self._bounded = any(bound is not None for bound in (config.epochs, config.take, config.take_batches))
         self._takes = takes
         self._upset_by: str | None = None
@@ -27,7 +27,7 @@ class EvenSteps:
         self._upset_by = name
         if self._may_differ(number) and not any(take > number for take in self._takes):
             raise ConfigError(
-                f"stage {name} drops or adds items of a bounded stream, so its {self._ranks} ranks would take unequally "
+                f"stage {name} drops or adds items of a bounded stream, so its {self.ranks} ranks would take unequally "
                 "many steps and some wait forever; make the stream endless (no epochs=) and end it by .take(n) after "
                 "that stage, or use .filter() on documents"
             )
@@ -36,11 +36,11 @@ class EvenSteps:
         """Note that a ``take`` got no more items; ``ConfigError`` where these are too few and other ranks may get more."""
         if self._may_differ(number) and self._upset_by is not None and taken < count:
             raise ConfigError(
-                f"the stream ended after {taken} of the {count} items of .take() on rank {self._rank} of {self._ranks}, "
+                f"the stream ended after {taken} of the {count} items of .take() on rank {self._rank} of {self.ranks}, "
                 f"since stage {self._upset_by} drops items and the stream is bounded; make it endless (no epochs=), or "
                 "take fewer, else ranks take unequally many steps"
             )
 
     def _may_differ(self, number: int) -> bool:
         """Say whether ranks may see unequally many items at a stage: there are several, and something ends before it."""
-        return self._ranks > 1 and (self._bounded or any(take < number for take in self._takes))
+        return self.ranks > 1 and (self._bounded or any(take < number for take in self._takes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from torch.utils.data import get_worker_info
 
@@ -16,6 +16,10 @@ from .engine import Positioned
 from .position import Position, SharedPosition
 from .worker_batch import WorkerBatch
 from .worker_context import WorkerContext
+
+T = TypeVar("T")
+
+_NOTE = "(the iterator ended with this error and raises it again; iter() starts anew where the stream stands)"
 
 
 class Progress:
@@ -50,6 +54,39 @@ class Progress:
         }
 
 
+class RaisesAgain(Iterator[T]):
+    """An iterator that raises its error again where a generator, which ends with its first one, would end quietly.
+
+    So a loop that skips what fails does not take the error for the end of the data.
+    """
+
+    def __init__(self, items: Iterator[T]) -> None:
+        self._items = items
+        self._error: BaseException | None = None
+
+    def __next__(self) -> T:
+        if self._error is not None:
+            if not isinstance(self._error, Exception):
+                raise StateError(
+                    "this iterator was interrupted; call iter(), which starts anew where the stream stands"
+                )
+            raise self._error.with_traceback(None)
+        try:
+            return next(self._items)
+        except StopIteration:
+            raise
+        except BaseException as error:
+            self._error = error
+            if _NOTE not in getattr(error, "__notes__", ()):
+                error.add_note(_NOTE)
+            raise
+
+    def close(self) -> None:
+        """Close a generator."""
+        if (close := getattr(self._items, "close", None)) is not None:
+            close()
+
+
 class StreamIterator:
     """Hands out items, and notes the position that comes with each."""
 
@@ -58,7 +95,7 @@ class StreamIterator:
     ) -> None:
         self.progress = progress
         self.overtaken_by: str | None = None
-        self._items = items
+        self._items = RaisesAgain(items)
         self._skip = context.workers - 1
         self._shared = shared
         self._in_worker = get_worker_info() is not None
@@ -98,7 +135,6 @@ class StreamIterator:
 
     def close(self) -> None:
         """End the iteration where it is, and stop its threads."""
-        if (close := getattr(self._items, "close", None)) is not None:
-            close()
+        self._items.close()
         if self.progress.ended is None:
             self.progress.ended = time.perf_counter()

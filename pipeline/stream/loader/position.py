@@ -29,7 +29,7 @@ class Position:
     a loader's worker that takes every n-th; ``stages``: what stages of the user remember, by dotted name;
     ``bound_to``: the stage that makes this position one rank's own, if any; ``weights``: (sequence index, weights as
     fractions) where a mix's were changed; ``lanes``: the cursors of a sequential stream by the number of their lane,
-    None at the start of all; ``start_epoch``: the epoch at whose start ``set_epoch`` began this pass, None before it was
+    None at the start of all; ``start_epoch``: the number of this pass, which ``set_epoch`` began, None before it was
     ever called; ``taken``: rows of the step that begins here which this rank has taken, where the position is inside one.
     """
 

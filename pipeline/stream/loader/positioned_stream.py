@@ -12,6 +12,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from ...errors import ConfigError, StateError
 from ..arguments import check_integer
 from ..config import StreamConfig
+from ..data.shards import say_once
 from ..frameworks.double_sharding import refuse_read_ahead, refuse_second_split
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
 from .engine import run, share_of
@@ -19,16 +20,18 @@ from .epochs import (
     EpochNumbers,
     after_load,
     first_of,
+    has_passes,
+    in_its_pass,
     knows_epoch,
     next_pass,
     pass_bounds,
     pass_length,
-    start_of_epoch,
+    start_of_pass,
 )
 from .iterator import Progress, StreamIterator
 from .position import Position, SharedPosition
 from .state import from_state, to_state
-from .user_stages import counts_items
+from .user_stages import counts_items, initial_takes
 from .worker_context import Topology, WorkerContext, resolve_context, topology_to_carry
 
 
@@ -93,7 +96,7 @@ class PositionedStream(IterableDataset[Any]):
         """
         self._refuse_live("load_state_dict")
         context = self._context()
-        position = from_state(state, self._config, context)
+        position = in_its_pass(self._config, from_state(state, self._config, context), context.world_size)
         self._overtake("load_state_dict")
         if get_worker_info() is not None:
             self._worker_position = position
@@ -103,12 +106,16 @@ class PositionedStream(IterableDataset[Any]):
             self._loaded, self._epoch_known = True, knows_epoch(self._config, position, context.world_size)
 
     def set_epoch(self, epoch: int) -> None:
-        """Move to the start of ``epoch`` (an int from 0 on): every ``iter()`` starts there, and ``take`` counts from there.
+        """Move to the start of pass ``epoch`` (an int from 0 on): every ``iter()`` starts there.
 
-        A stream with ``epochs=1`` then yields that epoch alone, its last sequence uncut. The first call after
-        ``load_state_dict`` keeps the position, whatever ``epoch`` is, since frameworks count their own passes from 0;
-        later calls count from there. At the end of a pass it moves to the next epoch. Calling it again with the same epoch
-        changes nothing, and so does calling it on a mix.
+        With ``epochs=1``, pass ``e`` is epoch ``e`` alone, its last sequence uncut; with ``take(n)`` too, the first ``n`` steps
+        of it. With ``take(n)`` alone it is the steps ``e * n`` to ``(e + 1) * n`` of the endless stream, so passes neither
+        overlap nor leave anything out. Any other stream, and every sequential one, begins pass ``e`` with epoch ``e``. A mix
+        without ``take`` has no passes: this changes nothing there, and logs so once.
+
+        The first call after ``load_state_dict`` keeps the position, whatever ``epoch`` is, since frameworks count their own
+        passes from 0; later calls count from there. The pass that holds the loaded position ends where it would have ended.
+        At the end of a pass it moves to the next one. Calling it again with the same number changes nothing.
 
         Raises ``ConfigError`` for an epoch above 0 where ``epochs`` is above 1, and where Accelerate would split the
         stream among the ranks a second time; and ``StateError`` while an iterator is live.
@@ -122,7 +129,11 @@ class PositionedStream(IterableDataset[Any]):
         refuse_second_split(self._context().world_size)
         check_integer("epoch", epoch, least=0)
         config, shared = self._config, self._position
-        if config.mixed:
+        if not has_passes(config):
+            say_once(
+                "set_epoch() changes nothing on a mix, which has no epochs; .take(n), before any .apply(), gives it passes "
+                "of n steps"
+            )
             return
         self._refuse_live("set_epoch")
         if epoch > 0 and config.epochs is not None and config.epochs > 1:
@@ -146,7 +157,7 @@ class PositionedStream(IterableDataset[Any]):
                 "rank's alone, and others may be in another; load what pipeline.merge_states([...]) makes of all ranks'"
             )
         if target is not None:
-            position = start_of_epoch(config, target)
+            position = start_of_pass(config, target, self._context().world_size, position)
         shared.set(position)
         self._loaded = False
         self._overtake("set_epoch")
@@ -224,7 +235,13 @@ class PositionedStream(IterableDataset[Any]):
     def _start_next_pass(self) -> None:
         """Move to the start of the next pass, as ``set_epoch`` of the next number does."""
         self._refuse_live("the next pass")
-        self._position.set(next_pass(self._config, self._position.get()))
+        config, position = self._config, self._position.get()
+        if has_passes(config):
+            position = next_pass(config, self._context().world_size, position)
+        elif self._progress is not None:  # a mix that a take() after apply() ended goes on where it ended
+            position = self._progress.position
+            position = replace(position, stages={**position.stages, **initial_takes(config)})
+        self._position.set(position)
         self._loaded = False
         self._overtake("the next pass")
 

@@ -42,6 +42,11 @@ def remembering(config: StreamConfig) -> dict[str, Any]:
     return {f"{n}.{type(step).__name__}": step for n, step in enumerate(steps) if getattr(step, "remembers", ())}
 
 
+def initial_takes(config: StreamConfig) -> dict[str, Any]:
+    """Return what each ``Take`` keeps in the state at the start of a pass, by its name there."""
+    return {name: {"taken": 0} for name, step in remembering(config).items() if isinstance(step, Take)}
+
+
 def counts_items(config: StreamConfig) -> bool:
     """Say whether positions follow from counts of items: every stage gives one item for each that it takes."""
     return all(isinstance(step, Map) for step in (*config.steps, *config.batch_steps))

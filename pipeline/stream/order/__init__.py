@@ -14,7 +14,7 @@ Arithmetic is modulo 2**64::
                           there are no ties
 
 The JSON has ``, `` between items, strings in double quotes, characters beyond ASCII as ``\\uXXXX``, integers in decimal.
-``seed`` is the integer, 0 or larger, that ``.shuffle(seed)`` states. To compare with another implementation::
+``seed`` is the integer, 0 or larger, that ``.shuffle(seed=)`` states. To compare with another implementation::
 
     mix64(1)                                  0x5692161D100B05E5
     key("blocks", "", 0, 0)                   11988941072446886257
@@ -23,6 +23,9 @@ The JSON has ``, `` between items, strings in double quotes, characters beyond A
 
 2. Extents and blocks
 ---------------------
+An array of tokens that nothing divides into documents is cut into pieces of 4,096 tokens, the last of which may be shorter.
+They stand for documents in what follows, and give no ``boundaries``.
+
 Shards are in the order of the manifest, or of the list of files that the stream was given. `pipeline.shards.extents`
 defines the table of extents: runs of consecutive documents of one shard, each of at least one document, with their sizes in
 bytes, tokens and documents. A stream has ``X`` extents of ``Y`` bytes (the sum of the column ``sizes``) in all. Let
@@ -97,11 +100,16 @@ how many ranks share it.
 
 6. Ends
 -------
-A stream begins at sequence index 0, or at ``A(e)`` after ``set_epoch(e)``. Without ``epochs`` and ``.take`` it is endless.
-With ``epochs=E`` it ends before sequence index ``A(E)``, and tokens from token ``E * T`` of the token stream on do not
-exist: they are missing in inputs and labels. With ``epochs=1``, ``set_epoch(e)`` gives ``A(e)`` to ``A(e + 1)``, and no token
-is missing. ``.take(t)`` ends the stream ``t`` sequence indices behind its beginning (after ``.batch``: ``t * R * B``), and
-makes no token missing. With both, the smaller end holds.
+A stream begins at sequence index 0. Without ``epochs`` and ``.take`` it is endless. With ``epochs=E`` it ends before
+sequence index ``A(E)``, and tokens from token ``E * T`` of the token stream on do not exist: they are missing in inputs and
+labels. ``.take(t)`` ends it before sequence index ``t`` (after ``.batch``: ``t`` stands for ``t * R * B`` here), and makes
+no token missing. With both, the smaller end holds.
+
+``set_epoch(e)`` moves to the beginning of **pass** ``e``. With ``.take(t)``, of a mix too, pass ``e`` is the sequence
+indices ``e * t`` to ``(e + 1) * t``. With ``epochs=1`` it is ``A(e)`` to ``A(e + 1)``, or the first ``t`` of these where
+``.take(t)`` is stated too, and no token is missing. With neither, a stream begins at ``A(e)`` and is endless, and a mix has
+no passes. A stream that loads a state ends where the pass ends in which the state was saved; of a state that was saved
+under another ``t``, ``R`` or ``B`` and lies outside of that pass, where the pass ends that holds its sequence index.
 
 Of a last step with ``n < R * B`` rows, ``last="pad"`` gives each rank what section 5 says, then rows that are filled, up to
 ``B``; ``last="drop"`` drops the step. Without ``.batch`` nothing is filled or dropped: a rank that section 5 gives no row

@@ -29,7 +29,8 @@ A lane reads windows. Each is made again from its place (epoch, bundle, round), 
 ``key("text window", seed, lane, epoch, bundle, round)``. What the filters leave is one stream of documents, endless or of
 ``epochs`` epochs; a lane of which an epoch keeps nothing goes on to its next. ``.pack`` joins the documents and cuts a
 sequence every ``stride`` tokens; ``best_fit`` packs each window alone (`best_fit`), in an order by ``key("best fit", seed,
-lane, epoch, bundle, round)``; ``.documents`` gives each.
+lane, epoch, bundle, round)``; ``.documents`` gives each. ``set_epoch(e)`` moves all lanes to the beginning of epoch ``e``,
+from where ``.take`` counts.
 
 Text
 ----
@@ -42,7 +43,7 @@ Lines). `text.deal` says which blocks
 each lane reads in which round.
 
 A window is a number of rounds, at least one, and ends with its epoch: with the round that reaches ``256 MiB / L`` of
-blocks, or, where ``.shuffle(window=w)`` states documents, ``max(1, w // L)`` documents, and otherwise with the one that
+blocks, or, where ``.shuffle(window=w)`` states it, ``max(1, w // L)`` blocks, and otherwise with the one that
 reaches max(4, 4 (bundle + round)) blocks, counted from the window's place, so that the first ones are short. Best fit needs
 ``4 t`` bytes in any case, ``t = seq_len * max(32, min(256, 64 MiB // (L seq_len)))``. Without ``.shuffle()`` a window is
 one round, or those that best fit needs: 32 sequences of 4 bytes a token.

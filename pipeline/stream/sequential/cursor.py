@@ -64,7 +64,7 @@ class Reader:
     """The kept documents of one lane, from a cursor on.
 
     ``change`` is applied to each chunk. ``on_empty(lane)`` is called after each whole epoch of which the lane keeps no
-    token; it raises where the stream cannot go on.
+    token; it raises where the stream cannot go on. ``on_chunk`` is called after each chunk.
     """
 
     def __init__(
@@ -75,12 +75,14 @@ class Reader:
         *,
         change: Callable[[Chunk], Chunk] | None = None,
         on_empty: Callable[[int], object] = lambda lane: None,
+        on_chunk: Callable[[], object] = lambda: None,
     ) -> None:
         epoch, bundle, round, self._index, _ = cursor
         self._windows = windows
         self._lane = lane
         self._change = change
         self._on_empty = on_empty
+        self._on_chunk = on_chunk
         self._place: Place = (epoch, bundle, round)
         self._window: Window | None = None
         self._ahead: deque[tuple[Place, int, Chunk]] = deque()  # found by `keeps_none`, with the index it began at
@@ -146,6 +148,7 @@ class Reader:
             return window.place, index, _NOTHING
         chunk = window.take(index, tokens)
         self._index = chunk.next
+        self._on_chunk()
         if self._change is not None and len(chunk.lengths):
             chunk = self._change(chunk)
         if len(chunk.ids):

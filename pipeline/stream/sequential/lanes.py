@@ -82,11 +82,12 @@ def _make_lane(
     lane: int,
     cursor: Cursor,
     on_empty: Callable[[int], object],
+    on_chunk: Callable[[], object],
 ) -> Lane:
     # Best fit counts its sequences, not the documents of a window, so it takes every window whole.
     start = [*cursor[:3], 0, 0] if config.best_fit else cursor
     change = change_of(config.document_maps, config.data.dtype)
-    reader = Reader(windows, lane, start, change=change, on_empty=on_empty)
+    reader = Reader(windows, lane, start, change=change, on_empty=on_empty, on_chunk=on_chunk)
     return Lane(reader, _packing(config, reader, lane, cursor, on_packed))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,12 +13,15 @@ from numpy.typing import NDArray
 from ...errors import ConfigError
 from ...weak_methods import weakly
 from ..batch.rows import DocumentRows, Ends, Out, Rows
+from ..long_search import LongSearch
 from ..order import Step
 from .cursor import Cursor, Windows, missing_lanes
 from .lane_sequences import Lane
 from .layout import LaneLayout
 
 _PATIENCE = 8  # epochs of which a process keeps nothing of its part
+
+log = logging.getLogger("pipeline")
 
 
 class SequentialReader:
@@ -31,7 +35,7 @@ class SequentialReader:
     def __init__(
         self,
         windows: Windows,
-        make_lane: Callable[[int, Cursor, Callable[[int], object]], Lane],
+        make_lane: Callable[[int, Cursor, Callable[[int], object], Callable[[], object]], Lane],
         *,
         layout: LaneLayout,
         own: list[int],
@@ -57,6 +61,7 @@ class SequentialReader:
         self._cursors = {str(lane): cursors[str(lane)] for lane in own}
         self._lanes: dict[int, Lane] = {}
         self._buffer: NDArray[Any] | None = None
+        self._search = LongSearch()
 
     @property
     def cursors(self) -> dict[str, Cursor]:
@@ -69,6 +74,7 @@ class SequentialReader:
 
     def read(self, step: Step, out: Out | None = None) -> Rows | DocumentRows:
         """Return the rank's rows of a step; fewer only at the end of a bounded stream."""
+        self._search.found()
         size, first = self._batch_size, step.begin + step.rank * self._batch_size
         numbers = range(first, first + min(size, max(0, step.begin + step.size - first)))[step.first : step.last]
         found = _Found()
@@ -100,7 +106,9 @@ class SequentialReader:
         return self._buffer[: len(found)]
 
     def _lane(self, number: int) -> Lane:
-        lane = self._lanes[number] = self._make_lane(number, self._cursors[str(number)], weakly(self._on_empty))
+        lane = self._lanes[number] = self._make_lane(
+            number, self._cursors[str(number)], weakly(self._on_empty), weakly(self._on_chunk)
+        )
         return lane
 
     def _later(self, ended: int) -> tuple[int, Lane] | None:
@@ -111,6 +119,15 @@ class SequentialReader:
                 if lane.advance():
                     return number % self._layout.lanes, lane
         return None
+
+    def _on_chunk(self) -> None:
+        if (seconds := self._search.overdue()) is not None:
+            counts = self._windows.counts
+            read, rejected = counts["documents"], counts["rejected"]
+            log.warning(
+                "no row for %d seconds: %d documents were read so far, filters kept %d of them (%d bad records beside them)",
+                seconds, read, read - rejected, counts["bad_records"],
+            )  # fmt: skip
 
     def _on_empty(self, lane: int) -> None:
         """Raise ``ConfigError`` where no own lane kept a token of an epoch; ``lane`` was found to keep none of its last one.

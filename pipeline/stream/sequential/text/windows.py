@@ -52,19 +52,19 @@ log = logging.getLogger("pipeline")
 class WindowSize:
     """How long a lane's window is, in whole rounds.
 
-    It ends with the round that reaches ``bytes`` of blocks, or ``documents`` where these are stated. The first windows of an
+    It ends with the round that reaches ``bytes`` of blocks, or so many ``blocks`` where these are stated. The first windows of an
     epoch are shorter, so that the first batch comes soon: at bundle ``b``, round ``r``, one ends with the round that reaches
     max(4, 4 * (b + r)) blocks, but not below ``least`` bytes.
     """
 
     bytes: int
     least: int = 0
-    documents: int | None = None
+    blocks: int | None = None
 
-    def reached(self, place: Place, size: int, blocks: int, documents: int) -> bool:
+    def reached(self, place: Place, size: int, blocks: int) -> bool:
         """Say whether a window that begins at ``place`` ends here."""
-        if self.documents is not None:
-            return documents >= self.documents and size >= self.least
+        if self.blocks is not None:
+            return blocks >= self.blocks and size >= self.least
         if size >= self.bytes:
             return True
         return size >= self.least and blocks >= _FIRST_BLOCKS * max(1, place[1] + place[2])
@@ -139,7 +139,7 @@ class TextWindows:
                 self._count(filtered)
                 size, blocks = size + filtered.read_bytes, blocks + 1
                 documents += filtered.documents
-            if found and self._window.reached(place, size, blocks, len(documents)):
+            if found and self._window.reached(place, size, blocks):
                 break
         following = (epoch, bundle, round) if deal.bundle(group, bundle) else (epoch + 1, 0, 0)
         self._places[lane] = following

@@ -1,0 +1,192 @@
+"""No stream searches or ends in silence: long searches are logged, fruitless ones refused, errors raised again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+
+import pipeline
+from pipeline.errors import ConfigError, StateError
+from tests.epoch_streams import make, small_dataset, small_texts
+from tests.text_samples import write_texts
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_dataset(tmp_path_factory.mktemp("searches") / "data")
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_texts(tmp_path_factory.mktemp("searches") / "a.jsonl")
+
+
+class KeepsNothingForLong:
+    """Keeps no document in its first seven seconds."""
+
+    def __init__(self) -> None:
+        self.began = 0.0
+
+    def __call__(self, document: Any) -> bool:
+        self.began = self.began or time.monotonic()
+        time.sleep(0.01)
+        return time.monotonic() > self.began + 7
+
+
+@pytest.mark.parametrize("kind", ["shards", "text"])
+def test_a_filter_that_keeps_nothing_for_seconds_is_logged_with_the_documents_read_and_kept(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    numbers = [f"text {number}" for number in range(3000)]
+    if kind == "shards":
+        data: Any = pipeline.ShardDataset.from_texts(numbers, "bytes")
+    else:
+        data = pipeline.TextDataset(write_texts(tmp_path / "a.jsonl", numbers), "bytes")
+    stream = data.shuffle(seed=1, lanes=16).filter(KeepsNothingForLong(), name="slow").documents().batch(2)
+    with caplog.at_level(logging.WARNING, logger="pipeline"):
+        assert len(next(iter(stream))["input_ids"]) == 2
+    (said,) = [record.message for record in caplog.records if record.message.startswith("no row for ")]
+    assert int(said.split()[3]) in range(5, 9)
+    read = int(said.split(": ")[1].split()[0])
+    assert 100 < read < 3000
+    assert "filters kept 0 of them (0 bad records" in said
+
+
+def drop_all(items: Iterator[Any]) -> Iterator[Any]:
+    for _ in items:
+        yield from ()
+
+
+def endless(kind: str, dataset: Path, texts: Path) -> pipeline.Stream:
+    if kind == "text":
+        return pipeline.TextDataset(texts, "bytes").shuffle(seed=3, lanes=4).pack(24)
+    if kind == "filter":
+        return pipeline.ShardDataset(dataset).shuffle(seed=3, lanes=4).filter(len).pack(24)
+    return pipeline.ShardDataset(dataset).shuffle(seed=3, lanes=4).pack(8)
+
+
+@pytest.mark.parametrize("kind", ["shards", "filter", "text"])
+@pytest.mark.parametrize("start", [0, 3])
+def test_a_stage_that_drops_everything_is_an_error_after_an_epoch(
+    dataset: Path, texts: Path, kind: str, start: int
+) -> None:
+    for stream in (
+        endless(kind, dataset, texts).apply(drop_all),
+        endless(kind, dataset, texts).apply(drop_all).batch(4).take(9),
+        endless(kind, dataset, texts).batch(2).apply(drop_all),
+    ):
+        stream.set_epoch(start)
+        with pytest.raises(
+            ConfigError, match=r"stage 0\.function took \d+ items, those of a whole epoch, and gave none"
+        ):
+            next(iter(stream))
+    on_two = endless(kind, dataset, texts).batch(2).apply(drop_all).shard(1, 2)
+    with pytest.raises(ConfigError, match="those of 8 epochs, and gave none"):
+        next(iter(on_two))
+
+
+def test_a_stage_that_gives_one_item_of_an_epoch_or_drops_all_of_a_bounded_stream_is_left_alone(dataset: Path) -> None:
+    tokens = Counter(int(t) for batch in make(dataset, 1) for t in batch["input_ids"].flatten())
+    rare = min(tokens, key=tokens.__getitem__)
+    assert tokens[rare] == 1
+
+    def with_a_rare_token(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            if bool((batch["input_ids"] == rare).any()):
+                yield batch
+
+    assert len(list(make(dataset, None).apply(with_a_rare_token).take(12))) == 12
+    assert list(make(dataset, 1).apply(drop_all)) == []
+    assert list(make(dataset, None).take(200).apply(drop_all)) == []
+
+
+def test_a_stage_that_gives_nothing_for_seconds_is_logged_where_no_epoch_ends_the_search(
+    dataset: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def slow(items: Iterator[Any]) -> Iterator[Any]:
+        began = time.monotonic()
+        for item in items:
+            time.sleep(0.005)
+            if time.monotonic() > began + 7:
+                yield item
+
+    mixed = pipeline.mix({"a": pipeline.ShardDataset(dataset)}, {"a": 1}).pack(8).apply(slow)
+    next(iter(mixed))
+    (said,) = [record.message for record in caplog.records if "gave no item for" in record.message]
+    assert said.startswith("stage 0.function gave no item for 5 seconds, in which it took ")
+
+
+class FailsAtThird:
+    """A function of an item that fails for the third."""
+
+    def __init__(self) -> None:
+        self.calls = count(1)
+
+    def __call__(self, item: Any) -> Any:
+        if next(self.calls) == 3:
+            raise ValueError("the third")
+        return item
+
+
+class AsFilter(FailsAtThird):
+    def __call__(self, item: Any) -> bool:
+        return super().__call__(item) is item
+
+
+def failing_stage(items: Iterator[Any]) -> Iterator[Any]:
+    function = FailsAtThird()
+    for item in items:
+        yield function(item)
+
+
+CHAINS: dict[str, Any] = {
+    "map": lambda d: make(d).map(FailsAtThird()),
+    "map of samples": lambda d: pipeline.ShardDataset(d, epochs=1).pack(8).map(FailsAtThird()).batch(2),
+    "apply": lambda d: make(d).apply(failing_stage),
+    "filter": lambda d: pipeline.ShardDataset(d, epochs=1).filter(AsFilter(), name="fails").pack(8).batch(2),
+    "prefetch": lambda d: make(d).map(FailsAtThird()).prefetch(2),
+    "device": lambda d: make(d).map(FailsAtThird()).to("cpu"),
+    "loader": lambda d: make(d).map(FailsAtThird()).loader(),
+    "keys": lambda d: make(d).loader(keys=FailsAtThird()),
+    "repeat": lambda d: make(d).map(FailsAtThird()).loader(repeat=True),
+    "DataLoader": lambda d: DataLoader(make(d).map(FailsAtThird()), batch_size=None),
+    "workers": lambda d: DataLoader(make(d).map(FailsAtThird()), batch_size=None, num_workers=2),
+}
+
+
+def test_an_iterator_that_was_interrupted_says_so(dataset: Path) -> None:
+    def interrupt(batch: Any) -> Any:
+        raise KeyboardInterrupt
+
+    iterator = iter(make(dataset).map(interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    with pytest.raises(StateError, match=r"was interrupted; call iter\(\)"):
+        next(iterator)
+
+
+@pytest.mark.parametrize("kind", [*CHAINS, "StatefulDataLoader", "StatefulDataLoader with workers"])
+def test_after_an_error_an_iterator_raises_it_again_instead_of_ending(dataset: Path, kind: str) -> None:
+    if kind.startswith("Stateful"):
+        stateful = pytest.importorskip("torchdata.stateful_dataloader")
+        workers = 2 if kind.endswith("workers") else 0
+        source = stateful.StatefulDataLoader(make(dataset).map(FailsAtThird()), batch_size=None, num_workers=workers)
+    else:
+        source = CHAINS[kind](dataset)
+    iterator = iter(source)
+    errors = []
+    for _ in range(20):  # as a loop that skips what fails
+        try:
+            next(iterator)
+        except ValueError as error:
+            errors.append("".join([str(error), *getattr(error, "__notes__", ())]))
+    assert len(errors) > 5
+    assert all("the third" in error and "raises it again" in error for error in errors)
