@@ -3,8 +3,8 @@
 What the parts are, for every measure of this package:
 
 * A *word* is a run of visible characters between white space, as ``str.split`` gives it: ``well-known,`` is one, and so
-  is ``--``. A run with letters of a script that is written without spaces is split into pieces instead, and its words
-  are the pieces that are no marks.
+  is ``--``. A run with letters of a script that is written without spaces is split into pieces instead: its words are
+  the pieces that are no marks, and its marks count no more than the marks in ``well-known,``.
 * A *piece* is a smaller part, a word or a mark. Its words are runs of letters and digits with their combining marks,
   in which full stops and underscores (between letters or digits) and commas and colons (between digits) may occur:
   ``example.org``, ``snake_case``, ``1,000``. Initials keep their last full stop: ``U.S.``. Hyphens separate words, and
@@ -28,12 +28,12 @@ import functools
 import itertools
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from filters.spacy_tokens import is_symbol, split_tokens
 from filters.unicode_classes import ALPHABETIC, MARK, NUMBER, SPACES, UNSPACED, kinds
 
-DEFINITION = "shardwright-2"
+DEFINITION = "shardwright-3"
 """The name of the definitions above; recipes hold it, and it changes when one of them does."""
 
 _PIECES = re.compile(
@@ -55,9 +55,18 @@ _UNSPACED = frozenset(UNSPACED)
 By = Literal["spaces", "pieces", "tokens"]
 """How words are counted."""
 
+Count = Annotated[int, 0]
+"""A parameter of a rule: a whole number of at least 0."""
+
+Positive = Annotated[int, 1]
+"""A parameter of a rule: a whole number of at least 1."""
+
 
 class Parts(NamedTuple):
-    """The parts of a text, in order: all of them (`pieces`), the words among these, and the words with a letter."""
+    """The parts of a text, in order: all of them (`pieces`), the words among these, and the words with a letter.
+
+    By spaces, every part is a word.
+    """
 
     pieces: list[str]
     words: list[str]
@@ -99,7 +108,8 @@ class Page:
             start, end = match.span()
             if not _UNSPACED.isdisjoint(match[0]):
                 for part in _split_pieces(text, letters, start, end):
-                    _add(found, *part)
+                    if part[2]:
+                        _add(found, *part)
             else:
                 _add(found, text[start:end], match[0], True)
         return found

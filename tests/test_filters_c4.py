@@ -9,6 +9,8 @@ from filters.cleaners.cleaners import c4_lines, duplicate_lines, duplicate_parag
 from filters.measures.sentences import curly_brackets, lorem_ipsum, sentences
 from filters.rules.ruleset import load_rules
 
+THREE = "One is a whole sentence here. Two is another sentence here. Three is the last one here."
+
 
 @pytest.mark.parametrize(
     ("line", "reason"),
@@ -16,6 +18,9 @@ from filters.rules.ruleset import load_rules
         ("This line has five words.", None),
         ("Is this line kept too?", None),
         ('He said it was "so."', None),
+        ("He said it was 'so'", "no_terminal"),
+        ("It has four words.[citation needed]", "few_words"),
+        ("See [1] [2] [3] [4] below.", "few_words"),
         ("Only four words here.", "few_words"),
         ("This line has no final mark", "no_terminal"),
         ("This line just trails off...", "no_terminal"),
@@ -67,6 +72,11 @@ def test_lorem_ipsum_and_curly_brackets_are_counted() -> None:
         ("Two sentences are not enough here. This is the second one here.", "sentences"),
         ("Lorem ipsum is not a language. It is a filler for pages. Nobody needs to read it all.", "lorem_ipsum"),
         ("We write { in programs very often. It is a curly bracket. There are some more of them.", "curly_brackets"),
+        (f"{THREE}\nLorem ipsum needs no JavaScript at all.", "lorem_ipsum"),
+        (f"{THREE}\nLorem ipsum is our cookie policy today.", "lorem_ipsum"),
+        (f"{THREE}\nThis site uses cookies {{ and more.", "curly_brackets"),
+        (f"{THREE}\nYour browser runs no JavaScript {{ today.", None),
+        (f"{THREE}\nLorem ipsum {{ without an end", None),
     ],
 )
 def test_c4_drops_the_pages_that_its_paper_names(text: str, rule: str | None) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from filters.cleaners.cleaners import html_remnants
 from filters.rules.ruleset import load_rules
+from filters.unicode_classes import SPACES
 
 
 @pytest.mark.parametrize(
@@ -46,3 +49,13 @@ def test_the_preset_cleans_before_rules_measure_and_counts_what_it_replaced() ->
     assert text == "I saw it & I liked it.\n\nTwice."
     assert counts == {"html_remnants.tags": 2, "html_remnants.entities": 1}
     assert load_rules("gopher").cleaners == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["\n \n", " \n x\n\n\n", "<br>", "a<br>\n<br> \n \u200b\n b", "a\n<b></b>b", "<p>\n \t</p>x"]
+)
+def test_blanks_around_tags_become_one_empty_line_at_most(text: str) -> None:
+    blanks = f"[{SPACES}]*"
+    without = re.sub("</?b>", "", re.sub("</?(br|p)>", "\n", text))
+    expected = re.sub(f"{blanks}\n{blanks}\n{blanks}", "\n\n", without).strip(SPACES) if "<" in text else text
+    assert html_remnants(text)[0] == expected

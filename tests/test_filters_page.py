@@ -6,6 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from filters.measures.repetition import top_ngram_ratio
+from filters.measures.words import alphabetic_ratio, ellipsis_ratio, hash_ratio
+from filters.rules.ruleset import load_rules
 from filters.text_view import Page, share
 from filters.unicode_classes import KINDS, SPACES, TERMINAL_BIT, TERMINALS, kind, kind_table
 
@@ -66,7 +69,16 @@ def test_words_are_what_white_space_separates() -> None:
 def test_words_of_scripts_without_spaces_are_pieces_beside_words_between_spaces() -> None:
     page = Page("(GPT-4) 我用GPT-4。 it's")
     assert page.words == ["(GPT-4)", "我", "用", "GPT", "4", "it's"]
-    assert page.parts("spaces").pieces == ["(GPT-4)", "我", "用", "GPT", "-", "4", "。", "it's"]
+    assert page.parts("spaces").pieces == page.words
+
+
+def test_marks_beside_words_of_scripts_without_spaces_are_no_words() -> None:
+    page = Page("嗯，好。“走吧！”他说。#…")
+    assert alphabetic_ratio(page) == 1
+    assert hash_ratio(page) == ellipsis_ratio(page) == 1 / 6
+    assert top_ngram_ratio(Page("你好，你；好。"), n=2) == 6 / 7
+    values = load_rules("gopher").measure(page.text)  # from one compiled pass
+    assert (values["alphabetic_ratio"], values["hash_ratio"], values["ellipsis_ratio"]) == (1, 1 / 6, 1 / 6)
 
 
 def test_words_among_pieces_hold_a_letter_or_a_digit_and_alphabetic_ones_a_letter() -> None:
@@ -91,7 +103,6 @@ def test_nothing_of_nothing_is_nothing() -> None:
 def test_pieces_lose_no_visible_character(text: str) -> None:
     visible = "".join(character for character in text if kind(character) != " ")
     assert "".join(Page(text).pieces) == visible
-    assert "".join(Page(text).parts("spaces").pieces) == visible
 
 
 def test_the_table_of_kinds_agrees_with_kind_for_every_code_point() -> None:

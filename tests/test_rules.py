@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
 
-from filters import bundled_rule_sets
+from filters import bundled_rule_sets, cleaner_functions, measure_functions
 from filters.compiled import SCANNED
 from filters.rules.ruleset import Rule, RuleSet, Violation, load_rules
 from pipeline.errors import ConfigError
@@ -191,6 +194,28 @@ def test_no_rules_keep_everything(specs: str | list[str] | None) -> None:
         ("extends = ['gophr']", "did you mean 'gopher'"),
         ("extends = ['own.toml']", "extends itself"),
         ("words = ", "is not TOML"),
+        ("extends = 3", "extends must be a list of rule sets, not 3"),
+        ("x = { measure = 3, max = 1 }", "measure must be text, not 3"),
+        (f"words = {{ min = {10**400} }}", "min must be a number"),
+        ("'column:' = { min = 1 }", "name a field after column:"),
+        ("duplicate_ngram_ratio = { max = 1, n = 0 }", "n must be a whole number of at least 1, not 0"),
+        ("top_ngram_ratio = { max = 1, n = '2' }", "n must be a whole number of at least 1, not '2'"),
+        ("top_ngram_ratio = { max = 1, n = true }", "n must be a whole number of at least 1, not True"),
+        (
+            "stop_words = { min = 1, words = 'the' }",
+            "words must be a list of one or more entries, each text, not 'the'",
+        ),
+        ("stop_words = { min = 1, words = [1] }", "words must be a list of one or more entries, each text"),
+        ("stop_words = { min = 1, words = [] }", "words must be a list of one or more entries"),
+        ("stop_words = { min = 1, words = ['a'], any_case = 1 }", "any_case must be true or false, not 1"),
+        ("short_line_ratio = { max = 1, longest = '30' }", "longest must be a whole number of at least 0, not '30'"),
+        ("short_line_ratio = { max = 1, longest = -1 }", "longest must be a whole number of at least 0, not -1"),
+        ("words = { min = 1, by = 'piece' }", "by must be one of spaces, pieces, tokens, not 'piece'"),
+        ("words = { min = 1, by = ['spaces'] }", "by must be one of spaces, pieces, tokens"),
+        ("profanity_ratio = { max = 1, word_list = 3 }", "word_list '3' does not exist"),
+        ("[cut]\nc4_lines = { min_words = '5' }", "min_words must be a whole number of at least 0, not '5'"),
+        ("[cut]\nc4_lines = { max_word_length = 0 }", "max_word_length must be a whole number of at least 1, not 0"),
+        ("[cut]\nc4_lines = { terminal_punctuation = 'no' }", "terminal_punctuation must be true or false"),
         ("[cut]\nc4_line = {}", "did you mean 'c4_lines'"),
         ("[cut]\nc4_lines = { min_word = 3 }", "did you mean 'min_words'"),
         ("cut = 3", r"\[cut\] must be a table"),
@@ -201,6 +226,46 @@ def test_no_rules_keep_everything(specs: str | list[str] | None) -> None:
 def test_mistakes_in_rule_files_are_refused_with_the_nearest_name(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_rules(rule_file(tmp_path, text))
+
+
+@pytest.mark.parametrize("function", [*measure_functions().values(), *cleaner_functions().values()])
+def test_every_parameter_of_a_built_in_rule_says_what_it_takes(function: Callable[..., object]) -> None:
+    hints = get_type_hints(function, include_extras=True)
+    for name in list(inspect.signature(function).parameters)[1:]:
+        assert hints[name] is not int, f"{function.__name__}: {name}: is it a Count or a Positive?"
+        assert hints[name] not in (object, Any, float, list)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("top_n_grams: 3", "top_n_grams must be a list of pairs like"),
+        ("dup_n_grams: [[5]]", "dup_n_grams must be a list of pairs like"),
+        ("stopwords: der", "stopwords must be a list of words, not 'der'"),
+        ("dup_line_frac: x", "max must be a number, not 'x'"),
+        ("dup_line_frac: 2020-13-45", "is not YAML: month must be in 1..12"),
+        ("[1", "is not YAML: while parsing a flow sequence"),
+    ],
+)
+def test_mistakes_in_profiles_are_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        load_rules(rule_file(tmp_path, text, "deu_Latn.yml"))
+    assert "\n" not in str(error.value)
+
+
+def test_parameters_of_ones_own_measures_are_checked_by_their_annotations(tmp_path: Path) -> None:
+    (tmp_path / "own_checked.py").write_text(
+        "def f(page, *, least: int | None = None, share: float = 0, names: list[str] = (), more=None):\n    return 1\n"
+    )
+    for given, message in {
+        "least = 'a'": "least must be a whole number, not 'a'",
+        "share = true": "share must be a number, not True",
+        "names = [1]": "names must be a list of one or more entries, each text",
+    }.items():
+        with pytest.raises(ConfigError, match=message):
+            load_rules(rule_file(tmp_path, f"'own_checked:f' = {{ max = 1, {given} }}"))
+    good = "'own_checked:f' = { max = 1, least = -1, share = 2, names = ['x'], more = [[1]] }"
+    assert load_rules(rule_file(tmp_path, good)).measure("x") == {"own_checked:f": 1}
 
 
 def test_unknown_rule_sets_and_files_are_refused(tmp_path: Path) -> None:

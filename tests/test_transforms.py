@@ -390,3 +390,19 @@ def test_a_build_that_was_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> No
         done = interpreters.run(*command, tmp_path / output)
         assert done.returncode == 0, done.stderr
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, ["a\nb", "é", "é", "x"]),
+        ({"normalize": False}, ["a\rb", "e\u0301", "e\u0301", "\ufeffx"]),
+        ({"transforms": ["clean", "language", "rules"]}, ["a\rb", "e\u0301", "e\u0301", "\ufeffx"]),
+    ],
+)
+def test_what_a_cleaner_leaves_is_normalised_where_texts_are(
+    tmp_path: Path, settings: dict[str, Any], expected: list[str]
+) -> None:
+    source = write_records(tmp_path / "in.jsonl", ["a&#13;b", "e&#769;", "e<b></b>\u0301", "&#xFEFF;x"])
+    make(source, tmp_path / "out", rules="html_remnants", **settings)
+    assert kept(tmp_path / "out") == expected

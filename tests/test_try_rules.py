@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from filters.rules.ruleset import Rule
+from pipeline.builder.build import build
+from pipeline.builder.report.console import Progress
 from pipeline.cli.try_rules import excerpt, histogram
 from scripts.try_rules import main
 
@@ -81,3 +84,37 @@ def test_histogram_counts_every_value_and_marks_the_limits() -> None:
 
 def test_excerpts_of_hostile_text_are_one_printable_line() -> None:
     assert excerpt("a\x1b]0;title\x07\u202eb\nc").isprintable()
+
+
+def test_documents_that_cuts_leave_empty_are_counted_as_a_build_counts_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = [
+        GOOD,
+        "<br>",
+        "<p>\n</p>",
+        "&nbsp;",
+        GOOD.replace("Anna", "Caf&eacute;"),
+        "Guten Tag, wie geht es Ihnen heute?",
+    ]
+    lines = [json.dumps({"id": f"d{number}", "text": text}) for number, text in enumerate(texts)]
+    source = tmp_path / "in.jsonl"
+    source.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for flags, kept in (([], 3), (["--language", "en"], 2)):
+        settings = {"language": flags[1:], "tokenizer": "bytes", "dedup": False, "progress": Progress(quiet=True)}
+        manifest = build(source, tmp_path / f"out{kept}", rules="html_remnants", **settings)
+        assert manifest.counts["kept"] == kept
+        assert manifest.counts["dropped"]["empty text"] == 3
+        assert main([str(source), "--rules", "html_remnants", *flags]) == 0
+        out = capsys.readouterr().out
+        assert f"{kept + 3} documents: {kept} kept" in out
+        assert "3 dropped" in out
+        assert re.search(r"^empty text +before rules +3 ", out, re.MULTILINE)
+    assert main([str(source), "--rules", "html_remnants", "--measure", "words"]) == 0
+    assert "words of 3 documents" in capsys.readouterr().out
+
+
+def test_a_language_may_be_asked_for_at_any_score(inputs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for threshold in ("0", "0.0"):
+        assert main([inputs, "--language", f"en={threshold}"]) == 0
+        assert "4 documents: 2 kept" in capsys.readouterr().out

@@ -9,10 +9,11 @@ from __future__ import annotations
 import html
 import re
 
+from filters.text_view import Count, Positive
 from filters.unicode_classes import SPACES
 
 _CITATION = re.compile(r"\[\d*\]|\[edit\]|\[citation needed\]")
-_TERMINAL = (".", "?", "!", '"', "'")
+_END_MARKS = (".", "?", "!", '"')
 _BLOCK_TAGS = "br|p|div|li|ul|ol|tr|table|tbody|thead|h[1-6]|hr|blockquote|pre|section|article|header|footer|center"
 _INLINE_TAGS = "a|b|i|u|s|em|strong|span|font|small|big|sub|sup|tt|code|cite|abbr|td|th|img|strike|del|ins|label|nobr"
 _TAG = re.compile(
@@ -20,7 +21,7 @@ _TAG = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _ENTITY = re.compile(r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6});")
-_BREAKS = re.compile(rf"[{SPACES}]*\n[{SPACES}]*\n[{SPACES}]*")
+_BLANKS = re.compile(rf"[{SPACES}]+")
 _POLICIES = (
     "terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies",
 )  # fmt: skip
@@ -61,14 +62,18 @@ def duplicate_paragraphs(text: str) -> tuple[str, dict[str, int]]:
 
 
 def c4_lines(
-    text: str, *, min_words: int = 5, max_word_length: int = 1000, terminal_punctuation: bool = True
+    text: str, *, min_words: Count = 5, max_word_length: Positive = 1000, terminal_punctuation: bool = True
 ) -> tuple[str, dict[str, int]]:
-    """Cut the lines that C4 cuts (Raffel et al. 2020, https://arxiv.org/abs/1910.10683, section 2.2, and its code).
+    """Cut the lines that C4 cuts: Raffel et al. 2020 (https://arxiv.org/abs/1910.10683), section 2.2.
 
-    It cuts a line, in this order: with a word of more than `max_word_length` characters; without a final ``. ? ! " '``
-    or with an ellipsis instead (unless `terminal_punctuation` is false, as FineWeb ran it); of fewer than `min_words`
-    words; that mentions JavaScript; that is about cookies or terms of use. Words are separated by white space. The
-    lines that are left are stripped, and bracketed citations and blank lines are removed.
+    The details are those of C4's code, `clean_page` in tensorflow_datasets (text/c4_utils.py). It cuts a line, in this
+    order: with a word of more than `max_word_length` characters; without a final ``. ? ! "`` or with an ellipsis instead
+    (unless `terminal_punctuation` is false, as FineWeb ran it); of fewer than `min_words` words; that mentions
+    JavaScript; that is about cookies or terms of use. Bracketed citations are removed before line ends are looked at and
+    words counted. Words are separated by white space. The lines that are left are stripped, without blank ones.
+
+    A line with "lorem ipsum" is not cut for what it mentions, and neither is one with ``{`` for its cookies or terms:
+    C4 drops the whole page for them, and here the rules on `lorem_ipsum` and `curly_brackets` have to find them.
 
     >>> c4_lines("Home\\nIt was a dark night.[1]\\nPlease enable JavaScript in your browser.")
     ('It was a dark night.', {'no_terminal': 1, 'javascript': 1})
@@ -79,19 +84,18 @@ def c4_lines(
         line = raw.strip(SPACES)
         if not line:
             continue
-        words = line.split()
-        too_long = len(line) > max_word_length and max(map(len, words), default=0) > max_word_length
-        if "[" in line:
-            line = _CITATION.sub("", line)
+        too_long = len(line) > max_word_length and max(map(len, line.split()), default=0) > max_word_length
+        line = _CITATION.sub("", line)
+        lower = line.lower()
         if too_long:
             reason = "long_word"
-        elif terminal_punctuation and (not line.endswith(_TERMINAL) or line.endswith("...")):
+        elif terminal_punctuation and (not line.endswith(_END_MARKS) or line.endswith("...")):
             reason = "no_terminal"
-        elif len(words) < min_words:
+        elif len(line.split()) < min_words:
             reason = "few_words"
-        elif "javascript" in (lower := line.lower()):
+        elif "javascript" in lower and "lorem ipsum" not in lower:
             reason = "javascript"
-        elif any(policy in lower for policy in _POLICIES):
+        elif any(policy in lower for policy in _POLICIES) and "lorem ipsum" not in lower and "{" not in line:
             reason = "policy"
         else:
             kept.append(line)
@@ -112,7 +116,7 @@ def html_remnants(text: str) -> tuple[str, dict[str, int]]:
     """
     found, tags = _TAG.subn(lambda tag: "\n" if tag["block"] else "", text) if "<" in text else (text, 0)
     if tags:
-        found = _BREAKS.sub("\n\n", found).strip(SPACES)
+        found = _BLANKS.sub(lambda run: "\n\n" if run[0].count("\n") > 1 else run[0], found).strip(SPACES)
     found, entities = _ENTITY.subn(_character, found) if "&" in found else (found, 0)
     return found, {"tags": tags, "entities": entities}
 

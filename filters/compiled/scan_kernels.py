@@ -137,7 +137,7 @@ def _piece_end(codes, kinds, start):  # type: ignore[no-untyped-def]
 def _scan_pieces(codes, kinds, by_pieces, hashes, reach, stop_hashes, stop_places, stops, values):  # type: ignore[no-untyped-def]
     """Write the hashes of all pieces, how many characters the first i of them have, and what counts pieces.
 
-    Unless `by_pieces`, runs of visible characters are the pieces, but for those with letters of unspaced scripts.
+    Unless `by_pieces`, runs of visible characters are the pieces; of those with letters of unspaced scripts, the words.
     """
     total = len(codes)
     stop_mask = len(stop_hashes) - 1
@@ -169,6 +169,9 @@ def _scan_pieces(codes, kinds, by_pieces, hashes, reach, stop_hashes, stop_place
                 dots = 0
                 hash_signs += code == _HASH
                 ellipses += code == _ELLIPSIS
+        if not is_word and not by_pieces:  # a mark beside a word of a script without spaces
+            at = end
+            continue
         value = mix(value)
         hashes[pieces] = value
         reach[pieces + 1] = reach[pieces] + end - at

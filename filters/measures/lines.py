@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from filters.text_view import By, Page, share
+from filters.text_view import By, Count, Page, share
 from filters.unicode_classes import TERMINALS
 
 BULLETS = ("•", "-")
@@ -35,7 +35,7 @@ def terminal_line_ratio(page: Page) -> float:
     return share(sum(line[-1] in TERMINALS for line in page.lines), len(page.lines))
 
 
-def short_line_ratio(page: Page, *, longest: int = SHORT_LINE) -> float:
+def short_line_ratio(page: Page, *, longest: Count = SHORT_LINE) -> float:
     """Return the share of lines of at most `longest` characters.
 
     >>> short_line_ratio(Page("short\\nalso short\\n" + "long " * 20))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from filters.text_view import By, Page, share
+from filters.text_view import By, Page, Positive, share
 
 
 def _repeats(parts: list[str]) -> list[str]:
@@ -49,7 +49,7 @@ def duplicate_paragraph_char_ratio(page: Page) -> float:
     return share(sum(map(len, _repeats(page.paragraphs))), len(page.text))
 
 
-def top_ngram_ratio(page: Page, *, n: int, by: By = "spaces") -> float:
+def top_ngram_ratio(page: Page, *, n: Positive, by: By = "spaces") -> float:
     """Return the share of characters in the most frequent n-gram: its length with single spaces, times its count.
 
     Of several equally frequent ones the first in the text counts, and one that occurs only once never does.
@@ -65,7 +65,7 @@ def top_ngram_ratio(page: Page, *, n: int, by: By = "spaces") -> float:
     return share(len(" ".join(ngram)) * count, len(page.text)) if count > 1 else 0.0
 
 
-def duplicate_ngram_ratio(page: Page, *, n: int, by: By = "spaces") -> float:
+def duplicate_ngram_ratio(page: Page, *, n: Positive, by: By = "spaces") -> float:
     """Return the share of characters in n-grams that occur earlier, none counted twice.
 
     >>> duplicate_ngram_ratio(Page("one two three one two three"), n=3)

@@ -11,7 +11,9 @@ _CLASS = re.escape("".join(sorted(TERMINALS)))
 # Terminals, closing quotation marks and brackets after them, then white space or the end; East Asian full stops need
 # no space. A full stop ends no sentence after an initial or a title, nor before a small letter or a digit.
 _TITLE = r"(?<!\b[A-Z]\.)(?<!\b[DMS][rst]\.)(?<!\bMrs\.)(?<!\bProf\.)"
-_END = re.compile(rf"[{_CLASS}]+{_TITLE}[\"'”’»)\]]*(?=\s+[^\sa-z0-9])|[{_CLASS}]+[\"'”’»)\]]*\s*\Z|[。！？]")
+# Each run of terminals is tried once, from its beginning: the time would grow with the square of its length.
+_RUN = rf"(?<![{_CLASS}])[{_CLASS}]++"
+_END = re.compile(rf"{_RUN}{_TITLE}[\"'”’»)\]]*(?=\s+[^\sa-z0-9])|{_RUN}[\"'”’»)\]]*\s*\Z|[。！？]")
 
 
 def sentences(page: Page) -> int:

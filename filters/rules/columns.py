@@ -26,6 +26,8 @@ def column_entry(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     if not measure.startswith(PREFIX):
         return rest
     rest["measure"], rest["column"] = "column_value", measure.removeprefix(PREFIX)
+    if not rest["column"]:
+        raise ConfigError(f"rule {name!r}: name a field after {PREFIX}, as in column:score")
     if "in" not in rest:
         return rest
     values = rest.pop("in")

@@ -160,7 +160,10 @@ class _Book:
             return
         table = _load_toml(path)
         extends = table.pop("extends", [])
-        for parent in [extends] if isinstance(extends, str) else extends:
+        parents = [extends] if isinstance(extends, str) else extends
+        if not (isinstance(parents, list) and all(isinstance(parent, str) for parent in parents)):
+            raise ConfigError(f"rule file {path}: extends must be a list of rule sets, not {extends!r}")
+        for parent in parents:
             self.read(parent, (*seen, path), str(path.parent))
         cuts = table.pop("cut", {})
         language = table.pop("language", "")
@@ -204,7 +207,9 @@ class _Book:
         old = self.rules.get(name)
         if old is None or "measure" in entry:
             measure = entry.pop("measure", old.measure if old else key)
-            module = user_module(str(measure), home, f"measure of rule set {rule_set!r}")
+            if not isinstance(measure, str):
+                raise ConfigError(f"rule {name!r}: measure must be text, not {measure!r}")
+            module = user_module(measure, home, f"measure of rule set {rule_set!r}")
             old = replace(old or Rule(name, key, rule_set), measure=measure, module=module)
         rule = replace(old, rule_set=rule_set)
         files = named_files(rule.function, name, entry, home)
@@ -253,9 +258,12 @@ def _tables(table: object, path: Path) -> dict[str, dict[str, Any] | None]:
 
 
 def _number(value: object, name: str, key: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
-        raise ConfigError(f"rule {name!r}: {key} must be a number, not {value!r}")
-    return float(value)
+    try:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(number := float(value)):
+            return number
+    except OverflowError:
+        pass
+    raise ConfigError(f"rule {name!r}: {key} must be a number, not {value!r}")
 
 
 def _fineweb2_rules(path: Path) -> dict[str, dict[str, Any]]:
@@ -264,8 +272,8 @@ def _fineweb2_rules(path: Path) -> dict[str, dict[str, Any]]:
 
     try:
         profile = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"profile {path} is not YAML: {error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"profile {path} is not YAML: {' '.join(str(error).split())}") from error
     limits = {
         "language_score": ("language_score", "min"),
         "dup_line_frac": ("duplicate_line_ratio", "max"),
@@ -285,8 +293,12 @@ def _fineweb2_rules(path: Path) -> dict[str, dict[str, Any]]:
             measure, kind = limits[key]
             rules.setdefault(measure, dict(pieces) if measure in _COUNT_WORDS else {})[kind] = value
         elif key in ngrams:
+            if not (isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value)):
+                raise ConfigError(f"profile {path}: {key} must be a list of pairs like [2, 0.2], not {value!r}")
             rules |= {ngrams[key].format(n): {"max": limit, **pieces} for n, limit in value}
         elif key == "stopwords":
+            if not isinstance(value, list):
+                raise ConfigError(f"profile {path}: stopwords must be a list of words, not {value!r}")
             # YAML reads some words as other things (`no` is false): they are words here.
             rules["stop_words"] = {
                 "min": _FINEWEB2_MINIMUM_STOP_WORDS,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
+import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,10 @@ def find_function(
 def bind(
     function: Callable[..., Any], name: str, parameters: Mapping[str, Any], files: Mapping[str, NamedFile]
 ) -> Callable[..., Any]:
-    """Return `function` with its parameters filled in, and those that are files, as they were when they were named."""
+    """Return `function` with its parameters filled in, and those that are files, as they were when they were named.
+
+    Raises ConfigError for a parameter that the function does not have, or whose value does not fit its annotation.
+    """
     _, *accepted = inspect.signature(function).parameters.values()
     names = [parameter.name for parameter in accepted]
     for key in [*parameters, *files]:
@@ -46,16 +51,36 @@ def bind(
             raise ConfigError(
                 f"rule {name!r}: unknown key {key!r}{did_you_mean(key, [*names, 'min', 'max', 'measure'])}"
             )
-    hints = typing.get_type_hints(function)
+    hints = typing.get_type_hints(function, include_extras=True)
     for key, value in parameters.items():
-        choices = typing.get_args(hints.get(key)) if typing.get_origin(hints.get(key)) is typing.Literal else None
-        if choices and value not in choices:
-            raise ConfigError(f"rule {name!r}: {key} = {value!r}{did_you_mean(str(value), choices)}")
+        if wanted := _misfit(value, hints.get(key)):
+            raise ConfigError(f"rule {name!r}: {key} must be {wanted}, not {value!r}")
     missing = [p.name for p in accepted if p.default is p.empty and p.name not in {*parameters, *files}]
     if missing:
         raise ConfigError(f"rule {name!r} needs {', '.join(missing)}")
     values = {**parameters, **{key: file.checked() for key, file in files.items()}}
     return functools.partial(function, **values) if values else function
+
+
+def _misfit(value: object, hint: Any) -> str:
+    """Return what an annotation asks for, '' where the value fits it or where it says nothing that can be checked."""
+    origin, members = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return "" if value in members else f"one of {', '.join(map(str, members))}"
+    if origin in (typing.Union, types.UnionType):
+        misfits = [_misfit(value, member) for member in members if member is not types.NoneType]  # TOML has none
+        return " or ".join(misfits) if all(misfits) else ""
+    if origin is typing.Annotated and isinstance(members[1], int):  # `filters.text_view.Count` or `Positive`
+        fits = isinstance(value, int) and not isinstance(value, bool) and value >= members[1]
+        return "" if fits else f"a whole number of at least {members[1]}"
+    if origin in (list, tuple, Sequence):
+        fits = isinstance(value, list | tuple) and bool(value) and not any(_misfit(each, members[0]) for each in value)
+        return "" if fits else f"a list of one or more entries, each {_misfit(None, members[0]) or 'of any kind'}"
+    said = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+    kind = {float: int | float}.get(hint, hint)
+    if hint not in said or (isinstance(value, kind) and isinstance(value, bool) == (hint is bool)):
+        return "" if not isinstance(value, float) or math.isfinite(value) else "a finite number"
+    return said[hint]
 
 
 def named_files(

@@ -6,13 +6,21 @@ import argparse
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from filters.language.language import LanguageIdentifier, contexts, parse_languages, wanted_threshold
+from filters.language.language import (
+    UNDETERMINED,
+    Language,
+    LanguageIdentifier,
+    contexts,
+    parse_languages,
+    wanted_threshold,
+)
 from filters.rules.loader import user_module
-from filters.rules.ruleset import Rule, RuleSet, load_rules
+from filters.rules.ruleset import Rule, RuleSet, Violation, load_rules
+from pipeline.builder.transforms.built_in import EMPTY
 from pipeline.errors import ConfigError
 from pipeline.text.discovery import evenly
 from pipeline.text.fields import Field, parse_fields
@@ -42,12 +50,19 @@ MOST_FILES = 64  # that are opened
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One document as it was measured, after cutting."""
+    """One document as it was measured, after cutting; without ``values`` where nothing is left of its text."""
 
     document: Document
     language: str
     text: str
-    values: dict[str, float]
+    values: dict[str, float] | None
+
+    def judge(self, rules: RuleSet) -> Violation | None:
+        """Return why a build drops the document, None where it keeps it."""
+        return _EMPTIED if self.values is None else rules.judge(self.values)
+
+
+_EMPTIED = Violation("", EMPTY.rule, 0, 1, "min", EMPTY.reason)
 
 
 def make_parser(prog: str | None = None) -> Parser:
@@ -76,6 +91,8 @@ def make_parser(prog: str | None = None) -> Parser:
 def run(options: argparse.Namespace, parser: Parser) -> int:
     if options.limit < 1:
         parser.error(f"--limit must be 1 or more, got {options.limit}")
+    if options.examples < 0:
+        parser.error(f"--examples must be 0 or more, got {options.examples}")
     rules = load_rules(options.rules)
     tried = _with_limits(rules, options.set)
     measured = rules
@@ -92,13 +109,14 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     _print_bad(bad)
     _print_table(tried, samples, options.examples)
     if options.set:
-        before = sum(rules.judge(sample.values) is None for sample in samples)
-        after = sum(tried.judge(sample.values) is None for sample in samples)
+        before = sum(sample.judge(rules) is None for sample in samples)
+        after = sum(sample.judge(tried) is None for sample in samples)
         print(f"\nkept without --set: {before:,}; with {' '.join(options.set)}: {after:,} ({after - before:+,})")
     if options.measure:
         limits = next((rule for rule in tried.rules if rule.name == options.measure), None)
         print()
-        print(histogram(options.measure, [sample.values[options.measure] for sample in samples], limits))
+        values = [sample.values[options.measure] for sample in samples if sample.values is not None]
+        print(histogram(options.measure, values, limits))
     return 0
 
 
@@ -124,21 +142,24 @@ def _measure(rules: RuleSet, options: argparse.Namespace, bad: list[BadRecord]) 
     files = evenly(find_inputs(options.inputs), MOST_FILES)
     documents = chain.from_iterable(_spread(files, parse_fields(rules.fields), options, bad))
     while batch := list(islice(documents, BATCH)):
-        texts = [
-            rules.cut(each.text if options.no_normalize else normalize(each.text), each.where)[0] for each in batch
-        ]
+        spelled: Callable[[str], str] = str if options.no_normalize else normalize
+        texts = [spelled(rules.cut(spelled(each.text), each.where)[0]) for each in batch]
+        yield from (
+            Sample(each, UNDETERMINED, text, None) for each, text in zip(batch, texts, strict=True) if not text.strip()
+        )
         found = identifier.identify_all(texts)
-        rows = [
-            k
-            for k, each in enumerate(found)
-            if not wanted or each.score >= (wanted_threshold(wanted, each) or math.inf)
-        ]
+        rows = [k for k, each in enumerate(found) if texts[k].strip() and _is_wanted(wanted, each)]
         known = contexts([found[k] for k in rows])
         for k, context in zip(rows, known, strict=True):
             context["metadata"] = batch[k].metadata
         measured = rules.measure_all([texts[k] for k in rows], known, [batch[k].where for k in rows])
         values = rules.named(measured)
         yield from (Sample(batch[k], found[k].code, texts[k], held) for k, held in zip(rows, values, strict=True))
+
+
+def _is_wanted(wanted: dict[str, float], found: Language) -> bool:
+    threshold = wanted_threshold(wanted, found)
+    return not wanted or (threshold is not None and found.score >= threshold)
 
 
 def _spread(
@@ -172,12 +193,14 @@ def _print_bad(bad: list[BadRecord]) -> None:
 
 def _print_table(rules: RuleSet, samples: list[Sample], examples: int) -> None:
     """Print for each rule how many documents it drops, how many fail it at all, and examples."""
-    violations = [rules.judge(sample.values) for sample in samples]
+    violations = [sample.judge(rules) for sample in samples]
     first = Counter(violation.measure for violation in violations if violation is not None)
     kept = sum(violation is None for violation in violations)
-    rows = []
+    measured = [sample.values for sample in samples if sample.values is not None]
+    emptied = len(samples) - len(measured)
+    rows = [(EMPTY.rule, "before rules", emptied, emptied)] if emptied else []
     for rule in rules.rules:
-        failing = [sample for sample in samples if rule.name in sample.values and rule.judge(sample.values[rule.name])]
+        failing = [values for values in measured if rule.name in values and rule.judge(values[rule.name])]
         rows.append((rule.name, _limits(rule), first[rule.name], len(failing)))
     width = max([len(name) for name, *_ in rows], default=4)
     print(f"{len(samples):,} documents: {kept:,} kept ({kept / len(samples):.1%}), {len(samples) - kept:,} dropped\n")

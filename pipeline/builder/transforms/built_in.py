@@ -8,7 +8,7 @@ from filters.language.language import Language, LanguageIdentifier, contexts, wa
 from filters.rules.ruleset import RuleSet
 
 from ...text.document import Document
-from ...text.normalize import normalize_all
+from ...text.normalize import normalize, normalize_all
 from ..dedup.decontaminate import Decontaminator
 from ..report.stats import PartitionCounts
 from .transform import Decision, Drop, Transform
@@ -28,16 +28,18 @@ class Normalize(Transform):
 
 
 class Clean(Transform):
-    """Cuts what the [cut] tables of rule files name."""
+    """Cuts what the [cut] tables of rule files name. With ``normalized``, what is left is normalised again."""
 
     name = "clean"
 
-    def __init__(self, rules: RuleSet) -> None:
+    def __init__(self, rules: RuleSet, *, normalized: bool) -> None:
         self._rules = rules
+        self._normalized = normalized
 
     def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
         for document in documents:
-            document.text, cut = self._rules.cut(document.text, document.where)
+            text, cut = self._rules.cut(document.text, document.where)
+            document.text = normalize(text) if self._normalized else text
             counts.cut.update(cut)
         return documents
 

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 BUILT_IN: Mapping[str, Callable[[Recipe, References], Transform | None]] = {
     "normalize": lambda recipe, references: Normalize() if recipe.normalize else None,
-    "clean": lambda recipe, references: Clean(references.rules) if references.rules.cleaners else None,
+    "clean": lambda recipe, references: (
+        Clean(references.rules, normalized=_is_normalized(recipe)) if references.rules.cleaners else None
+    ),
     "language": lambda recipe, references: IdentifyLanguage(
         LanguageIdentifier(references.language_model.path), parse_languages(recipe.language, recipe.language_threshold)
     ),
@@ -32,6 +34,12 @@ BUILT_IN: Mapping[str, Callable[[Recipe, References], Transform | None]] = {
     "decontaminate": lambda recipe, references: Decontaminate(references.evaluation) if references.evaluation else None,
 }
 """Each makes its transform from a recipe and its references; None where the recipe does not ask for it."""
+
+
+def _is_normalized(recipe: Recipe) -> bool:
+    """Whether texts are normalised before they are cleaned."""
+    order = transform_order(recipe)
+    return recipe.normalize and "normalize" in order[: order.index("clean")]
 
 
 def make_transforms(recipe: Recipe, references: References) -> list[Transform]:
