@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from .errors import ConfigError
+from .paths import special_kind
+
 
 def temporary_path(path: Path) -> Path:
     """Return the hidden name beside ``path`` under which this process may write it."""
@@ -28,9 +31,12 @@ def sync_directory(directory: Path) -> None:
 def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
     """Open a binary file that replaces ``path`` when the block ends, and vanishes if it raises.
 
-    The bytes are on disk (fsync) before the rename, the rename before the block returns.
+    The bytes are on disk (fsync) before the rename, the rename before the block returns. A link stays: the file that it
+    leads to is replaced. Raises ``ConfigError`` where that is a directory, a device or a pipe.
     """
-    path = Path(path)
+    given, path = path, Path(os.path.realpath(path))
+    if kind := "a directory" if path.is_dir() else special_kind(path):
+        raise ConfigError(f"{given}: {kind}, where a file is to be written; choose another name")
     temporary = temporary_path(path)
     try:
         with open(temporary, "wb") as file:

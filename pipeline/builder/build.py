@@ -7,6 +7,7 @@ continues where a killed one stopped. The work directory is removed after the ma
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +17,7 @@ from typing import Unpack
 
 from ..errors import ConfigError
 from ..shards.manifest import Manifest
-from ..shards.remote.transport import Access
+from ..shards.remote.transport import Access, is_remote, local_name
 from .engine.local import default_start_method
 from .engine.registry import engine_session, open_engine
 from .engine.signals import reraise_swallowed_signals
@@ -85,6 +86,7 @@ def build(
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
     _check_transforms(recipe, engine, workers, start_method)
     workspace = Workspace(local_directory(output))
+    _check_against(recipe, workspace.output)
     progress = progress or Progress()
     specs, overwrite = spool_holders(inputs, workspace, progress, limits, overwrite)
     references = resolve(recipe)
@@ -124,6 +126,13 @@ def _check_transforms(recipe: Recipe, engine: str, workers: int, start_method: s
             f"transform {local[0].partition('@')[0]!r} is known to this process only, and {where} cannot load it: put it into a "
             "module, or build with workers=1"
         )
+
+
+def _check_against(recipe: Recipe, output: Path) -> None:
+    """Raise ``ConfigError`` for an output that is also an earlier dataset: starting over would discard it."""
+    for path in recipe.against:
+        if not is_remote(path) and os.path.realpath(local_name(path)) == os.path.realpath(output):
+            raise ConfigError(f"against {path!r}: it is the output too; choose another output")
 
 
 def _run_stages(run: Run, after_stage: Callable[[str], object], facts: Mapping[str, object]) -> Manifest:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipeline.atomic import atomic_file
 from pipeline.builder.dedup.minhash import text_hashes
-from pipeline.text.readers.reader import BadRecord, Document, Reader, find_inputs
+from pipeline.errors import ConfigError
+from pipeline.text.readers.reader import BadRecord, Document, InputFile, Reader, find_inputs
 from pipeline.text.where import Where
 
 from .command import Command, Parser
@@ -22,7 +24,7 @@ Export the texts of inputs, as they are read, with their keys: BLAKE2b of the UT
 Score them with a model of your own, write a Parquet file with the column key and a column for each score, and give it to
 `shardwright build --scores scores.parquet`, where rules such as "column:quality" = { min = 0.5 } read the scores."""
 
-EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage; 130 interrupted"
+EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
 _ROWS = 4096
 
 
@@ -40,10 +42,12 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     import pyarrow.parquet as pq
 
     schema = pa.schema({"key": pa.string(), "text": pa.large_string()})
+    files = find_inputs(options.inputs)
+    _check_output(options.output, files)
     bad: list[BadRecord] = []
     count = 0
     with atomic_file(options.output) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for texts in _batches(options, bad):
+        for texts in _batches(files, options, bad):
             keys = [digest.tobytes().hex() for digest in text_hashes(texts)]
             writer.write_table(pa.table({"key": keys, "text": texts}, schema=schema))
             count += len(texts)
@@ -54,10 +58,19 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     return 0
 
 
-def _batches(options: argparse.Namespace, bad: list[BadRecord]) -> Iterator[list[str]]:
+def _check_output(output: Path, files: Sequence[InputFile]) -> None:
+    """Raise ``ConfigError`` where the output is one of the files that are read, or its folder is not there."""
+    if not output.parent.is_dir():
+        raise ConfigError(f"--output {output}: {output.parent} is no directory; make it first")
+    for file in files:
+        if file.stored is None and output.exists() and os.path.samefile(output, file):
+            raise ConfigError(f"--output {output}: it is an input, which would be replaced; choose another name")
+
+
+def _batches(files: Sequence[InputFile], options: argparse.Namespace, bad: list[BadRecord]) -> Iterator[list[str]]:
     where = Where.parse(options.where) if options.where else None
     texts: list[str] = []
-    for file in find_inputs(options.inputs):
+    for file in files:
         for record in Reader(file, text_key=options.text_key, where=where):
             if isinstance(record, Document):
                 texts.append(record.text)
