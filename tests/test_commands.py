@@ -22,7 +22,7 @@ from pipeline.builder.recipe import Recipe
 from pipeline.cli import COMMANDS
 from pipeline.cli.command import exit_status
 from pipeline.cli.main import load_command, main
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, InputError
 from tests.shard_samples import make_documents, write_dataset
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -106,6 +106,10 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
         (["biuld"], "no command 'biuld' (did you mean 'build'?)"),
         (["--verison"], "(did you mean '--version'?)"),
         (["verify", "--quik", "x"], "(did you mean '--quick'?)"),
+        (["build", "--input_files", "x"], "unrecognized arguments: --input_files\n"),
+        (["build", "--text_key=x"], "(did you mean '--text-key'?)"),
+        (["build", "--ngram", "3"], "(did you mean '--dedup-ngram'?)"),
+        (["try-rules", "x", "--examples", "-1"], "--examples must be 0 or more, got -1"),
         (["build"], "name at least one INPUT and --output"),
         (["inspect", "x", "--key", "a", "--document", "1"], "not allowed with argument"),
     ],
@@ -131,7 +135,8 @@ def raises(error: BaseException) -> Callable[[], int]:
 @pytest.mark.parametrize(
     ("error", "status", "line"),
     [
-        (ConfigError("seed must be whole"), 7, "error: seed must be whole"),
+        (ConfigError("seed must be whole"), 2, "error: seed must be whole"),
+        (InputError("a.jsonl: cut"), 7, "error: a.jsonl: cut"),
         (OSError(28, "No space left on device", "a.tar"), 7, "error: a.tar: No space left on device; run it again"),
         (BrokenPipeError(32, "Broken pipe"), 7, "error: Broken pipe; run it again"),  # of a socket, not of stdout
         (KeyboardInterrupt(), 130, "interrupted: run it again"),
@@ -160,6 +165,37 @@ def test_a_command_leaves_signal_handlers_as_they_were() -> None:
     before = signal.getsignal(signal.SIGTERM)
     assert exit_status(lambda: 3) == 3
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["build", "in.jsonl", "--output", "out", "--val-fraction", "2"],
+        ["build", "in.jsonl", "--output", "out", "--workers", "0"],
+        ["build", "in.jsonl", "--output", "in.jsonl"],
+        ["build", "in.jsonl", "--output", "out", "--rules", "gophr"],
+        ["build", "in.jsonl", "--output", "out", "--config", "none.yml"],
+        ["build", "in.jsonl", "--dry-run", "--language", "e n"],
+        ["try-rules", "in.jsonl", "--rules", "gophr"],
+        ["try-rules", "in.jsonl", "--language", "en=x"],
+        ["texts", "in.jsonl", "--output", "out.parquet", "--where", "n >"],
+        ["inspect", "data", "--document", "-1"],
+        ["inspect", "data", "--split", "none"],
+        ["verify", "data", "--workers", "0"],
+        ["index", "data", "--workers", "0"],
+    ],
+)
+def test_a_value_that_cannot_be_ends_every_command_with_2(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(dataset.parent)
+    Path("in.jsonl").write_text('{"text": "one"}\n')
+    try:
+        status = main(arguments)
+    except SystemExit as end:  # of the parser
+        status = int(end.code or 0)
+    assert (status, capsys.readouterr().err.startswith("error: ")) == (2, True)
+    assert "; 2 " in load_command(arguments[0]).make_parser(None).format_help()
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

@@ -116,7 +116,7 @@ def test_a_filters_folder_in_the_current_directory_does_not_stand_for_the_packag
 def test_a_folder_of_the_user_that_comes_first_is_named_with_its_cure(environment: Path, elsewhere: Path) -> None:
     (elsewhere / "pipeline.py").unlink()
     refused = execute(environment / "shardwright", "build", "--help", cwd=elsewhere, PYTHONPATH=str(elsewhere))
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1
     assert f"'filters' is imported from {elsewhere}" in refused.stderr
     assert "PYTHONPATH" in refused.stderr

@@ -35,8 +35,8 @@ def test_the_last_lines_of_a_build_name_dataset_report_and_next_command(
 
 def test_a_misspelt_setting_of_a_run_suggests_the_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "build.yml").write_text("worker: 2\n")
-    assert run_command("build", ["in.jsonl", "--output", "out", "--config", str(tmp_path / "build.yml")]) == 1
-    assert "no setting 'worker' (did you mean 'workers'?)" in capsys.readouterr().err
+    assert run_command("build", ["in.jsonl", "--output", "out", "--config", str(tmp_path / "build.yml")]) == 2
+    assert "build.yml: no setting 'worker' (did you mean 'workers'?)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_inspect_finds_a_document_by_its_id_and_shows_tokens_beside_their_text(
                 assert f"page-{number}\n" in out
                 assert "  't'\n" in out
     assert shown == manifest["counts"]["kept"]
-    assert run_command("inspect", [str(dataset), "--id", "page-999"]) == 1
+    assert run_command("inspect", [str(dataset), "--id", "page-999"]) == 2
     assert "no id 'page-999' in split 'train'" in capsys.readouterr().err
 
 
@@ -131,7 +131,7 @@ def test_inspect_finds_a_document_by_its_id_and_shows_tokens_beside_their_text(
 def test_a_split_that_is_not_there_is_refused(
     dataset: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_command("inspect", [str(dataset), "--split", "trai", *flags]) == 1
+    assert run_command("inspect", [str(dataset), "--split", "trai", *flags]) == 2
     assert "no split 'trai' in this dataset (did you mean 'train'?)" in capsys.readouterr().err
 
 

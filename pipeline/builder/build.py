@@ -19,7 +19,7 @@ from ..errors import ConfigError
 from ..shards.manifest import Manifest
 from ..shards.remote.transport import Access, is_remote, local_name
 from .engine.local import default_start_method
-from .engine.registry import engine_session, open_engine
+from .engine.registry import check_engine, engine_session, open_engine
 from .engine.signals import reraise_swallowed_signals
 from .limits import DEFAULT_LIMITS, Limits
 from .manifest import gather_stats, make_manifest, write_beside_shards, write_run
@@ -81,7 +81,18 @@ def build(
     1
     """
     started = time.perf_counter()
-    if (given := settings.get("transforms")) is not None and not isinstance(given, str):
+    for name, value, kind, wanted in (
+        ("recipe", recipe, Recipe | None, "a Recipe; give settings by their names, as in build(..., dedup=False)"),
+        ("overwrite", overwrite, bool, "True or False"),
+        ("progress", progress, Progress | None, "a Progress, as in Progress(quiet=True)"),
+        ("limits", limits, Limits, "Limits"),
+        ("storage_options", storage_options, Mapping | None, "a dict of arguments of fsspec"),
+        ("after_stage", after_stage, Callable, "a function of the name of a stage"),
+    ):
+        if not isinstance(value, kind):  # type: ignore[arg-type]
+            raise ConfigError(f"{name} must be {wanted}, got {value!r}")
+    check_engine(engine, workers, start_method, ray_address)
+    if isinstance(given := settings.get("transforms"), list | tuple):
         settings["transforms"] = [spec_of(each) for each in given]
     recipe = Recipe.from_json({**(recipe or Recipe()).to_json(), **settings})
     _check_transforms(recipe, engine, workers, start_method)

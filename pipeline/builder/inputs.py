@@ -82,6 +82,10 @@ def _describe(name: str, file: InputFile) -> Input:
         return Input(name, stored.url, file.source, stored.size, 0, "", stored.version, stored.sha256)
     path, source = Path(file.path), file.source
     try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{str(path)!r}: the name is not UTF-8, which a manifest cannot hold; rename it") from None
+    try:
         status = path.stat()
         digest = hashlib.sha256()
         with open(path, "rb") as opened:

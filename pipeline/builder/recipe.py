@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -114,10 +115,8 @@ class Recipe:
     seed: int = 0  # of what is drawn: validation, quotas, samples, the texts of a trained tokenizer
 
     def __post_init__(self) -> None:
-        for name in ("rules", "language", "against", "decontaminate", "max_tokens", "transforms", "keep_fields"):
-            value = getattr(self, name)
-            parts = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int) else value
-            object.__setattr__(self, name, tuple(str(part).strip() for part in parts or () if str(part).strip()))
+        for item in fields(self):
+            object.__setattr__(self, item.name, _fitting(item.name, getattr(self, item.name), str(item.type)))
         object.__setattr__(self, "rules", tuple(name for name in self.rules if name != NO_RULES))
         _between("val_fraction", self.val_fraction, 0, 1, open_end=True)
         _between("dedup_threshold", self.dedup_threshold, 0, 1)
@@ -125,7 +124,8 @@ class Recipe:
         parse_languages(self.language, self.language_threshold)
         optional = ("dedup_num_perm", "limit", "tokens_per_shard")
         for name in ("dedup_bands", "dedup_rows", "dedup_ngram", "shortest_passage", *optional):
-            _whole(name, getattr(self, name), 1)
+            if name not in optional or getattr(self, name) is not None:
+                _whole(name, getattr(self, name), 1)
         if isinstance(self.max_errors, float) and 0 < self.max_errors < 1:
             pass  # a share
         else:
@@ -138,12 +138,6 @@ class Recipe:
         _one_of("dedup_keep", self.dedup_keep, KEEP)
         _one_of("dedup_verify", self.dedup_verify, VERIFY)
         _one_of("bos", self.bos, BOS)
-        if not isinstance(self.eos, str) or not self.eos:
-            raise ConfigError(f"eos must be never, always or a token of the vocabulary, got {self.eos!r}")
-        if self.decontaminate_key is not None and not (
-            self.decontaminate_key and isinstance(self.decontaminate_key, str)
-        ):
-            raise ConfigError(f"decontaminate_key must name a field, got {self.decontaminate_key!r}")
         _ = self.quotas, self.permutations, self.condition, parse_fields(self.keep_fields)
 
     @property
@@ -154,7 +148,7 @@ class Recipe:
             source, _, number = entry.rpartition("=")
             try:
                 found[source] = int(float(number))
-            except ValueError:
+            except (ValueError, OverflowError):
                 raise ConfigError(f"max_tokens {entry!r}: write SOURCE=NUMBER, or NUMBER for every source") from None
             _whole(f"max_tokens of {source or 'each source'}", found[source], 0)
         return found
@@ -288,8 +282,8 @@ def read_config(path: str | Path) -> dict[str, Any]:
         value = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not YAML: {error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -306,6 +300,61 @@ def _name_of(entry: str) -> str:
     return Path(entry).resolve().name if Path(entry).exists() else entry
 
 
+def _fitting(name: str, value: Any, kind: str) -> Any:
+    """Return a setting as its annotation says: a path as text, the entries of a list as a tuple of texts.
+
+    Raises ``ConfigError`` for a truth value, text or list of another type. Numbers and choices are checked by their ranges.
+    """
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if kind == "tuple[str, ...]":
+        return _entries(name, value)
+    if kind == "bool" and not isinstance(value, bool):
+        raise ConfigError(f"{name} must be true or false, got {value!r}")
+    if kind == "str | None" and value is None:
+        return None
+    if kind in ("str", "str | None") and not (isinstance(value, str) and (value or name == "format")):
+        raise ConfigError(f"{name} must be text{_EXAMPLES.get(name, '')}, got {value!r}")
+    return value
+
+
+def _entries(name: str, value: Any) -> tuple[str, ...]:
+    """Return the entries of a setting that is a list, or text that joins them by commas."""
+    if isinstance(value, str):
+        value = value.split(",")
+    elif value is None and name != "rules":  # none of them; but no rules at all are () or "none"
+        value = ()
+    elif isinstance(value, int) and not isinstance(value, bool) and name == "max_tokens":
+        value = [value]
+    whole = (int,) if name == "max_tokens" else ()
+    if not isinstance(value, list | tuple):
+        raise ConfigError(
+            f"{name} must be a list, or text that joins its entries by commas{_EXAMPLES[name]}, got {value!r}"
+        )
+    for each in value:
+        if isinstance(each, bool) or not isinstance(each, (str, os.PathLike, *whole)):
+            quoted = "; YAML reads some words as other values: quote them" if isinstance(each, bool) else ""
+            raise ConfigError(f"{name} must be a list of texts{_EXAMPLES[name]}, got {each!r} among them{quoted}")
+    return tuple(text for text in (str(each).strip() for each in value) if text)
+
+
+_EXAMPLES = {
+    "rules": ", as in gopher,own.toml",
+    "language": ", as in en,de=0.7",
+    "against": " that name datasets",
+    "decontaminate": " that name evaluation sets",
+    "max_tokens": ", as in web=5e9,wiki=1e9",
+    "transforms": ", as in my_module:function",
+    "keep_fields": ", as in url:str,score:float",
+    "tokenizer": ", as in bytes, train:32000 or the name of one",
+    "eos": ": never, always or a token of the vocabulary",
+    "text_key": " that names a field",
+    "id_key": " that names a field",
+    "decontaminate_key": " that names a field",
+    "where": ", as in 'int_score >= 3'",
+}
+
+
 def _between(name: str, value: object, low: float, high: float, *, open_end: bool = False) -> None:
     if (
         not isinstance(value, int | float)
@@ -316,9 +365,7 @@ def _between(name: str, value: object, low: float, high: float, *, open_end: boo
 
 
 def _whole(name: str, value: object, low: int | None, other: str = "") -> None:
-    """Check a whole number of at least ``low``; None passes, as an optional setting that was not given."""
-    if value is None:
-        return
+    """Check a whole number of at least ``low``."""
     if not isinstance(value, int) or isinstance(value, bool) or (low is not None and value < low):
         floor = "" if low is None else f" of at least {low}"
         raise ConfigError(f"{name} must be a whole number{floor}{other}, got {value!r}")
@@ -326,4 +373,5 @@ def _whole(name: str, value: object, low: int | None, other: str = "") -> None:
 
 def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise ConfigError(f"{name} must be one of {', '.join(known)}, got {value!r}{did_you_mean(str(value), known)}")
+        near = did_you_mean(str(value), known, else_known=False)
+        raise ConfigError(f"{name} must be one of {', '.join(known)}, got {value!r}{near}")

@@ -9,9 +9,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
-from pipeline.builder.engine.registry import ENGINES
+from pipeline.builder.engine.registry import ENGINES, check_engine
 from pipeline.builder.recipe import KEEP, RUNNING, VERIFY, Recipe, read_config
+from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
 from pipeline.text.document import ON_ERROR
 from pipeline.text.formats import FORMAT_NAMES
@@ -25,8 +27,8 @@ Build verified shards from raw text. Run the same command again to continue an i
   %(prog)s data/*.jsonl.zst --output shards --tokenizer train:32000 --language en"""
 
 EPILOG = """\
-exit status: 0 the dataset is complete, even if it is empty; 1 an error; 2 wrong usage; 130 interrupted: run the same
-command again"""
+exit status: 0 the dataset is complete, even if it is empty; 1 an error; 2 wrong usage, or a setting that cannot work;
+130 interrupted: run the same command again"""
 
 
 def _count(value: str) -> int:
@@ -217,27 +219,45 @@ def _add_flags(groups: Mapping[str | None, argparse._ArgumentGroup]) -> None:
 def run(options: argparse.Namespace, parser: Parser) -> int:
     flags = vars(options).copy()
     dry_run, overwrite, quiet = (flags.pop(name) for name in ("dry_run", "overwrite", "quiet"))
-    config = read_config(path) if (path := flags.pop("config")) else {}
-    settings = {**config, **{name: value for name, value in flags.items() if value not in (None, [])}}
-    running = {name: settings.pop(name) for name in RUNNING if name in settings}
-    inputs, output = running.pop("inputs", []), running.pop("output", None)
+    path = flags.pop("config")
+    config = read_config(path) if path else {}
+    given = {name: value for name, value in flags.items() if value not in (None, [])}
+    try:
+        inputs, output, recipe, running = _checked({**config, **given})
+    except ConfigError as error:
+        try:
+            _checked(given)
+        except ConfigError:
+            raise error from None
+        raise ConfigError(f"{path}: {error}") from error  # not the flags, but the file is wrong
     if not inputs or not (output or dry_run):
         parser.error("name at least one INPUT and --output, as flags or in --config")
-    inputs = [inputs] if isinstance(inputs, str) else inputs
-    recipe = Recipe.from_json(settings)
     if dry_run:
         from pipeline.builder.report.dry_run import preview
 
-        preview(inputs, recipe, output, workers=running.get("workers"))
+        preview(inputs, recipe, output or None, workers=running["workers"])
         return 0
     from pipeline.builder.build import build
     from pipeline.builder.report.console import Progress
 
-    running = {"workers": os.cpu_count() or 1, **running}
     manifest = build(inputs, output, recipe, overwrite=overwrite, progress=Progress(quiet=quiet), **running)
     if not quiet:
         print("\n".join(_closing_lines(parser.prog, output, manifest)), file=sys.stderr)
     return 0
+
+
+def _checked(settings: Mapping[str, Any]) -> tuple[list[str], str, Recipe, dict[str, Any]]:
+    """Return the inputs, the output or '', the recipe and how it runs. Raises ``ConfigError`` for a value that cannot be."""
+    running = {"workers": os.cpu_count() or 1, **{name: settings[name] for name in RUNNING if name in settings}}
+    recipe = Recipe.from_json({name: value for name, value in settings.items() if name not in RUNNING})
+    inputs, output = running.pop("inputs", []), running.pop("output", "")
+    inputs = [inputs] if isinstance(inputs, str) else inputs
+    if not (isinstance(inputs, list) and all(isinstance(each, str) for each in inputs)):
+        raise ConfigError(f"inputs must be text or a list of texts, got {inputs!r}")
+    if not isinstance(output, str):
+        raise ConfigError(f"output must be the name of a directory, got {output!r}")
+    check_engine(**running)
+    return inputs, output, recipe, running
 
 
 def _closing_lines(prog: str, output: str, manifest: Manifest) -> list[str]:

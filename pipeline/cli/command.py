@@ -1,7 +1,8 @@
 """What all commands share: one parser class, and one place that turns errors and signals into exit statuses.
 
 0     done
-1, 2  an error or wrong usage: the help of each command says which
+1     an error; of some commands, what they look for: their help says which
+2     wrong usage, or a value that cannot be used
 130   interrupted by Ctrl-C or SIGTERM
 141   the reader of the output has closed it, as ``| head`` does
 """
@@ -9,6 +10,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import select
 import signal
@@ -21,7 +23,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from pipeline.errors import ShardwrightError, did_you_mean
+from pipeline.errors import ConfigError, ShardwrightError, did_you_mean
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -48,8 +50,9 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if "unrecognized arguments: --" in message:
             flag = message.split("unrecognized arguments: ")[1].split()[0].split("=")[0]
-            known = [option for action in self._actions for option in action.option_strings]
-            message += did_you_mean(flag, known)
+            known = {option.lstrip("-"): option for action in self._actions for option in action.option_strings}
+            near = did_you_mean(flag.lstrip("-").replace("_", "-"), known, else_known=False)
+            message += near.replace("'", "'--", 1)
         self.exit(2, f"error: {message}\nusage: {self.prog} {self.brief}; --help explains every flag\n")
 
 
@@ -75,7 +78,7 @@ def exit_status(action: Callable[[], int], *, error_status: int = 1, hint: str =
     0
     """
     try:
-        with _sigterm_as_interrupt(), _one_line_warnings():
+        with _sigterm_as_interrupt(), _one_line_warnings(), _output_of_any_text():
             try:
                 return action()
             finally:
@@ -86,6 +89,8 @@ def exit_status(action: Callable[[], int], *, error_status: int = 1, hint: str =
         exec("")
         detail = str(interrupt) or hint
         return _end(INTERRUPTED, f"interrupted: {detail}" if detail else "interrupted")
+    except ConfigError as error:
+        return _end(2, f"error: {error}")
     except ShardwrightError as error:
         return _end(error_status, f"error: {error}")
     except SystemExit as end:
@@ -147,6 +152,24 @@ def _sigterm_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _output_of_any_text() -> Iterator[None]:
+    """Let a command print any text: characters that stdout or stderr cannot spell as escapes, nothing where it is closed."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            # It takes the number of the closed stream, which a file of a dataset would have otherwise.
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (it stays open, as a stream does)
+    before = [(stream, stream.errors) for stream in (sys.stdout, sys.stderr) if isinstance(stream, io.TextIOWrapper)]
+    try:
+        for stream, _ in before:
+            stream.reconfigure(errors="backslashreplace")
+        yield
+    finally:
+        for stream, errors in before:
+            with suppress(OSError):  # it is flushed first
+                stream.reconfigure(errors=errors)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import os
 import sys
 import time
 
-from pipeline.errors import ConfigError
 from pipeline.shards.extents.file import EXTENTS_NAME
 from pipeline.shards.extents.indexing import index_dataset
 
@@ -43,9 +42,6 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         began = time.monotonic()
         try:
             manifest = index_dataset(directory, workers=options.workers, progress=_show)
-        except ConfigError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 2
         finally:
             _show(0, 0)
         shards = len(manifest.shards)

@@ -27,7 +27,7 @@ Show a dataset at a glance, or one document and its origin.
   %(prog)s shards --key 000000000040  # by its key in the tar
   %(prog)s shards --id page-7         # by its id in the input"""
 
-EPILOG = "exit status: 0 shown; 1 an error; 2 wrong usage; 130 interrupted"
+EPILOG = "exit status: 0 shown; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
 
 console = Console(highlight=False, soft_wrap=True)
 

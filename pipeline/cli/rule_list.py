@@ -47,10 +47,10 @@ def measure_names() -> str:
 
 
 def _comment(path: Path) -> list[str]:
-    """Return the first sentence of the comment that begins a rule file."""
+    """Return the first sentence of the comment that begins a rule file, without addresses."""
     text = path.read_text(encoding="utf-8")
     words = " ".join(line.lstrip("# ") for line in text.split("\n\n")[0].splitlines() if line.startswith("#"))
-    sentence = re.split(r"(?<!\bal)\. |, https:", words)[0]
+    sentence = re.split(r"(?<!\bal)\. ", re.sub(r", https://[^\s),]*[^\s),.]", "", words))[0].rstrip(".")
     return textwrap.wrap(sentence, WIDTH, initial_indent="  ", subsequent_indent="  ")
 
 

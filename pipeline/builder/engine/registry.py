@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from importlib.util import find_spec
+from multiprocessing import get_all_start_methods
 
 from ...errors import ConfigError, did_you_mean
 from .base import Engine, EngineOptions, Prepare
@@ -31,11 +33,25 @@ def open_engine(
     ...     sorted(engine.map(abs, [-3, 4]))
     [(0, 3), (1, 4)]
     """
-    if name not in ENGINES:
-        raise ConfigError(f"no engine {name!r}{did_you_mean(name, ENGINES)}")
-    if not isinstance(workers, int) or workers < 1:
-        raise ConfigError(f"workers must be a whole number of at least 1, got {workers!r}")
+    check_engine(name, workers, start_method, ray_address)
     return ENGINES[name](EngineOptions(workers, start_method, ray_address), prepare)
+
+
+def check_engine(
+    engine: object = "local", workers: object = 1, start_method: object = None, ray_address: object = None
+) -> None:
+    """Raise ``ConfigError`` for arguments of `open_engine` that cannot be, and for an engine that is not installed."""
+    if not isinstance(engine, str) or engine not in ENGINES:
+        raise ConfigError(f"no engine {engine!r}{did_you_mean(str(engine), ENGINES)}")
+    if engine == "ray" and find_spec("ray") is None:
+        raise ConfigError("--engine ray needs Ray: pip install 'shardwright[ray]'")
+    if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
+        raise ConfigError(f"workers must be a whole number of at least 1, got {workers!r}")
+    methods = get_all_start_methods()
+    if start_method is not None and start_method not in methods:
+        raise ConfigError(f"start_method must be one of {', '.join(methods)}, got {start_method!r}")
+    if ray_address is not None and not (isinstance(ray_address, str) and ray_address):
+        raise ConfigError(f"ray_address must be text, as in 10.0.0.1:6379, got {ray_address!r}")
 
 
 def engine_session(name: str, *, workers: int, ray_address: str | None = None) -> AbstractContextManager[object]:

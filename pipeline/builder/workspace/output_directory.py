@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,12 @@ from .workspace import Workspace
 
 def local_directory(output: str | Path) -> Path:
     """Return the absolute path of the output, because workers may run elsewhere; refuse what cannot be a directory here."""
+    if not isinstance(output, str | os.PathLike) or not str(output):
+        raise ConfigError(f"output must be the name of a directory, got {output!r}")
+    try:
+        os.fspath(output).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"output {str(output)!r}: the name is not UTF-8; choose another") from None
     if is_remote(str(output)):
         raise ConfigError(
             f"{output}: a dataset is written to a directory of this machine; choose one as --output, and copy it to the "
