@@ -84,7 +84,7 @@ def did_you_mean(name: str, known: Iterable[str], *, else_known: bool = True) ->
     ' (known: c4, gopher)'
     """
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6 if len(name) > 2 else 0.5)  # 's4' is half 's3'
     if near:
         return f" (did you mean {near[0]!r}?)"
     return f" (known: {', '.join(names)})" if else_known else ""

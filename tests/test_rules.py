@@ -210,7 +210,7 @@ def test_no_rules_keep_everything(specs: str | list[str] | None) -> None:
         ("stop_words = { min = 1, words = ['a'], any_case = 1 }", "any_case must be true or false, not 1"),
         ("short_line_ratio = { max = 1, longest = '30' }", "longest must be a whole number of at least 0, not '30'"),
         ("short_line_ratio = { max = 1, longest = -1 }", "longest must be a whole number of at least 0, not -1"),
-        ("words = { min = 1, by = 'piece' }", "by must be one of spaces, pieces, tokens, not 'piece'"),
+        ("words = { min = 1, by = 'piece' }", "not 'piece' .did you mean 'pieces'"),
         ("words = { min = 1, by = ['spaces'] }", "by must be one of spaces, pieces, tokens"),
         ("profanity_ratio = { max = 1, word_list = 3 }", "word_list '3' does not exist"),
         ("[cut]\nc4_lines = { min_words = '5' }", "min_words must be a whole number of at least 0, not '5'"),

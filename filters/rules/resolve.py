@@ -53,8 +53,10 @@ def bind(
             )
     hints = typing.get_type_hints(function, include_extras=True)
     for key, value in parameters.items():
-        if wanted := _misfit(value, hints.get(key)):
-            raise ConfigError(f"rule {name!r}: {key} must be {wanted}, not {value!r}")
+        if wanted := _misfit(value, hint := hints.get(key)):
+            choices = typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else ()
+            near = did_you_mean(str(value), map(str, choices), else_known=False)
+            raise ConfigError(f"rule {name!r}: {key} must be {wanted}, not {value!r}{near}")
     missing = [p.name for p in accepted if p.default is p.empty and p.name not in {*parameters, *files}]
     if missing:
         raise ConfigError(f"rule {name!r} needs {', '.join(missing)}")
