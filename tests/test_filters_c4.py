@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from filters import Page
 from filters.cleaners.cleaners import c4_lines, duplicate_lines, duplicate_paragraphs
@@ -101,3 +105,54 @@ def test_repeated_lines_is_a_rule_set() -> None:
     assert rules
     assert rules.cut("x\ny\nx") == ("x\ny", {"duplicate_lines.duplicate": 1})
     assert rules.judge(rules.measure("x")) is None
+
+
+C4 = load_rules("c4")
+
+
+def clean_page(text: str) -> str | None:
+    """The loop over lines of C4's `clean_page`, with its constants; None for a page that it drops."""
+    kept = []
+    for line in text.splitlines():
+        line = line.strip()
+        if any(len(word) > 1000 for word in line.split()):
+            continue
+        line = re.sub(r"\[\d*\]|\[edit\]|\[citation needed\]", "", line)
+        if not line.endswith((".", "?", "!", '"')) or line.endswith("..."):
+            continue
+        if len(line.split()) < 5:
+            continue
+        lower = line.lower()
+        if "lorem ipsum" in lower:
+            return None
+        if "javascript" in lower:
+            continue
+        if "{" in line:
+            return None
+        if any(policy in lower for policy in ("terms of use", "privacy policy", "cookie policy", "use cookies")):
+            continue
+        kept.append(line)
+    return "\n".join(kept).strip()
+
+
+PARTS = [
+    "one two",
+    "It rained",
+    "lorem ipsum",
+    "JavaScript",
+    "{",
+    "Privacy policy",
+    "use cookies",
+    "[1]",
+    "[edit]",
+    "x" * 1001,
+]
+
+
+@given(st.lists(st.sampled_from([*PARTS, ".", "!", '"', "'", "...", "?", "\n", "\n"]), max_size=40).map(" ".join))
+@settings(max_examples=500, deadline=None)
+def test_lines_are_cut_and_pages_dropped_as_by_the_code_of_c4(text: str) -> None:
+    text = re.sub(r" (?=[.!?'\"\[])", "", text)
+    left, _ = C4.cut(text)
+    values = C4.measure(left)
+    assert (None if values["lorem_ipsum"] or values["curly_brackets"] else left) == clean_page(text)
