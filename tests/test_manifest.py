@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import ConfigError, ManifestError
+from pipeline.errors import ManifestError
 from pipeline.shards.manifest import Manifest
 from tests.shard_samples import make_documents, write_dataset
 
@@ -30,7 +30,7 @@ def test_a_directory_without_a_manifest_is_not_a_complete_dataset(tmp_path: Path
 
 
 def test_an_unknown_split_names_the_nearest(dataset: Path) -> None:
-    with pytest.raises(ConfigError, match="did you mean 'train'"):
+    with pytest.raises(ManifestError, match="did you mean 'train'"):
         Manifest.read(dataset).split("trian")
 
 

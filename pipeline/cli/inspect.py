@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, ManifestError
 from pipeline.shards.folder import Folder
 from pipeline.shards.manifest import Manifest, ShardInfo
 from pipeline.shards.remote.store import Store
@@ -49,7 +49,10 @@ def make_parser(prog: str | None = None) -> Parser:
 def run(options: argparse.Namespace, parser: Parser) -> int:
     folder = Folder(options.dataset)
     manifest = folder.manifest()
-    manifest.split(options.split)
+    try:
+        manifest.split(options.split)
+    except ManifestError as error:  # the manifest is right, and the flag is not
+        raise ConfigError(f"--split: {error}") from error
     if options.document is None and options.key is None and options.id is None:
         glance(folder.base, manifest)
     else:

@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 
 from ..atomic import write_json
-from ..errors import ConfigError, ManifestError, MissingObjectError, did_you_mean
+from ..errors import ManifestError, MissingObjectError, did_you_mean
 from ..paths import special_kind
 from .format import FORMAT_NAME, TOKEN_DTYPES
 from .remote.transport import Access, is_remote, local_name, read_object, shown
@@ -108,10 +108,10 @@ class Manifest:
         return [info for _, split in sorted(self.splits.items()) for info in split.shards]
 
     def split(self, name: str) -> Split:
-        """Return a split by name; an unknown one raises ``ConfigError`` naming those there are."""
+        """Return a split by name; an unknown one raises ``ManifestError`` naming those there are."""
         if name not in self.splits:
             near = did_you_mean(name, self.splits, else_known=False)
-            raise ConfigError(f"no split {name!r} in this dataset{near}; it has {', '.join(sorted(self.splits))}")
+            raise ManifestError(f"no split {name!r} in this dataset{near}; it has {', '.join(sorted(self.splits))}")
         return self.splits[name]
 
     @property
