@@ -57,3 +57,20 @@ def test_a_work_that_is_submitted_again_is_done_once_at_its_more_urgent_place() 
     free()
     last.result(SECONDS)
     assert done == ["asked", "block", "last"]
+
+
+class CancelledLate(Future[None]):
+    """A future that its owner cancels at the moment at which a thread has seen that it is not."""
+
+    def done(self) -> bool:
+        was_done = super().done()
+        self.cancel()
+        return was_done
+
+
+def test_a_cancel_at_any_moment_costs_no_thread() -> None:
+    requests, cancelled = Requests(2), [CancelledLate() for _ in range(5)]
+    for future in cancelled:
+        requests.submit(ROWS, lambda: None, future)
+    assert requests.submit(ROWS, lambda: "read").result(SECONDS) == "read"
+    assert all(future.cancelled() for future in cancelled)

@@ -225,7 +225,12 @@ class _Run:
         bring = self._bring()
         running = [each for each in self._wanted if each[1].set_running_or_notify_cancel()]
         if bring is not None and running:
-            bring([rows for rows, _ in running], [future for _, future in running])
+            try:
+                bring([rows for rows, _ in running], [future for _, future in running])
+            except BaseException as error:
+                for _, future in running:
+                    if not future.done():  # else who waits for it waits for ever
+                        future.set_exception(error)
 
 
 def _read_whole(held: int | bytes | memoryview, size: int) -> bytes:

@@ -55,9 +55,9 @@ class Requests:
                     self._ready.wait()
                     self._idle -= 1
                 future, work = self._queues[urgency].popleft()
-                if future.running() or future.done():  # cancelled, or taken at a more urgent place
+                # It was cancelled, even just now, or taken at a more urgent place.
+                if future.running() or future.done() or not future.set_running_or_notify_cancel():
                     continue
-                future.set_running_or_notify_cancel()
                 self._indexes += urgency == INDEX
             try:
                 result = work()
