@@ -20,7 +20,7 @@ class FaultyServer(LocalServer):
     A fault is a status ("429", "503;2": with Retry-After), "reset" (connection reset half-way), "short" (half of the
     body, then a clean close), "long" (more bytes than asked for), "shifted" (another range), "flipped" (one bit is wrong),
     "silent" (no answer for 3 s), "slow" (a byte now and then), "limited" (429 with RateLimit), "changed" (the object is
-    replaced before the answer) or "ok". Requests for paths in ``busy`` get 503 each time. ``ranges=False`` ignores Range
+    replaced before the answer) or "ok". Without ``etags`` no answer has a version. Requests for paths in ``busy`` get 503 each time. ``ranges=False`` ignores Range
     headers; ``pause`` (seconds) lies between pieces of 64 KiB.
     """
 
@@ -30,6 +30,7 @@ class FaultyServer(LocalServer):
         self.faults: list[str] = []
         self.busy: set[str] = set()
         self.ranges = True
+        self.etags = True
         self.pause = 0.0
         self.requests: list[tuple[str, str | None]] = []
         self.sent = 0
@@ -95,7 +96,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         if status == 206:
             self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}")
-        self.send_header("ETag", f'"{hashlib.md5(data).hexdigest()}"')
+        if server.etags:
+            self.send_header("ETag", f'"{hashlib.md5(data).hexdigest()}"')
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if fault in ("reset", "short"):

@@ -39,11 +39,12 @@ class InputServer(LocalServer):
     to are good for ``uses`` requests. ``gated`` refuses who does not send the token. ``delay`` (seconds) comes before each
     answer, ``rate`` (bytes a second) bounds each. ``redirects`` send who asks for a file to another url. ``moved_to`` is the
     commit that the branch main has moved to since; the repository still has that of the files. Requests for the files of
-    ``together`` are answered once all of these were asked for.
+    ``together`` are answered once all of these were asked for. A file can have a query in its name. Without ``etags`` no answer
+    has a version, without ``ranges`` each is of all bytes.
     """
 
-    def __init__(self) -> None:
-        super().__init__(_Handler)
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        super().__init__(_Handler, host)
         self.files: dict[str, bytes] = {}
         self.faults: list[str] = []
         self.password = ""
@@ -58,6 +59,8 @@ class InputServer(LocalServer):
         self.addresses: dict[str, int] = {}
         self.wrong_hashes = False
         self.redirects: dict[str, str] = {}
+        self.etags = True
+        self.ranges = True
         self.together: dict[str, threading.Event] = {}
 
     def url(self, name: str) -> str:
@@ -102,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif name in self.server.redirects:
             self._answer(302, b"elsewhere", {"Location": self.server.redirects[name]})
         else:
-            self._bytes(name)
+            self._bytes(f"{name}?{query}" if f"{name}?{query}" in self.server.files else name)
 
     def _bytes(self, name: str, headers: dict[str, str] | None = None) -> None:
         server = self.server
@@ -120,9 +123,11 @@ class _Handler(BaseHTTPRequestHandler):
         if data is None:
             self._answer(404, b"", {})
             return
-        told = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', **(headers or {})}
+        told = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"'} if server.etags else {}
+        told |= headers or {}
         body, status = data, 200
-        if match := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or ""):
+        match = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")
+        if match and server.ranges:
             start, stop = int(match[1]), min(int(match[2]) + 1, len(data))
             if start >= len(data):
                 self._answer(416, b"", {"Content-Range": f"bytes */{len(data)}"})
@@ -236,9 +241,9 @@ def _is_large(name: str) -> bool:
 
 
 @contextmanager
-def running_inputs(folder: Path | None = None) -> Iterator[InputServer]:
+def running_inputs(folder: Path | None = None, host: str = "127.0.0.1") -> Iterator[InputServer]:
     """Run a server, of the files of a folder if one is given."""
-    with serving(InputServer()) as server:
+    with serving(InputServer(host)) as server:
         if folder is not None:
             server.files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
         yield server

@@ -11,18 +11,20 @@ from typing import Any, TypeVar
 
 
 class LocalServer(ThreadingHTTPServer):
-    """``lock`` guards what the handlers of several connections count."""
+    """``lock`` guards what the handlers of several connections count; ``host`` is an address of this machine."""
 
     daemon_threads = True
 
-    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
-        super().__init__(("127.0.0.1", 0), handler)
+    def __init__(self, handler: type[BaseHTTPRequestHandler], host: str = "127.0.0.1") -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._host = f"[{host}]" if ":" in host else host
+        super().__init__((host, 0), handler)
         self.connections = 0
         self.lock = threading.Lock()
 
     @property
     def root(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        return f"http://{self._host}:{self.server_address[1]}"
 
     def get_request(self) -> Any:
         self.connections += 1

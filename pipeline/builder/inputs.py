@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..shards.remote.transport import Access, is_remote
-from ..text.storage.input_file import NO_CREDENTIALS, Credentials, InputFile, StoredObject, unique_names
+from ..text.storage.input_file import NO_CREDENTIALS, Credentials, InputFile, StoredObject, number_queries, unique_names
 
 _MIB = 1 << 20
 
@@ -71,7 +71,8 @@ def find_and_describe(
         found += [spec] if isinstance(spec, InputFile) else find_inputs(spec, **keys, commits=commits)
     if not found:
         raise InputError("no inputs were given; name at least one file, directory, pattern or url")
-    refuse_twice(found, by_query=False)
+    refuse_twice(found)
+    found = number_queries(found)
     inputs = tuple(_describe(name, file) for name, file in zip(unique_names(found), found, strict=True))
     urls = {clean: url for file in found for clean, url in file.credentials.urls.items()}
     return inputs, Credentials(urls, access or Access())

@@ -106,7 +106,8 @@ def may_be_directory(spec: str) -> bool:
     """Whether a spec names a directory: a local one that is there, or a url that is neither pattern nor shard."""
     if not is_remote(spec):
         return os.path.isdir(local_name(spec))
-    return not any(sign in spec for sign in "*?[{") and not spec.endswith(ENDING)
+    path = spec.partition("://")[2].partition("/")[2]  # hosts have brackets where they are addresses
+    return not any(sign in path for sign in "*?[{") and not spec.endswith(ENDING)
 
 
 def join(directory: str, name: str) -> str:

@@ -302,7 +302,7 @@ class TextDataset(Texts):
         from ..text.document import ON_ERROR
         from ..text.fields import merge_fields, parse_fields
         from ..text.storage.holders import is_holder, keep_while_running, split_holders
-        from ..text.storage.input_file import unique_names
+        from ..text.storage.input_file import number_queries, unique_names
         from ..text.storage.remote_file import in_thread
         from ..text.tokenizer.tokenizer import load_tokenizer
         from ..text.where import Where
@@ -332,6 +332,7 @@ class TextDataset(Texts):
                 "no files were given: TextDataset needs at least one path, directory, glob or brace pattern"
             )
         refuse_twice(found)
+        found = number_queries(found)
         data = TextData(
             [replace(file, name=name) for file, name in zip(found, unique_names(found), strict=True)],
             loading.result(),

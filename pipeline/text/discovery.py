@@ -16,7 +16,7 @@ from ..errors import ConfigError, InputError, did_you_mean
 from ..notices import warn
 from ..paths import is_hidden, named_twice, natural_key, read_once, real_paths, shortened, special_kind
 from ..shards.manifest import is_dataset
-from ..shards.remote.access import is_http
+from ..shards.remote.access import identity, is_http
 from ..shards.remote.transport import Access, is_remote, local_name, shown
 from ..weak_methods import weak_lru_cache
 from .formats import ENDINGS, FORMAT_NAMES, find_format, format_of
@@ -63,14 +63,14 @@ def find_inputs(
     return [replace(file, forced_format=format) for file in found] if format else found
 
 
-def refuse_twice(files: Sequence[InputFile], *, by_query: bool = True) -> None:
+def refuse_twice(files: Sequence[InputFile]) -> None:
     """Raise ``InputError`` where two of the files are one: by other spellings, or a link.
 
-    Urls that differ in their queries are two files, unless ``by_query`` is False: queries are never written.
+    Urls that differ in their queries are two files.
     """
     local = iter(real_paths(str(file.path) for file in files if file.stored is None))
     identities = [
-        next(local) if file.stored is None else file.credentials.url_of(file.stored) if by_query else file.stored.url
+        next(local) if file.stored is None else identity(file.credentials.url_of(file.stored))
         for file in files
     ]
     if (message := named_twice([str(file.path) for file in files], identities)) is not None:

@@ -25,7 +25,7 @@ from ...errors import ConfigError, DamagedInputError
 from ...notices import warn
 from ...text.document import TEXT_KEY, BadRecord, Document
 from ...text.normalize import normalize
-from ...text.storage.input_file import unique_names
+from ...text.storage.input_file import number_queries, unique_names
 from ..partitions.partition import read_json
 from .minhash import shingle_sets, word_table
 
@@ -124,7 +124,7 @@ def read_evaluation_sets(
     """
     from ...text.readers.reader import find_inputs
 
-    files = find_inputs(specs)
+    files = number_queries(find_inputs(specs))
     names = unique_names(files)
     texts, hashes = {}, {}
     for name, file in zip(names, files, strict=True):

@@ -21,6 +21,7 @@ from ..foreign import tar_mark
 from ..format import BLOCK, TAIL, padding
 from ..index import Index, parse_footer
 from ..manifest import FileInfo, Manifest, ShardInfo
+from ..remote.access import identity
 from ..remote.store import Store
 from ..remote.transport import describe, is_remote, local_name, read_parts, shown
 from ..resolve import Resolved
@@ -162,7 +163,9 @@ def _mark(url: str, store: Store) -> tuple[int, str]:
     """Return the size of a tar, and what tells it from any other, and from itself once it changes; '' where nothing does."""
     if is_remote(url):
         info = describe(url, store.access)
-        return info.size, f"{shown(url)} {info.version}" if info.version else ""
+        if not info.version:
+            store.without_version.add(url)
+        return info.size, f"{identity(url)} {info.version}" if info.version else ""
     path = local_name(url)
     with opened(path) as (handle, size):
         tail = os.pread(handle, TAIL, max(0, size - TAIL))

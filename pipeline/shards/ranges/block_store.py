@@ -36,8 +36,7 @@ class BlockStore:
         found = self._ids.get(shard)
         if found is None:
             info = self._infos[shard]
-            place = self.objects.name(shard)
-            marks = (info.sha256, info.bytes) if info is not None else (place, *self.objects.info(shard))
+            marks = (info.sha256, info.bytes) if info is not None else self.objects.marks(shard)
             found = self._ids[shard] = shard_id(*marks)
         return found
 

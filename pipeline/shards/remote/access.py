@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import urllib.parse
 from collections.abc import Mapping
@@ -76,6 +77,16 @@ def shown(url: str) -> str:
     ('abfs://container@account/a.tar', 'hf://datasets/org/name@main/a.parquet')
     """
     return _USER.sub(r"\1", re.split(r"[?#]", url, maxsplit=1)[0]) if is_http(url) else KEYS.sub(r"\1", url)
+
+
+def identity(url: str) -> str:
+    """Return what tells one object's url from every other: as it is shown, and a hash of its query, which may authorize.
+
+    >>> identity("https://me:secret@host/a.tar"), identity("https://host/get.tar?f=1") == identity("https://host/get.tar?f=2")
+    ('https://host/a.tar', False)
+    """
+    query = urllib.parse.urlsplit(url).query if is_http(url) else ""
+    return f"{shown(url)}?{hashlib.blake2b(query.encode(), digest_size=16).hexdigest()}" if query else shown(url)
 
 
 def without_secrets(text: str, url: str) -> str:

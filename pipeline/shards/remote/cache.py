@@ -144,6 +144,10 @@ class Cache:
                 raise
             lock.close()
 
+    def remove(self, entry: Entry) -> None:
+        """Remove an object that no process uses."""
+        _evict(self.directory / entry.id)
+
     def _fetch(self, entry: Entry, folder: Path, fetch: Callable[[Path], None], spare: bool) -> None:
         part, plan = folder / PART, folder / PLAN
         wanted = json.dumps({"size": entry.size, "version": entry.version})

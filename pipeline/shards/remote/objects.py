@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from ...errors import CorruptShardError, ManifestError, StorageError
-from .access import Access, ObjectInfo, Transient, is_http, shown
+from .access import Access, ObjectInfo, Transient, identity, is_http, shown
 from .http import server_of
 from .http_range import RangeAnswer, ask_range
 from .transport import SIGNED_SECONDS, by_http_or_store, describe, fsspec_read, signed
@@ -56,6 +56,10 @@ class RemoteObjects:
         info = describe(self._urls[number], self._access)
         self._pin(number, info.size, info.version)
         return info
+
+    def marks(self, number: int) -> tuple[str, int, str]:
+        """Return what tells an object from any other, and from itself once it changes."""
+        return identity(self._urls[number]), *self.info(number)
 
     def read(self, number: int, start: int, size: int, attempt: int = 1) -> bytes:
         """Return bytes of an object, in one try."""

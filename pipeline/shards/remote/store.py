@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import queue
+import secrets
 import threading
 import urllib.parse
 import weakref
@@ -23,6 +24,7 @@ from ..index import Footer, Index, compare, parse_footer, parse_index, parse_key
 from ..manifest import ShardInfo
 from ..reader import Shard, read_index
 from ..tar import map_file
+from .access import identity
 from .block_cache import BlockCache
 from .cache import Cache, CacheFull, Entry, Lease
 from .transport import (
@@ -76,6 +78,10 @@ class Store:
         self._index_dir = cache_dir
         self._cache = Cache(Path(cache_dir) if cache_dir is not None else default_directory(), cache_limit)
         self._read_ahead: _ReadAhead | None = None
+        self.without_version: set[str] = set()  # urls
+        self._run = f"none, run {secrets.token_hex(8)}"
+        self._of_this_run: dict[Entry, None] = {}  # objects without a version
+        weakref.finalize(self, _forget, self._cache, self._of_this_run, os.getpid())
 
     def blocks(self) -> BlockCache | None:
         """Return the cache of blocks of shards, None where nothing is kept."""
@@ -87,7 +93,7 @@ class Store:
         return self._cache.directory
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_read_ahead": None}
+        return {**self.__dict__, "_read_ahead": None, "_of_this_run": {}}
 
     def lease(self, url: str, expected: ShardInfo | None = None) -> Lease:
         """Return a lease on the local file of a shard, which is downloaded where the cache does not hold it.
@@ -174,7 +180,10 @@ class Store:
             raise ConfigError(f"{shown(url)}: it must be downloaded whole, which needs a cache_dir")
         info = ObjectInfo(expected.bytes, expected.sha256) if expected is not None else describe(url, self.access)
         # By its contents where they are known: a signed url is another one each time.
-        entry = Entry("" if expected is not None else shown(url), _file_name(url), *info)
+        entry = Entry("" if expected is not None else identity(url), _file_name(url), *info)
+        if not entry.version:  # what replaces the object cannot be told from it: it is of use to this run alone
+            entry = entry._replace(version=self._run)
+            self._of_this_run[entry] = None
         return self._cache.lease(entry, lambda part: self._download(url, part, info, expected), spare=spare)
 
     def _download(self, url: str, part: Path, info: ObjectInfo, expected: ShardInfo | None) -> None:
@@ -250,6 +259,12 @@ class _ReadAhead:
             finally:
                 with self._lock:
                     self._queued.discard(url)
+
+
+def _forget(cache: Cache, entries: Iterable[Entry], process: int) -> None:
+    if os.getpid() == process:  # a forked worker ends before the process that made the store
+        for entry in entries:
+            cache.remove(entry)
 
 
 def _file_name(url: str) -> str:

@@ -52,6 +52,7 @@ SIGNED_SECONDS = 3600
 BLOCK_BYTES = 16 << 20  # of one request through fsspec, which has no streams that can be resumed
 _PLAIN = ("http://", "https://")  # most urls, which are told at once: a dataset has many
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
+_IPV6 = re.compile(r"\A(https?://)\[[^\]/]*\]", re.IGNORECASE)  # a host by its address
 _COLLAPSED = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):/(?!/)")
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}  # of the machine's own disk: the caller tells what to free
 _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError, TypeError)
@@ -65,6 +66,8 @@ def is_remote(spec: str) -> bool:
 
     >>> is_remote("s3://bucket/a.tar"), is_remote("data/a.tar"), is_remote("file:///data/a.tar")
     (True, False, False)
+    >>> is_remote("http://[::1]:8000/a.tar")
+    True
     """
     if spec.startswith(_PLAIN) and "::" not in spec:
         return True
@@ -82,7 +85,7 @@ def is_remote(spec: str) -> bool:
             f"{keys[1]}...@...: keys in the url of an object store are not read; set the variables of its client, or give "
             "storage_options"
         )
-    if "::" in shown(spec):
+    if "::" in _IPV6.sub(r"\1", shown(spec)):
         raise ConfigError(
             f"{shown(spec)!r}: chained urls are not opened; give the last url alone, shards are cached anyway"
         )

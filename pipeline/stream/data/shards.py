@@ -217,7 +217,8 @@ class ShardFiles(KeyedData):
     def ranges(self, max_open: int) -> Ranges:
         table = self.contents.table
         if self._remote and self._by_blocks(table):
-            return RemoteRanges(table, self._urls, self._infos, self._store.access, self._store.blocks())
+            blocks = None if self._store.without_version.intersection(self._urls) else self._store.blocks()
+            return RemoteRanges(table, self._urls, self._infos, self._store.access, blocks)
         directories = {self._store.directory} if self._remote else {*map(os.path.dirname, map(local_name, self._urls))}
         at_once = self._store.shards_at_once(self._largest) if self._remote and self._largest else sys.maxsize
         plain = not any("://" in url for url in self._urls)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import urllib.parse
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
-from ...shards.remote.transport import Access
+from ...shards.remote.access import Access, is_http
 
 StrPath = str | os.PathLike[str]
 
@@ -78,6 +79,28 @@ class InputFile:
 def as_input(path: StrPath | InputFile) -> InputFile:
     """Return an input file as it is, and a path as a local one."""
     return path if isinstance(path, InputFile) else InputFile(Path(path), os.fspath(path))
+
+
+def number_queries(files: Sequence[InputFile]) -> list[InputFile]:
+    """Number the files whose urls differ in their queries alone, since these are never written.
+
+    The second of ``https://host/get.jsonl`` becomes ``https://host/get.jsonl?2.jsonl``. A query is no part of that, so a
+    signature that is renewed changes nothing.
+    """
+    known: dict[str, dict[str, int]] = {}
+    found = []
+    for file in files:
+        stored, given = file.stored, "" if file.stored is None else file.credentials.url_of(file.stored)
+        if stored is not None and is_http(given):
+            queries = known.setdefault(stored.url, {})
+            number = queries.setdefault(urllib.parse.urlsplit(given).query, len(queries) + 1)
+            if number > 1:
+                mark = f"?{number}{''.join(PurePath(stored.url).suffixes)}"  # with the ending that tells the format
+                stored = replace(stored, url=stored.url + mark)
+                credentials = Credentials({stored.url: given}, file.credentials.access)
+                file = replace(file, path=stored.url, name=file.name + mark, stored=stored, credentials=credentials)
+        found.append(file)
+    return found
 
 
 def unique_names(files: Sequence[InputFile]) -> list[str]:

@@ -40,20 +40,24 @@ def list_urls(pattern: str, source: str, credentials: Credentials, commits: dict
 
 def _of_web_servers(urls: Sequence[str], source: str, credentials: Credentials) -> list[InputFile]:
     """Ask for size and version of every url; a web server cannot list."""
-    given: dict[str, str] = {}
+    given: set[str] = set()
     for url in urls:
         clean = shown(url)
         if "*" in clean or clean.endswith("/"):
             raise InputError(
                 f"{clean}: web servers cannot list files; name each, or a range of them as in part-{{000..127}}.jsonl.zst"
             )
-        if clean in given:
-            raise InputError(f"{clean} is named twice; queries do not tell files apart, for they are never written")
-        given[clean] = url
-    known = Credentials({clean: url for clean, url in given.items() if clean != url}, credentials.access)
+        if url in given:
+            raise InputError(f"{clean} is named twice; its documents would be read twice")
+        given.add(url)
+
+    def ask(url: str) -> InputFile:
+        clean = shown(url)
+        known = Credentials({clean: url} if clean != url else {}, credentials.access)
+        return InputFile(clean, _last_part(clean), source, describe_http(clean, known), known)
+
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="shardwright-list") as threads:
-        found = list(threads.map(lambda url: describe_http(url, known), given))
-    return [InputFile(each.url, _last_part(each.url), source, each, known) for each in found]
+        return list(threads.map(ask, urls))
 
 
 def _of_store(url: str, source: str, credentials: Credentials) -> list[InputFile]:
