@@ -58,7 +58,7 @@ class RangeAnswer:
             return True, start, end, size
         if answer.status != 200:
             raise self._refusal()
-        if stop is not None:  # some answer so where all bytes are asked for
+        if stop is not None and (start, stop) != (0, size):  # some answer so where all bytes are asked for
             server_of(self.url).ranges = False
         if size is None and stop is None:
             raise no_size(self.url)
@@ -76,6 +76,10 @@ class RangeAnswer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connection back, or close it where bytes are left."""
         self._answer.close()
 
     def _refusal(self) -> StorageError:

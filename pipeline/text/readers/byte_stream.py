@@ -152,6 +152,7 @@ class Source:
             rest.append(block.partition(b"\n")[0])
             if len(rest[-1]) < len(block):
                 break
+            step = min(2 * step, BLOCK)  # each may be a request
         return b"".join(rest)
 
     def _past_first_line(self, blocks: Iterator[bytes]) -> Iterator[bytes]:

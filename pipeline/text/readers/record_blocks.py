@@ -21,6 +21,7 @@ from ..fields import Field, merge_fields
 from ..formats import format_of
 from ..storage.opening import open_input
 from ..storage.remote_file import in_threads
+from ..storage.shared_ranges import SharedRanges
 from ..where import Where
 from .byte_stream import BLOCK, Source, UnreadableFileError, is_compressed
 from .format_reader import WHOLE, FileSpan, ReadLines, load_reader
@@ -54,6 +55,8 @@ class BlockScan:
     seek, so its first span holds all of it. Records that ``where`` does not select are in no block; in JSON Lines their
     bytes count, since lines are parsed only when a block is used.
 
+    ``shared`` are the bytes of a remote file of plain lines, where other scans read them too.
+
     ``number`` is the block that comes next, and at the end how many there are. ``bytes_read`` counts raw bytes. Raises
     ``InputError`` for a file that cannot be read further, after the blocks before the fault.
     """
@@ -70,10 +73,12 @@ class BlockScan:
         id_key: str = "id",
         keep: Sequence[Field] = (),
         where: Where | None = None,
+        shared: SharedRanges | None = None,
     ) -> None:
         self.number = 0
         self.bytes_read = 0
         self._file = file
+        self._shared = shared
         self._block_bytes = block_bytes
         self._span = span
         self._rows_before = lines
@@ -126,7 +131,7 @@ class BlockScan:
         size = before = 0  # bytes of the block, and lines before it
         fault: UnreadableFileError | None = None
         self._fields.made_ids = self._span == WHOLE
-        with open_input(self._file, *self._span, first_bytes=FIRST_BYTES) as file:
+        with open_input(self._file, *self._span, first_bytes=FIRST_BYTES, shared=self._shared) as file:
             block_bytes = max(512, self._block_bytes // 4)
             if self._span == WHOLE:
                 block_bytes = BLOCK if self._file.stored is None else FIRST_BYTES // 4

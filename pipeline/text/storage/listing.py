@@ -10,7 +10,9 @@ from typing import Any
 
 from ...errors import InputError, MissingObjectError
 from ...paths import natural_key
+from ...notices import warn
 from ...shards.remote.access import is_http, shown, version_of
+from ...shards.remote.http import server_of
 from ...shards.remote.transport import filesystem, retrying
 from .input_file import Credentials, InputFile, StoredObject
 from .ranges import describe_http, plain
@@ -57,7 +59,14 @@ def _of_web_servers(urls: Sequence[str], source: str, credentials: Credentials) 
         return InputFile(clean, _last_part(clean), source, describe_http(clean, known), known)
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="shardwright-list") as threads:
-        return list(threads.map(ask, urls))
+        files = list(threads.map(ask, urls))
+    if whole := [file.path for file in files if server_of(str(file.path)).ranges is False]:
+        more = f" and {len(whole) - 1} more" if len(whole) > 1 else ""
+        warn(
+            f"{whole[0]}{more}: the server answers no requests for ranges, so each process downloads the file whole to a "
+            "temporary file before it reads; serve it from a server that knows ranges, or download it first"
+        )
+    return files
 
 
 def _of_store(url: str, source: str, credentials: Credentials) -> list[InputFile]:

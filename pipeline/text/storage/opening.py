@@ -9,6 +9,7 @@ from .hub import HubObject
 from .input_file import Credentials, InputFile, StoredObject, StrPath, as_input
 from .ranges import HttpObject, StoreObject
 from .remote_file import RANGE_BYTES, RangeReader, RemoteFile
+from .shared_ranges import SharedRanges
 
 
 def open_input(
@@ -18,17 +19,18 @@ def open_input(
     *,
     in_order: bool = True,
     first_bytes: int = RANGE_BYTES,
+    shared: SharedRanges | None = None,
 ) -> BinaryIO:
     """Open an input file for reading.
 
     If it is remote and read ``in_order``, bytes ``start`` to ``stop`` are fetched ahead in large ranges, the first one of
-    ``first_bytes``. All other bytes are fetched when they are asked for.
+    ``first_bytes``. All other bytes are fetched when they are asked for. Where ``shared`` is given, they come from there.
     """
     file = as_input(path)
     if file.stored is None:
         return open(file.path, "rb")
-    remote = RemoteFile(open_object(file.stored, file.credentials), first_bytes)
-    if in_order:
+    remote = RemoteFile(shared or open_object(file.stored, file.credentials), first_bytes)
+    if in_order and shared is None:
         remote.expect_span(start, stop)
     opened: Any = remote
     return opened  # type: ignore[no-any-return]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
-from .input_file import StoredObject
 from .remote_file import RANGE_BYTES, ByteRange, RemoteFile, cut_evenly, cut_growing, joined
 
 _MAGIC = b"PAR1"
@@ -40,17 +39,17 @@ class _Footers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: OrderedDict[StoredObject, _Footer] = OrderedDict()
+        self._held: OrderedDict[Hashable, _Footer] = OrderedDict()
 
-    def get(self, stored: StoredObject) -> _Footer | None:
+    def get(self, key: Hashable) -> _Footer | None:
         with self._lock:
-            if stored in self._held:
-                self._held.move_to_end(stored)
-            return self._held.get(stored)
+            if key in self._held:
+                self._held.move_to_end(key)
+            return self._held.get(key)
 
-    def keep(self, stored: StoredObject, footer: _Footer) -> None:
+    def keep(self, key: Hashable, footer: _Footer) -> None:
         with self._lock:
-            self._held[stored] = footer
+            self._held[key] = footer
             while len(self._held) > _KEPT and sum(each.size for each in self._held.values()) > _KEPT_BYTES:
                 self._held.popitem(last=False)
 
@@ -63,9 +62,9 @@ def read_footer(file: RemoteFile) -> Any:
 
     A small file comes whole by that request, and the file reads no more of it.
     """
-    if (footer := _footers.get(file.stored)) is None:
+    if (footer := _footers.get(file.key)) is None:
         footer = _ask_footer(file)
-        _footers.keep(file.stored, footer)
+        _footers.keep(file.key, footer)
     if footer.whole:
         file.hold(footer.whole)
     return footer.metadata

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 from ...errors import InputError
 from ...shards.remote.access import is_http, version_of
+from ...shards.remote.http import server_of
 from ...shards.remote.http_range import RangeAnswer, ask_range
 from ...shards.remote.transport import Access, Transient, attempting, by_http_or_store, describe, filesystem, retrying
 from .input_file import Credentials, StoredObject
+from .whole_files import WHOLE_FILES
 
 
 def changed(stored: StoredObject, size: int, version: str) -> InputError:
@@ -33,6 +35,7 @@ class ObjectRanges:
 
     def __init__(self, stored: StoredObject, access: Access) -> None:
         self.stored = stored
+        self.key: Hashable = stored
         self.access = access
 
     def ask(self, start: int, stop: int, attempt: int) -> RangeAnswer:
@@ -69,9 +72,21 @@ class HttpObject(ObjectRanges):
     def __init__(self, stored: StoredObject, credentials: Credentials) -> None:
         super().__init__(stored, credentials.access)
         self._url = credentials.url_of(stored)
+        self.key = stored, self._url
 
-    def ask(self, start: int, stop: int, attempt: int) -> RangeAnswer:
-        return ask_range(self._url, start, stop, self.access, attempt, self.check)
+    def pieces(self, start: int, stop: int, attempt: int) -> Iterator[bytes]:
+        """Return the pieces of a range; a server without ranges is asked for all bytes once."""
+        whole, size = start == 0 and stop == self.stored.size, self.stored.size
+        if whole or server_of(self._url).ranges is not False:
+            answer = ask_range(self._url, start, stop, self.access, attempt, self.check)
+            if whole or answer.ranged:
+                return _pieces(answer)
+            answer.close()
+
+        def all_pieces() -> Iterator[bytes]:
+            return _pieces(ask_range(self._url, 0, size, self.access, attempt, self.check))
+
+        return iter([WHOLE_FILES.read(self.key, size, all_pieces, start, stop)])
 
 
 def _pieces(answer: RangeAnswer) -> Iterator[bytes]:

@@ -6,7 +6,7 @@ import io
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 RANGE_BYTES = 8 << 20  # of one request, at least, where what is wanted is contiguous
 _AHEAD_BYTES = 64 << 20  # a larger group of ranges is not fetched before it is read
 _TAIL_SHARE, _TAIL_BYTES = 128, 64 << 10  # of a span, for the end of its last line
+_SMALL_TAIL_BYTES = 16 << 10  # at least, of a span that is read by many small requests
 _MOST_AT_ONCE = 4
 
 ByteRange = tuple[int, int]
@@ -25,10 +26,16 @@ Result = TypeVar("Result")
 
 
 class RangeReader(Protocol):
-    """One remote object: ``fetch`` returns exactly the bytes from ``start`` to ``stop``, by any thread."""
+    """One remote object: ``fetch`` returns exactly the bytes from ``start`` to ``stop``, by any thread.
+
+    ``key`` tells it from every other in this process, as its url with the query does.
+    """
 
     @property
     def stored(self) -> StoredObject: ...
+
+    @property
+    def key(self) -> Hashable: ...
 
     def fetch(self, start: int, stop: int) -> bytes: ...
 
@@ -53,7 +60,7 @@ class RemoteFile(io.RawIOBase):
         self._source = source
         self.first_bytes = first_bytes
         self._begins_with_little = first_bytes < RANGE_BYTES
-        self.stored = source.stored
+        self.stored, self.key = source.stored, source.key
         self.name, self.size = self.stored.url, self.stored.size
         self._at = 0
         self._groups: deque[_Group] = deque()
@@ -74,7 +81,8 @@ class RemoteFile(io.RawIOBase):
         A span also asks for the byte before it, which tells whether a line begins there.
         """
         begin = max(start - 1, 0)
-        end = self.size if stop is None else stop + min(_TAIL_BYTES, (stop - begin) // _TAIL_SHARE)
+        least = _SMALL_TAIL_BYTES if self._begins_with_little else 0
+        end = self.size if stop is None else stop + min(_TAIL_BYTES, max(least, (stop - begin) // _TAIL_SHARE))
         if begin < min(end, self.size):
             self.expect([[cut_growing(begin, min(end, self.size), self.first_bytes)]])
 

@@ -23,10 +23,12 @@ import numpy as np
 from ....errors import InputError
 from ....shards.ranges.open_files import OPEN_FILES, OpenFiles
 from ....text.document import BadRecord, Document
-from ....text.formats import format_of
+from ....text.formats import format_of, is_named_compressed
 from ....text.readers.byte_stream import is_compressed
 from ....text.readers.format_reader import load_reader
 from ....text.readers.record_blocks import Block, BlockScan, begin_together
+from ....text.storage.opening import open_object
+from ....text.storage.shared_ranges import SharedRanges
 from ...order import derive_key, permutation
 from ..cursor import Chunk, Place
 from ..layout import LaneLayout
@@ -41,6 +43,7 @@ _BLOCK_BYTES = 32 << 10
 _BLOCKS_A_LANE = 8  # of an epoch, at least, so that little input has small blocks and all lanes some
 _FIRST_BLOCKS = 4  # of a lane's first window
 _HELD_BYTES = 384 << 20
+_SHARED_BYTES = 128 << 20
 _BLOCK_COST = 512  # bytes that an empty block takes
 _SCANS = 8  # that are open beyond one for each lane
 _BYTES_PER_TOKEN = 3  # of text; only how much is encoded at a time depends on it
@@ -105,11 +108,15 @@ class TextWindows:
         self._held: dict[Place, Block | _FilteredBlock] = {}
         self._held_bytes = 0
         self._most_held = held_bytes
-        self._begun = False
+        self._begun: set[tuple[int, int]] = set()  # pieces (epoch, place) that were asked for before a lane needed them
+        self._is_begun = False
+        self._is_remote = any(file.stored for file in data.files)
         self._scans: list[_Scan] = []
-        self._most_scans = len(places) + _SCANS
+        # Those of the pieces that lanes read, and where files are remote of those that they read next.
+        self._most_scans = (2 if self._is_remote else 1) * len(places) + _SCANS
         self._ends: dict[int, int] = {}  # how many blocks a piece has, once a scan came to its end
         self._compressed: dict[int, bool] = {}  # files
+        self._shared = _shared(data)
         budget.join(self)
 
     @property
@@ -125,12 +132,15 @@ class TextWindows:
         epoch, bundle, round = place
         if self._epochs is not None and epoch >= self._epochs:
             return None
-        if not self._begun:
-            self._begin_scans()
+        if self._is_remote and not self._is_begun:
+            self._is_begun = True
+            self._begin_first()
         deal, number, group = self._deal.epoch(epoch), *divmod(lane, self._layout.groups)
         documents: list[Document | None] = []
         size = blocks = 0
         while pieces := deal.bundle(group, bundle):
+            if self._is_remote and round == 0:
+                self._begin_after(epoch, group, bundle)
             blocks_of_round = [self._block((epoch, piece, deal.block(group, piece, number, round))) for piece in pieces]
             found = [one if isinstance(one, _FilteredBlock) else self._filter(one) for one in blocks_of_round if one]
             bundle, round = (bundle, round + 1) if found else (bundle + 1, 0)
@@ -275,23 +285,38 @@ class TextWindows:
             id_key=data.id_key,
             keep=data.fields,
             where=data.where,
+            shared=self._shared.get(number_of_file),
         )
         return _Scan((epoch, at), blocks)
 
-    def _begin_scans(self) -> None:
-        """Begin the scans with which the lanes start where their files are remote, so that these are waited for together."""
-        self._begun = True
+    def _begin_first(self) -> None:
+        """Begin the scans with which the lanes start, so that their files are waited for together."""
         first = dict.fromkeys(
             (epoch, at)
             for lane, (epoch, bundle, _) in self._places.items()
             if self._epochs is None or epoch < self._epochs
             for at in self._deal.epoch(epoch).bundle(lane % self._layout.groups, bundle)
         )
-        for epoch, at in list(first)[: self._most_scans]:
+        self._begin(list(first)[: self._most_scans])
+
+    def _begin_after(self, epoch: int, group: int, bundle: int) -> None:
+        """Begin the scans of what a group reads after a bundle, so that it is here when the lanes need it."""
+        following = self._deal.epoch(epoch).bundle(group, bundle + 1)
+        if not following and (self._epochs is None or epoch + 1 < self._epochs):
+            epoch += 1
+            following = self._deal.epoch(epoch).bundle(group, 0)
+            self._begun = {place for place in self._begun if place[0] >= epoch - 1}
+        self._begin([(epoch, at) for at in following])
+
+    def _begin(self, places: list[tuple[int, int]]) -> None:
+        scans = []
+        for epoch, at in places:
             piece = int(self._deal.epoch(epoch).order[at])
-            if self._data.files[self._deal.pieces[piece].file].stored is not None:
-                self._scans.append(self._open_scan(epoch, at, piece))
-        begin_together([scan.blocks for scan in self._scans])
+            if self._data.files[self._deal.pieces[piece].file].stored is not None and (epoch, at) not in self._begun:
+                self._begun.add((epoch, at))
+                scans.append(self._open_scan(epoch, at, piece))
+                self._scans.append(scans[-1])
+        begin_together([scan.blocks for scan in scans])
 
     def _wanted(self, epoch: int, at: int) -> Callable[[int], bool]:
         places, deal = self._places, self._deal.epoch(epoch)
@@ -315,6 +340,21 @@ class TextWindows:
         self._scans.remove(scan)
         self.counts["bytes"] += scan.blocks.bytes_read
         scan.blocks.close()
+
+
+def _shared(data: TextData) -> dict[int, SharedRanges]:
+    """Return the bytes of remote files of plain lines, by their numbers, if all of them fit into memory.
+
+    Pieces of little input are small: to ask for each alone takes a request for some KB.
+    """
+    plain = [
+        (number, file)
+        for number, file in enumerate(data.files)
+        if file.stored and load_reader(format_of(file)).read_lines and not is_named_compressed(file)
+    ]
+    if sum(file.size for _, file in plain) > _SHARED_BYTES:
+        return {}
+    return {number: SharedRanges(open_object(file.stored, file.credentials)) for number, file in plain if file.stored}
 
 
 class _FilteredBlock(NamedTuple):
