@@ -20,8 +20,8 @@ class FaultyServer(LocalServer):
     A fault is a status ("429", "503;2": with Retry-After), "reset" (connection reset half-way), "short" (half of the
     body, then a clean close), "long" (more bytes than asked for), "shifted" (another range), "flipped" (one bit is wrong),
     "silent" (no answer for 3 s), "slow" (a byte now and then), "limited" (429 with RateLimit), "changed" (the object is
-    replaced before the answer) or "ok". Without ``etags`` no answer has a version. Requests for paths in ``busy`` get 503 each time. ``ranges=False`` ignores Range
-    headers; ``pause`` (seconds) lies between pieces of 64 KiB.
+    replaced before the answer) or "ok". Requests for paths in ``busy`` get 503 each time. ``ranges=False`` ignores Range
+    headers, and without ``etags`` no answer has a version; ``pause`` (seconds) lies between pieces of 64 KiB.
     """
 
     def __init__(self) -> None:

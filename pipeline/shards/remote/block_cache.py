@@ -105,14 +105,19 @@ class BlockCache:
     def _fill(self, part: int, path: Path, due: float, fetch: Fetch) -> int | bytes | memoryview:
         data = fetch()
         try:
-            self._reserve(len(data), due)
             os.ftruncate(part, 0)
+            self._reserve(len(data), due, part)
             view, done = memoryview(data), 0
             while done < len(view):
                 done += os.pwrite(part, view[done:], done)
             _set_due(part, due)
-            os.replace(f"{path}{PART}", path)
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            found = os.open(f"{path}{PART}", os.O_RDONLY | os.O_CLOEXEC)  # once it has its name, others may evict it
+            try:
+                os.replace(f"{path}{PART}", path)
+            except OSError:
+                os.close(found)
+                raise
+            return found
         except OSError as error:
             with suppress(OSError):
                 os.unlink(f"{path}{PART}")
@@ -129,6 +134,12 @@ class BlockCache:
         with suppress(OSError):
             os.unlink(self.directory / shard / name)
 
+    def trim(self) -> None:
+        """Bring what other runs left within the limit."""
+        if self.limit is not None and self.directory.is_dir():
+            with suppress(OSError):
+                self._reserve(0, 0.0)
+
     def _warn(self, error: OSError) -> None:
         if not self._failed:
             self._failed = True
@@ -141,8 +152,11 @@ class BlockCache:
 
     # Room
 
-    def _reserve(self, size: int, now: float) -> None:
-        """Make room for ``size`` bytes; `OSError` where there is none."""
+    def _reserve(self, size: int, now: float, part: int | None = None) -> None:
+        """Make room for ``size`` bytes, which ``part`` takes at once; `OSError` where there is none.
+
+        Without a part all is counted anew, since runs without a limit do not count.
+        """
         if self.limit is not None and size > self.limit:
             raise OSError(errno.ENOSPC, f"{size:,} bytes are more than the whole cache_limit of {self.limit:,}")
         if self.limit is None:
@@ -153,12 +167,14 @@ class BlockCache:
             return
         with self._counted() as counter:
             used = int(os.pread(counter, 32, 0) or b"0") + size
-            if used > self.limit:
-                limit = int(self.limit * _KEPT_SHARE) - size
-                gone = self._evict(now, lambda held: min(held, limit))
+            if used > self.limit or part is None:
+                most, limit = int(self.limit * _KEPT_SHARE) - size, self.limit
+                gone = self._evict(now, lambda held: most if held + size > limit else held)
                 used = self._held - gone + size
             os.ftruncate(counter, 0)
             os.pwrite(counter, str(used).encode(), 0)
+            if part is not None:
+                os.ftruncate(part, size)  # so that another thread counts it, which searches while it is written
 
     @contextmanager
     def _counted(self) -> Iterator[int]:

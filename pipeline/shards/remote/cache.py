@@ -144,6 +144,13 @@ class Cache:
                 raise
             lock.close()
 
+    def trim(self) -> None:
+        """Evict what other runs left until the rest is within the limit."""
+        if self.limit is not None and self.directory.is_dir():
+            with suppress(OSError), _exclusive(self.directory / LOCK):
+                sizes = {folder: _held(folder) for folder in _folders(self.directory)}
+                self._evict(sizes, sum(sizes.values()), self.limit)
+
     def remove(self, entry: Entry) -> None:
         """Remove an object that no process uses."""
         _evict(self.directory / entry.id)
@@ -182,6 +189,15 @@ class Cache:
         total, free = self._disk_space(self.directory)
         return sum(_held(folder, planned=False) for folder in folders) + free - int(FREE_SHARE * total)
 
+    def _evict(self, sizes: dict[Path, int], total: int, limit: int, *, spare: bool = False) -> int:
+        """Evict objects until no more than ``limit`` bytes of ``total`` are left; return those left."""
+        for folder in sorted(sizes, key=_worth):
+            if total <= limit or (spare and _is_ahead(folder)):
+                break
+            if _evict(folder):
+                total -= sizes[folder]
+        return total
+
     def _reserve(self, entry: Entry, plan: Path, wanted: str, spare: bool) -> None:
         """Evict until what is held, what is being fetched and this object are within the limit, and put it on record."""
         with _exclusive(self.directory / LOCK):
@@ -190,11 +206,7 @@ class Cache:
             total = sum(sizes.values()) + entry.size
             # Read-ahead leaves room for one object that a reader waits for.
             limit = self._limit_now(folders) - (entry.size if spare else 0)
-            for folder in sorted(sizes, key=_worth):
-                if total <= limit or (spare and _is_ahead(folder)):
-                    break
-                if _evict(folder):
-                    total -= sizes[folder]
+            total = self._evict(sizes, total, limit, spare=spare)
             if total > limit and spare:
                 raise CacheFull(total - entry.size)
             plan.write_text(wanted)

@@ -77,6 +77,9 @@ class Store:
         self.keeps = keeps
         self._index_dir = cache_dir
         self._cache = Cache(Path(cache_dir) if cache_dir is not None else default_directory(), cache_limit)
+        if keeps:
+            self._cache.trim()
+            BlockCache(self.directory, cache_limit).trim()
         self._read_ahead: _ReadAhead | None = None
         self.without_version: set[str] = set()  # urls
         self._run = f"none, run {secrets.token_hex(8)}"

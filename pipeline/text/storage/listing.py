@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Any
 
 from ...errors import InputError, MissingObjectError
-from ...paths import natural_key
 from ...notices import warn
+from ...paths import natural_key
 from ...shards.remote.access import is_http, shown, version_of
 from ...shards.remote.http import server_of
 from ...shards.remote.transport import filesystem, retrying
