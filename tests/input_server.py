@@ -35,12 +35,12 @@ class InputServer(LocalServer):
     """``files`` are served under ``/files/``, and as the repository ``org/name`` of a hub; large ones of it lie elsewhere.
 
     ``faults`` are used up by requests for bytes, in turn: a status with headers behind it ("429;RateLimit=...;...",
-    "503"), "cut" (half of the body), "wrong" (other bytes of the same number) or "ok". Addresses that the hub redirects
-    to are good for ``uses`` requests. ``gated`` refuses who does not send the token. ``delay`` (seconds) comes before each
-    answer, ``rate`` (bytes a second) bounds each. ``redirects`` send who asks for a file to another url. ``moved_to`` is the
-    commit that the branch main has moved to since; the repository still has that of the files. Requests for the files of
-    ``together`` are answered once all of these were asked for. A file can have a query in its name. Without ``etags`` no answer
-    has a version, without ``ranges`` each is of all bytes.
+    "503"), "cut" (half of the body), "wrong" (other bytes of the same number), "changed" (another version) or "ok".
+    Addresses that the hub redirects to are good for ``uses`` requests. ``gated`` refuses who does not send the token.
+    ``delay`` (seconds) comes before each answer, ``rate`` (bytes a second) bounds each. ``redirects`` send who asks for a file
+    to another url. ``moved_to`` is the commit that the branch main has moved to since; the repository still has that of the
+    files. Requests for the files of ``together`` are answered once all of these were asked for. A file can have a query in its
+    name. Without ``etags`` no answer has a version, without ``ranges`` each is of all bytes.
     """
 
     def __init__(self, host: str = "127.0.0.1") -> None:
@@ -134,6 +134,8 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             told["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
             body, status = data[start:stop], 206
+        if fault == "changed":
+            told["ETag"] = '"another"'
         if fault == "wrong":
             body = bytes(len(body))
         self._answer(status, body, told, cut=fault == "cut")

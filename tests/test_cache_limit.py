@@ -43,7 +43,7 @@ def test_a_limit_binds_a_cache_that_was_filled_without_one(tmp_path: Path, serve
     server.objects = {f"data/{path.name}": path.read_bytes() for path in (tmp_path / "data").iterdir()}
     cache = tmp_path / "cache"
 
-    def stream(**options: Any) -> pipeline.Stream:
+    def stream(**options: object) -> pipeline.Stream:
         options |= {"epochs": 1, "cache_dir": str(cache), "whole_shards": whole}
         return pipeline.ShardDataset(server.url("data"), **options).shuffle(seed=3, lanes=4, window=2).pack(64).batch(8)
 

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 
 import pipeline
+from pipeline.errors import InputError
 from tests.input_server import InputServer, running_inputs
 from tests.remote_inputs import build, columns_file, shards_of
 from tests.text_samples import jsonl, make_texts, write_texts
@@ -100,3 +102,41 @@ def test_a_build_asks_a_server_without_ranges_for_a_file_once(tmp_path: Path, se
     assert shards_of(there) == shards_of(build(path, tmp_path / "here", workers=1))
     whole = [each for each in server.asked if each.range != "bytes=0-0"]  # the others ask for the size
     assert len(whole) == 1
+
+
+@pytest.mark.parametrize("on_error", ["stop", "records", "skip"])
+def test_one_answer_of_another_version_while_records_are_counted_is_an_error(
+    server: InputServer, on_error: Any
+) -> None:
+    server.files["a.jsonl"] = b'{"text": "to be or not to be"}\n' * 1000
+    data = stream(server.url("a.jsonl"), on_error=on_error)
+    server.faults = ["changed"]
+    with pytest.raises(InputError, match=r"a\.jsonl: it changed since it was listed"):
+        next(iter(data))
+
+
+def test_one_wrong_footer_leaves_the_order_as_it_is(tmp_path: Path, server: InputServer) -> None:
+    path = write_texts(tmp_path / "a.parquet", make_texts(2000, 1))
+    pq.write_table(pq.read_table(path), path, row_group_size=100)
+    server.files[path.name] = path.read_bytes()
+
+    def make(source: Any) -> pipeline.Stream:
+        data = pipeline.TextDataset(source, tokenizer="bytes", epochs=1)
+        return data.shuffle(seed=3, lanes=32).pack(64).batch(32)
+
+    remote = make(server.url(path.name))
+    server.faults = ["wrong"]
+    assert ids(remote) == ids(make(path))
+    assert server.faults == []
+
+
+def test_bytes_read_of_a_remote_parquet_file_are_counted(tmp_path: Path, server: InputServer) -> None:
+    path = write_texts(tmp_path / "a.parquet", make_texts(4000, 1))
+    size = path.stat().st_size
+    server.files[path.name] = path.read_bytes()
+    remote = pipeline.TextDataset(server.url(path.name), tokenizer="bytes", epochs=1).pack(64).batch(4)
+    for _ in zip(range(40), remote, strict=False):
+        pass
+    assert 0 < remote.stats()["bytes_read"] < size
+    assert ids(remote)
+    assert remote.stats()["bytes_read"] == size

@@ -8,7 +8,6 @@ import json
 import os
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError, InputError
+from ...errors import ConfigError, DamagedInputError, InputError
 from ..sequential.best_fit_sizes import best_fit_tokens, most_lanes_a_row
 from ..sequential.cursor import Cursor, Windows, beginning
 from ..sequential.lanes import lanes_reader
@@ -115,7 +114,7 @@ class TextData:
         for file in self.files:
             weight = self.weight_of(file) // max(1, self.size_of(file))
             reader = Reader(file, **keys, keep=self.fields, where=self.where, first_bytes=FIRST_BYTES)
-            with suppress(InputError):  # it is raised when the file is read for the stream
+            try:
                 for record in reader:
                     if isinstance(record, Document):
                         batch.append(record)
@@ -125,6 +124,11 @@ class TextData:
                             return most
                         if (read := done + reader.bytes_read * weight) >= _COUNTED_BYTES:
                             return min(most, found * self.bytes // read)
+            except InputError as error:
+                # Damage is raised when the stream comes to it. A wrong answer that one rank alone gets would part the lanes.
+                damaged, skips = isinstance(error, DamagedInputError), self.on_error == "skip"
+                if not (damaged and skips if file.stored is not None else damaged or skips):
+                    raise
             done += self.size_of(file) * weight
         return min(most, found + int(self.selects(batch).sum()))
 

@@ -66,13 +66,17 @@ def rows_of_groups(file: InputFile) -> list[int]:
 
 
 def _metadata(file: InputFile) -> Any:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     if file.stored is None:
         return pq.read_metadata(file.path)
     with open_input(file, in_order=False) as opened:
         assert isinstance(opened, RemoteFile)
-        return read_footer(opened)
+        try:
+            return read_footer(opened)
+        except pa.ArrowException:  # one wrong answer must not decide how the file is cut
+            return read_footer(opened)
 
 
 def group_bytes(file: InputFile, spans: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
@@ -105,7 +109,12 @@ def _read_groups(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[l
             tally.lines += rows
         else:
             batches = table.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False)
-            yield from rows_of(batches, paths, fields, tally)
+            before, count = tally.lines, max(1, table.metadata.row_group(group).num_rows)
+            for records in rows_of(batches, paths, fields, tally):
+                if not source.is_local:  # of the bytes that the group stands for, the share of its rows
+                    size = share[group + 1] - share[group]
+                    source.bytes_read = share[group] - share[start] + size * (tally.lines - before) // count
+                yield records
         while source.is_local and source.bytes_read < share[group + 1] - source.start and next(raw, b""):
             pass
     for _ in raw:  # a file without row groups has bytes too

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from itertools import accumulate, chain
 from typing import NamedTuple
 
-from ...errors import InputError
+from ...errors import DamagedInputError, InputError
 from ..discovery import InputFile
 from ..document import BadRecord, Document, Record, RecordKeys, Tally, Unselected, made_id_at, selected
 from ..fields import Field, merge_fields
@@ -122,7 +122,7 @@ class BlockScan:
                 self._span = WHOLE
             yield from self._of_lines(read_lines)
         except UnreadableFileError as damage:
-            raise InputError(f"{path}: {damage}; {self.number} blocks of it were read") from None
+            raise DamagedInputError(f"{path}: {damage}; {self.number} blocks of it were read") from None
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ....errors import InputError
+from ....errors import DamagedInputError, InputError
 from ....shards.ranges.open_files import OPEN_FILES, OpenFiles
 from ....text.document import BadRecord, Document
 from ....text.formats import format_of, is_named_compressed
@@ -45,6 +45,7 @@ _FIRST_BLOCKS = 4  # of a lane's first window
 _HELD_BYTES = 384 << 20
 _SHARED_BYTES = 128 << 20
 _BLOCK_COST = 512  # bytes that an empty block takes
+_EPOCHS_BEGUN = 4
 _SCANS = 8  # that are open beyond one for each lane
 _BYTES_PER_TOKEN = 3  # of text; only how much is encoded at a time depends on it
 
@@ -108,7 +109,9 @@ class TextWindows:
         self._held: dict[Place, Block | _FilteredBlock] = {}
         self._held_bytes = 0
         self._most_held = held_bytes
-        self._begun: set[tuple[int, int]] = set()  # pieces (epoch, place) that were asked for before a lane needed them
+        self._begun: dict[
+            int, set[int]
+        ] = {}  # by epoch, the places of pieces that were asked for before a lane needed them
         self._is_begun = False
         self._is_remote = any(file.stored for file in data.files)
         self._scans: list[_Scan] = []
@@ -140,7 +143,7 @@ class TextWindows:
         size = blocks = 0
         while pieces := deal.bundle(group, bundle):
             if self._is_remote and round == 0:
-                self._begin_after(epoch, group, bundle)
+                self._begin([(epoch, at) for at in (*pieces, *deal.bundle(group, bundle + 1))])
             blocks_of_round = [self._block((epoch, piece, deal.block(group, piece, number, round))) for piece in pieces]
             found = [one if isinstance(one, _FilteredBlock) else self._filter(one) for one in blocks_of_round if one]
             bundle, round = (bundle, round + 1) if found else (bundle + 1, 0)
@@ -232,8 +235,9 @@ class TextWindows:
                     return block
                 self._hold((epoch, at, passed), block)
         except InputError as error:
-            if self._data.on_error != "skip":
-                raise
+            far = self._data.files[self._deal.pieces[piece].file].stored is not None
+            if self._data.on_error != "skip" or (far and not isinstance(error, DamagedInputError)):
+                raise  # a remote file that changed is not damaged: other ranks may have read it before
             self.counts["damaged_files"] += piece not in self._ends
             log.warning("%s; the rest of this file is passed over", error)
         self._ends[piece] = scan.blocks.number
@@ -299,24 +303,19 @@ class TextWindows:
         )
         self._begin(list(first)[: self._most_scans])
 
-    def _begin_after(self, epoch: int, group: int, bundle: int) -> None:
-        """Begin the scans of what a group reads after a bundle, so that it is here when the lanes need it."""
-        following = self._deal.epoch(epoch).bundle(group, bundle + 1)
-        if not following and (self._epochs is None or epoch + 1 < self._epochs):
-            epoch += 1
-            following = self._deal.epoch(epoch).bundle(group, 0)
-            self._begun = {place for place in self._begun if place[0] >= epoch - 1}
-        self._begin([(epoch, at) for at in following])
-
     def _begin(self, places: list[tuple[int, int]]) -> None:
+        """Begin the scans of remote pieces together, so that the bytes are here when lanes need them."""
         scans = []
         for epoch, at in places:
             piece = int(self._deal.epoch(epoch).order[at])
-            if self._data.files[self._deal.pieces[piece].file].stored is not None and (epoch, at) not in self._begun:
-                self._begun.add((epoch, at))
+            begun = self._begun.setdefault(epoch, set())
+            if self._data.files[self._deal.pieces[piece].file].stored is not None and at not in begun:
+                begun.add(at)
                 scans.append(self._open_scan(epoch, at, piece))
                 self._scans.append(scans[-1])
         begin_together([scan.blocks for scan in scans])
+        while len(self._begun) > _EPOCHS_BEGUN:
+            del self._begun[min(self._begun)]
 
     def _wanted(self, epoch: int, at: int) -> Callable[[int], bool]:
         places, deal = self._places, self._deal.epoch(epoch)
