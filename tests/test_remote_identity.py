@@ -119,6 +119,24 @@ def test_tars_of_equal_size_whose_urls_differ_in_their_queries_are_all_read(
 
 
 @pytest.mark.stacks
+def test_a_stream_of_signed_tars_without_a_manifest_resumes_when_they_are_signed_again(
+    tmp_path: Path, shards: FaultyServer
+) -> None:
+    (_, data), _ = foreign_tars(tmp_path)
+
+    def signed(signature: str) -> Any:
+        shards.objects[f"a.tar?X-Amz-Signature={signature}"] = data
+        source = shards.url(f"a.tar?X-Amz-Signature={signature}")
+        return pipeline.ShardDataset(source, cache_dir=str(tmp_path / "cache")).shuffle(seed=1).pack(64).batch(2)
+
+    begun = signed("first")
+    next(iter(begun))
+    state = begun.state_dict()
+    assert "first" not in json.dumps(state)
+    signed("second").load_state_dict(state)
+
+
+@pytest.mark.stacks
 @pytest.mark.parametrize("kind", ["foreign", "ours"])
 def test_without_a_version_a_tar_that_is_replaced_by_one_of_its_size_is_read_anew(
     tmp_path: Path, shards: FaultyServer, kind: str

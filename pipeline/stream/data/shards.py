@@ -176,7 +176,7 @@ class ShardFiles(KeyedData):
             self.documents = table.per_shard(table.document_sums).tolist()
             self.tokens = table.per_shard(table.token_sums).tolist()
             self.tokenizer = None
-            names = [url.rpartition("/")[2] for url in self._urls]
+            names = [shown(url).rpartition("/")[2] for url in self._urls]  # a query may be signed anew for each run
             checksums = [table.index_crc32.tolist(), table.documents.tolist(), table.extents.tolist()]
             self.fingerprint = _digest([self.dtype.str, names, checksums])
 

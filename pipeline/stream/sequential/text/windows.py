@@ -301,12 +301,14 @@ class TextWindows:
             if self._epochs is None or epoch < self._epochs
             for at in self._deal.epoch(epoch).bundle(lane % self._layout.groups, bundle)
         )
-        self._begin(list(first)[: self._most_scans])
+        self._begin(list(first))
 
     def _begin(self, places: list[tuple[int, int]]) -> None:
         """Begin the scans of remote pieces together, so that the bytes are here when lanes need them."""
         scans = []
         for epoch, at in places:
+            if len(self._scans) >= self._most_scans or self._budget.held >= self._budget.limit:
+                break  # what lanes read now is not closed for what they read next
             piece = int(self._deal.epoch(epoch).order[at])
             begun = self._begun.setdefault(epoch, set())
             if self._data.files[self._deal.pieces[piece].file].stored is not None and at not in begun:
