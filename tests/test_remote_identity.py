@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import pipeline
+from pipeline.shards.remote.access import version_of
 from tests.faulty_server import FaultyServer, running_server
 from tests.input_server import InputServer, running_inputs
 from tests.shard_samples import make_documents, write_dataset, write_documents
@@ -166,3 +167,8 @@ def test_hosts_that_are_addresses_of_ipv6_are_read(tmp_path: Path) -> None:
         assert "//[::1]:" in server.url("a.jsonl")
         assert documents(pipeline.TextDataset(server.url("a.jsonl"), tokenizer="bytes", epochs=1)) == sorted(texts)
         assert rows(server.url("data"), cache_dir=None) == rows(tmp_path / "data")
+
+
+def test_an_object_of_the_hub_has_a_version() -> None:
+    found = {"name": "datasets/org/name/a.tar", "size": 10240, "type": "file", "blob_id": "9f31c0", "last_commit": None}
+    assert version_of(found) == "9f31c0"

@@ -70,8 +70,7 @@ def refuse_twice(files: Sequence[InputFile]) -> None:
     """
     local = iter(real_paths(str(file.path) for file in files if file.stored is None))
     identities = [
-        next(local) if file.stored is None else identity(file.credentials.url_of(file.stored))
-        for file in files
+        next(local) if file.stored is None else identity(file.credentials.url_of(file.stored)) for file in files
     ]
     if (message := named_twice([str(file.path) for file in files], identities)) is not None:
         raise InputError(message)

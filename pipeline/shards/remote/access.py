@@ -17,7 +17,7 @@ KEYS = re.compile(r"\A([a-z0-9+.-]+://)[^/@]*:[^/]*@", re.IGNORECASE)  # in the 
 
 
 # What stores call the mark of an object's version, the best first.
-_MARKS = ("ETag", "etag", "generation", "md5Hash", "LastModified", "last_modified", "mtime", "created")
+_MARKS = ("ETag", "etag", "generation", "md5Hash", "blob_id", "LastModified", "last_modified", "mtime", "created")
 
 
 class ObjectInfo(NamedTuple):
