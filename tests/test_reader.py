@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import pipeline
 from pipeline.errors import CorruptShardError, ManifestError, ShardError, TruncatedShardError
 from pipeline.shards.index import parse_keys
 from pipeline.shards.reader import Shard, read_index
 from pipeline.shards.writer import write_shard
-from tests.shard_samples import make_documents, write_documents
+from tests.shard_samples import index_extents, make_documents, write_dataset, write_documents
 
 
 def test_documents_are_views_of_the_map_and_equal_what_was_written(tmp_path: Path) -> None:
@@ -61,14 +63,14 @@ def test_a_flipped_byte_anywhere_in_footer_or_index_is_found_at_open(tmp_path: P
         raw[place] ^= 0x04
         (tmp_path / "b.tar").write_bytes(raw)
         raw[place] ^= 0x04
-        if place >= footer_at and _tells_only_of_the_table(bytes(raw), footer_at, place):
+        if place >= footer_at and _tells_only_where_the_table_is(bytes(raw), footer_at, place):
             continue
         with pytest.raises(ShardError):
             Shard(tmp_path / "b.tar", info)
 
 
-def _tells_only_of_the_table(raw: bytes, footer_at: int, place: int) -> bool:
-    """The place of the provenance table is checked by `verify`, for streaming never reads it."""
+def _tells_only_where_the_table_is(raw: bytes, footer_at: int, place: int) -> bool:
+    """The place of the table is checked by `verify`, for streaming never reads it."""
     start = raw.index(b'"table"', footer_at)
     return start <= place < raw.index(b"]", start) + 2
 
@@ -80,6 +82,25 @@ def test_another_shard_of_the_same_size_under_this_name_is_refused(tmp_path: Pat
     assert write_documents(tmp_path / "b.tar", other).bytes == info.bytes
     with pytest.raises(ManifestError, match="index_crc32"):
         Shard(tmp_path / "b.tar", info)
+
+
+@pytest.mark.parametrize("extents", [False, True])
+def test_a_shard_of_another_build_with_documents_of_the_same_lengths_is_never_streamed(
+    tmp_path: Path, extents: bool
+) -> None:
+    documents = make_documents(20)
+    write_dataset(tmp_path / "a", [documents, documents])
+    if extents:
+        index_extents(tmp_path / "a", 1024)
+    write_dataset(tmp_path / "b", [documents, [document[::-1].copy() for document in documents]])
+    name = "train-000001.tar"
+    assert (tmp_path / "a" / name).stat().st_size == (tmp_path / "b" / name).stat().st_size
+    shutil.copy(tmp_path / "b" / name, tmp_path / "a" / name)
+    for memory_map in (True, False):
+        with pytest.raises(ManifestError, match=rf"{name}.*table_crc32.*another shard lies under this name"):
+            list(pipeline.ShardDataset(tmp_path / "a", epochs=1, memory_map=memory_map).pack(8))
+    with pytest.raises(ManifestError, match=rf"{name}.*table_crc32"):
+        list(pipeline.ShardDataset([tmp_path / "a" / name], epochs=1).documents())
 
 
 def test_a_longer_file_is_refused(tmp_path: Path) -> None:
@@ -102,7 +123,7 @@ def test_verify_finds_a_flipped_token_that_opening_cannot_see(tmp_path: Path) ->
 
 def test_each_disagreement_with_the_manifest_is_named(tmp_path: Path) -> None:
     info = write_documents(tmp_path / "a.tar", make_documents(5))
-    for field in ("documents", "tokens", "index_crc32"):
+    for field in ("documents", "tokens", "index_crc32", "table_crc32"):
         wrong = info._replace(**{field: getattr(info, field) + 1})
         with pytest.raises(ManifestError, match=field):
             Shard(tmp_path / "a.tar", wrong)

@@ -133,7 +133,7 @@ def test_the_index_takes_two_small_reads(tmp_path: Path, server: FaultyServer, s
     assert next(wanted for _, wanted in server.requests) == f"bytes={shard.bytes - TAIL}-{shard.bytes - 1}"
     assert len(server.requests) == 2
     with pytest.raises(ManifestError, match="another shard"):
-        store.index(server.url(NAME), ShardInfo(NAME, 7, 7, shard.bytes, "0", 7))
+        store.index(server.url(NAME), ShardInfo(NAME, 7, 7, shard.bytes, "0", 7, 7))
 
 
 def test_a_tar_of_another_tool_is_downloaded_for_its_index(
@@ -273,7 +273,7 @@ def test_kill_in_mid_download_leaves_nothing_usable_and_is_taken_up(
     server.objects["big.tar"] = big = server.objects[NAME] + bytes(8 << 20)
     server.pause = 0.02
     url, store = server.url("big.tar"), Store(tmp_path / "cache", access=QUICK)
-    info = ShardInfo("big.tar", 0, 0, len(big), hashlib.sha256(big).hexdigest(), 0)
+    info = ShardInfo("big.tar", 0, 0, len(big), hashlib.sha256(big).hexdigest(), 0, 0)
     argument = pickle.dumps((store, url, info)).hex()
     process = subprocess.Popen([sys.executable, "-c", DOWNLOADER, argument])
     while not any(path.stat().st_size for path in (tmp_path / "cache").rglob("part")):

@@ -65,6 +65,7 @@ def test_one_read_of_the_last_2048_bytes_finds_the_index(tmp_path: Path) -> None
         zlib.crc32(raw[offset : offset + size], zlib.crc32(raw[slice(*_span(footer["starts"]))]))
         == footer["index_crc32"]
     )
+    assert zlib.crc32(raw[slice(*_span(footer["table"]))]) == footer["table_crc32"]
 
 
 def _span(span: list[int]) -> tuple[int, int]:

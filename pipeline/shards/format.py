@@ -8,7 +8,8 @@ little-endian, every member starts at a multiple of 512 and is padded with zeros
     ...                     each document closed by the end-of-text id
     __index__/starts        npy <u8: byte offset of each document's first token
     __index__/lengths       npy <u4: tokens of each document
-    __index__/documents     JSON: one list per column of provenance, each as long as `lengths`; `key` is the first
+    __index__/documents     JSON: one list per column, each as long as `lengths`: `key` is the first, `crc32` (zlib's
+                            CRC-32 of the document's tokens) the last; between them provenance
     __index__/footer        JSON padded with spaces to 512 bytes (below)
     end                     two zero blocks, nothing after them
 
@@ -18,8 +19,9 @@ little-endian, every member starts at a multiple of 512 and is padded with zeros
 - The footer is the 512 bytes that end 1,024 bytes before the end of the file, behind a header of 512:
   one read of the last 2,048 bytes finds the index, in a local file or a remote object. Its fields:
   `format` ("shardwright"), `version`, `dtype` ("<u2" or "<u4"), `documents`, `tokens`, `bytes` (size of the
-  file), `starts`, `lengths` and `table` (each `[offset, size]` of a payload), and `index_crc32` (zlib's CRC-32
-  of the payload of `starts`, then of `lengths`).
+  file), `starts`, `lengths` and `table` (each `[offset, size]` of a payload), `index_crc32` (zlib's CRC-32
+  of the payload of `starts`, then of `lengths`) and `table_crc32` (that of the payload of `documents`, which holds
+  the key and the checksum of every document: shards of other contents have another one).
 - Names: the `__` prefix makes webdataset skip the index, and the lack of a dot makes Hugging Face
   `datasets` and Energon skip it (with `.npy` on its end, `datasets` takes it for a sample and fails).
 - Headers carry mode 0644, and 0 for mtime, uid and gid; there are no PAX headers: the same documents give

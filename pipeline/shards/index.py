@@ -45,6 +45,7 @@ class Footer(TypedDict, total=False):
     lengths: list[int]
     table: list[int]
     index_crc32: int
+    table_crc32: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,8 @@ def parse_footer(tail: bytes, name: str, size: int) -> Footer | None:
     try:
         footer: Footer = orjson.loads(block[BLOCK : 2 * BLOCK])
         spans = [footer["starts"], footer["lengths"], footer["table"]]
-        numbers = [footer["version"], footer["documents"], footer["tokens"], footer["bytes"], footer["index_crc32"]]
-        numbers += [number for span in spans for number in span]
+        numbers = [footer["version"], footer["documents"], footer["tokens"], footer["bytes"]]
+        numbers += [footer["index_crc32"], footer["table_crc32"], *(number for span in spans for number in span)]
         known = footer["format"] == FORMAT_NAME and footer["dtype"] in TOKEN_DTYPES
         if not known or not {*map(type, numbers)} <= {int} or min(numbers) < 0:
             raise ValueError("fields of other kinds than this format has")
@@ -171,6 +172,7 @@ def compare(name: str, footer: Footer, expected: ShardInfo) -> None:
         ("documents", footer["documents"], expected.documents),
         ("tokens", footer["tokens"], expected.tokens),
         ("index_crc32", footer["index_crc32"], expected.index_crc32),
+        ("table_crc32", footer["table_crc32"], expected.table_crc32),
     )
     for field, found, wanted in fields:
         if found != wanted:

@@ -31,9 +31,11 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
 
 
 class ShardInfo(NamedTuple):
-    """One shard as its manifest names it: sizes, the hash of the file, the checksum of its index.
+    """One shard as its manifest names it: sizes, the hash of the file, the checksums of its index.
 
-    ``source`` is the name of the input that all its documents come from, '' where inputs had no names.
+    ``index_crc32`` covers where documents lie, ``table_crc32`` their keys and the checksums of their tokens. The footer of
+    the shard states both, so a shard of another build is refused when it is opened. ``source`` is the name of the input that
+    all its documents come from, '' where inputs had no names.
     """
 
     name: str
@@ -42,6 +44,7 @@ class ShardInfo(NamedTuple):
     bytes: int
     sha256: str
     index_crc32: int
+    table_crc32: int
     source: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -253,11 +256,11 @@ def _read_split(entry: dict[str, Any], name: str) -> Split:
         if not all(isinstance(source, str) for source in sources):
             raise ManifestError(f"{name}: the source of a shard is no text")
         shards = tuple(info._replace(source=source) for info, source in zip(shards, sources, strict=True))
-    names, documents, tokens, sizes, _, checksums, _ = zip(*shards, strict=True) if shards else ((),) * 7
-    for column in (documents, tokens, sizes, checksums):
+    names, documents, tokens, sizes, _, checksums, tables, _ = zip(*shards, strict=True) if shards else ((),) * 8
+    for column in (documents, tokens, sizes, checksums, tables):
         if not {*map(type, column)} <= {int} or min(column, default=0) < 0:
             wrong = next(n for n, number in enumerate(column) if type(number) is not int or number < 0)
-            numbers = documents[wrong], tokens[wrong], sizes[wrong], checksums[wrong]
+            numbers = documents[wrong], tokens[wrong], sizes[wrong], checksums[wrong], tables[wrong]
             raise ManifestError(f"{name}: shard {names[wrong]!r} has a count that is no whole number: {numbers}")
     if not {*map(type, names)} <= {str} or not all(map(_SAFE_NAME.match, names)):
         wrong_name = next(each for each in names if type(each) is not str or not _SAFE_NAME.match(each))

@@ -37,6 +37,7 @@ class IndexMembers:
     dtype: np.dtype[Any]
     table: dict[str, list[Any]]
     crc32: int
+    table_crc32: int
 
 
 def read_index_members(data: mmap.mmap, members: list[Member], check: ShardCheck) -> IndexMembers | None:
@@ -58,9 +59,8 @@ def read_index_members(data: mmap.mmap, members: list[Member], check: ShardCheck
     for name, column in table.items():
         if not isinstance(column, list) or len(column) != len(lengths):
             check.add(TABLE_NAME, table_at.data, f"column {name!r} does not hold {len(lengths)} values; {CURE}")
-    payloads = (data[member.data : member.data + member.size] for member in (starts_at, lengths_at))
-    crc = zlib.crc32(next(payloads))
-    crc = zlib.crc32(next(payloads), crc)
+    payloads = [data[member.data : member.data + member.size] for member in (starts_at, lengths_at, table_at)]
+    crc, table_crc = zlib.crc32(payloads[1], zlib.crc32(payloads[0])), zlib.crc32(payloads[2])
     footer = _json_object(data, footer_at, check, "footer")
     if footer is None:
         return None
@@ -73,10 +73,14 @@ def read_index_members(data: mmap.mmap, members: list[Member], check: ShardCheck
         "lengths": [lengths_at.data, lengths_at.size],
         "table": [table_at.data, table_at.size],
         "index_crc32": crc,
+        "table_crc32": footer.get("table_crc32"),
     }
     for name, value in wanted.items():
         if footer.get(name) != value:
             check.add(FOOTER_NAME, footer_at.data, f"it says {name} {footer.get(name)!r}, found {value!r}; {CURE}")
+    if table_crc != footer.get("table_crc32"):
+        reason = f"its checksum is {table_crc}, but the footer says table_crc32 {footer.get('table_crc32')!r}; {CURE}"
+        check.add(TABLE_NAME, table_at.data, reason)
     if footer.get("dtype") not in ("<u2", "<u4"):
         check.add(FOOTER_NAME, footer_at.data, f"dtype {footer.get('dtype')!r} is none of <u2, <u4; {CURE}")
         return None
@@ -84,7 +88,7 @@ def read_index_members(data: mmap.mmap, members: list[Member], check: ShardCheck
         check.add(FOOTER_NAME, footer_at.data, f"the footer is not as this format writes it; {CURE}")
     if footer_at.offset != len(data) - TAIL:
         check.add(FOOTER_NAME, footer_at.offset, f"the footer does not lie {TAIL} bytes before the end; {CURE}")
-    return IndexMembers(starts_at.offset, starts, lengths, np.dtype(footer["dtype"]), table, crc)
+    return IndexMembers(starts_at.offset, starts, lengths, np.dtype(footer["dtype"]), table, crc, table_crc)
 
 
 def _integers(data: mmap.mmap, member: Member, dtype: str, check: ShardCheck) -> NDArray[np.int64] | None:
