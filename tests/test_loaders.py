@@ -7,16 +7,18 @@ import os
 import pickle
 from copy import deepcopy
 from itertools import islice
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 import pipeline
-from pipeline.errors import StateError
+from pipeline.errors import ConfigError, StateError
+from tests.loaders import assert_raises
 
 BATCHES = 14
 
@@ -204,13 +206,81 @@ def make_epoch_start(dataset: Path, epoch: int) -> int:
     return stream.state_dict()["sequence_index"]
 
 
-def test_environment_variables_alone_never_decide_the_rank(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("start", [None, "fork", "forkserver"])
+def test_several_launched_processes_without_a_group_are_an_error_that_names_every_cure(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch, start: str | None
+) -> None:
     expected = ids(islice(make(dataset), 3))
+    forkserver.ensure_running()  # before, so that its processes do not see the variables, as a server of other tests would
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
+
+    def read(stream: pipeline.Stream) -> Any:
+        workers = 0 if start is None else 1
+        return DataLoader(stream.take(3), batch_size=None, num_workers=workers, multiprocessing_context=start)
+
+    assert_raises(
+        ConfigError,
+        r"WORLD_SIZE is 2 .*init_process_group.*\.shard\(rank, world_size\).*\.shard\(0, 1\)",
+        read(make(dataset)),
+    )
+    assert "ShardDataset" in repr(make(dataset))
+    assert ids(read(make(dataset).shard(0, 1))) == expected
+
+
+@pytest.mark.parametrize("size", ["1", "", "two"])
+def test_environment_variables_alone_never_decide_the_rank(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch, size: str
+) -> None:
+    expected = ids(islice(make(dataset), 3))
+    for name, value in {"RANK": "1", "WORLD_SIZE": size, "SLURM_NTASKS": "4", "SLURM_PROCID": "1"}.items():
+        monkeypatch.setenv(name, value)
     assert ids(islice(make(dataset), 3)) == expected
-    peers = [ids(islice(make(dataset).shard(0, 2), 3)) for _ in range(2)]
-    assert peers[0] == peers[1]
+
+
+class _MadeInWorker(IterableDataset[Any]):
+    """A dataset of the user, which makes its stream where it is iterated."""
+
+    def __init__(self, dataset: Path, *topology: int) -> None:
+        self.dataset, self.topology = dataset, topology
+
+    def __iter__(self) -> Any:
+        stream = make(self.dataset).take(3)
+        return iter(stream.shard(*self.topology) if self.topology else stream)
+
+
+def test_a_stream_made_in_a_worker_that_cannot_see_its_parents_group_is_an_error(dataset: Path) -> None:
+    expected = ids(islice(make(dataset), 3))
+    options: dict[str, Any] = {"batch_size": None, "num_workers": 1}
+    loader = DataLoader(_MadeInWorker(dataset), multiprocessing_context="forkserver", **options)
+    assert_raises(ConfigError, r"cannot see whether its parent has a process group.*\.shard\(0, 1\)", loader)
+    made = _MadeInWorker(dataset, 0, 1)
+    assert ids(DataLoader(made, multiprocessing_context="forkserver", **options)) == expected
+    assert ids(DataLoader(_MadeInWorker(dataset), multiprocessing_context="fork", **options)) == expected
+
+
+def _rank_with_a_late_group(rank: int, dataset: str, store: str, out: str) -> None:
+    stream = make(Path(dataset))
+    early = iter(stream)
+    next(early)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    try:
+        next(early)
+        error = ""
+    except ConfigError as refused:
+        error = str(refused)
+    Path(out, f"{rank}.json").write_text(json.dumps([error, ids(islice(stream, 2))]))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def test_a_group_that_comes_after_an_iteration_began_ends_that_iteration(dataset: Path, tmp_path: Path) -> None:
+    arguments = (str(dataset), str(tmp_path / "store"), str(tmp_path))
+    torch.multiprocessing.start_processes(_rank_with_a_late_group, arguments, nprocs=2, start_method="forkserver")
+    for rank in range(2):
+        error, batches = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert f"began as rank 0 of 1, but torch.distributed is initialised since, as rank {rank} of 2" in error
+        assert batches == ids(islice(make(dataset).shard(rank, 2), 2))
 
 
 def _rank(rank: int, world_size: int, dataset: str, store: str, out: str, start: str | None) -> None:

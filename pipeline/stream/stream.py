@@ -251,7 +251,9 @@ class Stream(DocumentStages):
         """Set which part of the stream this process reads: a rank and a world size, a device mesh, or a process group.
 
         Without it, the rank is that of ``torch.distributed`` where it is initialised, else 0 of 1. Ranks that need the same
-        batches, as in tensor parallelism, give the same rank.
+        batches, as in tensor parallelism, give the same rank. Environment variables never decide the rank; but where
+        ``WORLD_SIZE`` is above 1 and there is neither a process group nor ``shard``, ``iter()`` raises ``ConfigError``, and so
+        does an iteration that began before the group. ``.shard(0, 1)`` reads the whole stream in each process on purpose.
 
         >>> import pipeline
         >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).shard(1, 2)))["input_ids"].tolist()

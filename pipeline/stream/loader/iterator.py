@@ -15,7 +15,7 @@ from ..reader import Reader
 from .engine import Positioned
 from .position import Position, SharedPosition
 from .worker_batch import WorkerBatch
-from .worker_context import WorkerContext
+from .worker_context import WorkerContext, refuse_later_group
 
 T = TypeVar("T")
 
@@ -91,11 +91,17 @@ class StreamIterator:
     """Hands out items, and notes the position that comes with each."""
 
     def __init__(
-        self, items: Iterator[Positioned], progress: Progress, context: WorkerContext, shared: SharedPosition
+        self,
+        items: Iterator[Positioned],
+        progress: Progress,
+        config: StreamConfig,
+        context: WorkerContext,
+        shared: SharedPosition,
     ) -> None:
         self.progress = progress
         self.overtaken_by: str | None = None
         self._items = RaisesAgain(items)
+        self._stated, self._context = config.stated_topology, context
         self._skip = context.workers - 1
         self._shared = shared
         self._in_worker = get_worker_info() is not None
@@ -104,6 +110,7 @@ class StreamIterator:
         return self
 
     def __next__(self) -> Any:
+        refuse_later_group(self._stated, self._context)
         progress = self.progress
         begin = time.perf_counter()
         if progress.began is None:

@@ -32,7 +32,7 @@ from .iterator import Progress, StreamIterator
 from .position import Position, SharedPosition
 from .state import from_state, to_state
 from .user_stages import counts_items, initial_takes
-from .worker_context import Topology, WorkerContext, resolve_context, topology_to_carry
+from .worker_context import Topology, WorkerContext, refuse_unknown_topology, resolve_context, topology_to_carry
 
 
 class PositionedStream(IterableDataset[Any]):
@@ -283,6 +283,7 @@ class PositionedStream(IterableDataset[Any]):
         return True
 
     def __iter__(self) -> Iterator[Any]:
+        refuse_unknown_topology(self._config.stated_topology, self._carried)
         context, position = self._context(), self._position.get()
         refuse_second_split(context.world_size)
         refuse_read_ahead()
@@ -296,7 +297,7 @@ class PositionedStream(IterableDataset[Any]):
         share = share_of(config, position, context)
         reader = config.data.make_reader(config, position, context, share)
         progress = Progress(position, reader)
-        iterator = StreamIterator(run(config, reader, position, context), progress, context, self._position)
+        iterator = StreamIterator(run(config, reader, position, context), progress, config, context, self._position)
         self._progress = progress
         self._iterators = [weakref.ref(each) for each in (*self._held(), iterator)]
         return iterator
