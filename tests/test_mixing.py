@@ -34,6 +34,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+def shares(**named: float) -> dict[str, float]:
+    return {name: named.get(name, 0) for name in NAMES}
+
+
 def mixed(folder: Path, weights: Any = None, **options: Any) -> pipeline.Stream:
     if weights is None and not options:
         weights = {"books": 0.2, "code": 0.3, "web": 0.5}
@@ -169,6 +173,31 @@ def test_set_weights_right_after_loading_a_state_holds_from_there(folder: Path) 
     next(iterator)
     with pytest.raises(StateError, match="live"):
         other.set_weights({"books": 0, "code": 0, "web": 1})
+
+
+@pytest.mark.parametrize(
+    ("began", "edited"),
+    [
+        (shares(web=0.9, code=0.1), shares(web=0.1, code=0.9)),
+        ([(0, shares(web=1)), (96, shares(code=1))], [(0, shares(web=1)), (192, shares(code=1))]),
+        ([(0, shares(web=1)), (96, shares(code=1))], shares(web=1)),
+    ],
+)
+def test_weights_that_were_edited_in_the_script_are_refused_on_resume(folder: Path, began: Any, edited: Any) -> None:
+    stream = mixed(folder, began).shuffle(seed=2, lanes=3).pack(16).batch(3)
+    list(islice(stream, 4))
+    state = json.loads(json.dumps(stream.state_dict()))
+    other = mixed(folder, edited).shuffle(seed=2, lanes=3).pack(16).batch(3)
+    with pytest.raises(StateError, match=r"weights was \[\[0, .* but is \[\[0, .*set_weights\(\)"):
+        other.load_state_dict(state)
+    stream.set_weights(shares(books=1))
+    changed = json.loads(json.dumps(stream.state_dict()))
+    expected = [batch["input_ids"].tolist() for batch in islice(stream, 6)]
+    resumed = mixed(folder, began).shuffle(seed=2, lanes=3).pack(16).batch(3)
+    resumed.load_state_dict(changed)
+    assert [batch["input_ids"].tolist() for batch in islice(resumed, 6)] == expected
+    with pytest.raises(StateError, match="weights was"):
+        mixed(folder, shares(books=1)).shuffle(seed=2, lanes=3).pack(16).batch(3).load_state_dict(changed)
 
 
 def test_a_schedule_changes_weights_at_its_places(folder: Path) -> None:

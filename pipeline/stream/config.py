@@ -13,7 +13,7 @@ from ..shards.ranges.open_files import MOST
 from .arguments import check_epochs
 from .function_identity import DocumentMap, Filter
 from .layout import DocumentLayout, Layout
-from .order.mixture import Schedule
+from .order.mixture import Schedule, weights_to_json
 from .reader import Collator
 from .sequential.layout import LaneLayout
 
@@ -136,4 +136,6 @@ class StreamConfig:
             shape |= {"best_fit": layout.best_fit}
         if self.sequential or self.document_maps:
             shape |= {"document_maps": [each.name for each in self.document_maps]}
+        if self.mixed:
+            shape |= {"weights": weights_to_json(self.weights)}
         return {**shape, "data": self.data.fingerprints()}

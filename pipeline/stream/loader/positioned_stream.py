@@ -166,7 +166,8 @@ class PositionedStream(IterableDataset[Any]):
         """Change the weights of a mix, from the next row of its lanes on; every ``iter()`` continues from there.
 
         ``weights`` maps every source to its share. Sequences handed out before stay as they were, so no source loses or
-        repeats one. Raises ``ConfigError`` for a stream that is no mix, and ``StateError`` while an iterator is live.
+        repeats one. A state keeps the change, and is loaded where ``mix`` has the weights that the run began with. Raises
+        ``ConfigError`` for a stream that is no mix, and ``StateError`` while an iterator is live.
 
         >>> import pipeline
         >>> sources = {name: pipeline.ShardDataset.from_tokens(range(64)) for name in ("web", "wiki")}

@@ -29,6 +29,10 @@ from .worker_context import WorkerContext
 STATE_VERSION = 1
 _CURES = {
     "filters": "; filters that keep the same documents are one where both have one name: .filter(..., name=...)",
+    "weights": (
+        "; write the weights that the run began with, and change them by set_weights() after load_state_dict(): a state keeps "
+        "what set_weights() made"
+    ),
     "global_batch": "; a sequential stream goes on with any number of ranks whose batches have as many rows together",
 }
 
