@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,12 @@ import numpy as np
 import pytest
 import webdataset
 
-from pipeline.errors import ConfigError, CorruptShardError, ShardError, TruncatedShardError
+import pipeline
+from pipeline.errors import ConfigError, CorruptShardError, ShardError, StateError, TruncatedShardError
 from pipeline.shards.foreign import foreign_index, foreign_keys, sample_parts
 from pipeline.shards.npy import NpyError, parse_npy
 from pipeline.shards.reader import Shard
+from pipeline.shards.writer import write_shard
 from pipeline.user_cache import CACHE_VARIABLE
 
 
@@ -201,3 +205,56 @@ def test_a_wrong_npy_header_names_the_place(tmp_path: Path) -> None:
     path = tar_of(tmp_path / "a.tar", ("a.npy", ONE), ("b.npy", b"\x93NUMPY\x09" + ONE[7:]))
     with pytest.raises(CorruptShardError, match=r"'b.npy', byte 1536: npy version 9.0"):
         foreign_index(path)
+
+
+def rewrite(path: Path, change: str, kind: str) -> None:
+    """Write a tar of the documents, changed in one of them, with the same names and lengths (other keys: of equal length)."""
+    documents = [np.arange(n, dtype="<u2") % 97 + 1 for n in (40, 900, 40)]
+    keys = ["000", "001", "002"]
+    if change == "tokens":
+        documents[0][3] += 1
+    elif change == "the last token":
+        documents[1][-1] += 1
+    elif change == "a key":
+        keys[1] = "00x"
+    if kind == "own":
+        write_shard(path, tokens=np.concatenate(documents), lengths=[40, 900, 40], keys=sorted(keys))
+    else:
+        tar_of(path, *((f"{key}.npy", npy(document)) for key, document in zip(keys, documents, strict=True)))
+
+
+@pytest.mark.parametrize("kind", ["own", "foreign"])
+@pytest.mark.parametrize("change", ["tokens", "the last token", "a key"])
+def test_tars_without_a_manifest_are_other_data_once_their_contents_are_others(
+    tmp_path: Path, change: str, kind: str
+) -> None:
+    def stream(folder: Path) -> pipeline.Stream:
+        return pipeline.ShardDataset(sorted(folder.glob("*.tar")), eos_id=0).shuffle(seed=1, lanes=2).pack(16)
+
+    (tmp_path / "a").mkdir()
+    for name in ("x.tar", "y.tar"):
+        rewrite(tmp_path / "a" / name, "", kind)
+    state = stream(tmp_path / "a").state_dict()
+    shutil.copytree(tmp_path / "a", tmp_path / "copy", copy_function=shutil.copyfile)
+    stream(tmp_path / "copy").load_state_dict(state)
+    sizes = [path.stat().st_size for path in sorted((tmp_path / "a").iterdir())]
+    rewrite(tmp_path / "a" / "y.tar", change, kind)
+    assert [path.stat().st_size for path in sorted((tmp_path / "a").iterdir())] == sizes
+    with pytest.raises(StateError, match="data was"):
+        stream(tmp_path / "a").load_state_dict(state)
+
+
+@pytest.mark.parametrize("memory_map", [True, False])
+@pytest.mark.parametrize("kind", ["own", "foreign"])
+def test_a_tar_without_a_manifest_that_is_rewritten_while_it_is_streamed_is_an_error(
+    tmp_path: Path, kind: str, memory_map: bool
+) -> None:
+    for name in ("x.tar", "y.tar"):
+        rewrite(tmp_path / name, "", kind)
+    stream = pipeline.ShardDataset(tmp_path, eos_id=0, epochs=1, memory_map=memory_map).pack(16)
+    whole = [item["input_ids"].tolist() for item in stream]
+    assert len(whole) == 123
+    rewrite(tmp_path / "y.tar", "tokens", kind)
+    for again in (stream, pickle.loads(pickle.dumps(stream))):
+        with pytest.raises(ShardError, match=r"y\.tar was written since the stream was made.*make the stream again"):
+            list(again)

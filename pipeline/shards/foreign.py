@@ -22,8 +22,9 @@ from .index import Index
 from .npy import MAX_HEADER, NpyError, NpyHeader, parse_npy
 from .tar import CURE, Member, map_file, walk_or_raise
 
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 _EDGE = 1 << 20
+_SAMPLED = 512  # bytes at each end of a document's tokens
 # The split that webdataset makes: directories keep their dots, the key ends at the first dot of the file's name.
 # Hidden files in directories (macOS writes "._x" beside "x") are no samples here; webdataset gives all of them one key.
 _SAMPLE = re.compile(r"((?:.*/|)[^./]+)\.([^/]*)\Z", re.DOTALL)
@@ -57,6 +58,16 @@ def foreign_keys(path: str | Path, cache_dir: str | Path | None = None) -> list[
     arrays, _ = _kept(Path(path), cache_dir)
     keys: list[str] = json.loads(arrays["keys"].tobytes())
     return keys
+
+
+def foreign_contents(path: str | Path, cache_dir: str | Path | None = None) -> str:
+    """Return a hash of what the scan of a tar sees: the key and the field of each sample, and a part of its tokens.
+
+    The part is the first and the last 512 bytes, so short documents are covered whole. Neither the time of the tar nor those
+    of its members count: a copy of a tar has the same hash.
+    """
+    arrays, _ = _kept(Path(path), cache_dir)
+    return arrays["contents"].tobytes().hex()
 
 
 def sample_parts(name: str) -> tuple[str, str] | None:
@@ -113,7 +124,7 @@ def _load(place: Path, mark: str) -> dict[str, NDArray[Any]] | None:
         with np.load(place, allow_pickle=False) as kept:
             if kept["mark"].tobytes().decode() != mark:
                 return None
-            arrays = {name: kept[name] for name in ("starts", "lengths", "keys", "dtype")}
+            arrays = {name: kept[name] for name in ("starts", "lengths", "keys", "dtype", "contents")}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError):
         return None
     sound = arrays["starts"].dtype == arrays["lengths"].dtype == np.int64
@@ -136,6 +147,7 @@ def _scan(data: mmap.mmap, path: Path) -> dict[str, NDArray[Any]]:
     keys: list[str] = []
     dtype: np.dtype[Any] | None = None
     field = None
+    contents = hashlib.blake2b(digest_size=16)
     for key, fields in _samples(data, path):
         field = field or _token_field(path, key, fields)
         if field not in fields:
@@ -156,6 +168,10 @@ def _scan(data: mmap.mmap, path: Path) -> dict[str, NDArray[Any]]:
         starts.append(member.data + header.size)
         lengths.append(header.items)
         keys.append(key)
+        contents.update(f"{member.name} {header.items}\n".encode("utf-8", "surrogateescape"))
+        begin, end = starts[-1], starts[-1] + header.items * header.dtype.itemsize
+        contents.update(data[begin : min(end, begin + _SAMPLED)])
+        contents.update(data[max(begin, end - _SAMPLED) : end])
     if dtype is None:
         raise ShardError(f"{path}: no samples in this tar: no member is named KEY.npy; is it a token shard?")
     return {
@@ -163,6 +179,7 @@ def _scan(data: mmap.mmap, path: Path) -> dict[str, NDArray[Any]]:
         "lengths": np.array(lengths, np.int64),
         "keys": np.frombuffer(json.dumps(keys).encode(), np.uint8),
         "dtype": np.frombuffer(dtype.str.encode(), np.uint8),
+        "contents": np.frombuffer(contents.digest(), np.uint8),
     }
 
 

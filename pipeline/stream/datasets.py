@@ -78,6 +78,12 @@ class ShardDataset(Documents):
     files that the process may open. Tars without an index are scanned once; the index is kept beside them or in
     ``cache_dir``.
 
+    A state belongs to the data that it was saved over. A manifest identifies them by the sha256 of each shard. Tars without
+    one are identified by their names, by where documents lie, and by their contents: the checksums in the footer of our own
+    shards; of tars of other tools the names of their members, and the first and last 512 bytes of each document; of remote
+    tars size and version (ETag), if the server states one. A copy is the same data. A local tar that is written
+    while it is streamed is an error when its next documents are read.
+
     Remote shards (``s3://``, ``gs://``, ``https://``, ...) are read block by block, by ranged requests: first the rows of the
     first batch, then blocks, ahead of need in the order of the stream. Blocks are kept in ``cache_dir`` (default: "auto",
     ``$SHARDWRIGHT_CACHE``, else the user's cache directory), which all processes of a machine share; they take at most

@@ -66,7 +66,7 @@ def load_extent_table(parts: Sequence[Resolved], store: Store, limits: Limits | 
 def _load_part(shards: Resolved, store: Store, limits: Limits) -> ExtentTable:
     manifest, infos = shards.manifest, shards.infos
     if manifest is None or infos is None:
-        return _table_of_tars(shards.urls, store, limits)
+        return load_tars(shards.urls, store, limits)[0]
     if manifest.extents is None:
         key = _digest([manifest.dtype, *(info.sha256 for info in infos)])
         worth = _is_worth_keeping(shards.urls, sum(info.bytes for info in infos), limits)
@@ -151,28 +151,44 @@ def _fetch(path: str, info: FileInfo, directory: str, store: Store) -> bytes | m
         raise ManifestError(f"{shown(path)}: cannot be read: {error}") from error
 
 
-def _table_of_tars(urls: list[str], store: Store, limits: Limits) -> ExtentTable:
-    """Return the table of tars that no manifest describes."""
+def load_tars(urls: list[str], store: Store, limits: Limits | None = None) -> tuple[ExtentTable, list[str]]:
+    """Return the table of tars that no manifest describes, and what tells the contents of each from those of others.
+
+    That is its footer, or of a tar of another tool on this machine `foreign_contents`, or of any remote tar its size and
+    version, '' where the server states none.
+    """
+    limits = limits or Limits()
     with _open_pool(urls) as pool:
         marks = list(pool.map(lambda url: _mark(url, store), urls))
-    sound = all(mark for _, mark in marks) and _is_worth_keeping(urls, sum(size for size, _ in marks), limits)
-    return _kept(_digest(marks) if sound else None, Resolved(urls), store, limits)
+        sound = all(mark for _, mark, _ in marks) and _is_worth_keeping(urls, sum(size for size, _, _ in marks), limits)
+        key = _digest([(size, mark) for size, mark, _ in marks]) if sound else None
+        table = _kept(key, Resolved(urls), store, limits)
+
+        def contents(url: str, known: str | None) -> str:
+            return store.contents(Path(local_name(url))) if known is None else known
+
+        return table, list(pool.map(contents, urls, [known for _, _, known in marks]))
 
 
-def _mark(url: str, store: Store) -> tuple[int, str]:
-    """Return the size of a tar, and what tells it from any other, and from itself once it changes; '' where nothing does."""
+def _mark(url: str, store: Store) -> tuple[int, str, str | None]:
+    """Return of a tar its size, what tells it from any other and from itself once it changes, and what its contents are.
+
+    The second is '' where nothing tells, the third None where only a scan does.
+    """
     if is_remote(url):
         info = describe(url, store.access)
         if not info.version:
             store.without_version.add(url)
-        return info.size, f"{identity(url)} {info.version}" if info.version else ""
+            return info.size, "", ""
+        return info.size, f"{identity(url)} {info.version}", f"{info.size} {info.version}"
     path = local_name(url)
     with opened(path) as (handle, size):
         tail = os.pread(handle, TAIL, max(0, size - TAIL))
         if parse_footer(tail, path, size) is not None:
-            return size, hashlib.blake2b(tail, digest_size=16).hexdigest()
+            known = hashlib.blake2b(tail, digest_size=16).hexdigest()
+            return size, known, known
         with map_open(handle) as data:
-            return size, tar_mark(Path(path), data)
+            return size, tar_mark(Path(path), data), None
 
 
 def _is_worth_keeping(urls: list[str], size: int, limits: Limits) -> bool:

@@ -10,12 +10,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import CorruptShardError
+from ...errors import CorruptShardError, ShardError
 from ...weak_methods import weakly
 from ..extents.table import ExtentTable
 from ..index import Index as ShardIndex
@@ -30,12 +30,29 @@ LONG_BYTES = 4 << 20  # of a run of extents that holds a long document: the kern
 _INDEX_BYTES = 64 << 20  # of indexes of tars that have none of their own, which are kept in memory whole
 
 
+class Stamp(NamedTuple):
+    """What changes when a file is written: its size in bytes, and the time of the change in ns."""
+
+    size: int
+    time: int
+
+
+def file_stamp(path: str) -> Stamp | None:
+    """Return the stamp of a file, None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return Stamp(found.st_size, found.st_mtime_ns)
+
+
 class ShardRanges:
     """Shards as files: ``lease(number)`` gives one, which stays at its path while the lease is held.
 
     ``names`` are what errors call shards, ``infos`` what a manifest says of them, ``scan(path)`` gives the index of one that
     holds none. At most ``limit`` leases are held. ``mapped`` maps files, which must be on a local file system, else they are
-    read into buffers. ``verify`` checks bytes at their first use.
+    read into buffers. ``verify`` checks bytes at their first use. ``stamps`` are those that the files of tars without a
+    manifest had when the stream was made (None: of no local file): one that changed since is refused.
     """
 
     waits = True
@@ -53,10 +70,12 @@ class ShardRanges:
         mapped: bool,
         verify: bool = False,
         handles: Handles | None = None,
+        stamps: Sequence[Stamp | None] | None = None,
     ) -> None:
         self.table = table
         self._names = names
         self._infos = infos
+        self._stamps = stamps
         self._lease = lease
         self._scan = scan
         self._limit = max(1, limit)
@@ -78,6 +97,7 @@ class ShardRanges:
             self._maps = ShardMaps(table, weakly(self._opened), self._names)
 
     def index(self, firsts: Rows, lasts: Rows) -> Index:
+        self._check_stamps(firsts)
         found = None
         if self._maps is not None and self.table.starts_at[self.table.shard_of(firsts)].all():
             found = self._maps.index(firsts, lasts)
@@ -101,6 +121,7 @@ class ShardRanges:
             return starts, read_bytes(handle, lengths_at + 4 * begin, 4 * count, name)
 
     def memory(self, first: int, last: int) -> Bytes:
+        self._check_stamps(np.array([first]))
         table, shard = self.table, int(self.table.shard_of(first))
         offset, size = int(table.offset_of(first)), int(table.size_sums[last] - table.size_sums[first])
         found: Bytes | None = None
@@ -117,6 +138,7 @@ class ShardRanges:
     def memories(self, firsts: Rows, lasts: Rows) -> tuple[NDArray[np.int64], Any] | None:
         if self._maps is None:
             return None
+        self._check_stamps(firsts)
         if len(self._unverified):
             for run in zip(firsts.tolist(), lasts.tolist(), strict=True):
                 self.check(*run)
@@ -198,6 +220,19 @@ class ShardRanges:
             check_shard(handle, name, info)
             self._checked.add(shard)
         return name
+
+    def _check_stamps(self, firsts: Rows) -> None:
+        """Raise ``ShardError`` where the shard of a run is not the file that it was when the stream was made."""
+        if self._stamps is None:
+            return
+        for shard in np.unique(self.table.shard_of(firsts)).tolist():
+            stamp = self._stamps[shard]
+            if stamp is not None and (found := file_stamp(self._path(shard))) != stamp:
+                sizes = f"{stamp.size} bytes then, {'gone' if found is None else found.size} now"
+                raise ShardError(
+                    f"{self._names[shard]} was written since the stream was made ({sizes}), so its documents may be others; "
+                    "do not write to shards that are read, and make the stream again"
+                )
 
     def _check_index(self, firsts: Rows, lasts: Rows, starts: NDArray[np.int64], lengths: NDArray[np.uint32]) -> None:
         """Check the index of runs by the checksums of the table, at its first use."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ...errors import ConfigError, CorruptShardError, ShardwrightError, TruncatedShardError
 from ...user_cache import default_directory
-from ..foreign import foreign_keys
+from ..foreign import foreign_contents, foreign_keys
 from ..format import TAIL
 from ..index import Footer, Index, compare, parse_footer, parse_index, parse_keys
 from ..manifest import ShardInfo
@@ -75,8 +75,8 @@ class Store:
     ) -> None:
         self.access = access or Access()
         self.keeps = keeps
-        self._index_dir = cache_dir
         self._cache = Cache(Path(cache_dir) if cache_dir is not None else default_directory(), cache_limit)
+        self._index_dir = self.directory if keeps else None
         if keeps:
             self._cache.trim()
             BlockCache(self.directory, cache_limit).trim()
@@ -161,6 +161,10 @@ class Store:
     def scan(self, path: Path) -> Index:
         """Return the index of a local tar that may have none of its own."""
         return read_index(path, self._index_dir)
+
+    def contents(self, path: Path) -> str:
+        """Return what tells the contents of a local tar of another tool from those of others."""
+        return foreign_contents(path, self._index_dir)
 
     def keys(self, url: str, footer: Footer, expected: ShardInfo | None = None) -> list[str] | NDArray[np.bytes_]:
         """Return each document's key, of our own shards as bytes, given the footer of the shard's index.

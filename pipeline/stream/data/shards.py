@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
-from ...shards.extents.loading import load_extent_table
+from ...shards.extents.loading import load_extent_table, load_tars
 from ...shards.extents.table import ExtentTable
 from ...shards.index import Footer
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
 from ...shards.ranges.handles import Handles
 from ...shards.ranges.mapped import can_map
 from ...shards.ranges.remote_ranges import RemoteRanges
-from ...shards.ranges.shard_ranges import ShardRanges
+from ...shards.ranges.shard_ranges import ShardRanges, Stamp, file_stamp
 from ...shards.ranges.source import Source as Ranges
 from ...shards.remote.cache import Lease
 from ...shards.remote.store import Store
@@ -106,9 +106,9 @@ class DocumentLengths:
 class _Table:
     """A table of extents, loaded at its first use, and again in a process that this is sent to."""
 
-    def __init__(self, parts: Sequence[Resolved], store: Store) -> None:
+    def __init__(self, parts: Sequence[Resolved], store: Store, table: ExtentTable | None = None) -> None:
         self._parts, self._store = parts, store
-        self._table: ExtentTable | None = None
+        self._table = table
 
     def get(self) -> ExtentTable:
         if self._table is None:
@@ -151,6 +151,7 @@ class ShardFiles(KeyedData):
         parts = resolve(source, split, self._store)
         self._urls = [url for part in parts for url in part.urls]
         self._table = _Table(parts, self._store)
+        self._stamps: Sequence[Stamp | None] | None = None
         self._numbers: Sequence[int] | None = None  # of the shards of the table that are meant
         self._label = f"ShardDataset({_shown(source)}, split={split!r})"
         self._infos: Sequence[ShardInfo | None]
@@ -169,7 +170,10 @@ class ShardFiles(KeyedData):
                 raise ConfigError(
                     f"verify=True needs a {MANIFEST_NAME} with the hashes of the shards, none lies beside {source}"
                 )
-            table = self._table.get()
+            # Before the tars are read, so that a later change is one.
+            self._stamps = [None if is_remote(url) else file_stamp(local_name(url)) for url in self._urls]
+            table, contents = load_tars(self._urls, self._store)
+            self._table = _Table(parts, self._store, table)
             self._infos = [None] * table.shards
             self.dtype = table.dtype
             self.eos_id = eos_given(eos_id, self.dtype)
@@ -178,7 +182,7 @@ class ShardFiles(KeyedData):
             self.tokenizer = None
             names = [shown(url).rpartition("/")[2] for url in self._urls]  # a query may be signed anew for each run
             checksums = [table.index_crc32.tolist(), table.documents.tolist(), table.extents.tolist()]
-            self.fingerprint = _digest([self.dtype.str, names, checksums])
+            self.fingerprint = _digest([self.dtype.str, names, checksums, contents])
 
         self._remote = any("://" in url and is_remote(url) for url in self._urls)
         largest = max((info.bytes for info in self._infos if info is not None), default=0)
@@ -232,6 +236,7 @@ class ShardFiles(KeyedData):
             mapped=all(map(can_map, directories)) if self._memory_map is None else self._memory_map,
             verify=self._verify,
             handles=Handles(max_open),
+            stamps=self._stamps,
         )
 
     def _by_blocks(self, table: ExtentTable) -> bool:
