@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
@@ -271,3 +273,101 @@ def test_a_split_without_tokens_is_an_error_not_an_endless_loop(tmp_path: Path) 
         iter(pipeline.ShardDataset(tmp_path / "empty").pack(8))
     with pytest.raises(ConfigError, match="holds no documents"):
         iter(pipeline.ShardDataset(tmp_path / "empty").documents())
+
+
+def shuffle_buffer(items: Iterator[Any]) -> Iterator[Any]:
+    held, generator = list(islice(items, 5)), np.random.default_rng(0)
+    for item in items:
+        k = int(generator.integers(len(held)))
+        held[k], given = item, held[k]
+        yield given
+
+
+def ahead(items: Iterator[Any]) -> Iterator[Any]:
+    held = list(islice(items, 2))
+    for item in items:
+        held.append(item)
+        yield held.pop(0)
+
+
+def overlapping(items: Iterator[Any]) -> Iterator[Any]:
+    for one, two in itertools.pairwise(items):
+        yield {**two, "input_ids": one["input_ids"] + two["input_ids"]}
+
+
+def in_order_of_length(items: Iterator[Any]) -> Iterator[Any]:
+    while held := list(islice(items, 4)):
+        yield from sorted(held, key=lambda item: int(item["input_ids"].sum()))
+
+
+BUFFERS = [shuffle_buffer, ahead, overlapping, in_order_of_length]
+
+
+@pytest.mark.parametrize("stage", BUFFERS)
+@pytest.mark.parametrize("kind", ["samples", "batches", "numpy", "maps", "workers"])
+def test_a_stage_that_keeps_items_ahead_is_an_error_by_its_second_item(dataset: Path, stage: Any, kind: str) -> None:
+    streams = {
+        "samples": lambda: packed(dataset).apply(stage),
+        "batches": lambda: packed(dataset).batch(2).apply(stage),
+        "numpy": lambda: packed(dataset).batch(2).numpy().apply(stage),
+        "maps": lambda: packed(dataset).map(lambda item: {**item, "n": 1}).apply(stage).batch(2),
+        "workers": lambda: DataLoader(packed(dataset).batch(2).apply(stage), batch_size=None, num_workers=1),
+    }
+    found = []
+    with pytest.raises(
+        ConfigError, match=r"stage [01]\.function .*(takes items ahead|gave two items).*`remembers` names"
+    ):
+        found += islice(streams[kind](), 2)
+    assert len(found) <= 1
+
+
+def test_a_stage_that_says_that_it_needs_nothing_may_keep_items(dataset: Path) -> None:
+    class Ahead:
+        remembers = ()
+
+        def __call__(self, items: Iterator[Any]) -> Iterator[Any]:
+            yield from ahead(items)
+
+    assert ids(islice(packed(dataset).apply(Ahead()), 6)) == ids(islice(packed(dataset), 6))
+
+
+def odd_sums(items: Iterator[Any]) -> Iterator[Any]:
+    yield from (item for item in items if int(item["input_ids"].sum()) % 2)
+
+
+def pairs(items: Iterator[Any]) -> Iterator[Any]:
+    for one, two in zip(items, items, strict=False):
+        yield {**one, "input_ids": torch.cat([torch.as_tensor(each["input_ids"]) for each in (one, two)])}
+
+
+def largest_of_four(items: Iterator[Any]) -> Iterator[Any]:
+    while held := list(islice(items, 4)):
+        yield max(held, key=lambda item: int(item["input_ids"].sum()))
+
+
+def joined(items: Iterator[Any]) -> Iterator[Any]:
+    held = []
+    for item in items:
+        held.append(torch.as_tensor(item["input_ids"]))
+        if len(held) == 3:
+            yield {"input_ids": torch.stack(held)}
+            held = []
+
+
+def rare(items: Iterator[Any]) -> Iterator[Any]:
+    for number, item in enumerate(items):
+        if number % 35 == 34:
+            yield {key: value + 0 for key, value in item.items()}
+
+
+@pytest.mark.parametrize("stage", [odd_sums, pairs, largest_of_four, joined, rare])
+@pytest.mark.parametrize("kind", ["samples", "batches", "numpy", "maps"])
+def test_stages_that_drop_or_join_keep_nothing_and_are_no_error(dataset: Path, stage: Any, kind: str) -> None:
+    mask = torch.ones(3)
+    streams = {
+        "samples": lambda: packed(dataset).apply(stage),
+        "batches": lambda: packed(dataset).batch(3).apply(stage).map(dict),
+        "numpy": lambda: packed(dataset).batch(3).numpy().apply(stage).prefetch(2),
+        "maps": lambda: packed(dataset).map(lambda item: {**item, "mask": mask}).apply(stage).batch(2),
+    }
+    assert len(list(islice(streams[kind](), 8))) == 8

@@ -209,8 +209,9 @@ class Stream(DocumentStages):
         worker of a loader runs the stage over all items of its rank, so the order stays the same.
 
         Raises ``ConfigError`` while iterating, where a stage drops or adds items of a bounded stream on several ranks, which
-        would take unequally many steps: use an endless stream and end it with ``take``; and where it gives nothing of a whole
-        epoch of an endless stream (of 8 epochs on several ranks).
+        would take unequally many steps: use an endless stream and end it with ``take``; where it gives nothing of a whole
+        epoch of an endless stream (of 8 epochs on several ranks); and where a stage that names nothing in ``remembers`` gives
+        two items for one, or keeps items that it took ahead, as a buffer does: a state would lose these.
 
         >>> import pipeline
         >>> def even(items):

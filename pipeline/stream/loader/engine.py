@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -26,7 +27,7 @@ from .epochs import first_of, item_count, pass_bounds
 from .even_steps import EvenSteps
 from .fruitless_stage import FruitlessStage
 from .position import Position
-from .user_stages import Map, Take, counts_items
+from .user_stages import HeldItems, Map, Take, counts_items
 from .worker_context import WorkerContext
 
 Item = Any
@@ -104,7 +105,8 @@ def _samples(
     size, taken = config.batch_size or 1, position.taken
     try:
         for step, end_of_step in steps(config, reader, position, context):
-            samples, found, missing = [], 0, 0
+            samples: deque[Positioned] = deque()
+            found = missing = 0
             for row in range(taken, size):
                 rows = reader.read(step.rows(row, row + 1))
                 found, missing = found + rows.filled, missing + rows.missing
@@ -117,7 +119,8 @@ def _samples(
                 _note_end(found)
                 return
             taken = 0
-            yield from samples
+            while samples:  # none is kept that a stage drops
+                yield samples.popleft()
     finally:
         reader.close()
 
@@ -185,12 +188,15 @@ def _applied(
             setattr(step, field, copy.deepcopy(value))
     position, taken, exhausted = start, 0, False
     fruitless = FruitlessStage(config, name, start, even.ranks)
+    held = None if hasattr(step, "remembers") else HeldItems()
 
     def feed() -> Iterator[Item]:
         nonlocal position, taken, exhausted
         for after, each in items:
             position, taken = after, taken + 1
             fruitless.took(taken, position)
+            if held is not None:
+                held.take(each)
             yield each
         exhausted = True
 
@@ -203,6 +209,12 @@ def _applied(
             )
         if not fields and taken > 1:
             bound = name  # it drops items, so ranks that gave equally many may have taken unequally many
+        if held is not None and held.give(item) and bound is not None:
+            raise ConfigError(
+                f"stage {name} takes items ahead and keeps them, so a state between the items that it gives would lose them; "
+                "make it a class whose `remembers` names what it needs to go on there, or leave the order to .shuffle(); "
+                "`remembers = ()` says that what it keeps does not matter"
+            )
         if taken != 1:
             even.upset(name, number)
         taken = 0
