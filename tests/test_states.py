@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from itertools import islice
@@ -175,11 +176,95 @@ def test_a_state_that_is_bound_to_a_stage_but_has_no_rank_is_refused(dataset: Pa
             stream.load_state_dict({**state, **cut})
 
 
-@pytest.mark.parametrize("start_epoch", [-1, "0", 1.5])
-def test_a_start_epoch_that_is_no_epoch_is_refused(dataset: Path, start_epoch: Any) -> None:
+ABSURD = [-1, 10**30, 1 << 54, True, 1.5, "0", float("nan"), [1], {}]
+
+
+@pytest.mark.parametrize("value", ABSURD)
+@pytest.mark.parametrize("field", ["sequence_index", "start_epoch", "skip", "workers"])
+def test_a_number_that_no_position_holds_is_refused_when_it_is_loaded_naming_field_and_value(
+    dataset: Path, field: str, value: Any
+) -> None:
+    stream = pipeline.ShardDataset(dataset).shuffle(lanes=2).pack(8).batch(2)
+    with pytest.raises(StateError, match=rf"^{field} of a state must be an integer .*, got {re.escape(repr(value))}; "):
+        stream.load_state_dict({**stream.state_dict(), field: value})
+
+
+@pytest.mark.parametrize("value", ABSURD)
+@pytest.mark.parametrize("place", range(5))
+def test_a_cursor_that_no_lane_has_is_refused_naming_lane_and_value(dataset: Path, place: int, value: Any) -> None:
+    stream = pipeline.ShardDataset(dataset).filter(len, name="all").shuffle(lanes=2).pack(8).batch(2)
+    state = stream.state_dict()
+    state["lanes"]["1"][place] = value
+    with pytest.raises(StateError, match=rf"^lane 1 of a state must be an integer .*, got {re.escape(repr(value))}; "):
+        stream.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("lanes", "words"),
+    [
+        ({"2": [0, 0, 0, 0, 0]}, r"lanes of a state are '0' to '1' .* got '2'"),
+        ({"-1": [0, 0, 0, 0, 0]}, r"lanes of a state are '0' to '1' .* got '-1'"),
+        ({"1": [0, 0, 0, 0]}, r"lane 1 of a state must be five numbers, got \[0, 0, 0, 0\]"),
+        ({"1": 7}, r"lane 1 of a state must be five numbers, got 7"),
+    ],
+)
+def test_lanes_that_the_stream_has_not_are_refused(dataset: Path, lanes: dict[str, Any], words: str) -> None:
+    stream = pipeline.ShardDataset(dataset).filter(len, name="all").shuffle(lanes=2).pack(8).batch(2)
+    state = stream.state_dict()
+    state["lanes"] |= lanes
+    with pytest.raises(StateError, match=words):
+        stream.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        [],
+        [[5, {"a": "1/2", "b": "1/2"}]],
+        [[0, {"a": "1/2", "b": "1/2"}], [10**30, {"a": "1/2", "b": "1/2"}]],
+        [[0, {"a": "1"}]],
+        [[0, {"a": "-1", "b": "2"}]],
+        [[0, {"a": "x", "b": "1"}]],
+        [[0, {"a": "nan", "b": "1"}]],
+        [[0, {"a": 3, "b": 1}]],
+        [[True, {"a": "1/2", "b": "1/2"}]],
+        [0],
+        [[0, None]],
+    ],
+)
+def test_weights_that_are_no_shares_of_the_sources_are_refused(weights: Any) -> None:
+    sources = {name: pipeline.ShardDataset.from_tokens(range(64)) for name in "ab"}
+    stream = pipeline.mix(sources, weights={"a": 1, "b": 1}).pack(4)
+    with pytest.raises(StateError, match=r"^weights of a state must be"):
+        stream.load_state_dict({**stream.state_dict(), "weights": json.dumps(weights)})
+
+
+def test_what_stages_remember_fits_these_stages(dataset: Path) -> None:
+    stream = pipeline.ShardDataset(dataset).pack(8).apply(iter).take(5)
+    (key,) = (key for key in stream.state_dict() if key.startswith("rank_"))
+    for stages, words in (
+        ({"1.Take": {"taken": 10**30}}, r"1\.Take taken of a state must be an integer .*, got 10{30}"),
+        ({"1.Take": {"count": 9}}, r"1\.Take remembered {'count': 9} .* but remembers \('taken',\)"),
+        ({"1.Take": 7}, r"1\.Take remembered 7"),
+    ):
+        state = stream.state_dict()
+        next(iter(state[key].values()))["stages"] = json.dumps(stages)
+        with pytest.raises(StateError, match=words):
+            stream.load_state_dict(state)
+
+
+@pytest.mark.parametrize("version", [True, 1.0, "1", None])
+def test_a_version_is_an_integer(dataset: Path, version: Any) -> None:
     stream = pipeline.ShardDataset(dataset).pack(8)
-    with pytest.raises(StateError, match="start_epoch must be an epoch"):
-        stream.load_state_dict({**stream.state_dict(), "start_epoch": start_epoch})
+    with pytest.raises(StateError, match=r"^state version"):
+        stream.load_state_dict({**stream.state_dict(), "version": version})
+
+
+def test_an_epoch_beyond_what_a_state_holds_is_refused_when_it_is_set(dataset: Path) -> None:
+    stream = pipeline.ShardDataset(dataset).shuffle().pack(8)
+    with pytest.raises(ConfigError, match=r"set_epoch\(10{30}\) moves to sequence"):
+        stream.set_epoch(10**30)
+    assert stream.state_dict()["sequence_index"] == 0
 
 
 def test_other_data_is_named_before_all_that_follows_from_it(dataset: Path, tmp_path: Path) -> None:

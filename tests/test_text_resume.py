@@ -105,7 +105,7 @@ def test_a_state_that_lacks_lanes_is_refused_naming_them(files: list[Path]) -> N
     with pytest.raises(StateError, match="none"):
         pipeline.merge_states([])
     broken = {**state, "lanes": {"1": [0, 0]}}
-    with pytest.raises(StateError, match="no state of a sequential stream"):
+    with pytest.raises(StateError, match="lane 1 of a state must be five numbers"):
         other.load_state_dict(broken)
 
 

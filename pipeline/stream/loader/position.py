@@ -16,6 +16,8 @@ from typing import Any
 
 from ...errors import StateError
 
+MOST = 1 << 53  # of a number in a position: no product of it overflows, and JSON keeps it exactly everywhere
+
 # The shared integers: the generation of the position; whether workers of a loader began since, and ended; the epoch that
 # a loader loaded them at, plus 1.
 _GENERATION, _WORKER_BEGAN, _WORKER_ENDED, _WORKER_LOADED = range(4)

@@ -29,7 +29,7 @@ from .epochs import (
     start_of_pass,
 )
 from .iterator import Progress, StreamIterator
-from .position import Position, SharedPosition
+from .position import MOST, Position, SharedPosition
 from .state import from_state, to_state
 from .user_stages import counts_items, initial_takes
 from .worker_context import Topology, WorkerContext, refuse_unknown_topology, resolve_context, topology_to_carry
@@ -158,6 +158,10 @@ class PositionedStream(IterableDataset[Any]):
             )
         if target is not None:
             position = start_of_pass(config, target, self._context().world_size, position)
+            if max(target, position.sequence_index) > MOST:
+                raise ConfigError(
+                    f"set_epoch({epoch}) moves to sequence {position.sequence_index}, above the last, {MOST}"
+                )
         shared.set(position)
         self._loaded = False
         self._overtake("set_epoch")

@@ -19,11 +19,11 @@ from typing import Any
 
 from ...errors import StateError
 from ..config import StreamConfig
-from ..order.mixture import weights_to_json
+from ..order.mixture import exact_weights, weights_to_json
 from ..sequential.cursor import Cursor, beginning, missing_lanes
 from .epochs import tokens_lost
-from .position import Position
-from .user_stages import Map, remembering
+from .position import MOST, Position
+from .user_stages import Map, Take, remembering
 from .worker_context import WorkerContext
 
 STATE_VERSION = 1
@@ -35,6 +35,8 @@ _CURES = {
     ),
     "global_batch": "; a sequential stream goes on with any number of ranks whose batches have as many rows together",
 }
+
+_EDITED = "it is damaged or was edited: load it as it was saved"
 
 log = logging.getLogger("pipeline")
 
@@ -68,15 +70,14 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
     other stages that remember, or belongs to another rank; and naming the lanes that the rank needs and the
     state lacks, except in a worker, which needs only some of them.
     """
-    if not isinstance(state, dict) or state.get("version") != STATE_VERSION:
-        found = state.get("version") if isinstance(state, dict) else type(state).__name__
+    found = state.get("version") if isinstance(state, dict) else type(state).__name__
+    if not isinstance(state, dict) or type(found) is not int or found != STATE_VERSION:
         raise StateError(f"state version {found!r}, but this release reads {STATE_VERSION}")
     _refuse_other_shape(shape_of(state), config, context)
     rank, part = part_of(state, context.rank)
-    index, bound_to = part.get("sequence_index"), part.get("bound_to")
-    if not isinstance(index, int) or index < 0:
-        raise StateError(f"this is no state of a stream: sequence_index is {index!r}")
-    workers = part.get("workers", 1)
+    index, bound_to = _number("sequence_index", part.get("sequence_index")), part.get("bound_to")
+    skip = _number("skip", part.get("skip", 0))
+    workers = _number("workers", part.get("workers", 1), least=1)
     if workers != context.workers:
         raise StateError(
             f"a loader of {workers} workers saved this state, and its position lies in all of them, but it is loaded with "
@@ -84,15 +85,10 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
             "any number of workers loads"
         )
     start_epoch = part.get("start_epoch")
-    if start_epoch is not None and (not isinstance(start_epoch, int) or start_epoch < 0):
-        raise StateError(f"start_epoch must be an epoch from 0 on, or None, got {start_epoch!r}")
-    stages = _from_leaf("stages", part.get("stages"), dict)
-    names = sorted(remembering(config))
-    if sorted(stages) != names and (stages or index > 0):
-        raise StateError(
-            f"stages that remember were {sorted(stages)} when the state was saved, but are {names} in this stream"
-        )
-    if bound_to is not None and ("sequence_index" in state or not isinstance(part.get("world_size"), int)):
+    if start_epoch is not None:
+        _number("start_epoch", start_epoch, " or None")
+    stages = _stages(part, config, index)
+    if bound_to is not None and ("sequence_index" in state or type(part.get("world_size")) is not int):
         raise StateError(
             f"stage {bound_to} binds this state to a rank, but it lacks the rank or the world_size: it is cut or was "
             "edited; load it as it was saved"
@@ -103,9 +99,9 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
             f"{part.get('world_size')}, but this is rank {context.rank} of {context.world_size}"
         )
     lanes = _lanes(part, config, context) if config.sequential else None
-    weights = _from_leaf("weights", part["weights"], list) if "weights" in part else None
+    weights = _weights(part, config) if config.mixed and "weights" in part else None
     taken = _taken(part, config, context)
-    position = Position(index, part.get("skip", 0), stages, bound_to, weights, lanes, start_epoch, taken)
+    position = Position(index, skip, stages, bound_to, weights, lanes, start_epoch, taken)
     _warn_of_lost_tokens(shape_of(state).get("epochs"), config, position)
     return position
 
@@ -177,7 +173,7 @@ def _taken(part: Mapping[str, Any], config: StreamConfig, context: WorkerContext
         return 0
     saved = _from_leaf("step", part["step"], dict)
     taken = saved.get("taken") if isinstance(saved, dict) else None
-    if not isinstance(taken, int) or not 0 < taken < (config.batch_size or 1):
+    if type(taken) is not int or not 0 < taken < (config.batch_size or 1):
         raise StateError(f"step of the state is {saved!r}: taken must be above 0 and below the batch size")
     current = _step(taken, config, context)
     for field in current:
@@ -260,15 +256,63 @@ def _from_leaf(field: str, leaf: Any, kind: type) -> Any:
     return value
 
 
+def _number(field: str, value: object, other: str = "", least: int = 0) -> int:
+    """Return a number of a state; ``StateError`` names ``field`` and value of what is none that a position can hold."""
+    if type(value) is not int or not least <= value <= MOST:
+        raise StateError(
+            f"{field} of a state must be an integer from {least} to {MOST}{other}, got {value!r}; {_EDITED}"
+        )
+    return value
+
+
+def _stages(part: Mapping[str, Any], config: StreamConfig, index: int) -> dict[str, dict[str, Any]]:
+    """Return what the stages of this stream remember; raises where the state is of other stages."""
+    stages, steps = _from_leaf("stages", part.get("stages"), dict), remembering(config)
+    if sorted(stages) != sorted(steps) and (stages or index > 0):
+        raise StateError(
+            f"stages that remember were {sorted(stages)} when the state was saved, but are {sorted(steps)} in this stream"
+        )
+    for name, fields in stages.items():
+        if not isinstance(fields, dict) or {*fields} != {*steps[name].remembers}:
+            raise StateError(
+                f"stage {name} remembered {fields!r} when the state was saved, but remembers {steps[name].remembers} in this "
+                "stream"
+            )
+        if isinstance(steps[name], Take):
+            _number(f"{name} taken", fields["taken"])
+    return stages
+
+
+def _weights(part: Mapping[str, Any], config: StreamConfig) -> list[list[Any]]:
+    """Return the weights of a mix that a state holds; raises where they are no schedule of its sources."""
+    schedule: list[list[Any]] = _from_leaf("weights", part["weights"], list)
+    names = list(config.weights[0][1])
+    try:
+        places = [_number("weights", place) for place, _ in schedule]
+        exact = tuple((place, exact_weights(shares, names)) for place, shares in schedule)
+        sound = places[:1] == [0] and places == sorted(places) and weights_to_json(exact) == schedule
+    except (TypeError, ValueError):  # ConfigError is one
+        sound = False
+    if not sound:
+        raise StateError(f"weights of a state must be shares of {', '.join(names)}, got {schedule!r}; {_EDITED}")
+    return schedule
+
+
 def _lanes(part: Mapping[str, Any], config: StreamConfig, context: WorkerContext) -> dict[str, Cursor]:
     lanes, layout = part.get("lanes"), config.lane_layout(context.world_size)
-    if not isinstance(lanes, dict) or not all(_is_cursor(cursor) for cursor in lanes.values()):
+    if not isinstance(lanes, dict):
         raise StateError(f"this is no state of a sequential stream: lanes is {str(lanes)[:100]}")
+    names = {*map(str, range(layout.lanes))}
+    for lane, cursor in lanes.items():
+        if lane not in names:
+            raise StateError(
+                f"lanes of a state are '0' to '{layout.lanes - 1}' in this stream, got {lane!r}; {_EDITED}"
+            )
+        if not isinstance(cursor, list) or len(cursor) != 5:
+            raise StateError(f"lane {lane} of a state must be five numbers, got {cursor!r}; {_EDITED}")
+        for number in cursor:
+            _number(f"lane {lane}", number)
     missing = [lane for lane in layout.own(context.rank, context.world_size) if str(lane) not in lanes]
     if missing and context.workers == 1:
         raise missing_lanes(missing, layout.lanes)
     return lanes
-
-
-def _is_cursor(cursor: object) -> bool:
-    return isinstance(cursor, list) and len(cursor) == 5 and all(isinstance(n, int) and n >= 0 for n in cursor)
