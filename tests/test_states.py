@@ -274,6 +274,23 @@ def test_other_data_is_named_before_all_that_follows_from_it(dataset: Path, tmp_
         pipeline.ShardDataset(tmp_path / "other").shuffle(seed=2).pack(9).load_state_dict(saved)
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda s: s.filter(len, name="long").shuffle().pack(8), r"filters was \[\] .* but is \['long'\]"),
+        (lambda s: s.map_documents(list, name="m").shuffle().pack(8), r"document_maps was \[\] .* but is \['m'\]"),
+        (lambda s: s.shuffle().pack(8, best_fit=True), "best_fit was False .* but is True"),
+    ],
+)
+def test_what_made_a_stream_another_one_is_named_before_its_window(dataset: Path, change: Any, words: str) -> None:
+    plain, changed = pipeline.ShardDataset(dataset).shuffle().pack(8), change(pipeline.ShardDataset(dataset))
+    with pytest.raises(StateError, match=words):
+        changed.load_state_dict(plain.state_dict())
+    field = words.partition(" ")[0]
+    with pytest.raises(StateError, match=rf"^{field} was .* when the state was saved"):
+        plain.load_state_dict(changed.state_dict())
+
+
 def test_epochs_may_not_be_lowered_on_resume(dataset: Path) -> None:
     for saved, now in ((2, 1), (None, 2)):
         state = pipeline.ShardDataset(dataset, epochs=saved).pack(8).state_dict()

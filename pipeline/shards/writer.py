@@ -170,10 +170,8 @@ def write_shard_with_extents(
             (TABLE_NAME, json.dumps(columns, separators=(",", ":"), ensure_ascii=False).encode()),
         ]
         spans = [[tar.member(name, data), len(data)] for name, data in index]
-        checksums = {
-            "index_crc32": zlib.crc32(index[1][1], zlib.crc32(index[0][1])),
-            "table_crc32": zlib.crc32(index[2][1]),
-        }
+        index_crc32 = zlib.crc32(index[1][1], zlib.crc32(index[0][1]))
+        table_crc32 = zlib.crc32(index[2][1])
         total = tar.size + TAIL
         footer = {
             "dtype": dtype.str,
@@ -183,7 +181,8 @@ def write_shard_with_extents(
             "starts": spans[0],
             "lengths": spans[1],
             "table": spans[2],
-            **checksums,
+            "index_crc32": index_crc32,
+            "table_crc32": table_crc32,
         }
         tar.member(FOOTER_NAME, footer_payload(footer))
         tar.put(END)
@@ -194,7 +193,8 @@ def write_shard_with_extents(
         tokens=int(sizes.sum()),
         bytes=total,
         sha256=tar.sha256.hexdigest(),
-        **checksums,
+        index_crc32=index_crc32,
+        table_crc32=table_crc32,
     )
     crc32 = tar.crc32.values
     extents = ExtentTable.of_shard(starts, sizes, dtype, payload_bytes, indexed=True, crc32=crc32, name=str(path))

@@ -36,6 +36,8 @@ _CURES = {
     "global_batch": "; a sequential stream goes on with any number of ranks whose batches have as many rows together",
 }
 
+# What windows and lanes follow from, and what each is in a shape that does not state it.
+_CAUSES: dict[str, Any] = {"data": None, "filters": [], "document_maps": [], "best_fit": False}
 _EDITED = "it is damaged or was edited: load it as it was saved"
 
 log = logging.getLogger("pipeline")
@@ -134,10 +136,10 @@ def is_bound(state: Mapping[str, Any]) -> bool:
 
 
 def _refuse_other_shape(saved: dict[str, Any], config: StreamConfig, context: WorkerContext) -> None:
-    """Raise ``StateError`` for the first field that differs, the data before all; ``epochs`` may be raised."""
+    """Raise ``StateError`` for the first field that differs, what others follow from first; ``epochs`` may be raised."""
     current = config.shape(context.world_size)
-    for field in {"data": None, **current, **saved}:
-        before, now = saved.get(field), current.get(field)
+    for field in {**_CAUSES, **current, **saved}:
+        before, now = (shape.get(field, _CAUSES.get(field)) for shape in (saved, current))
         if field == "epochs" and before is not None and (now is None or now > before):
             continue
         if before != now:
@@ -267,7 +269,8 @@ def _number(field: str, value: object, other: str = "", least: int = 0) -> int:
 
 def _stages(part: Mapping[str, Any], config: StreamConfig, index: int) -> dict[str, dict[str, Any]]:
     """Return what the stages of this stream remember; raises where the state is of other stages."""
-    stages, steps = _from_leaf("stages", part.get("stages"), dict), remembering(config)
+    steps = remembering(config)
+    stages: dict[str, dict[str, Any]] = _from_leaf("stages", part.get("stages"), dict)
     if sorted(stages) != sorted(steps) and (stages or index > 0):
         raise StateError(
             f"stages that remember were {sorted(stages)} when the state was saved, but are {sorted(steps)} in this stream"
