@@ -181,6 +181,37 @@ def test_comments_hints_and_docstrings_are_nothing_but_helpers_and_globals_are(t
     assert name_of(tmp_path / "d", helper.replace(">", ">="), **options) != first
 
 
+READER = """
+import settings, math
+def inner(ids):
+    return (lambda n: n > settings.sub.LIMIT)(len(ids))
+def keeps(ids):
+    return len(ids) > settings.LIMIT and settings.sized(ids) and inner(ids) and math.pi > 3
+"""
+
+
+def test_what_a_filter_names_of_the_users_modules_is_part_of_it(tmp_path: Path) -> None:
+    def name(folder: str, limit: int = 3, inner: int = 1, sized: str = "len(ids)", more: str = "") -> str:
+        package = tmp_path / folder / "settings"
+        package.mkdir(parents=True)
+        text = f"from . import sub\n{more}\nLIMIT = {limit}\ndef sized(ids):\n    return {sized}\n"
+        (package / "__init__.py").write_text(text)
+        (package / "sub.py").write_text(f"LIMIT = {inner}\n")
+        (tmp_path / folder / "user.py").write_text(READER)
+        code = "from user import keeps\nfrom pipeline.stream.function_identity import identified\nprint(identified(keeps).name)"
+        command = [
+            sys.executable,
+            "-c",
+            f"import sys; sys.path[:0] = [{str(tmp_path / folder)!r}, {str(ROOT)!r}]\n{code}",
+        ]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    first = name("a")
+    assert name("b", more="import threading\nLOCK = threading.Lock()\nUNREAD = 5") == first
+    others = [name("c", limit=4), name("d", inner=2), name("e", sized="len(ids) > 1")]
+    assert len({first, *others}) == 4
+
+
 def test_without_source_bytecode_tells_filters_apart_and_says_so() -> None:
     scope: dict[str, Any] = {}
     exec("a = lambda ids: len(ids) > 3\nb = lambda ids: len(ids) > 4\nc = lambda ids: len(ids) > 3", scope)

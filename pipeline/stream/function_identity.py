@@ -2,8 +2,8 @@
 
 The code is its source as a syntax tree, so neither comments nor the Python version matter; where there is no source that
 fits, as in ``python -c``, it is the bytecode of this Python. Values are defaults, closures, globals and attributes. Python
-functions are followed, and those methods of an object that they name; what the standard library and installed packages
-define stands for itself by name; so does a module, whatever is read through it.
+functions are followed, and those methods of an object that they name, and what they name of the user's modules, as
+``settings.LIMIT``. What the standard library and installed packages define stands for itself by name.
 """
 
 from __future__ import annotations
@@ -218,6 +218,20 @@ class _Reader:
                 yield [name, self._named(name, functools.partial(function.__globals__.get, name))]
             elif name not in builtins:
                 raise _Unknown(f"{name!r}, which is not defined yet")
+        cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+        for name, *attributes in sorted(_dotted(code)):
+            if name in stored or name in code.co_cellvars:
+                continue
+            value = cells[name].cell_contents if name in cells else function.__globals__.get(name)
+            for attribute in attributes:
+                if not isinstance(value, types.ModuleType) or _is_library_module(value) or _is_own(value):
+                    break
+                name = f"{name}.{attribute}"
+                if not hasattr(value, attribute):
+                    raise _Unknown(f"{name!r}, which is not defined yet")
+                value = getattr(value, attribute)
+            else:
+                yield [name, self._named(name, functools.partial(lambda found: found, value))]
 
     def _named(self, name: str, get: Callable[[], Any]) -> Any:
         try:
@@ -245,11 +259,34 @@ def _listed(slots: Any) -> list[str]:
 
 def _is_library(kind: type) -> bool:
     """Whether a class is not written in the user's own Python."""
-    module = sys.modules.get(kind.__module__)
+    return _is_library_module(sys.modules.get(kind.__module__), kind.__module__)
+
+
+def _is_library_module(module: types.ModuleType | None, name: str = "") -> bool:
     file = getattr(module, "__file__", None)
     if file is None:  # built in, or of a script without a file
-        return kind.__module__ not in ("__main__", "__mp_main__")
+        return name not in ("__main__", "__mp_main__")
     return file.startswith(_LIBRARIES) or not file.endswith(".py")
+
+
+def _is_own(module: types.ModuleType) -> bool:
+    """Whether a module is one of this package, which is a library in a checkout, too."""
+    return module.__name__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def _dotted(code: types.CodeType) -> set[tuple[str, ...]]:
+    """Return the dotted names that code reads, as ``("settings", "LIMIT")``; the first is a global or a variable around it."""
+    found: set[tuple[str, ...]] = set()
+    chain: tuple[str, ...] = ()
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"):
+            chain = (step.argval,)
+        elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and chain:
+            chain = (*chain, step.argval)
+            found.add(chain)
+        elif step.opname != "EXTENDED_ARG":
+            chain = ()
+    return found.union(*(_dotted(each) for each in code.co_consts if isinstance(each, types.CodeType)))
 
 
 def _names(code: types.CodeType) -> tuple[set[str], set[str]]:
