@@ -136,7 +136,10 @@ def _save(place: Path, arrays: dict[str, NDArray[Any]]) -> bool:
         make_private(place.parent)
         with atomic_file(place) as file:
             np.savez(file, allow_pickle=False, **arrays)
-    except OSError:  # a read-only folder or a full disk: the next place, or a scan each time
+    except (
+        OSError,
+        ConfigError,
+    ):  # a read-only folder, a full disk, a directory of this name: the next place, or a scan
         return False
     return True
 
