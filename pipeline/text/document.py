@@ -24,6 +24,7 @@ INVALID_CSV = "invalid CSV"
 LONE_SURROGATE = "lone surrogate"
 TEXT_KEY = "text_key (--text-key)"  # as errors name it
 _MISSING = object()
+_NAMES = 10  # of members left out, that are shown
 _TOLD_TOGETHER = 256  # records that a condition does not select
 _KINDS = (
     (bool, "a boolean"),
@@ -99,10 +100,27 @@ Record = Document | BadRecord | Unselected
 
 @dataclass(slots=True)
 class Tally:
-    """What has been read so far: ``lines`` (or rows, or elements), blank and bad ones included, and documents."""
+    """What has been read so far: ``lines`` (or rows, or elements), blank and bad ones included, and documents.
+
+    ``left_out`` counts members of a tar that give no text, and ``left_out_names`` are the first of them.
+    """
 
     lines: int = 0
     documents: int = 0
+    left_out: int = 0
+    left_out_names: tuple[str, ...] = ()
+
+    def leave_out(self, name: str) -> None:
+        """Note a member that gives no text."""
+        self.left_out += 1
+        if len(self.left_out_names) < _NAMES:
+            self.left_out_names += (name,)
+
+    @property
+    def left_out_said(self) -> str:
+        """The names of the members that give no text, or of the first of them."""
+        more = self.left_out - len(self.left_out_names)
+        return ", ".join(self.left_out_names) + (f" and {more:,} more" if more else "")
 
 
 @dataclass(slots=True)
@@ -122,6 +140,7 @@ class RecordKeys:
     kept: tuple[Field, ...] = ()  # those of its other fields that a document keeps
     where: Where | None = None  # which records are wanted, for readers that need not read the others
     record: str = "JSON object"  # what the format calls one
+    tar: str = ""  # the file that holds the one that is read as its member
 
     def document(self, text: str, id: str, line: int, metadata: dict[str, Any] | None = None) -> Document:
         if metadata is None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import io
 import os
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Protocol
 
 from ..formats import COMPRESSIONS
 from ..storage.input_file import InputFile, as_input
-from ..storage.remote_file import RemoteFile
 
 BLOCK = 1 << 20
 _PIECE = 32 << 10  # of compressed data at a time: bounds what one step can unpack
@@ -46,7 +46,7 @@ class Source:
         self.file = file
         self.start = start
         self.stop = stop
-        self.is_local = not isinstance(file, RemoteFile)
+        self.is_local = isinstance(file, io.BufferedReader)
         self.bytes_read = 0
         self.is_hashed = False
         self.text_start = start

@@ -100,7 +100,7 @@ def _read_groups(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[l
     share = _shares(source.file.seek(0, os.SEEK_END), groups)
     if isinstance(source.file, RemoteFile):
         expect_columns(source.file, table.metadata, columns, [group for group in skipped if not skipped[group]])
-    else:
+    elif source.is_local:
         source.start, source.stop = share[start], share[max(stop, 1)]
         raw = source.raw()
     for group, rows in skipped.items():
@@ -161,7 +161,8 @@ def _open(source: Source) -> Any:
     import pyarrow.parquet as pq
 
     if not isinstance(source.file, RemoteFile):
-        return pq.ParquetFile(source.path, page_checksum_verification=True)
+        file = source.path if source.is_local else source.file  # a member of a tar has no path
+        return pq.ParquetFile(file, page_checksum_verification=True)
     # Buffered, it reads a chunk page by page.
     footer, options = read_footer(source.file), {"pre_buffer": False, "buffer_size": _BUFFER_BYTES}
     return pq.ParquetFile(source.file, metadata=footer, page_checksum_verification=True, **options)

@@ -13,8 +13,12 @@ SUFFIX = ".txt"
 
 
 def read_plain(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
-    """Yield the one document that a text file is, to the byte; its id is the file's name without endings."""
-    name = PurePath(source.path).name
+    """Yield the one document that a text file is, to the byte; its id is the file's name without endings.
+
+    The id of a tar's member has the folders of its name, too.
+    """
+    member = fields.file.removeprefix(f"{fields.tar}/") if fields.tar else ""
+    name = member or PurePath(source.path).name
     data = b"".join(source.blocks())
     tally.lines = 1
     try:
