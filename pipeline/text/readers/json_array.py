@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import orjson
 
@@ -33,7 +35,12 @@ def read_json(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list
             values = json.loads(data)
         except ValueError as error:
             raise UnreadableFileError(f"not a whole JSON array ({error})") from None
-    records = [fields.judge(value, line, None) for line, value in enumerate(values, 1)]
+
+    @functools.cache
+    def respelled() -> list[Any]:
+        return list(json.loads(data, parse_float=str, parse_int=str))
+
+    records = [fields.judge(value, at + 1, None, lambda at=at: respelled()[at]) for at, value in enumerate(values)]
     tally.lines = len(records)
     tally.documents = sum(isinstance(record, Document) for record in records)
     yield records
