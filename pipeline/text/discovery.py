@@ -20,7 +20,7 @@ from ..shards.remote.access import identity, is_http
 from ..shards.remote.transport import Access, is_remote, local_name, shown
 from ..weak_methods import weak_lru_cache
 from .formats import ENDINGS, FORMAT_NAMES, find_format, format_of
-from .storage.holders import saved_dataset
+from .storage.holders import saved_dataset, saved_only
 from .storage.input_file import Credentials, InputFile, as_input
 from .storage.listing import list_urls
 
@@ -298,6 +298,12 @@ def _with_known_endings(
 
     Warn of those that cannot, and of ``others``: hidden ones, and links to these.
     """
+    found, stale = saved_only(found)
+    if stale:
+        names = shortened([file.name for file in stale])
+        warn(
+            f"{given}: {len(stale)} files left out, which an earlier save_to_disk left and state.json does not name: {names}"
+        )
     files = [file for file in found if any_ending or find_format(file.name) is not None]
     unread = [file.name for file in found if not any_ending and find_format(file.name) is None] + others
     if not files:

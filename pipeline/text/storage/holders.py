@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,12 @@ import orjson
 from ...atomic import temporary_path
 from ...errors import InputError
 from ...paths import natural_key
+from ...shards.remote.transport import is_remote
+from .input_file import InputFile
+from .opening import open_input
 
 _ROWS = 4096  # of a row group
+_STATE, _INFO = _SAVED = ("state.json", "dataset_info.json")  # what `save_to_disk` writes beside its data
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 
@@ -104,19 +108,47 @@ def saved_dataset(folder: str) -> list[Path] | None:
             if splits
             else f"{folder}: a DatasetDict without splits; save it again"
         )
-    if not ((root / "state.json").exists() and (root / "dataset_info.json").exists()):
+    if not all((root / name).exists() for name in _SAVED):
         return None
-    try:
-        state = json.loads((root / "state.json").read_text(encoding="utf-8"))
-        names = [str(each["filename"]) for each in state["_data_files"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{root / 'state.json'}: not what datasets writes ({error!r}); save the dataset again"
-        ) from None
+    names = _names_in((root / _STATE).read_bytes(), str(root / _STATE))
     for name in names:
         if Path(name).name != name or not (root / name).is_file():
             raise InputError(f"{root / name}: named by state.json, but not there; save the dataset again")
     return [root / name for name in sorted(names, key=natural_key)]
+
+
+def _names_in(state: bytes, path: str) -> list[str]:
+    """Return the names of the data files that a ``state.json`` holds."""
+    try:
+        return [str(each["filename"]) for each in json.loads(state)["_data_files"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: not what datasets writes ({error!r}); save the dataset again") from None
+
+
+def saved_only(files: Sequence[InputFile]) -> tuple[list[InputFile], list[InputFile]]:
+    """Part files found in folders: those that are read, and those of an earlier ``save_to_disk`` that no state names.
+
+    Where ``save_to_disk`` wrote a folder, its ``state.json`` says which files are its data. Files that another save left
+    there hold documents that are deleted.
+    """
+    listed = {str(file.path): file for file in files}
+    named: dict[str, set[str] | None] = {}
+    for folder in {os.path.dirname(path) for path in listed}:
+        state = listed.get(f"{folder}/{_STATE}")
+        if not is_remote(folder):
+            found = saved_dataset(folder or ".")
+            named[folder] = None if found is None else {path.name for path in found}
+        elif state is not None and f"{folder}/{_INFO}" in listed:
+            with open_input(state) as opened:
+                named[folder] = set(_names_in(opened.read(), str(state.path)))
+    read, stale = [], []
+    for path, file in listed.items():
+        folder, name = os.path.split(path)
+        if (names := named.get(folder)) is None or name in names:
+            read.append(file)
+        elif name not in _SAVED:
+            stale.append(file)
+    return read, stale
 
 
 def _is_dataset_dict(value: Any) -> bool:
