@@ -166,6 +166,9 @@ class _Columns:
     def __init__(self, names: Sequence[str], fields: RecordKeys) -> None:
         if fields.text_key not in names:
             raise UnreadableFileError(no_column(fields.text_key, names))
+        for name in {fields.text_key, fields.id_key, *(field.name for field in fields.kept)}:
+            if names.count(name) > 1:
+                raise UnreadableFileError(two_columns(name, names.count(name)))
         self._width = len(names)
         self._fields = fields
         self._text = names.index(fields.text_key)
@@ -197,6 +200,11 @@ def no_column(wanted: str, names: Sequence[str], cure: str = f"{TEXT_KEY} names 
     there = ", ".join(map(repr, names)) or "none"
     hint = did_you_mean(wanted, names, else_known=False)
     return f"no column {wanted!r}{hint}; there are {there}; {cure}"
+
+
+def two_columns(name: str, count: int) -> str:
+    """Return what to say when a table has several columns of the name that is wanted."""
+    return f"{count} columns are named {name!r}, and only one can be read; rename the others"
 
 
 READER = FormatReader(read_csv, cuts=csv_cuts, gradual=True)

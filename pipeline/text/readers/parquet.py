@@ -14,7 +14,7 @@ from ..storage.parquet_ranges import expect_columns, read_footer
 from ..storage.remote_file import RemoteFile
 from ..where import Range
 from .byte_stream import Source, UnreadableFileError
-from .csv import no_column
+from .csv import no_column, two_columns
 from .format_reader import FormatReader
 
 _ROWS = 64  # at a time: few, so that the first ones of a file are there when its first page is
@@ -241,6 +241,9 @@ def _find(fields: Any, key: str) -> tuple[list[str], Any] | None:
     """Return path and type of the column named ``key``, or of the one inside structs that its dots spell."""
     import pyarrow.types as types
 
+    names = [field.name for field in fields]
+    if names.count(key) > 1:
+        raise UnreadableFileError(two_columns(key, names.count(key)))
     for field in fields:
         if field.name == key:
             return [field.name], field.type

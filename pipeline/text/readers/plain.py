@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from ..document import INVALID_UTF8, Record, RecordKeys, Tally
-from .byte_stream import Source
+from .byte_stream import UTF16, Source, is_utf16
 from .format_reader import FormatReader
 
 SUFFIX = ".txt"
@@ -24,7 +24,10 @@ def read_plain(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[lis
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        yield [fields.bad(1, error.start, INVALID_UTF8, error.reason)]
+        yield [fields.bad(1, error.start, INVALID_UTF8, UTF16 if is_utf16(data) else error.reason)]
+        return
+    if is_utf16(data):
+        yield [fields.bad(1, 0, INVALID_UTF8, UTF16)]
         return
     tally.documents = 1
     end = name.lower().rfind(SUFFIX)
