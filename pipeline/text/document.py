@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from .fields import MISFIT, Field
+from .fields import MISFIT, Field, shown, surrogate_in
 from .formats import find_format
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class RecordKeys:
         """Return the bad record that one is of which a field does not fit its type."""
         values = ((kept, look_up(record, kept.name)) for kept in self.kept)
         kept, value = next((f, v) for f, v in values if v is not _MISSING and f.fit(v) is MISFIT)
-        return self.bad(line, byte, kept.misfit(value), f"it is {str(value)[:60]!r}")
+        return self.bad(line, byte, kept.misfit(value), f"it is {shown(value)}")
 
     def bad(self, line: int, byte: int | None, reason: str, detail: str = "") -> BadRecord:
         return BadRecord(self.file, line, byte, reason, detail, self.source)
@@ -182,7 +182,10 @@ class RecordKeys:
             return self.bad(line, byte, f"{self.text_key!r} is {kind_of(text)}, not text")
         id = look_up(value, self.id_key)
         if isinstance(id, float) and respell is not None:
-            id = look_up(respell(), self.id_key)
+            try:
+                id = look_up(respell(), self.id_key)
+            except RecursionError:
+                return self.bad(line, byte, INVALID_JSON, "lists or objects are nested too deeply")
         if isinstance(id, list | dict):
             return self.bad(line, byte, f"{self.id_key!r} is {kind_of(id)}, not a name or number")
         name = "" if id is _MISSING or id is None else scalar_name(id)
@@ -263,17 +266,6 @@ def selected(records: Iterable[Record], where: Where) -> Iterator[Record]:
                 held = None
     if held is not None:
         yield held
-
-
-def surrogate_in(text: str) -> int | None:
-    """Return the index of the first lone surrogate, which UTF-8 cannot hold, or None."""
-    if text.isascii():
-        return None
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        return error.start
-    return None
 
 
 def kind_of(value: object) -> str:

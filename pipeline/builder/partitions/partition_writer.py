@@ -11,7 +11,7 @@ import orjson
 from numpy.typing import NDArray
 
 from ...errors import BuildError
-from ...text.document import Document
+from ...text.document import BadRecord, Document
 from ...text.fields import MISFIT, parse_fields
 from ..dedup.minhash import MinHasher, text_hashes
 from ..dedup.segments import Passages
@@ -43,6 +43,17 @@ class MetadataColumn:
     def __init__(self, keep_fields: Sequence[str]) -> None:
         self._fields = parse_fields(keep_fields)
         self.names = [field.name for field in self._fields]
+
+    def checked(self, document: Document) -> Document | BadRecord:
+        """Return a document as it was read, or the bad record that it is where a list or an object cannot be kept."""
+        for field in self._fields:
+            if isinstance(value := document.metadata.get(field.name), list | dict):
+                try:
+                    orjson.dumps(value)
+                except TypeError as error:
+                    reason = f"{field.name!r} holds what JSON cannot keep"
+                    return BadRecord(document.file, document.line, None, reason, str(error), document.source)
+        return document
 
     def encode(self, documents: Sequence[Document]) -> list[str]:
         """Return the fields of each document. Raises ``BuildError`` for a value that a transform set and does not fit."""

@@ -247,7 +247,8 @@ def _filter_partition(
         open(directory / "rejected.jsonl", "wb") as rejected,
         PartitionWriter(directory, hasher, loaded.find_passages) as writer,
     ):
-        for batch in batches:
+        for read in batches:
+            batch = [(at, loaded.metadata.checked(each) if isinstance(each, Document) else each) for at, each in read]
             for place, record in batch:
                 counts.records += record.count if isinstance(record, Unselected) else 1
                 if isinstance(record, Unselected):

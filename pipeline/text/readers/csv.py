@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import did_you_mean
-from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, BadRecord, Document, Record, RecordKeys, Tally, surrogate_in
-from ..fields import MISFIT
+from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, BadRecord, Document, Record, RecordKeys, Tally
+from ..fields import MISFIT, shown, surrogate_in
 from ..storage.input_file import InputFile
 from .byte_stream import BLOCK, Source, UnreadableFileError
 from .format_reader import FormatReader, bytes_of
@@ -187,11 +187,11 @@ class _Columns:
             return self._fields.bad(line, None, INVALID_UTF8)
         metadata = {}
         for field, place in self._kept:
-            metadata[field.name] = value = field.parse(row[place])
-            if value is MISFIT:
-                return self._fields.bad(line, None, field.misfit(row[place]), f"it is {row[place][:60]!r}")
             if surrogate_in(row[place]) is not None:
                 return self._fields.bad(line, None, INVALID_UTF8)
+            metadata[field.name] = value = field.parse(row[place])
+            if value is MISFIT:
+                return self._fields.bad(line, None, field.misfit(row[place]), f"it is {shown(row[place])}")
         return self._fields.document(text, id, line, metadata)
 
 

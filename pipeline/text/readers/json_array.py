@@ -35,6 +35,10 @@ def read_json(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list
             values = json.loads(data)
         except ValueError as error:
             raise UnreadableFileError(f"not a whole JSON array ({error})") from None
+        except RecursionError:
+            raise UnreadableFileError(
+                "lists or objects are nested too deeply; write it as JSON Lines, of which only such lines are lost"
+            ) from None
 
     @functools.cache
     def respelled() -> list[Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..document import INVALID_UTF8, TEXT_KEY, Document, Record, RecordKeys, Tally, Unselected, kind_of, scalar_name
-from ..fields import MISFIT, Field
+from ..fields import MISFIT, Field, shown
 from ..storage.input_file import InputFile
 from ..storage.opening import open_input
 from ..storage.parquet_ranges import expect_columns, read_footer
@@ -182,7 +182,7 @@ def _with_fields(document: Document, values: list[Any], fields: RecordKeys) -> R
         if isinstance(value, bytes):
             return fields.bad(document.line, None, INVALID_UTF8, f"column {field.name!r}")
         if (found := field.fit(_plain(value))) is MISFIT:
-            return fields.bad(document.line, None, field.misfit(value), f"it is {str(value)[:60]!r}")
+            return fields.bad(document.line, None, field.misfit(value), f"it is {shown(value)}")
         document.metadata[field.name] = found
     return document
 
@@ -269,8 +269,9 @@ def _values(column: Any) -> list[Any]:
     import pyarrow as pa
     import pyarrow.types as types
 
-    if types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    if types.is_dictionary(column.type):  # not by dictionary_decode, which Polars' strings do not have
+        words = _values(column.dictionary)
+        return [None if index is None else words[index] for index in column.indices.to_pylist()]
     try:
         values = column.to_pylist()
     except UnicodeDecodeError:

@@ -62,7 +62,12 @@ def write_holder(value: Any, folder: Path) -> Path:
     The file appears when it is complete, with a fixed time, for only its content counts. Raises ``InputError`` for a
     record that is no dict, or that JSON cannot hold, naming its number and field.
     """
-    batches = _arrow_batches(value)
+    import pyarrow as pa
+
+    try:
+        batches = _arrow_batches(value)
+    except (pa.ArrowException, ValueError) as error:
+        raise _refused(value, error) from None
     path = folder / ("records.jsonl" if batches is None else "table.parquet")
     folder.mkdir(parents=True, exist_ok=True)
     part = temporary_path(path)
@@ -70,7 +75,10 @@ def write_holder(value: Any, folder: Path) -> Path:
         if batches is None:
             _write_records(value, part)
         else:
-            _write_table(batches, part)
+            try:
+                _write_table(batches, part)
+            except pa.ArrowException as error:
+                raise _refused(value, error) from None
         os.utime(part, ns=(0, 0))
         part.replace(path)
     finally:
@@ -195,22 +203,59 @@ def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
     yield from rest
 
 
+def _refused(value: Any, error: Exception) -> InputError:
+    """Return the error for a table that Parquet cannot hold: the column and, where it tells, the first value at fault."""
+    import pyarrow as pa
+
+    what = type(value).__name__
+    for name in getattr(value, "columns", ()) if hasattr(value, "iloc") else ():
+        kind: type | None = None
+        for row, each in enumerate(value[name].tolist()):
+            if each is None or each != each:  # missing
+                continue
+            if kind is not None and type(each) is not kind:
+                try:
+                    pa.array(value[name], from_pandas=True)
+                    break
+                except (pa.ArrowException, ValueError):
+                    return InputError(
+                        f"column {name!r} of a {what}, row {row + 1}: {each!r:.60} is of type {type(each).__name__}, and "
+                        f"values before it are of type {kind.__name__}; make them of one type, as with .astype(str), or "
+                        "drop the column"
+                    )
+            kind = type(each)
+    said = "; ".join(str(error).splitlines())
+    return InputError(f"a {what} that Parquet cannot hold: {said}; change or drop the column")
+
+
+def _plain_strings(table: Any) -> Any:
+    """Return a table with plain strings in place of categories, which Parquet does not hold as Polars has them."""
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    for place, field in enumerate(table.schema):
+        if types.is_dictionary(field.type) and types.is_string_view(field.type.value_type):
+            chunks = [each.dictionary.cast(pa.large_string()).take(each.indices) for each in table.column(place).chunks]
+            table = table.set_column(place, field.name, pa.chunked_array(chunks, pa.large_string()))
+    return table
+
+
 def _write_table(batches: Any, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = batches.schema.remove_metadata()  # pandas' own tells versions
+    schema = _plain_strings(batches.schema.empty_table()).schema.remove_metadata()  # pandas' own tells versions
     held: list[Any] = []
     with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
         for batch in batches:
-            held.append(batch)
+            held += _plain_strings(pa.Table.from_batches([batch])).replace_schema_metadata(None).to_batches()
             if sum(each.num_rows for each in held) >= _ROWS:
-                table = pa.Table.from_batches(held).replace_schema_metadata(None)
+                table = pa.Table.from_batches(held)
                 whole = table.num_rows // _ROWS * _ROWS
                 writer.write_table(table.slice(0, whole), _ROWS)
                 held = table.slice(whole).to_batches()
         if held:
-            writer.write_table(pa.Table.from_batches(held).replace_schema_metadata(None), _ROWS)
+            writer.write_table(pa.Table.from_batches(held), _ROWS)
 
 
 def _write_records(records: Iterable[Any], path: Path) -> None:
@@ -231,7 +276,7 @@ def _line(record: dict[Any, Any], number: int) -> bytes:
     for name, value in record.items():
         try:
             json.dumps({name: value})
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise InputError(
                 f"record {number} of an iterable, field {name!r}: {error}; leave it out, or make it text or a number"
             ) from None
