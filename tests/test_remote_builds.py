@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -190,3 +191,24 @@ def test_a_stream_asks_for_its_first_files_together(server: InputServer, tmp_pat
     for name, event in server.together.items():
         assert event.wait(20), f"{name} is not asked for while others are waited for"
     assert first.result()["input_ids"].shape == (2, 64)
+
+
+@pytest.mark.parametrize("row_group_size", [2_000, 100_000])
+def test_a_dry_run_of_remote_parquet_reads_a_part_and_expects_the_tokens_of_the_whole(
+    server: InputServer, capsys: pytest.CaptureFixture[str], row_group_size: int
+) -> None:
+    import io
+
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    draw, file = np.random.default_rng(1), io.BytesIO()
+    texts = [bytes(draw.integers(97, 123, 1_000, np.uint8)).decode() for _ in range(40_000)]
+    pq.write_table(pa.table({"text": texts}), file, row_group_size=row_group_size, use_dictionary=False)
+    server.files["large.parquet"] = file.getvalue()
+    flags = ["--dry-run", "--output", "unused", "--tokenizer", "bytes", "--rules", "none"]
+    assert run_command("build", [server.url("large.parquet"), *flags]) == 0
+    tokens = float(re.search(r"tokens   about ([\d.]+) M,", capsys.readouterr().out)[1]) * 1e6  # type: ignore[index]
+    assert tokens == pytest.approx(40_000 * 1_001, rel=0.1)
+    assert server.sent < len(server.files["large.parquet"]) / 2
