@@ -44,7 +44,10 @@ def read_json(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list
     def respelled() -> list[Any]:
         return list(json.loads(data, parse_float=str, parse_int=str))
 
-    records = [fields.judge(value, at + 1, None, lambda at=at: respelled()[at]) for at, value in enumerate(values)]
+    def respell(at: int) -> Any:
+        return respelled()[at]
+
+    records = [fields.judge(value, at + 1, None, functools.partial(respell, at)) for at, value in enumerate(values)]
     tally.lines = len(records)
     tally.documents = sum(isinstance(record, Document) for record in records)
     yield records

@@ -67,7 +67,8 @@ def _records(file: MemberFile, name: str, form: Format, fields: RecordKeys, tall
     """Yield the records of one member, and count them in the tally of the tar."""
     keys = replace(fields, file=f"{fields.file}/{name}", record=form.record, tar=fields.file)
     before, own = replace(tally), Tally()
-    source: Any = Source(file)
+    opened: Any = file
+    source = Source(opened)
     try:
         if form.compressible:
             source.check_compression()
