@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import orjson
 
@@ -42,7 +42,10 @@ def read_tar(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[
                     tally.leave_out(name)
                     continue
                 read += 1
-                yield from _records(MemberFile(data, member, f"{source.path}/{name}"), name, form, fields, tally)
+                own = Source(cast(BinaryIO, MemberFile(data, member, f"{source.path}/{name}")))
+                for records in _records(own, name, form, fields, tally):
+                    source.bytes_read = member.data + own.bytes_read
+                    yield records
     except ShardError as error:
         raise UnreadableFileError(str(error).removeprefix(f"{source.path}: ")) from None
     if not read:
@@ -50,8 +53,10 @@ def read_tar(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[
         raise UnreadableFileError(
             f"no member can be read, {held}; members are read by their endings, as files are; shards of tokens are streamed"
         )
-    for _ in source.raw() if source.is_local else ():  # hashed like any other file
-        pass
+    if source.is_local:  # hashed like any other file
+        source.bytes_read = 0
+        for _ in source.raw():
+            pass
 
 
 def _opened(source: Source) -> AbstractContextManager[Sliceable]:
@@ -63,17 +68,15 @@ def _name(member: Member) -> str:
     return member.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").removeprefix("./")
 
 
-def _records(file: MemberFile, name: str, form: Format, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+def _records(source: Source, name: str, form: Format, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
     """Yield the records of one member, and count them in the tally of the tar."""
     keys = replace(fields, file=f"{fields.file}/{name}", record=form.record, tar=fields.file)
-    before, own = replace(tally), Tally()
-    opened: Any = file
-    source = Source(opened)
+    lines, documents, own = tally.lines, tally.documents, Tally()
     try:
         if form.compressible:
             source.check_compression()
         for records in _one_object(source, form, keys, own) or load_reader(form).read(source, keys, own):
-            tally.lines, tally.documents = before.lines + own.lines, before.documents + own.documents
+            tally.lines, tally.documents = lines + own.lines, documents + own.documents
             yield records
     except UnreadableFileError as error:
         tally.lines += 1
