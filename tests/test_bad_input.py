@@ -225,6 +225,54 @@ def test_a_lone_surrogate_elsewhere_in_a_line_does_no_harm(tmp_path: Path) -> No
     assert [d.text for d in read(tmp_path / "a.jsonl")[0]] == ["good \U0001f600 pair"]
 
 
+@pytest.mark.parametrize("ending", PACKED)
+def test_a_file_that_is_cut_in_its_first_bytes_is_not_taken_for_plain_text(tmp_path: Path, ending: str) -> None:
+    for kind in ("jsonl", "txt"):
+        for size in range(1, 12):
+            (tmp_path / f"a.{kind}{ending}").write_bytes(PACKED[ending][:size])
+            documents, bad, error = read(tmp_path / f"a.{kind}{ending}")
+            assert (documents, bad) == ([], [])
+            assert f"cut off at byte {size}" in error
+
+
+@pytest.mark.parametrize("form", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("text", ["Plain English words.\n", "Слова по-русски, и не одно.\n"])
+def test_utf16_is_no_text_with_or_without_its_mark(tmp_path: Path, form: str, text: str) -> None:
+    (tmp_path / "a.txt").write_bytes((text * 40).encode(form))
+    documents, bad, _ = read(tmp_path / "a.txt")
+    assert documents == []
+    assert [(b.reason, b.detail) for b in bad] == [("invalid UTF-8", "UTF-16 text; convert it to UTF-8 first")]
+    (tmp_path / "a.csv").write_bytes(f"id,text\n1,{text}".encode(form))
+    (tmp_path / "a.jsonl").write_bytes(json.dumps({"text": text}, ensure_ascii=False).encode(form))
+    for name in ("a.csv", "a.jsonl"):
+        assert "UTF-16 text; convert it to UTF-8 first" in read(tmp_path / name)[2]
+
+
+def test_zeros_in_text_do_not_make_it_utf16(tmp_path: Path) -> None:
+    for text in ("a\0b", "é\n\0", "\0" * 9, "a \0 b" * 9):
+        (tmp_path / "a.txt").write_text(text)
+        assert [document.text for document in read(tmp_path / "a.txt")[0]] == [text]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "arrow"])
+def test_two_columns_of_the_wanted_name_are_an_error(tmp_path: Path, kind: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / f"a.{kind}"
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    if kind == "csv":
+        path.write_text("text,text\na,b\n")
+    elif kind == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    documents, _, error = read(path)
+    assert documents == []
+    assert f"a.{kind}: 2 columns are named 'text', and only one can be read; rename the others" in error
+
+
 def test_utf16_is_named_as_such(tmp_path: Path) -> None:
     for name in ("a.jsonl", "a.csv"):
         (tmp_path / name).write_bytes('{"text": "x"}\n'.encode("utf-16"))

@@ -164,3 +164,43 @@ def test_the_flag_of_a_setting_follows_from_the_recipe() -> None:
     assert parser.parse_args(["in", "--output", "out", "--drop-ids", "gone.txt"]).drop_ids == "gone.txt"
     assert parser.parse_args(["in", "--output", "out"]).drop_ids is None
     assert "--drop-ids" in parser.format_help().split("duplicates:")[0].split("filters:")[1]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json", "parquet"])
+def test_ids_are_compared_as_they_are_written_without_spaces_and_fractions_of_zero(tmp_path: Path, kind: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    given: list[Any] = [" spaced ", "7.0", "1.5", "007", "last"]
+    numbers: list[Any] = [90071992547409930001, 90071992547409930002, 3.0, 4]
+    rows = [{"id": id, "text": english(k, 8)} for k, id in enumerate([*given, *([] if kind == "parquet" else numbers)])]
+    path = tmp_path / f"in.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text(json.dumps(rows) if kind == "json" else "".join(json.dumps(row) + "\n" for row in rows))
+    gone = listed(tmp_path, "spaced", "7", "1", "7.5", "90071992547409930001", "3", "4.0")
+    manifest = make(path, tmp_path / "out", drop_ids=str(gone))
+    assert ids(tmp_path / "out") == ["1.5", "007", "last"] + ["90071992547409930002"] * (kind != "parquet")
+    assert manifest.counts["dropped"] == {"drop_ids": 2 if kind == "parquet" else 5}
+
+
+def test_ids_that_a_table_holds_as_floats_are_those_that_a_list_has_as_numbers(tmp_path: Path) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame({"id": [1.0, 2.0, None], "text": [english(k, 8) for k in range(3)]})
+    manifest = make(frame, tmp_path / "out", drop_ids=str(listed(tmp_path, "2")))  # type: ignore[arg-type]
+    assert manifest.counts["dropped"] == {"drop_ids": 1}
+
+
+def test_listed_ids_that_match_nothing_are_counted_in_terminal_and_report(
+    tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--output", str(tmp_path / "out"), "--tokenizer", "bytes", "--rules", "none", "--val-fraction", "0"]
+    gone = listed(tmp_path, "d3", "d51", "nowhere")
+    assert run_command("build", [str(source), *flags, "--drop-ids", str(gone)]) == 0
+    note = "drop_ids: 2 of 4 listed ids match no document that passed the filters: 'nowhere', 'of no document'"
+    assert note in " ".join(capsys.readouterr().err.split())
+    assert Manifest.read(tmp_path / "out").counts["notes"] == [note]
+    report = (tmp_path / "out/report.html").read_text()
+    assert "drop_ids: 2 of 4 listed ids match no document" in report

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -210,3 +211,42 @@ def test_files_of_any_ending_are_plain_text_if_they_are_said_to_be(tmp_path: Pat
     assert manifest.counts["kept"] == 3_000
     with pytest.raises(ConfigError, match=r"format must be one of .*text"):
         build(str(tmp_path / "in"), tmp_path / "no", format="txt")
+
+
+def saved_twice(folder: Path) -> Path:
+    """A folder of a dataset that was saved in two files, and again in one after a document was deleted."""
+    datasets = pytest.importorskip("datasets")
+    data = datasets.Dataset.from_dict({"text": ["kept", "deleted"]})
+    data.save_to_disk(folder, num_shards=2)
+    data.select([0]).flatten_indices().save_to_disk(folder, num_shards=1)
+    for stale in ("data-00001-of-00002.arrow", "cache-1.arrow"):
+        shutil.copy(next(folder.glob("data-*-of-00001.arrow")), folder / stale)
+    return folder
+
+
+@pytest.mark.parametrize("spec", ["", "/nested", "/nested/saved", "/nested/*/*.arrow", "/**"])
+def test_only_files_that_state_json_names_are_read_wherever_the_folder_lies(tmp_path: Path, spec: str) -> None:
+    folder = saved_twice(tmp_path / "in/nested/saved")
+    (tmp_path / "in/other.txt").write_text("other")
+    expected = [folder / "data-00000-of-00001.arrow", *([tmp_path / "in/other.txt"] * (spec in ("", "/**")))]
+    given = f"{tmp_path}/in{spec}"
+    if spec == "/nested/saved":
+        found = find_inputs(given)
+    else:
+        with pytest.warns(UserWarning, match=r"\d files left out, which an earlier save_to_disk left"):
+            found = find_inputs(given)
+    assert [Path(file) for file in found] == expected
+
+
+def test_deleted_documents_stay_deleted_in_a_saved_folder_of_a_store(tmp_path: Path) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    folder, files = saved_twice(tmp_path / "saved"), MemoryFileSystem()
+    for path in folder.iterdir():
+        files.pipe(f"/bucket/in/saved/{path.name}", path.read_bytes())
+    try:
+        with pytest.warns(UserWarning, match="2 files left out|3 files left out"):
+            found = find_inputs("memory://bucket/in/")
+    finally:
+        files.rm("/bucket", recursive=True)
+    assert [file.name for file in found] == ["saved/data-00000-of-00001.arrow"]

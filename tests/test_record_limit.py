@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.builder.build import build
 from pipeline.builder.report.console import Progress
-from pipeline.errors import InputError
+from pipeline.errors import InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
 from tests import interpreters
@@ -116,3 +116,18 @@ def test_a_limited_build_goes_on_after_kill_9(folder: Path, tmp_path: Path) -> N
     process.wait()
     assert interpreters.run(*command).returncode == 0
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+
+
+def test_files_beyond_the_limit_are_not_read_at_the_start(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.jsonl").write_text(
+            "".join(json.dumps({"text": f"{name} {n} " * 9}) + "\n" for n in range(2000))
+        )
+    settings: dict[str, Any] = {"limit": 1, "tokenizer": "bytes", "rules": (), "progress": Progress(quiet=True)}
+    inputs = [tmp_path / f"{name}.jsonl" for name in "abc"]
+    manifest = build(inputs, tmp_path / "out", **settings)
+    assert [bool(item["ends"]) for item in manifest.inputs] == [True, False, False]
+    assert build(inputs, tmp_path / "out", **settings).fingerprint == manifest.fingerprint
+    (tmp_path / "c.jsonl").write_text("changed")
+    with pytest.raises(PlanChangedError, match=r"inputs: c\.jsonl: bytes: was"):
+        build(inputs, tmp_path / "out", **settings)

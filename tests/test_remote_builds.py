@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from pipeline.text.discovery import find_inputs
 from pipeline.text.storage.remote_file import in_thread
 from tests.input_server import InputServer, running_inputs
 from tests.remote_inputs import QUICK, TEXTS, assert_nowhere, build, shards_of
-from tests.text_samples import make_texts, write_texts
+from tests.text_samples import make_texts, write_tar, write_texts
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
 
@@ -190,3 +191,33 @@ def test_a_stream_asks_for_its_first_files_together(server: InputServer, tmp_pat
     for name, event in server.together.items():
         assert event.wait(20), f"{name} is not asked for while others are waited for"
     assert first.result()["input_ids"].shape == (2, 64)
+
+
+@pytest.mark.parametrize("kind", ["2000.parquet", "100000.parquet", "stream.arrow", "file.arrow", "a.tar"])
+def test_a_dry_run_reads_a_part_of_a_remote_file_and_expects_the_tokens_of_the_whole(
+    tmp_path: Path, server: InputServer, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    import io
+
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    draw, file = np.random.default_rng(1), io.BytesIO()
+    texts = [bytes(draw.integers(97, 123, 1_000, np.uint8)).decode() for _ in range(40_000)]
+    table = pa.table({"text": texts})
+    if kind == "a.tar":
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts[:20_000]).encode()
+        members = {"part.jsonl": lines} | {f"{n}.txt": text.encode() for n, text in enumerate(texts[20_000:])}
+        file.write(write_tar(tmp_path / "a.tar", members).read_bytes())
+    elif kind.endswith(".parquet"):
+        pq.write_table(table, file, row_group_size=int(kind.partition(".")[0]), use_dictionary=False)
+    else:
+        with (pa.ipc.new_stream if kind == "stream.arrow" else pa.ipc.new_file)(file, table.schema) as writer:
+            writer.write_table(table, 1_000)
+    server.files[kind] = file.getvalue()
+    flags = ["--dry-run", "--output", "unused", "--tokenizer", "bytes", "--rules", "none"]
+    assert run_command("build", [server.url(kind), *flags]) == 0
+    tokens = float(re.search(r"tokens   about ([\d.]+) M,", capsys.readouterr().out)[1]) * 1e6  # type: ignore[index]
+    assert tokens == pytest.approx(40_000 * 1_001, rel=0.1)
+    assert server.sent < len(server.files[kind]) / 2

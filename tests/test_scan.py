@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import CorruptShardError, ShardError, TruncatedShardError
-from pipeline.shards.tar import Member, iter_members, scan_tar, walk
+from pipeline.shards.tar import Member, scan_tar, walk
 
 NAMES = ["a.txt", "folder/" + "b" * 120 + ".txt", "folder.v1/" + "ü" * 60 + ".json", "empty.txt"]
 PAYLOADS = [b"hello", b"x" * 1500, "grüße".encode(), b""]
@@ -72,12 +72,6 @@ def test_pax_size_overrides_the_header(tmp_path: Path) -> None:
     raw[header + 148 : header + 156] = b"%06o\0 " % sum(raw[header : header + 512])
     path.write_bytes(raw)
     assert scan_tar(path)[0].size == 700
-
-
-def test_iter_members_yields_texts_in_file_order(tmp_path: Path) -> None:
-    path = make_tar(tmp_path / "a.tar")
-    assert list(iter_members(path, [".txt"])) == [(NAMES[j], PAYLOADS[j]) for j in (0, 1, 3)]
-    assert list(iter_members(path, [".json", ".txt"])) == list(zip(NAMES, PAYLOADS, strict=True))
 
 
 def damaged(path: Path, raw: bytes) -> str:

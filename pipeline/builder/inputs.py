@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ _MIB = 1 << 20
 @dataclass(frozen=True, slots=True)
 class Input:
     """One input file: ``name`` is relative to its argument, ``ends`` a sha256 of its first and last MiB.
+
+    ``ends`` is '' of a file that is hardly reached before a limit or a quota of tokens is: it is not opened for that.
 
     If it is remote, ``path`` is the url without secrets, ``ends`` is '', ``version`` is the store's mark, and ``sha256`` is
     that of the contents, where the store tells it.
@@ -52,7 +54,7 @@ def list_inputs(specs: Sequence[str], output: str | Path | None = None) -> tuple
     A spec is a file, directory, glob or brace pattern, or ``NAME=`` and one of these, which names the source. A file
     that two specs reach is an error: its documents would be read twice.
     """
-    return find_and_describe(specs, output)[0]
+    return hash_ends(find_and_describe(specs, output)[0])
 
 
 def find_and_describe(
@@ -62,7 +64,7 @@ def find_and_describe(
     format: str = "",
     commits: dict[str, str] | None = None,
 ) -> tuple[tuple[Input, ...], Credentials]:
-    """Return what `list_inputs` does, and what opens the remote ones among them."""
+    """Return what `list_inputs` does without the hashes of ends, and what opens the remote ones among them."""
     from ..text.discovery import find_inputs, refuse_twice
 
     found: list[InputFile] = []
@@ -83,20 +85,31 @@ def _describe(name: str, file: InputFile) -> Input:
         return Input(name, stored.url, file.source, stored.size, 0, "", stored.version, stored.sha256)
     path, source = Path(file.path), file.source
     try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{str(path)!r}: the name is not UTF-8, which a manifest cannot hold; rename it") from None
-    try:
         status = path.stat()
-        digest = hashlib.sha256()
-        with open(path, "rb") as opened:
-            digest.update(opened.read(_MIB))
-            if status.st_size > _MIB:
-                opened.seek(max(_MIB, status.st_size - _MIB))
-                digest.update(opened.read(_MIB))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    return Input(name, str(path.absolute()), source, status.st_size, status.st_mtime_ns, digest.hexdigest())
+    return Input(name, str(path.absolute()), source, status.st_size, status.st_mtime_ns, "")
+
+
+def hash_ends(inputs: Sequence[Input], unread: Collection[int] = ()) -> tuple[Input, ...]:
+    """Return inputs with the hashes of their ends, but for those numbered in ``unread``: there may be very many."""
+    return tuple(
+        item if number in unread or item.is_remote else replace(item, ends=_hash_ends(item))
+        for number, item in enumerate(inputs)
+    )
+
+
+def _hash_ends(item: Input) -> str:
+    digest = hashlib.sha256()
+    try:
+        with open(item.path, "rb") as opened:
+            digest.update(opened.read(_MIB))
+            if item.size > _MIB:
+                opened.seek(max(_MIB, item.size - _MIB))
+                digest.update(opened.read(_MIB))
+    except OSError as error:
+        raise InputError(f"{item.path}: cannot be read: {error.strerror}") from error
+    return digest.hexdigest()
 
 
 def check_same(item: Input, credentials: Credentials = NO_CREDENTIALS) -> None:

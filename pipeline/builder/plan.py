@@ -22,12 +22,12 @@ from ..shards.manifest import PLAN_NAME
 from ..shards.remote.transport import Access, is_remote, local_name
 from ..text.storage.input_file import NO_CREDENTIALS, Credentials, InputFile
 from .draws import draw_file
-from .inputs import Input, find_and_describe
+from .inputs import Input, find_and_describe, hash_ends
 from .limits import DEFAULT_LIMITS, Limits
 from .outcome import OUTCOMES, Outcome
 from .recipe import Recipe
 
-PLAN_VERSION = 6
+PLAN_VERSION = 7
 _REQUESTS_AT_ONCE = 16
 _PIECES_OF_UNIT = 4  # towards a quota
 _BYTES_OF_RECORD, _BYTES_OF_TOKEN = 1 << 16, 32  # of input, which few need
@@ -160,6 +160,7 @@ def make_plan(
     """
     pinned = dict(commits or {})
     inputs, credentials = find_and_describe(specs, output, access, recipe.format, pinned)
+    inputs = hash_ends(inputs, _files_far_beyond(inputs, recipe))
     sources = {item.source for item in inputs}
     for name in recipe.quotas:
         if name and name not in sources:

@@ -12,7 +12,7 @@ import re
 import stat
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -111,24 +111,8 @@ def scan_tar(path: str | Path) -> list[Member]:
         return list(walk_or_raise(data, path))
 
 
-def iter_members(path: str | Path, endings: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield ``(name, payload)`` of the files whose names end in one of ``endings``, such as ``".txt"``, in file order.
-
-    Damage raises as in `scan_tar`, when the walk comes to it: what was yielded before is sound.
-    """
-    with map_file(path) as data:
-        yield from members_of(data, path, endings)
-
-
-def members_of(data: Sliceable, path: str | Path, endings: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield what `iter_members` does of a tar that is mapped, or otherwise read by slices; ``path`` names it in errors."""
-    for member in walk_or_raise(data, path):
-        if member.is_file and member.name.endswith(tuple(endings)):
-            yield member.name, data[member.data : member.data + member.size]
-
-
 def walk_or_raise(data: Sliceable, path: str | Path) -> Iterator[Member]:
-    """Yield the members of a mapped tar; raise as `scan_tar` does at the first damage."""
+    """Yield the members of a tar that is mapped, or otherwise read by slices; raise as `scan_tar` does at the first damage."""
     for item in walk(data):
         if isinstance(item, TarDamage):
             place = f"member {item.member!r}" if item.member else "the first header"

@@ -19,8 +19,9 @@ from ..shards.manifest import is_dataset
 from ..shards.remote.access import identity, is_http
 from ..shards.remote.transport import Access, is_remote, local_name, shown
 from ..weak_methods import weak_lru_cache
+from .fields import surrogate_in
 from .formats import ENDINGS, FORMAT_NAMES, find_format, format_of
-from .storage.holders import saved_dataset
+from .storage.holders import saved_dataset, saved_only
 from .storage.input_file import Credentials, InputFile, as_input
 from .storage.listing import list_urls
 
@@ -59,6 +60,7 @@ def find_inputs(
     commits = {} if commits is None else commits
     finder = _Finder(output, Credentials(access=access or Access()), format, commits)
     found = [file for spec in specs for file in finder.expand(os.fspath(spec))]
+    _check_names(found)
     refuse_twice(found)
     return [replace(file, forced_format=format) for file in found] if format else found
 
@@ -74,6 +76,17 @@ def refuse_twice(files: Sequence[InputFile]) -> None:
     ]
     if (message := named_twice([str(file.path) for file in files], identities)) is not None:
         raise InputError(message)
+
+
+def _check_names(files: Sequence[InputFile]) -> None:
+    """Raise ``InputError`` for a file whose path is not UTF-8: ids and provenance could not name it."""
+    for file in files:
+        path = str(file.path) if file.stored is not None else os.path.abspath(file.path)
+        if surrogate_in(path) is not None:
+            shown = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+            raise InputError(
+                f"{shown}: this path is not UTF-8, so ids and errors cannot name it; rename the file or folder"
+            )
 
 
 def evenly(files: Sequence[InputFile], most: int) -> list[InputFile]:
@@ -298,6 +311,12 @@ def _with_known_endings(
 
     Warn of those that cannot, and of ``others``: hidden ones, and links to these.
     """
+    found, stale = saved_only(found)
+    if stale:
+        names = shortened([file.name for file in stale])
+        warn(
+            f"{given}: {len(stale)} files left out, which an earlier save_to_disk left and state.json does not name: {names}"
+        )
     files = [file for file in found if any_ending or find_format(file.name) is not None]
     unread = [file.name for file in found if not any_ending and find_format(file.name) is None] + others
     if not files:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from .fields import MISFIT, Field
+from .fields import MISFIT, Field, shown, surrogate_in
 from .formats import find_format
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ INVALID_CSV = "invalid CSV"
 LONE_SURROGATE = "lone surrogate"
 TEXT_KEY = "text_key (--text-key)"  # as errors name it
 _MISSING = object()
+_NAMES = 10  # of members left out, that are shown
 _TOLD_TOGETHER = 256  # records that a condition does not select
 _KINDS = (
     (bool, "a boolean"),
@@ -99,10 +100,27 @@ Record = Document | BadRecord | Unselected
 
 @dataclass(slots=True)
 class Tally:
-    """What has been read so far: ``lines`` (or rows, or elements), blank and bad ones included, and documents."""
+    """What has been read so far: ``lines`` (or rows, or elements), blank and bad ones included, and documents.
+
+    ``left_out`` counts members of a tar that give no text, and ``left_out_names`` are the first of them.
+    """
 
     lines: int = 0
     documents: int = 0
+    left_out: int = 0
+    left_out_names: tuple[str, ...] = ()
+
+    def leave_out(self, name: str) -> None:
+        """Note a member that gives no text."""
+        self.left_out += 1
+        if len(self.left_out_names) < _NAMES:
+            self.left_out_names += (name,)
+
+    @property
+    def left_out_said(self) -> str:
+        """The names of the members that give no text, or of the first of them."""
+        more = self.left_out - len(self.left_out_names)
+        return ", ".join(self.left_out_names) + (f" and {more:,} more" if more else "")
 
 
 @dataclass(slots=True)
@@ -122,6 +140,7 @@ class RecordKeys:
     kept: tuple[Field, ...] = ()  # those of its other fields that a document keeps
     where: Where | None = None  # which records are wanted, for readers that need not read the others
     record: str = "JSON object"  # what the format calls one
+    tar: str = ""  # the file that holds the one that is read as its member
 
     def document(self, text: str, id: str, line: int, metadata: dict[str, Any] | None = None) -> Document:
         if metadata is None:
@@ -142,7 +161,7 @@ class RecordKeys:
         """Return the bad record that one is of which a field does not fit its type."""
         values = ((kept, look_up(record, kept.name)) for kept in self.kept)
         kept, value = next((f, v) for f, v in values if v is not _MISSING and f.fit(v) is MISFIT)
-        return self.bad(line, byte, kept.misfit(value), f"it is {str(value)[:60]!r}")
+        return self.bad(line, byte, kept.misfit(value), f"it is {shown(value)}")
 
     def bad(self, line: int, byte: int | None, reason: str, detail: str = "") -> BadRecord:
         return BadRecord(self.file, line, byte, reason, detail, self.source)
@@ -163,7 +182,10 @@ class RecordKeys:
             return self.bad(line, byte, f"{self.text_key!r} is {kind_of(text)}, not text")
         id = look_up(value, self.id_key)
         if isinstance(id, float) and respell is not None:
-            id = look_up(respell(), self.id_key)
+            try:
+                id = look_up(respell(), self.id_key)
+            except RecursionError:
+                return self.bad(line, byte, INVALID_JSON, "lists or objects are nested too deeply")
         if isinstance(id, list | dict):
             return self.bad(line, byte, f"{self.id_key!r} is {kind_of(id)}, not a name or number")
         name = "" if id is _MISSING or id is None else scalar_name(id)
@@ -244,17 +266,6 @@ def selected(records: Iterable[Record], where: Where) -> Iterator[Record]:
                 held = None
     if held is not None:
         yield held
-
-
-def surrogate_in(text: str) -> int | None:
-    """Return the index of the first lone surrogate, which UTF-8 cannot hold, or None."""
-    if text.isascii():
-        return None
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        return error.start
-    return None
 
 
 def kind_of(value: object) -> str:

@@ -11,6 +11,7 @@ from ..errors import ConfigError, did_you_mean
 KINDS = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "": "any value"}
 _NUMBERS = {"int": int, "float": float}
 _TRUTHS = {"true": True, "false": False, "1": True, "0": False}
+_LEAST, _BEYOND = -(1 << 63), 1 << 64
 MISFIT = object()
 """What a value is that does not fit the type of its field."""
 
@@ -32,7 +33,13 @@ class Field:
     def fit(self, value: Any) -> Any:
         """Return a value that fits, None for a missing one, else ``MISFIT``."""
         kind = type(value)
-        if value is None or not self.kind:
+        if value is None:
+            return value
+        if (kind is int or kind is float) and self.kind == "float":
+            return float(value) if unwritable(value) else value
+        if unwritable(value):
+            return MISFIT
+        if not self.kind:
             return value
         if kind is bool:
             return value if self.kind == "bool" else MISFIT
@@ -53,13 +60,57 @@ class Field:
         if self.kind == "bool":
             return _TRUTHS.get(text.lower(), MISFIT)
         try:
-            return _NUMBERS[self.kind](text)
+            value = _NUMBERS[self.kind](text)
         except ValueError:
             return MISFIT
+        return MISFIT if self.kind == "int" and unwritable(value) else value
 
     def misfit(self, value: Any) -> str:
         """Return what to say of a value that does not fit; the value itself is not in it, so that cases can be counted."""
+        if reason := unwritable(value):
+            cure = "" if isinstance(value, str) else f"; {self.name}:float keeps it rounded"
+            return f"{self.name!r} {reason}{cure}"
         return f"{self.name!r} is of type {type(value).__name__}, not {KINDS[self.kind]}"
+
+
+def unwritable(value: Any) -> str:
+    """Return why a scalar cannot be kept as JSON has it; '' where it can.
+
+    A number of that size without a fraction may be a whole one whose last digits are lost: parsers make floats of these.
+
+    >>> unwritable(2**64), unwritable("a\\ud800"), unwritable(2**64 - 1)
+    ('is a whole number beyond 64 bits', 'holds a lone surrogate', '')
+    """
+    kind = type(value)
+    if kind is str:
+        return "" if surrogate_in(value) is None else "holds a lone surrogate"
+    if kind is int or kind is float:
+        return "" if _LEAST <= value < _BEYOND or not is_whole(value) else "is a whole number beyond 64 bits"
+    return ""
+
+
+def is_whole(value: float) -> bool:
+    """Whether a number has no fraction; infinity and NaN are not whole."""
+    return isinstance(value, int) or value.is_integer()
+
+
+def surrogate_in(text: str) -> int | None:
+    """Return the index of the first lone surrogate, which UTF-8 cannot hold, or None."""
+    if text.isascii():
+        return None
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return error.start
+    return None
+
+
+def shown(value: Any) -> str:
+    """Return the beginning of a value for an error, whatever it is."""
+    try:
+        return ascii(str(value)[:60]) if unwritable(value) else repr(str(value)[:60])
+    except RecursionError:
+        return "nested too deeply to be shown"
 
 
 def parse_fields(specs: Iterable[str]) -> tuple[Field, ...]:

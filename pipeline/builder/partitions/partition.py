@@ -218,11 +218,11 @@ def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int])
     """Write what the units that were ``read`` hold: every partition in input order, and each span's first line and hash.
 
     ``damaged`` lists every file that could not be read to its end: where and why reading stopped, and how many documents
-    before that are ``unconfirmed``, because no checksum covers them.
+    before that are ``unconfirmed``, because no checksum covers them. ``left_out`` says of which tars members were left out.
     """
     found: list[tuple[int, int, int, int]] = []
     first_lines, digests = [], []
-    damaged = []
+    damaged, left_out = [], []
     lines: dict[int, int] = {}  # of each input, before the present span
     known = set(read)
     for number, unit in enumerate(plan.units):
@@ -235,13 +235,14 @@ def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int])
             if span.lane == span.lanes - 1:
                 lines[span.input] = befores[-1] + (told["lines"] if told else 0)
             hashes.append(told["sha256"] if told else None)
+            left_out += [told["left_out"]] if told and told["left_out"] else []
             if told and told["damage"] and span.lane == 0:
                 line = told["damage"]["line"] + befores[-1]
                 damaged.append({"file": plan.inputs[span.input].name, **told["damage"], "line": line})
         first_lines.append(befores)
         digests.append(hashes)
     partitions = [[number, partition, piece] for _, partition, number, piece in sorted(found)]
-    read_over = {"first_lines": first_lines, "sha256": digests, "damaged": damaged}
+    read_over = {"first_lines": first_lines, "sha256": digests, "damaged": damaged, "left_out": left_out}
     write_json(workspace.root / PARTITIONS, {"partitions": partitions, **read_over})
 
 
@@ -256,6 +257,7 @@ class PartitionTable(TypedDict):
     first_lines: list[list[int]]
     sha256: list[list[str | None]]
     damaged: list[DamagedFile]
+    left_out: list[str]
 
 
 def partition_table(workspace: Workspace) -> PartitionTable:
@@ -310,7 +312,7 @@ class Origins:
     def __init__(self, partition: Partition) -> None:
         self._inputs = partition.inputs
         self._first_lines = partition_table(partition.workspace)["first_lines"][partition.unit]
-        self._values = partition.values("id", "part", "span", "line")
+        self._values = partition.values("id", "part", "span", "member", "line")
 
     def take(self, rows: Iterable[int]) -> list[Origin]:
         """Return the origins of some rows."""
@@ -319,9 +321,10 @@ class Origins:
     def __getitem__(self, row: int) -> Origin:
         span = self._values["span"][row]
         item = self._inputs[span]
+        file = item.name + self._values["member"][row]
         line = self._values["line"][row] + self._first_lines[span]
-        id = (self._values["id"][row] or made_id(item.name, line)) + self._values["part"][row]
-        return Origin(id, item.name, line, item.source)
+        id = (self._values["id"][row] or made_id(file, line)) + self._values["part"][row]
+        return Origin(id, file, line, item.source)
 
 
 def locate(partition: Partition, record: Sample) -> Sample:

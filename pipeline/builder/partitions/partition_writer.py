@@ -11,7 +11,7 @@ import orjson
 from numpy.typing import NDArray
 
 from ...errors import BuildError
-from ...text.document import Document
+from ...text.document import BadRecord, Document
 from ...text.fields import MISFIT, parse_fields
 from ..dedup.minhash import MinHasher, text_hashes
 from ..dedup.segments import Passages
@@ -34,6 +34,7 @@ class Row(NamedTuple):
     score: float
     characters: int
     metadata: str = ""  # `MetadataColumn`
+    member: str = ""  # of a tar, with "/" before it
 
 
 class MetadataColumn:
@@ -42,6 +43,17 @@ class MetadataColumn:
     def __init__(self, keep_fields: Sequence[str]) -> None:
         self._fields = parse_fields(keep_fields)
         self.names = [field.name for field in self._fields]
+
+    def checked(self, document: Document) -> Document | BadRecord:
+        """Return a document as it was read, or the bad record that it is where a list or an object cannot be kept."""
+        for field in self._fields:
+            if isinstance(value := document.metadata.get(field.name), list | dict):
+                try:
+                    orjson.dumps(value)
+                except TypeError as error:
+                    reason = f"{field.name!r} holds what JSON cannot keep"
+                    return BadRecord(document.file, document.line, None, reason, str(error), document.source)
+        return document
 
     def encode(self, documents: Sequence[Document]) -> list[str]:
         """Return the fields of each document. Raises ``BuildError`` for a value that a transform set and does not fit."""
@@ -77,7 +89,7 @@ class PartitionWriter:
         fields = {name: pa.large_string() for name in ("text", "id", "part")}
         fields |= {"span": pa.int32(), "line": pa.int64()}
         more = {"language": pa.large_string(), "score": pa.float32(), "characters": pa.int64()}
-        more["metadata"] = pa.large_string()
+        more |= {name: pa.large_string() for name in ("metadata", "member")}
         self._schema = pa.schema(fields | more)
         self._directory = directory
         self._hasher = hasher

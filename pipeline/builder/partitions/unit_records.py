@@ -73,6 +73,7 @@ class UnitRecords:
         recipe, item = self._plan.recipe, self._plan.inputs[span.input]
         keys: dict[str, Any] = {"text_key": recipe.text_key, "id_key": recipe.id_key}
         keys |= {"keep": self._fields, "where": recipe.condition, "until": span.pieces_end(self._pieces, item.size)}
+        keys["warns"] = False
         reader = Reader(item.file(self._credentials, recipe.format), (span.start, span.stop), **keys)
         digest, damage = None, None
         try:
@@ -91,7 +92,8 @@ class UnitRecords:
             damage = {"line": reader.lines + 1, "fault": reader.fault, "unconfirmed": reader.unconfirmed}
             yield BadRecord(item.name, reader.lines + 1, None, UNREADABLE, reader.fault, item.source)
         check_same(item, self._credentials)
-        self.spans.append({"lines": reader.lines, "sha256": digest, "damage": damage})
+        told = {"lines": reader.lines, "sha256": digest, "damage": damage, "left_out": reader.left_out}
+        self.spans.append(told)
 
     def _is_beyond(self, span: Span, reader: Reader, size: int) -> bool:
         """Note the piece that has been reached; return whether it is beyond those that are read.

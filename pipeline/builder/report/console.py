@@ -94,6 +94,8 @@ class Progress:
             table.add_row("", "", Text("warning: no document was kept; the dataset is complete and empty", "red"))
         if damaged := counts.damaged:
             table.add_row("", "", Text(f"warning: {damage_said(damaged)}; report.html names them", "red"))
+        for note in counts.notes:
+            table.add_row("", "", Text(f"warning: {note}", "red"))
         rate = counts.read / max(1e-9, seconds["total"])
         size = counts.characters / 1e6 / max(1e-9, seconds["total"])
         spent = f"{seconds['total']:.1f} s, {seconds.get('start', 0):.1f} s of it to start workers and compile"

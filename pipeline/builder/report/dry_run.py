@@ -13,6 +13,7 @@ from pathlib import Path
 from ...errors import InputError
 from ...text.discovery import evenly
 from ...text.readers.reader import Document, Reader, Record, Unselected
+from ...text.readers.record_blocks import FIRST_BYTES
 from ...text.storage.input_file import InputFile
 from ...text.tokenizer.tokenizer import Tokenizer
 from ..build_tokenizer import load_spec
@@ -111,6 +112,7 @@ def _read(
         id_key=recipe.id_key,
         keep=references.fields(recipe),
         where=recipe.condition,
+        first_bytes=FIRST_BYTES,
     )
     counts, records = _no_counts(references), iter(reader)
     documents = []

@@ -61,6 +61,7 @@ def render(manifest: Manifest) -> str:
         cards=_cards(stats),
         waterfall=[_bar(row) for row in waterfall(stats, changes(stats))],
         bad=descending(stats.bad),
+        notes=stats.notes,
         damaged=stats.damaged,
         damage=damage_said(stats.damaged),
         splits=sorted(manifest.splits.items()),

@@ -184,6 +184,7 @@ class BuildStats:
     bad: dict[str, int] = field(default_factory=dict)
     bad_by_source: dict[str, int] = field(default_factory=dict)
     damaged: list[DamagedFile] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list, metadata=_IF_ANY)  # what else a reader of the report must know
     dropped: dict[str, int] = field(default_factory=dict)
     dropped_characters: dict[str, int] = field(default_factory=dict)
     cut: dict[str, int] = field(default_factory=dict)

@@ -1,21 +1,29 @@
 """The stage that drops documents whose ids are in a list, such as a list of opt-outs.
 
-It follows dedup: where a listed document is kept in place of its duplicates, these are gone with it.
+It follows dedup: where a listed document is kept in place of its duplicates, these are gone with it. Ids are compared without
+the spaces around them, and whole numbers without the ``.0`` with which tables of floats write them.
 """
 
 from __future__ import annotations
 
 import functools
+import re
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 
+from ...atomic import write_json
 from ..outcome import Outcome
-from ..partitions.partition import Partition, partitions
+from ..partitions.partition import Partition, partitions, read_json
 from ..recipe import Recipe
 from ..references import References, kept_file_path
+from ..report.stats import BuildStats
 from ..workspace.workspace import Workspace
 from .stage import DropsAlone, Run, Stage
+
+_WHOLE_FLOAT = re.compile(r"-?(\d+\.0|\d(\.\d+)?e\+\d\d)", re.ASCII)  # as Python spells them
+_SHOWN = 5  # ids
 
 
 class DropIdsStage(Stage):
@@ -30,24 +38,50 @@ class DropIdsStage(Stage):
     def drops_alone(self, recipe: Recipe, references: References) -> DropsAlone:
         file = references.files[self.name]
         listed = _read_ids(file.checked(), file.sha256)
-        return lambda document: _is_listed(document.id, document.part, listed)
+        return lambda document: _listed_as(document.id, document.part, listed) is not None
 
     def run(self, run: Run) -> None:
         run.workspace.folder(self.name).mkdir(exist_ok=True)
         todo = [partition for partition in partitions(run.workspace) if not partition.drops_path(self.name).exists()]
         run.do(self.name, drop_listed, todo, functools.partial(_listed, run.workspace))
 
+    def count(self, workspace: Workspace, stats: BuildStats) -> None:
+        listed = _listed(workspace)
+        left = listed.difference(*(read_json(_matched_path(partition)) for partition in partitions(workspace)))
+        if left:
+            shown = ", ".join(map(repr, sorted(left)[:_SHOWN])) + (", ..." if len(left) > _SHOWN else "")
+            stats.notes.append(
+                f"drop_ids: {len(left):,} of {len(listed):,} listed ids match no document that passed the filters: {shown}"
+            )
+
 
 def drop_listed(partition: Partition) -> None:
     """Write which documents of a partition are listed: by their id, or that of the document that a transform cut them from."""
     listed, origins = _listed(partition.workspace), partition.origins()
-    ids = ((origins[row].id, part) for row, part in enumerate(partition.values("part")["part"]))
-    drops = [_is_listed(id, part, listed) for id, part in ids]
-    partition.drop(DropIdsStage.name, np.array(drops, bool))
+    parts = partition.values("part")["part"]
+    found = [_listed_as(origins[row].id.removesuffix(part), part, listed) for row, part in enumerate(parts)]
+    write_json(_matched_path(partition), sorted({id for id in found if id is not None}))
+    partition.drop(DropIdsStage.name, np.array([id is not None for id in found], bool))
 
 
-def _is_listed(id: str, part: str, listed: frozenset[str]) -> bool:
-    return id in listed or (part != "" and id.removesuffix(part) in listed)
+def _matched_path(partition: Partition) -> Path:
+    return partition.workspace.folder(DropIdsStage.name) / f"{partition.number:06d}.json"
+
+
+def _listed_as(id: str, part: str, listed: frozenset[str]) -> str | None:
+    """Return the listed id that names a document, or the one that it is a part of; None where neither is listed."""
+    id = _compared(id)
+    return f"{id}{part}" if f"{id}{part}" in listed else id if id in listed else None
+
+
+def _compared(id: str) -> str:
+    """Return an id as it is compared.
+
+    >>> [_compared(id) for id in (" a ", "7.0", "9e+19", "007", "1.5")]
+    ['a', '7', '90000000000000000000', '007', '1.5']
+    """
+    id = id.strip()
+    return id if not _WHOLE_FLOAT.fullmatch(id) or (number := Decimal(id)) % 1 else str(int(number))
 
 
 def _listed(workspace: Workspace) -> frozenset[str]:
@@ -58,4 +92,4 @@ def _listed(workspace: Workspace) -> frozenset[str]:
 @functools.lru_cache(maxsize=1)
 def _read_ids(path: Path, sha256: str) -> frozenset[str]:
     lines = path.read_text(encoding="utf-8-sig").split("\n")
-    return frozenset(line.strip() for line in lines) - {""}
+    return frozenset(map(_compared, lines)) - {""}

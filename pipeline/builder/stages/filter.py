@@ -86,7 +86,9 @@ class FilterStage(Stage):
         write_partition_table(workspace, plan, units)
 
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
-        stats.damaged = partition_table(workspace)["damaged"]
+        table = partition_table(workspace)
+        stats.damaged = table["damaged"]
+        stats.notes += table["left_out"]
 
     def changes(self, stats: BuildStats) -> Sequence[Change]:
         return [Change(f"added by {name}", -number, 0) for name, number in descending(stats.added)]
@@ -245,7 +247,8 @@ def _filter_partition(
         open(directory / "rejected.jsonl", "wb") as rejected,
         PartitionWriter(directory, hasher, loaded.find_passages) as writer,
     ):
-        for batch in batches:
+        for read in batches:
+            batch = [(at, loaded.metadata.checked(each) if isinstance(each, Document) else each) for at, each in read]
             for place, record in batch:
                 counts.records += record.count if isinstance(record, Unselected) else 1
                 if isinstance(record, Unselected):
@@ -262,7 +265,8 @@ def _filter_partition(
             counts.outcomes.extend(
                 [(each.document.source, each.language.code, each.outcome, len(each.document.text)) for each in judged]
             )
-            rows = _rows([each for each in judged if each.reason is None], places, loaded.metadata)
+            names = [loaded.plan.inputs[span.input].name for span in spans]
+            rows = _rows([each for each in judged if each.reason is None], places, names, loaded.metadata)
             counts.kept += len(rows)
             writer.extend(rows)
             dropped = [each for each in judged if each.reason is not None]
@@ -273,13 +277,18 @@ def _filter_partition(
     return counts
 
 
-def _rows(kept: Sequence[Judged], places: Sequence[int], column: MetadataColumn) -> list[Row]:
-    """Return what is written of the documents that are kept; ``places`` are the spans of the records of the batch."""
+def _rows(kept: Sequence[Judged], places: Sequence[int], names: Sequence[str], column: MetadataColumn) -> list[Row]:
+    """Return what is written of the documents that are kept.
+
+    ``places`` are the spans of the records of the batch, ``names`` the files of the spans.
+    """
     rows = []
     for each, metadata in zip(kept, column.encode([each.document for each in kept]), strict=True):
         document, (code, score, _) = each.document, each.language
-        origin = (document.id, document.part, places[each.record], document.line)
-        rows.append(Row(document.text, *origin, code, score, len(document.text), metadata))
+        place = places[each.record]
+        origin = (document.id, document.part, place, document.line)
+        member = document.file.removeprefix(names[place])
+        rows.append(Row(document.text, *origin, code, score, len(document.text), metadata, member))
     return rows
 
 

@@ -210,7 +210,7 @@ class PassageRemover:
         self._outcomes.add(self._inputs[row.span].source, row.language, outcome, row.characters)
 
     def _reject(self, row: Row, outcome: str, reason: str, text: str) -> None:
-        file = self._inputs[row.span].name
+        file = self._inputs[row.span].name + row.member
         line: Sample = {"id": row.id, "file": file, "line": row.line, "reason": reason}
         line |= {"text": text, "span": row.span, "part": row.part}
         self._samples.add(outcome, sample_keys([text], self._recipe.seed)[0], line)

@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Sequence
 
 from ...errors import BuildError, ConfigError
-from ...text.document import Document, surrogate_in
+from ...text.document import Document
+from ...text.fields import surrogate_in
 from ..report.stats import PartitionCounts
 from .transform import Decision, Drop, Transform
 

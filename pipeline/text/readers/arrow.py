@@ -19,13 +19,19 @@ def read_arrow(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[lis
 
     try:
         batches, schema = _open(source)
-        yield from rows_of(batches, paths_of(schema, fields), fields, tally)
+        ended = 0  # where the batch before ends; a mapped file is not read by its handle, which stays at its beginning
+        for records in rows_of(batches, paths_of(schema, fields), fields, tally):
+            source.bytes_read, ended = ended, source.file.tell()
+            yield records
+        source.bytes_read = ended
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's fault, not the file's
         raise UnreadableFileError(f"not a whole Arrow file ({str(error).splitlines()[0]})") from None
-    for _ in source.raw() if source.is_local else ():  # hashed like any other file
-        pass
+    if source.is_local:  # hashed like any other file
+        source.bytes_read = 0
+        for _ in source.raw():
+            pass
 
 
 def _open(source: Source) -> tuple[Iterator[Any], Any]:

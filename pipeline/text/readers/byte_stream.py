@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import io
 import os
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Protocol
 
 from ..formats import COMPRESSIONS
 from ..storage.input_file import InputFile, as_input
-from ..storage.remote_file import RemoteFile
 
 BLOCK = 1 << 20
 _PIECE = 32 << 10  # of compressed data at a time: bounds what one step can unpack
@@ -18,8 +18,12 @@ _GZIP = b"\x1f\x8b"
 _XZ = b"\xfd7zXZ\0"
 _BZIP2, _BZIP2_BLOCKS = b"BZh", (b"1AY&SY", b"\x17rE8P\x90")  # its first block, or the end of an empty stream
 _ZSTD = b"\x28\xb5\x2f\xfd"
+_MARKS = (_GZIP, _XZ, _BZIP2, _ZSTD)
+_HEAD = 10  # bytes that tell whether a file is compressed
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)  # zstd frames that hold no data
 _LONGEST_LINE = 1 << 29
+_TEXT_HEAD = 4096  # bytes that tell whether text is UTF-16
+UTF16 = "UTF-16 text; convert it to UTF-8 first"
 
 
 class UnreadableFileError(Exception):
@@ -46,7 +50,7 @@ class Source:
         self.file = file
         self.start = start
         self.stop = stop
-        self.is_local = not isinstance(file, RemoteFile)
+        self.is_local = isinstance(file, io.BufferedReader)
         self.bytes_read = 0
         self.is_hashed = False
         self.text_start = start
@@ -96,6 +100,8 @@ class Source:
         head = self.file.read(BLOCK)
         if not head:
             raise UnreadableFileError("0 bytes, which is no compressed stream")
+        if any(mark.startswith(head) or (len(head) < _HEAD and head.startswith(mark)) for mark in _MARKS):
+            raise UnreadableFileError(f"the compressed stream is cut off at byte {len(head)}, before its end")
         text = codecs.getincrementaldecoder("utf-8")("ignore").decode(head[:4096])
         if b"\0" in head[:4096] or 10 * len(text.encode()) < 9 * min(len(head), 4096):
             raise UnreadableFileError("neither gzip nor zstd, bzip2 or xz data, nor plain text under a wrong name")
@@ -169,10 +175,10 @@ class Source:
         head = b""
         for block in blocks:
             head += block
-            if len(head) >= len(codecs.BOM_UTF8):
+            if len(head) >= _TEXT_HEAD:
                 break
-        if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise UnreadableFileError("UTF-16 text; convert it to UTF-8 first")
+        if is_utf16(head):
+            raise UnreadableFileError(UTF16)
         if head.startswith(codecs.BOM_UTF8):
             self.text_start = len(codecs.BOM_UTF8)
         yield head[self.text_start :]
@@ -201,6 +207,18 @@ class Source:
         if stream is not None:
             cause = "" if members == 1 else "stray bytes follow the data, or "
             raise UnreadableFileError(f"{cause}the {kind} stream is cut off at byte {self.bytes_read}, before its end")
+
+
+def is_utf16(text: bytes) -> bool:
+    """Tell whether text begins as UTF-16: with its mark, or with zeros in every other byte, as spaces and Latin letters are.
+
+    >>> [is_utf16("Ein Text.".encode(form)) for form in ("utf-16", "utf-16-le", "utf-16-be", "utf-8")]
+    [True, True, True, False]
+    """
+    if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return True
+    even, odd = text[0:_TEXT_HEAD:2].count(0), text[1:_TEXT_HEAD:2].count(0)
+    return min(even, odd) == 0 and max(even, odd) > max(1, min(len(text), _TEXT_HEAD) // 20)
 
 
 class _Unpacker(Protocol):
@@ -263,7 +281,7 @@ class _Bzip2(_Lzma):
 
 def _opener(file: BinaryIO) -> tuple[str, type[_Unpacker]] | None:
     file.seek(0)
-    start = file.read(10)
+    start = file.read(_HEAD)
     if start.startswith(_XZ):
         return "xz", _Lzma
     if start.startswith(_BZIP2) and start[4:] in _BZIP2_BLOCKS:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import did_you_mean
-from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, BadRecord, Document, Record, RecordKeys, Tally, surrogate_in
-from ..fields import MISFIT
+from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, BadRecord, Document, Record, RecordKeys, Tally
+from ..fields import MISFIT, shown, surrogate_in
 from ..storage.input_file import InputFile
 from .byte_stream import BLOCK, Source, UnreadableFileError
 from .format_reader import FormatReader, bytes_of
@@ -166,6 +166,9 @@ class _Columns:
     def __init__(self, names: Sequence[str], fields: RecordKeys) -> None:
         if fields.text_key not in names:
             raise UnreadableFileError(no_column(fields.text_key, names))
+        for name in {fields.text_key, fields.id_key, *(field.name for field in fields.kept)}:
+            if names.count(name) > 1:
+                raise UnreadableFileError(two_columns(name, names.count(name)))
         self._width = len(names)
         self._fields = fields
         self._text = names.index(fields.text_key)
@@ -184,11 +187,11 @@ class _Columns:
             return self._fields.bad(line, None, INVALID_UTF8)
         metadata = {}
         for field, place in self._kept:
-            metadata[field.name] = value = field.parse(row[place])
-            if value is MISFIT:
-                return self._fields.bad(line, None, field.misfit(row[place]), f"it is {row[place][:60]!r}")
             if surrogate_in(row[place]) is not None:
                 return self._fields.bad(line, None, INVALID_UTF8)
+            metadata[field.name] = value = field.parse(row[place])
+            if value is MISFIT:
+                return self._fields.bad(line, None, field.misfit(row[place]), f"it is {shown(row[place])}")
         return self._fields.document(text, id, line, metadata)
 
 
@@ -197,6 +200,11 @@ def no_column(wanted: str, names: Sequence[str], cure: str = f"{TEXT_KEY} names 
     there = ", ".join(map(repr, names)) or "none"
     hint = did_you_mean(wanted, names, else_known=False)
     return f"no column {wanted!r}{hint}; there are {there}; {cure}"
+
+
+def two_columns(name: str, count: int) -> str:
+    """Return what to say when a table has several columns of the name that is wanted."""
+    return f"{count} columns are named {name!r}, and only one can be read; rename the others"
 
 
 READER = FormatReader(read_csv, cuts=csv_cuts, gradual=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import orjson
 
@@ -33,7 +35,19 @@ def read_json(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list
             values = json.loads(data)
         except ValueError as error:
             raise UnreadableFileError(f"not a whole JSON array ({error})") from None
-    records = [fields.judge(value, line, None) for line, value in enumerate(values, 1)]
+        except RecursionError:
+            raise UnreadableFileError(
+                "lists or objects are nested too deeply; write it as JSON Lines, of which only such lines are lost"
+            ) from None
+
+    @functools.cache
+    def respelled() -> list[Any]:
+        return list(json.loads(data, parse_float=str, parse_int=str))
+
+    def respell(at: int) -> Any:
+        return respelled()[at]
+
+    records = [fields.judge(value, at + 1, None, functools.partial(respell, at)) for at, value in enumerate(values)]
     tally.lines = len(records)
     tally.documents = sum(isinstance(record, Document) for record in records)
     yield records

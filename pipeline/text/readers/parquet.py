@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..document import INVALID_UTF8, TEXT_KEY, Document, Record, RecordKeys, Tally, Unselected, kind_of, scalar_name
-from ..fields import MISFIT, Field
+from ..fields import MISFIT, Field, shown
 from ..storage.input_file import InputFile
 from ..storage.opening import open_input
 from ..storage.parquet_ranges import expect_columns, read_footer
 from ..storage.remote_file import RemoteFile
 from ..where import Range
 from .byte_stream import Source, UnreadableFileError
-from .csv import no_column
+from .csv import no_column, two_columns
 from .format_reader import FormatReader
 
 _ROWS = 64  # at a time: few, so that the first ones of a file are there when its first page is
@@ -100,7 +100,7 @@ def _read_groups(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[l
     share = _shares(source.file.seek(0, os.SEEK_END), groups)
     if isinstance(source.file, RemoteFile):
         expect_columns(source.file, table.metadata, columns, [group for group in skipped if not skipped[group]])
-    else:
+    elif source.is_local:
         source.start, source.stop = share[start], share[max(stop, 1)]
         raw = source.raw()
     for group, rows in skipped.items():
@@ -161,7 +161,8 @@ def _open(source: Source) -> Any:
     import pyarrow.parquet as pq
 
     if not isinstance(source.file, RemoteFile):
-        return pq.ParquetFile(source.path, page_checksum_verification=True)
+        file = source.path if source.is_local else source.file  # a member of a tar has no path
+        return pq.ParquetFile(file, page_checksum_verification=True)
     # Buffered, it reads a chunk page by page.
     footer, options = read_footer(source.file), {"pre_buffer": False, "buffer_size": _BUFFER_BYTES}
     return pq.ParquetFile(source.file, metadata=footer, page_checksum_verification=True, **options)
@@ -181,7 +182,7 @@ def _with_fields(document: Document, values: list[Any], fields: RecordKeys) -> R
         if isinstance(value, bytes):
             return fields.bad(document.line, None, INVALID_UTF8, f"column {field.name!r}")
         if (found := field.fit(_plain(value))) is MISFIT:
-            return fields.bad(document.line, None, field.misfit(value), f"it is {str(value)[:60]!r}")
+            return fields.bad(document.line, None, field.misfit(value), f"it is {shown(value)}")
         document.metadata[field.name] = found
     return document
 
@@ -240,6 +241,9 @@ def _find(fields: Any, key: str) -> tuple[list[str], Any] | None:
     """Return path and type of the column named ``key``, or of the one inside structs that its dots spell."""
     import pyarrow.types as types
 
+    names = [field.name for field in fields]
+    if names.count(key) > 1:
+        raise UnreadableFileError(two_columns(key, names.count(key)))
     for field in fields:
         if field.name == key:
             return [field.name], field.type
@@ -265,8 +269,9 @@ def _values(column: Any) -> list[Any]:
     import pyarrow as pa
     import pyarrow.types as types
 
-    if types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    if types.is_dictionary(column.type):  # not by dictionary_decode, which Polars' strings do not have
+        words = _values(column.dictionary)
+        return [None if index is None else words[index] for index in column.indices.to_pylist()]
     try:
         values = column.to_pylist()
     except UnicodeDecodeError:

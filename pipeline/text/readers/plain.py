@@ -6,21 +6,28 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from ..document import INVALID_UTF8, Record, RecordKeys, Tally
-from .byte_stream import Source
+from .byte_stream import UTF16, Source, is_utf16
 from .format_reader import FormatReader
 
 SUFFIX = ".txt"
 
 
 def read_plain(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
-    """Yield the one document that a text file is, to the byte; its id is the file's name without endings."""
-    name = PurePath(source.path).name
+    """Yield the one document that a text file is, to the byte; its id is the file's name without endings.
+
+    The id of a tar's member has the folders of its name, too.
+    """
+    member = fields.file.removeprefix(f"{fields.tar}/") if fields.tar else ""
+    name = member or PurePath(source.path).name
     data = b"".join(source.blocks())
     tally.lines = 1
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        yield [fields.bad(1, error.start, INVALID_UTF8, error.reason)]
+        yield [fields.bad(1, error.start, INVALID_UTF8, UTF16 if is_utf16(data) else error.reason)]
+        return
+    if is_utf16(data):
+        yield [fields.bad(1, 0, INVALID_UTF8, UTF16)]
         return
     tally.documents = 1
     end = name.lower().rfind(SUFFIX)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import chain
 
 from ...errors import DamagedInputError, InputError
+from ...notices import warn
 from ...weak_methods import weakly
 from ..discovery import InputFile, find_inputs, fingerprint
 from ..document import BadRecord, Document, Record, RecordKeys, Tally, Unselected, made_id, selected
@@ -53,7 +54,8 @@ class Reader:
     Documents keep the fields ``keep`` of their records; a value that does not fit its type makes a bad record. With
     ``where``, records that it does not select are ``Unselected``, and parts of Parquet files that hold no others are not
     read. ``until`` says that the caller stops after so many bytes: of a remote file, none beyond them are fetched ahead.
-    ``first_bytes`` is how many of a remote file are asked for first.
+    ``first_bytes`` is how many of a remote file are asked for first. At the end of a tar of which members were left out, a
+    warning says so, unless ``warns`` is False: then the caller says it (``left_out``).
 
     While it is read, ``lines`` counts the lines (rows, elements) of the blocks begun, blank and bad ones included,
     ``documents`` those that gave one, and ``bytes_read`` the raw bytes of the span, in steps of up to a MiB; at the end
@@ -76,7 +78,9 @@ class Reader:
         where: Where | None = None,
         until: int | None = None,
         first_bytes: int = RANGE_BYTES,
+        warns: bool = True,
     ) -> None:
+        self._warns = warns
         self._until = until
         self._first_bytes = first_bytes
         self._file = given = as_input(path)
@@ -108,6 +112,13 @@ class Reader:
         return self._tally.documents
 
     @property
+    def left_out(self) -> str:
+        """What to say of the members of a tar that were left out; '' where there are none."""
+        count = self._tally.left_out
+        said = f"{count:,} member{' was' if count == 1 else 's were'} left out (an ending not known, a tar, a link or a device)"
+        return f"{self._fields.file}: {said}: {self._tally.left_out_said}" if count else ""
+
+    @property
     def unconfirmed(self) -> int:
         """Documents of the compressed stream that was read last: in a damaged file, those no checksum confirms."""
         return self._tally.documents - self._confirmed.documents if self._confirmed else 0
@@ -137,6 +148,8 @@ class Reader:
                 self._source = Source(file, start, stop, on_stream=weakly(self._confirm))
                 yield from self._batches(self._source, reader)
             check_sha256(self._file, self._source)
+            if self._warns and self.left_out:
+                warn(self.left_out)
         except UnreadableFileError as damage:
             self.fault = f"{damage}; {self._read_so_far()}"
             raise DamagedInputError(f"{self.path}: {self.fault}") from None

@@ -1,46 +1,99 @@
-"""Text in webdataset tars: each ``.txt`` member is a document, each ``.json`` member a record."""
+"""Tars: each member is read as a file of its name would be."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import BinaryIO
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any, BinaryIO, cast
 
 import orjson
 
 from ...errors import ShardError
-from ...shards.tar import iter_members, members_of
-from ..document import INVALID_JSON, INVALID_UTF8, Document, Record, RecordKeys, Tally
+from ...paths import is_hidden
+from ...shards.tar import Member, Sliceable, map_file, walk_or_raise
+from ..document import Document, Record, RecordKeys, Tally
+from ..formats import Format, find_format
 from .byte_stream import Source, UnreadableFileError
-from .format_reader import FormatReader
+from .format_reader import FormatReader, load_reader
 
-ENDINGS = (".txt", ".json")
+UNREADABLE_MEMBER = "member that cannot be read further"
+_DIRECTORY = b"5"
 
 
 def read_tar(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
-    """Yield a record for each ``.txt`` or ``.json`` member, in file order; ``line`` is its number among them.
+    """Yield the records of each member whose name ends as a format's files do, in file order.
 
-    The id of a ``.txt`` member's document is the member's name without the ending. Raises ``UnreadableFileError`` where
-    the tar is cut or corrupt, and for one that holds no such member.
+    A record's ``file`` is that of the tar, ``/`` and the member's name; its ``line`` is that in the member. Hidden
+    members are skipped; the others that give no text (unknown endings, tars, links, devices) are noted in ``tally``. A
+    member that cannot be read further gives a bad record, after its records before the fault. Raises
+    ``UnreadableFileError`` where the tar is cut or corrupt, and for one of which no member can be read.
     """
+    read = 0
     try:
-        for name, payload in _members(source):
-            tally.lines += 1
-            record = _record(name, payload, fields, tally.lines)
-            tally.documents += isinstance(record, Document)
-            yield [record]
+        with _opened(source) as data:
+            for member in walk_or_raise(data, source.path):
+                name = _name(member)
+                if is_hidden(name) or member.kind == _DIRECTORY or name.endswith("/"):
+                    continue
+                form = find_format(name) if member.is_file else None
+                if form is None or form.module == "tar":
+                    tally.leave_out(name)
+                    continue
+                read += 1
+                own = Source(cast(BinaryIO, MemberFile(data, member, f"{source.path}/{name}")))
+                for records in _records(own, name, form, fields, tally):
+                    source.bytes_read = member.data + own.bytes_read
+                    yield records
     except ShardError as error:
         raise UnreadableFileError(str(error).removeprefix(f"{source.path}: ")) from None
-    if not tally.lines:
-        raise UnreadableFileError("no member ends in .txt or .json; shards of tokens are streamed, not read as text")
-    for _ in source.raw() if source.is_local else ():  # hashed like any other file
-        pass
+    if not read:
+        held = f"only {tally.left_out_said}" if tally.left_out else "no file"
+        raise UnreadableFileError(
+            f"no member can be read, {held}; members are read by their endings, as files are; shards of tokens are streamed"
+        )
+    if source.is_local:  # hashed like any other file
+        source.bytes_read = 0
+        for _ in source.raw():
+            pass
 
 
-def _members(source: Source) -> Iterator[tuple[str, bytes]]:
-    if source.is_local:
-        return iter_members(source.path, ENDINGS)
-    return members_of(SlicedFile(source.file), source.path, ENDINGS)
+def _opened(source: Source) -> AbstractContextManager[Sliceable]:
+    return map_file(source.path) if source.is_local else nullcontext(SlicedFile(source.file))
+
+
+def _name(member: Member) -> str:
+    """Return the name of a member as text; bytes that are not UTF-8 are spelled ``\\xff``."""
+    return member.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").removeprefix("./")
+
+
+def _records(source: Source, name: str, form: Format, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+    """Yield the records of one member, and count them in the tally of the tar."""
+    keys = replace(fields, file=f"{fields.file}/{name}", record=form.record, tar=fields.file)
+    lines, documents, own = tally.lines, tally.documents, Tally()
+    try:
+        if form.compressible:
+            source.check_compression()
+        for records in _one_object(source, form, keys, own) or load_reader(form).read(source, keys, own):
+            tally.lines, tally.documents = lines + own.lines, documents + own.documents
+            yield records
+    except UnreadableFileError as error:
+        tally.lines += 1
+        yield [keys.bad(own.lines + 1, None, UNREADABLE_MEMBER, str(error))]
+
+
+def _one_object(source: Source, form: Format, keys: RecordKeys, tally: Tally) -> list[list[Record]] | None:
+    """Return the record of a ``.json`` member that holds one object, perhaps over several lines; None for any other."""
+    if form.module != "json_array" or not source.starts_with(b"{"):
+        return None
+    try:
+        value = orjson.loads(b"".join(source.text()))
+    except ValueError:
+        return None
+    record = keys.judge(value, 1, None)
+    tally.lines, tally.documents = 1, int(isinstance(record, Document))
+    return [[record]]
 
 
 class SlicedFile:
@@ -57,18 +110,41 @@ class SlicedFile:
         return self._file.read(place.stop - place.start)
 
 
-def _record(name: str, payload: bytes, fields: RecordKeys, number: int) -> Record:
-    try:
-        text = payload.decode()
-    except UnicodeDecodeError as error:
-        return fields.bad(number, None, INVALID_UTF8, f"member {name!r}, byte {error.start}: {error.reason}")
-    if name.endswith(".txt"):
-        return fields.document(text, name.removesuffix(".txt"), number)
-    try:
-        value = orjson.loads(payload)
-    except ValueError as error:
-        return fields.bad(number, None, INVALID_JSON, f"member {name!r}: {error}")
-    return fields.judge(value, number, None)
+class MemberFile(io.RawIOBase):
+    """The payload of one member as a read-only file."""
+
+    def __init__(self, data: Sliceable, member: Member, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self._data = data
+        self._start, self._size = member.data, member.size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = max(0, {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence] + offset)
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        stop = self._size if size is None or size < 0 else min(self._size, self._at + size)
+        start, self._at = self._at, max(self._at, stop)
+        return self._data[self._start + start : self._start + stop] if start < stop else b""
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
 
 READER = FormatReader(read_tar)

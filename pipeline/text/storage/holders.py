@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,12 @@ import orjson
 from ...atomic import temporary_path
 from ...errors import InputError
 from ...paths import natural_key
+from ...shards.remote.transport import is_remote
+from .input_file import InputFile
+from .opening import open_input
 
 _ROWS = 4096  # of a row group
+_STATE, _INFO = _SAVED = ("state.json", "dataset_info.json")  # what `save_to_disk` writes beside its data
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 
@@ -58,7 +62,12 @@ def write_holder(value: Any, folder: Path) -> Path:
     The file appears when it is complete, with a fixed time, for only its content counts. Raises ``InputError`` for a
     record that is no dict, or that JSON cannot hold, naming its number and field.
     """
-    batches = _arrow_batches(value)
+    import pyarrow as pa
+
+    try:
+        batches = _arrow_batches(value)
+    except (pa.ArrowException, ValueError) as error:
+        raise _refused(value, error) from None
     path = folder / ("records.jsonl" if batches is None else "table.parquet")
     folder.mkdir(parents=True, exist_ok=True)
     part = temporary_path(path)
@@ -66,7 +75,10 @@ def write_holder(value: Any, folder: Path) -> Path:
         if batches is None:
             _write_records(value, part)
         else:
-            _write_table(batches, part)
+            try:
+                _write_table(batches, part)
+            except pa.ArrowException as error:
+                raise _refused(value, error) from None
         os.utime(part, ns=(0, 0))
         part.replace(path)
     finally:
@@ -104,19 +116,47 @@ def saved_dataset(folder: str) -> list[Path] | None:
             if splits
             else f"{folder}: a DatasetDict without splits; save it again"
         )
-    if not ((root / "state.json").exists() and (root / "dataset_info.json").exists()):
+    if not all((root / name).exists() for name in _SAVED):
         return None
-    try:
-        state = json.loads((root / "state.json").read_text(encoding="utf-8"))
-        names = [str(each["filename"]) for each in state["_data_files"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{root / 'state.json'}: not what datasets writes ({error!r}); save the dataset again"
-        ) from None
+    names = _names_in((root / _STATE).read_bytes(), str(root / _STATE))
     for name in names:
         if Path(name).name != name or not (root / name).is_file():
             raise InputError(f"{root / name}: named by state.json, but not there; save the dataset again")
     return [root / name for name in sorted(names, key=natural_key)]
+
+
+def _names_in(state: bytes, path: str) -> list[str]:
+    """Return the names of the data files that a ``state.json`` holds."""
+    try:
+        return [str(each["filename"]) for each in json.loads(state)["_data_files"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: not what datasets writes ({error!r}); save the dataset again") from None
+
+
+def saved_only(files: Sequence[InputFile]) -> tuple[list[InputFile], list[InputFile]]:
+    """Part files found in folders: those that are read, and those of an earlier ``save_to_disk`` that no state names.
+
+    Where ``save_to_disk`` wrote a folder, its ``state.json`` says which files are its data. Files that another save left
+    there hold documents that are deleted.
+    """
+    listed = {str(file.path): file for file in files}
+    named: dict[str, set[str] | None] = {}
+    for folder in {os.path.dirname(path) for path in listed}:
+        state = listed.get(f"{folder}/{_STATE}")
+        if not is_remote(folder):
+            found = saved_dataset(folder or ".")
+            named[folder] = None if found is None else {path.name for path in found}
+        elif state is not None and f"{folder}/{_INFO}" in listed:
+            with open_input(state) as opened:
+                named[folder] = set(_names_in(opened.read(), str(state.path)))
+    read, stale = [], []
+    for path, file in listed.items():
+        folder, name = os.path.split(path)
+        if (names := named.get(folder)) is None or name in names:
+            read.append(file)
+        elif name not in _SAVED:
+            stale.append(file)
+    return read, stale
 
 
 def _is_dataset_dict(value: Any) -> bool:
@@ -163,22 +203,59 @@ def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
     yield from rest
 
 
+def _refused(value: Any, error: Exception) -> InputError:
+    """Return the error for a table that Parquet cannot hold: the column and, where it tells, the first value at fault."""
+    import pyarrow as pa
+
+    what = type(value).__name__
+    for name in getattr(value, "columns", ()) if hasattr(value, "iloc") else ():
+        kind: type | None = None
+        for row, each in enumerate(value[name].tolist()):
+            if each is None or each != each:  # missing
+                continue
+            if kind is not None and type(each) is not kind:
+                try:
+                    pa.array(value[name], from_pandas=True)
+                    break
+                except (pa.ArrowException, ValueError):
+                    return InputError(
+                        f"column {name!r} of a {what}, row {row + 1}: {each!r:.60} is of type {type(each).__name__}, and "
+                        f"values before it are of type {kind.__name__}; make them of one type, as with .astype(str), or "
+                        "drop the column"
+                    )
+            kind = type(each)
+    said = "; ".join(str(error).splitlines())
+    return InputError(f"a {what} that Parquet cannot hold: {said}; change or drop the column")
+
+
+def _plain_strings(table: Any) -> Any:
+    """Return a table with plain strings in place of categories, which Parquet does not hold as Polars has them."""
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    for place, field in enumerate(table.schema):
+        if types.is_dictionary(field.type) and types.is_string_view(field.type.value_type):
+            chunks = [each.dictionary.cast(pa.large_string()).take(each.indices) for each in table.column(place).chunks]
+            table = table.set_column(place, field.name, pa.chunked_array(chunks, pa.large_string()))
+    return table
+
+
 def _write_table(batches: Any, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = batches.schema.remove_metadata()  # pandas' own tells versions
+    schema = _plain_strings(batches.schema.empty_table()).schema.remove_metadata()  # pandas' own tells versions
     held: list[Any] = []
     with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
         for batch in batches:
-            held.append(batch)
+            held += _plain_strings(pa.Table.from_batches([batch])).replace_schema_metadata(None).to_batches()
             if sum(each.num_rows for each in held) >= _ROWS:
-                table = pa.Table.from_batches(held).replace_schema_metadata(None)
+                table = pa.Table.from_batches(held)
                 whole = table.num_rows // _ROWS * _ROWS
                 writer.write_table(table.slice(0, whole), _ROWS)
                 held = table.slice(whole).to_batches()
         if held:
-            writer.write_table(pa.Table.from_batches(held).replace_schema_metadata(None), _ROWS)
+            writer.write_table(pa.Table.from_batches(held), _ROWS)
 
 
 def _write_records(records: Iterable[Any], path: Path) -> None:
@@ -199,7 +276,7 @@ def _line(record: dict[Any, Any], number: int) -> bytes:
     for name, value in record.items():
         try:
             json.dumps({name: value})
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise InputError(
                 f"record {number} of an iterable, field {name!r}: {error}; leave it out, or make it text or a number"
             ) from None

@@ -1,0 +1,178 @@
+"""Members of a tar are read as files of a folder are: by their endings, compressed or not; what is left out is said."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+import pipeline
+from pipeline.builder.build import build
+from pipeline.builder.report.console import Progress
+from pipeline.cli.main import run_command
+from pipeline.errors import DamagedInputError, InputError
+from pipeline.shards.manifest import Manifest
+from pipeline.shards.reader import Shard
+from tests.format_samples import FORMATS
+from tests.input_server import running_inputs
+from tests.text_samples import write_tar
+
+SETTINGS: dict[str, Any] = {
+    "tokenizer": "bytes",
+    "rules": (),
+    "val_fraction": 0,
+    "dedup": False,
+    "start_method": "fork",
+}
+RECORDS = [{"text": f"Record number {n} of a part."} for n in range(1000)]
+LINES = "".join(json.dumps(each) + "\n" for each in RECORDS).encode()
+MEMBERS = {
+    "README": b"No ending.",
+    "README.txt": b"Read me.",
+    "data/part0.jsonl": LINES,
+    "DOC.TXT": b"In capitals.",
+    "b/c.txt.gz": gzip.compress(b"Packed."),
+    "b/d.jsonl.zst": zstandard.compress(b'{"id": "own", "text": "Packed record."}\n'),
+    "e.json": b'{\n "text": "One object\\nover lines."\n}',
+    "f.json": b'[{"text": "Of an array."}, {"text": 7}]',
+    "._README.txt": b"\0\1 hidden",
+    ".cache/a.txt": b"hidden",
+    "__MACOSX/a.txt": b"hidden",
+    "inner.tar": b"",
+    "picture.jpg": b"\xff",
+}
+
+
+def make(source: Path | str, output: Path, **settings: Any) -> Manifest:
+    return build(source, output, progress=Progress(quiet=True), **{**SETTINGS, **settings})
+
+
+def table(output: Path) -> list[tuple[str, str, int]]:
+    """Return id, file and line of each document."""
+    found = []
+    for path in sorted(output.glob("*.tar")):
+        columns = Shard(path).table()
+        found += list(zip(columns["id"], columns["file"], columns["line"], strict=True))
+    return sorted(found)
+
+
+def pile(path: Path, members: Mapping[str, bytes] = MEMBERS) -> Path:
+    """Write a tar with folders, a link and a device among its members."""
+    write_tar(path, dict(members))
+    with tarfile.open(path, "a") as tar:
+        for name, kind in (("data", tarfile.DIRTYPE), ("link.txt", tarfile.SYMTYPE), ("null.txt", tarfile.CHRTYPE)):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, "README.txt"
+            tar.addfile(info)
+    return path
+
+
+def test_each_member_gives_the_documents_that_its_file_would(tmp_path: Path) -> None:
+    manifest = make(pile(tmp_path / "pile.tar"), tmp_path / "out")
+    assert manifest.counts["read"] == manifest.counts["kept"] == 1_006
+    assert manifest.counts["bad"] == {"'text' is a number, not text": 1}
+    rows = table(tmp_path / "out")
+    parts = [(f"pile.tar/data/part0.jsonl:{n}", "pile.tar/data/part0.jsonl", n) for n in range(1, 1001)]
+    others = [
+        ("DOC", "pile.tar/DOC.TXT", 1),
+        ("README", "pile.tar/README.txt", 1),
+        ("b/c", "pile.tar/b/c.txt.gz", 1),
+        ("own", "pile.tar/b/d.jsonl.zst", 1),
+        ("pile.tar/e.json:1", "pile.tar/e.json", 1),
+        ("pile.tar/f.json:1", "pile.tar/f.json", 1),
+    ]
+    assert rows == sorted(parts + others)
+
+
+def test_members_that_give_no_text_are_counted_and_named_in_terminal_and_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--tokenizer", "bytes", "--rules", "none", "--val-fraction", "0"]
+    assert run_command("build", [str(pile(tmp_path / "pile.tar")), "--output", str(tmp_path / "out"), *flags]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    note = (
+        "pile.tar: 5 members were left out (an ending not known, a tar, a link or a device): "
+        "README, inner.tar, picture.jpg, link.txt, null.txt"
+    )
+    assert said.count(note) == 1
+    assert note in (tmp_path / "out/report.html").read_text()
+    assert Manifest.read(tmp_path / "out").counts["notes"] == [note]
+
+
+def test_a_stream_reads_the_same_documents_and_warns_of_the_same_members(tmp_path: Path) -> None:
+    path = pile(tmp_path / "pile.tar")
+    make(path, tmp_path / "out")
+    seen: list[str] = []
+
+    def note(document: pipeline.Document) -> bool:
+        seen.append(document.id)
+        return True
+
+    stream = pipeline.TextDataset(path, "bytes", epochs=1, on_error="records").filter(note, name="note").documents()
+    with pytest.warns(UserWarning, match=r"pile\.tar: 5 members were left out .*: README, inner\.tar"):
+        assert len(list(stream)) == 1_006
+    assert sorted(seen) == [id for id, _, _ in table(tmp_path / "out")]
+
+
+@pytest.mark.parametrize("name", sorted(name for name in FORMATS if not name.endswith(".tar")))
+def test_every_format_is_read_as_a_member_here_and_from_a_server(tmp_path: Path, name: str) -> None:
+    pairs = [("a", "The first text."), ("b", "The second one.")]
+    payload = FORMATS[name](pairs)
+    (tmp_path / "in").mkdir()
+    path = write_tar(tmp_path / "in/pile.tar", {"./sub/" + name.upper(): payload, "after.txt": b"After it."})
+    make(path, tmp_path / "out")
+    files = [file for _, file, _ in table(tmp_path / "out")]
+    assert files.count("pile.tar/after.txt") == 1
+    assert len(files) >= 2
+    with running_inputs(tmp_path / "in") as server:
+        make(server.url("pile.tar"), tmp_path / "far")
+    assert table(tmp_path / "far") == table(tmp_path / "out")
+
+
+def test_a_member_that_is_cut_is_a_bad_record_and_those_after_it_are_read(tmp_path: Path) -> None:
+    members = {"a.jsonl.bz2": bz2.compress(LINES)[:-20], "b.csv": b"no,column\n1,2\n", "c.txt": b"Whole."}
+    path = write_tar(tmp_path / "pile.tar", members)
+    with pytest.raises(
+        InputError, match=r"pile\.tar/b\.csv: line 2: member that cannot be read further: no column 'text'"
+    ):
+        make(
+            write_tar(tmp_path / "one.tar", {"b.csv": members["b.csv"]}).rename(path),
+            tmp_path / "stopped",
+            on_error="stop",
+        )
+    path = write_tar(tmp_path / "pile.tar", members)
+    manifest = make(path, tmp_path / "out")
+    assert manifest.counts["bad"] == {"member that cannot be read further": 2}
+    assert "pile.tar/c.txt" in [file for _, file, _ in table(tmp_path / "out")]
+
+
+def test_a_tar_of_which_no_member_can_be_read_names_what_it_holds(tmp_path: Path) -> None:
+    path = write_tar(tmp_path / "pile.tar", {"a.jpg": b"1", ".b.txt": b"2"})
+    with pytest.raises(DamagedInputError, match=r"pile\.tar: no member can be read, only a\.jpg"):
+        make(path, tmp_path / "out")
+
+
+def test_repeated_lines_are_cut_from_members_with_their_names(tmp_path: Path) -> None:
+    text = b"A line that occurs in both of the members here.\n"
+    path = write_tar(tmp_path / "pile.tar", {"a.txt": text + b"One.", "b.txt": text + b"Two."})
+    make(path, tmp_path / "out", dedup_lines=True, words_left=1, keep_rejected=True)
+    assert [file for _, file, _ in table(tmp_path / "out")] == ["pile.tar/a.txt", "pile.tar/b.txt"]
+    assert '"pile.tar/b.txt"' in (tmp_path / "out/rejected.jsonl").read_text()
+
+
+def test_names_that_are_not_utf8_are_spelled_out(tmp_path: Path) -> None:
+    path = tmp_path / "pile.tar"
+    with tarfile.open(path, "w", encoding="latin-1", format=tarfile.GNU_FORMAT) as tar:
+        info = tarfile.TarInfo("caf\xe9.txt")
+        info.size = 5
+        tar.addfile(info, io.BytesIO(b"Text."))
+    make(path, tmp_path / "out")
+    assert table(tmp_path / "out") == [(r"caf\xe9", r"pile.tar/caf\xe9.txt", 1)]
