@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import ConfigError, InputError, did_you_mean
+from ..errors import InputError, did_you_mean
 from ..notices import warn
 from ..paths import is_hidden, named_twice, natural_key, read_once, real_paths, shortened, special_kind
 from ..shards.manifest import is_dataset
 from ..shards.remote.access import identity, is_http
 from ..shards.remote.transport import Access, is_remote, local_name, shown
 from ..weak_methods import weak_lru_cache
-from .formats import ENDINGS, FORMAT_NAMES, find_format, format_of
+from .formats import COMPRESSED_TIMES, ENDINGS, find_format, format_named, format_of, is_named_compressed
 from .storage.holders import saved_dataset
 from .storage.input_file import Credentials, InputFile, as_input
 from .storage.listing import list_urls
@@ -29,6 +29,7 @@ __all__ = ["InputFile", "find_inputs", "fingerprint", "refuse_twice"]
 _SOURCE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)=(.+)", re.DOTALL)
 _MAGIC = "*?["
 _MIB = 1 << 20
+_LONG_TEXT = 10_000_000  # bytes
 
 
 def find_inputs(
@@ -54,8 +55,8 @@ def find_inputs(
     """
     if isinstance(specs, str | os.PathLike):
         specs = [specs]
-    if format and format not in FORMAT_NAMES:
-        raise ConfigError(f"format must be one of {', '.join(FORMAT_NAMES)}, got {format!r}")
+    if format != "":
+        format_named(format)  # before files are looked for
     commits = {} if commits is None else commits
     finder = _Finder(output, Credentials(access=access or Access()), format, commits)
     found = [file for spec in specs for file in finder.expand(os.fspath(spec))]
@@ -74,6 +75,23 @@ def refuse_twice(files: Sequence[InputFile]) -> None:
     ]
     if (message := named_twice([str(file.path) for file in files], identities)) is not None:
         raise InputError(message)
+
+
+def warn_of_long_texts(files: Iterable[InputFile]) -> None:
+    """Warn once where files make one document each that is longer than documents are: some formats read them in parts."""
+    sizes = {
+        str(file.path): file.size * (COMPRESSED_TIMES if is_named_compressed(file) else 1)
+        for file in files
+        if format_of(file).one_document
+    }
+    long = {path: size for path, size in sizes.items() if size > _LONG_TEXT}
+    if long:
+        path, size = next(iter(long.items()))
+        others = f", and so are {len(long) - 1} more long files" if len(long) > 1 else ""
+        warn(
+            f"{path}: one document of about {size / 1e6:,.0f} MB{others}; if it holds many, say how they are separated: "
+            "--format lines, --format paragraphs or --format separator=STR (format= in Python)"
+        )
 
 
 def evenly(files: Sequence[InputFile], most: int) -> list[InputFile]:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ..loader.worker_context import WorkerContext
     from ..reader import Reader
 
-_COMPRESSED_TIMES = 3  # compressed text is counted as so many times its size
 _COUNTED_BYTES = 64 << 20  # of input: if it holds fewer records than were asked for, more are estimated from it
 _KEYS = 256  # documents that are judged at once
 _TOKEN_BYTES = 4  # of text: about
@@ -93,9 +92,9 @@ class TextData:
 
     def weight_of(self, file: InputFile) -> int:
         """Return about how many bytes of text a file holds: its own, or three times those of a compressed one."""
-        from ...text.formats import is_named_compressed
+        from ...text.formats import COMPRESSED_TIMES, is_named_compressed
 
-        return self.size_of(file) * (_COMPRESSED_TIMES if is_named_compressed(file) else 1)
+        return self.size_of(file) * (COMPRESSED_TIMES if is_named_compressed(file) else 1)
 
     def records(self, most: int) -> int:
         """Return how many documents there are, at most ``most``: counted in the first 64 MiB, then estimated by bytes."""
@@ -244,6 +243,8 @@ class TextData:
             told.append([str(field) for field in self.fields])  # one that does not fit makes a bad record
         if self.where is not None:
             told.append({"where": self.where.text})
+        if any(file.forced_format for file in self.files):
+            told.append({"format": [file.forced_format for file in self.files]})
         return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode()).hexdigest()
 
 

@@ -53,7 +53,8 @@ class Reader:
     Documents keep the fields ``keep`` of their records; a value that does not fit its type makes a bad record. With
     ``where``, records that it does not select are ``Unselected``, and parts of Parquet files that hold no others are not
     read. ``until`` says that the caller stops after so many bytes: of a remote file, none beyond them are fetched ahead.
-    ``first_bytes`` is how many of a remote file are asked for first.
+    ``first_bytes`` is how many of a remote file are asked for first. ``by_byte`` names the documents of a text file by their
+    byte offsets, for a span whose lines are not counted.
 
     While it is read, ``lines`` counts the lines (rows, elements) of the blocks begun, blank and bad ones included,
     ``documents`` those that gave one, and ``bytes_read`` the raw bytes of the span, in steps of up to a MiB; at the end
@@ -76,6 +77,7 @@ class Reader:
         where: Where | None = None,
         until: int | None = None,
         first_bytes: int = RANGE_BYTES,
+        by_byte: bool = False,
     ) -> None:
         self._until = until
         self._first_bytes = first_bytes
@@ -90,6 +92,7 @@ class Reader:
             given.source if source is None else source,
             start=self.span.start,
             made_ids=self.span.start == 0,
+            by_byte=by_byte,
             kept=merge_fields([keep, where.fields if where else ()]),
             where=where,
             record=self.format.record,
@@ -198,7 +201,8 @@ def read_documents(
 def split_file(path: StrPath | InputFile, unit_bytes: int) -> list[FileSpan]:
     """Cut a file into spans of about ``unit_bytes`` that can be read apart and together hold each record once.
 
-    Plain JSON Lines are cut anywhere (a span owns the lines that start in it), plain CSV where rows begin, Parquet
+    Plain JSON Lines and texts of many documents are cut anywhere (a span owns the lines that start in it), plain CSV where
+    rows begin, Parquet
     between row groups; everything else is one span, and so is a remote file of up to ``unit_bytes`` and a remote CSV. The
     cut depends on the file and ``unit_bytes`` alone.
     """

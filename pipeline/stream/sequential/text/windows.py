@@ -248,7 +248,7 @@ class TextWindows:
         """Return how many blocks a piece may have: of plain lines as many as begin in its bytes, else unknown."""
         number, span, _, _ = self._deal.pieces[piece]
         file = self._data.files[number]
-        if load_reader(format_of(file)).read_lines is None:
+        if not load_reader(format_of(file)).cut_anywhere:
             return math.inf
         if number not in self._compressed:  # whatever its name says
             try:
