@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ConfigError, InputError
 from ..shards.ranges.open_files import MOST
-from .arguments import check_epochs, check_integer, eos_given
+from .arguments import check_epochs, check_flag, check_integer, check_options, eos_given
 from .config import StreamConfig
 from .data.base import CountedData
 from .data.holdout import share_given, split_data
@@ -25,6 +26,7 @@ from .stream import Stream
 
 if TYPE_CHECKING:
     from ..text.document import OnError
+    from ..text.storage.input_file import InputFile
 
 
 class Documents(Stream):
@@ -195,8 +197,11 @@ class ShardDataset(Documents):
         return Documents(data, epochs=epochs)
 
     @classmethod
-    def from_texts(cls, texts: Iterable[str], tokenizer: Any, *, epochs: int | None = None) -> Documents:
-        """Tokenize ``texts`` now and stream them from memory, each followed by the end-of-text id.
+    def from_texts(
+        cls, texts: Iterable[str], tokenizer: Any, *, epochs: int | None = None, bos: bool = False
+    ) -> Documents:
+        """Tokenize ``texts`` now and stream them from memory, each followed by the end-of-text id, with ``bos`` after the
+        begin-of-text id.
 
         ``tokenizer`` is a name, a path, or a loaded tokenizer of this package, ``transformers`` or ``tokenizers``, whose
         serialised definition is used. Raises ``ConfigError`` for texts that are not strings.
@@ -207,14 +212,18 @@ class ShardDataset(Documents):
         from ..text.tokenizer.tokenizer import load_tokenizer
 
         check_epochs(epochs)
-        if isinstance(texts, str | bytes):
+        check_flag("bos", bos)
+        if isinstance(texts, str | bytes | Mapping):
             raise ConfigError(f"texts must be a list of texts, got one {type(texts).__name__}; write [text]")
-        given = list(texts)
+        try:
+            given = list(texts)
+        except TypeError:
+            raise ConfigError(f"texts must be an iterable of texts, got {texts!r}") from None
         for number, text in enumerate(given):
             if not isinstance(text, str):
                 raise ConfigError(f"texts must be strings, but number {number} is of type {type(text).__name__}")
         loaded = load_tokenizer(tokenizer)
-        tokens, lengths = loaded.encode_flat(given, eos=True)
+        tokens, lengths = loaded.encode_flat(given, bos=bos, eos=True)
         label = f"ShardDataset.from_texts({len(given):,} texts, {loaded.name!r})"
         return Documents(MemoryData(tokens, lengths, loaded.eos_id, loaded.sha256, label), epochs=epochs)
 
@@ -260,9 +269,11 @@ class TextDataset(Texts):
     ``text_key`` and ``id_key`` name the fields of a record. ``fields`` are others that ``.filter`` finds in
     ``record.metadata``, as in ``("url:str", "int_score:int")``; a value of another type makes a bad record. ``where`` selects
     the records that are read, as in ``"int_score >= 3"``; its fields are in ``record.metadata`` too, and of Parquet files,
-    row groups that hold no such record are not read. ``eos`` ends
-    each document with the end-of-text id. ``epochs`` bounds the stream (None: endless), on one rank only.
-    ``on_error="records"`` skips records that cannot be used, ``"skip"`` also the rest of files that cannot be read further, as
+    row groups that hold no such record are not read.
+    ``eos`` ends each document with the end-of-text id, ``bos`` begins it with the begin-of-text id, as ``--bos always`` of a
+    build does. No other mark is added: the tokenizer's own template (its post-processor, its chat template) is not applied.
+    ``epochs`` bounds the stream (None: endless), on one rank only. ``on_error="records"`` skips records that cannot be used,
+    ``"skip"`` also the rest of files that cannot be read further, as
     in a build; ``stats()`` counts them.
 
     The stream is sequential (see ``Stream.shuffle``): rows of a global batch come from lanes of their own, spread over files,
@@ -293,6 +304,7 @@ class TextDataset(Texts):
         epochs: int | None = None,
         on_error: OnError = "stop",
         eos: bool = True,
+        bos: bool = False,
         fields: str | Sequence[str] = (),
         where: str | None = None,
         format: str = "",
@@ -312,8 +324,11 @@ class TextDataset(Texts):
         for name, key in (("text_key", text_key), ("id_key", id_key)):
             if not isinstance(key, str):
                 raise ConfigError(f"{name} must be the name of a field, got {key!r}")
-        if on_error not in ON_ERROR:
+        if not isinstance(on_error, str) or on_error not in ON_ERROR:
             raise ConfigError(f"on_error must be one of {', '.join(ON_ERROR)}, got {on_error!r}")
+        check_flag("eos", eos)
+        check_flag("bos", bos)
+        check_options("storage_options", storage_options)
         condition = None if where is None else Where.parse(where)
         named = parse_fields(fields.split(",") if isinstance(fields, str) else fields)
         kept = merge_fields([named, condition.fields if condition else ()])
@@ -335,13 +350,17 @@ class TextDataset(Texts):
         refuse_twice(found)
         found = number_queries(found)
         warn_of_long_texts(found)
+        tokenizer_found = loading.result()
+        if bos and tokenizer_found.bos_id is None:
+            raise ConfigError(f"bos=True: tokenizer {tokenizer_found.name!r} has no begin-of-text id; leave bos out")
         data = TextData(
-            [replace(file, name=name) for file, name in zip(found, unique_names(found), strict=True)],
-            loading.result(),
+            [replace(file, name=name) for file, name in zip(map(_absolute, found), unique_names(found), strict=True)],
+            tokenizer_found,
             text_key=text_key,
             id_key=id_key,
             on_error=on_error,
             eos=eos,
+            bos=bos,
             fields=kept,
             where=condition,
         )
@@ -408,6 +427,11 @@ def _schedule(weights: Any, names: list[str]) -> Schedule:
     if not steps or steps[0][0] != 0 or any(a[0] >= b[0] for a, b in pairwise(steps)):
         raise ConfigError(f"a schedule must begin at global sequence 0 and ascend, got {[place for place, _ in steps]}")
     return tuple((place, exact_weights(shares, names)) for place, shares in steps)
+
+
+def _absolute(file: InputFile) -> InputFile:
+    """Return a file whose path holds if the process changes its directory."""
+    return file if file.stored is not None else replace(file, path=Path(file.path).absolute())
 
 
 _STEP = 1 << 24  # tokens that are compared at once

@@ -27,6 +27,7 @@ from .storage.listing import list_urls
 __all__ = ["InputFile", "find_inputs", "fingerprint", "refuse_twice"]
 
 _SOURCE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)=(.+)", re.DOTALL)
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w-][\w.-]*(:[\w.-]+)*")
 _MAGIC = "*?["
 _MIB = 1 << 20
 _LONG_TEXT = 10_000_000  # bytes
@@ -263,7 +264,7 @@ class _Finder:
         root = os.path.dirname(re.split(r"[*?[]", pattern, maxsplit=1)[0])
         found = _glob(pattern)
         if not found:
-            raise InputError(f"{pattern}: no file matches{_not_whole(pattern, source)}")
+            raise InputError(f"{pattern}: no file matches{_not_whole(pattern, source)}{_other_inputs(pattern)}")
         paths: dict[str, None] = {}  # a directory and a file in it may both match
         for name in found:
             if self._lies_in_one(os.path.dirname(name), root):
@@ -346,14 +347,25 @@ def _check_readable(path: Path, spec: str | None = None) -> None:
             raise InputError(f"{path}: a link to {os.readlink(path)}, which is not there") from None
         hint = "; a source's name before = holds letters, digits, - and _ only" if "=" in str(path) else ""
         hint += f", nor is there {spec}" if spec and spec.endswith(f"={path}") else ""
-        raise InputError(f"{path}: no such file or directory{_near(path)}{hint}") from None
+        raise InputError(f"{path}: no such file or directory{_near(path)}{hint}{_other_inputs(str(path))}") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+        raise InputError(f"{path}: cannot be read: {error.strerror}{_other_inputs(str(path))}") from None
+    except ValueError as error:  # a NUL, or a surrogate that stands for no byte
+        raise InputError(f"{str(path)!r}: no file can have this name: {error}") from None
     if not stat.S_ISREG(mode):
         kind = special_kind(path) or "not a regular file"
         raise InputError(f"{path}: {kind}; a build reads its input more than once, so write it to a file first")
     if not os.access(path, os.R_OK):
         raise InputError(f"{path}: no permission to read it")
+
+
+def _other_inputs(name: str) -> str:
+    """Return what to write for what is no path: the name of a dataset of the hub, or a text."""
+    if _HUB_NAME.fullmatch(name):
+        return f"; a dataset of the Hugging Face hub is hf://datasets/{name}"
+    if " " in name.strip() and find_format(name) is None:
+        return "; texts are given as records, [{'text': ...}], or to pipeline.ShardDataset.from_texts"
+    return ""
 
 
 def _near(path: Path) -> str:

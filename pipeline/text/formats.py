@@ -92,7 +92,7 @@ def format_named(name: object) -> Format:
             )
         return Format("delimited", (), record="text", separator=separator)
     if not isinstance(name, str) or name not in FORMAT_NAMES:
-        near = did_you_mean(name, FORMAT_NAMES, else_known=False) if isinstance(name, str) else ""
+        near = did_you_mean(name, FORMAT_NAMES, else_known=False)
         raise ConfigError(f"format must be one of {', '.join(FORMAT_NAMES)} or {SEPARATOR}STR, got {name!r}{near}")
     return FORMAT_NAMES[name]
 

@@ -61,6 +61,7 @@ class TextData:
         id_key: str,
         on_error: OnError,
         eos: bool,
+        bos: bool = False,
         fields: tuple[Field, ...] = (),
         where: Where | None = None,
     ) -> None:
@@ -71,7 +72,7 @@ class TextData:
         self.fields = fields  # of records, for filters
         self.where = where  # which records are read
         self.on_error = on_error
-        self.eos = eos
+        self.marks = {"bos": bos, "eos": eos}
         self.dtype = tokenizer.dtype
         self.eos_id = tokenizer.eos_id
         self.tokenizer: str | None = tokenizer.sha256
@@ -238,11 +239,13 @@ class TextData:
         with ThreadPoolExecutor(16, thread_name_prefix="shardwright-fingerprint") as threads:
             files = list(threads.map(fingerprint, self.files))
         splits = [[str(share), held] for share, held in self.splits]
-        told: list[Any] = [files, self.tokenizer, self.text_key, self.id_key, self.on_error, self.eos, splits]
+        told: list[Any] = [files, self.tokenizer, self.text_key, self.id_key, self.on_error, self.marks["eos"], splits]
         if self.fields:
             told.append([str(field) for field in self.fields])  # one that does not fit makes a bad record
         if self.where is not None:
             told.append({"where": self.where.text})
+        if self.marks["bos"]:
+            told.append({"bos": True})
         if any(file.forced_format for file in self.files):
             told.append({"format": [file.forced_format for file in self.files]})
         return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode()).hexdigest()
