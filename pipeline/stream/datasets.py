@@ -200,11 +200,11 @@ class ShardDataset(Documents):
     def from_texts(
         cls, texts: Iterable[str], tokenizer: Any, *, epochs: int | None = None, bos: bool = False
     ) -> Documents:
-        """Tokenize ``texts`` now and stream them from memory, each followed by the end-of-text id, with ``bos`` after the
-        begin-of-text id.
+        """Tokenize ``texts`` now and stream them from memory, each followed by the end-of-text id.
 
-        ``tokenizer`` is a name, a path, or a loaded tokenizer of this package, ``transformers`` or ``tokenizers``, whose
-        serialised definition is used. Raises ``ConfigError`` for texts that are not strings.
+        ``bos`` puts the begin-of-text id before each. ``tokenizer`` is a name, a path, or a loaded tokenizer of
+        this package, ``transformers`` or ``tokenizers``, whose serialised definition is used. Raises ``ConfigError`` for texts
+        that are not strings.
 
         >>> next(iter(ShardDataset.from_texts(["ab"], "bytes").documents()))["input_ids"].tolist()
         [100, 101, 1]

@@ -33,7 +33,6 @@ from ...shards.remote.store import Store
 from ...shards.remote.transport import Access, is_remote, knows_ranges, local_name, shown
 from ...shards.resolve import Resolved, resolve
 from ...shards.urls import ENDING
-from ...text.formats import find_format
 from ..arguments import check_flag, check_integer, check_options, check_path, eos_given
 from .base import CountedData
 from .contents import Contents, Selection
@@ -377,7 +376,11 @@ def _check_source(source: Any) -> None:
     for each in source if listed else [source]:
         check_path("each shard" if listed else "a dataset", each)
         name = os.fspath(each).lower()
-        if find_format(name) is not None and not name.endswith(ENDING):
+        if name.endswith(ENDING) or "." not in os.path.basename(name):
+            continue
+        from ...text.formats import find_format  # which streams of shards do without
+
+        if find_format(name) is not None:
             raise ConfigError(
                 f"{_bare(each)}: text, and no shard of tokens; stream it with pipeline.TextDataset, or make shards of it: "
                 "shardwright build"
