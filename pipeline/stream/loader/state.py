@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import StateError
+from ..arguments import MOST_STEPS
 from ..config import StreamConfig
 from ..order.mixture import weights_to_json
 from ..sequential.cursor import Cursor, beginning, missing_lanes
@@ -72,6 +73,9 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
     index, bound_to = part.get("sequence_index"), part.get("bound_to")
     if not isinstance(index, int) or index < 0:
         raise StateError(f"this is no state of a stream: sequence_index is {index!r}")
+    skip = part.get("skip", 0)
+    if not isinstance(skip, int) or isinstance(skip, bool) or not 0 <= skip <= MOST_STEPS:
+        raise StateError(f"this is no state of a stream: skip is {skip!r}")
     workers = part.get("workers", 1)
     if workers != context.workers:
         raise StateError(
@@ -101,7 +105,7 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
     lanes = _lanes(part, config, context) if config.sequential else None
     weights = _from_leaf("weights", part["weights"], list) if "weights" in part else None
     taken = _taken(part, config, context)
-    position = Position(index, part.get("skip", 0), stages, bound_to, weights, lanes, start_epoch, taken)
+    position = Position(index, skip, stages, bound_to, weights, lanes, start_epoch, taken)
     _warn_of_lost_tokens(shape_of(state).get("epochs"), config, position)
     return position
 
