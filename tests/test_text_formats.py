@@ -23,6 +23,7 @@ from pipeline.cli.main import run_command
 from pipeline.errors import ConfigError, StateError
 from tests.builds import digests, run
 from tests.corpus import english
+from tests.input_server import running_inputs
 from tests.text_samples import spelled
 
 SEPARATED = "separator=<|endoftext|>"
@@ -207,3 +208,17 @@ def test_a_build_that_keeps_nothing_ends_with_an_error_that_says_what_dropped_it
         error = capsys.readouterr().err
         assert error.startswith("error: no document was kept")
         assert message in error
+
+
+@pytest.mark.parametrize("format", JOIN)
+def test_remote_files_are_cut_and_give_each_document_once(tmp_path: Path, format: str) -> None:
+    texts = [f"{n}: " + "word " * (n % 97) + "end" for n in range(3_000)]
+    with running_inputs() as server:
+        server.files["x.txt"] = JOIN[format](texts).encode()
+        url = server.url("x.txt")
+        stream = pipeline.TextDataset(url, "bytes", format=format, epochs=1).shuffle(seed=1, lanes=8)
+        assert Counter(spelled(item["input_ids"]) for item in stream.documents()) == Counter(texts)
+        options: dict[str, Any] = {"tokenizer": "bytes", "language": (), "rules": (), "dedup": False}
+        small = Limits(unit_bytes=100_000, smallest_unit_bytes=100_000)
+        manifest = run(url, tmp_path / "o", format=format, limits=small, **options)
+        assert manifest.counts["kept"] == len(texts)
