@@ -75,7 +75,7 @@ class MissingObjectError(StorageError):
     """A remote object that is not there."""
 
 
-def did_you_mean(name: str, known: Iterable[str], *, else_known: bool = True) -> str:
+def did_you_mean(name: object, known: Iterable[str], *, else_known: bool = True) -> str:
     """Return `` (did you mean 'x'?)`` for the nearest known name, else the known names (or, without ``else_known``, nothing).
 
     >>> did_you_mean("gophr", ["gopher", "c4"])
@@ -84,7 +84,8 @@ def did_you_mean(name: str, known: Iterable[str], *, else_known: bool = True) ->
     ' (known: c4, gopher)'
     """
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6 if len(name) > 2 else 0.5)  # 's4' is half 's3'
+    given = str(name)
+    near = difflib.get_close_matches(given, names, n=1, cutoff=0.6 if len(given) > 2 else 0.5)  # 's4' is half 's3'
     if near:
         return f" (did you mean {near[0]!r}?)"
     return f" (known: {', '.join(names)})" if else_known else ""

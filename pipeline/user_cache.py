@@ -23,8 +23,8 @@ def default_directory() -> Path:
     """Return ``$SHARDWRIGHT_CACHE``, else ``shardwright`` in the user's cache directory."""
     directory = os.environ.get(CACHE_VARIABLE)
     if directory:
-        return Path(directory)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shardwright"
+        return Path(directory).absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "shardwright"
 
 
 def make_private(directory: Path) -> None:

@@ -87,6 +87,7 @@ def test_the_list_of_commands_loads_none_of_them() -> None:
 def test_commands_run_without_torch(dataset: Path, tmp_path: Path, command: str) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "one"}\n')
     build = [str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out"), "--tokenizer", "bytes", "--workers", "1"]
+    build += ["--rules", "none"]
     arguments = [command, *(build if command == "build" else [str(dataset)])]
     code = "import sys; from pipeline.cli.main import main; print(main(sys.argv[1:]), 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True)

@@ -87,6 +87,7 @@ def test_a_dataset_of_the_hub_is_named_by_config_and_split_or_path(
     ("spec", "said"),
     [
         ("org/name:sampel", r"no configuration 'sampel' \(did you mean 'sample'\?\).*default, sample"),
+        ("org/name:sampel", "as in hf://datasets/org/name:default$"),
         ("org/name:sample:tset", r"no split 'tset' \(did you mean 'test'\?\).*train, test"),
         ("org/name/dta", "no file matches"),
         ("org/name@v9", "Invalid rev id: v9; give a branch, a tag or a commit"),
@@ -100,6 +101,19 @@ def test_what_the_hub_lacks_is_said_with_its_words_and_the_cure(
     fill(hub, tmp_path)
     with pytest.raises(ShardwrightError, match=said):
         find_inputs(f"hf://datasets/{spec}", access=QUICK)
+
+
+def test_default_is_the_configuration_that_is_read_where_none_is_named(hub: InputServer, tmp_path: Path) -> None:
+    fill(hub, tmp_path)
+    hub.files["README.md"] = CARD.replace(b"config_name: default", b"config_name: all\n  default: true")
+    named = [find_inputs(f"hf://datasets/org/name{rest}", access=QUICK) for rest in ("", ":all", ":default")]
+    assert len({tuple(file.name for file in files) for files in named}) == 1
+    hub.files["README.md"] = CARD.replace(b"config_name: default", b"config_name: all")
+    hub.commit = COMMIT[::-1]
+    said = "several configurations, and none is the default; name one of all, sample, as in hf://datasets/org/name:all$"
+    for rest in ("", ":default"):
+        with pytest.raises(InputError, match=said):
+            find_inputs(f"hf://datasets/org/name{rest}", access=QUICK)
 
 
 def test_a_gated_dataset_says_so_and_opens_with_a_token_that_no_other_server_gets(

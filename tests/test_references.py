@@ -95,7 +95,7 @@ def test_a_build_goes_on_in_another_directory_with_what_it_began_with(tmp_path: 
 
 
 def test_a_finished_build_is_known_from_another_directory(tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_text(json.dumps({"text": english(1)}) + "\n")
+    (tmp_path / "in.jsonl").write_text(json.dumps({"text": english(1, 12)}) + "\n")
     here = write_named(tmp_path / "here", 200, QUESTION, 1)
     first = run_script(here, tmp_path / "out", tmp_path / "in.jsonl", *NAMES)
     assert first.returncode == 0, first.stderr

@@ -112,11 +112,11 @@ def test_what_cannot_work_is_one_clear_line_and_status_2_or_1_for_an_input(
 
 
 @pytest.mark.parametrize("text", ["", '{"text": "dropped"}\n'])
-def test_an_empty_dataset_is_status_0_with_a_warning(
+def test_an_empty_dataset_is_complete_and_status_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     (tmp_path / "in.jsonl").write_text(text)
-    assert build_main([str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out"), "--tokenizer", "bytes"]) == 0
+    assert build_main([str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out"), "--tokenizer", "bytes"]) == 1
     assert "warning: no document was kept" in capsys.readouterr().err
     assert Manifest.read(tmp_path / "out").counts["kept"] == 0
 

@@ -65,7 +65,7 @@ def find_and_describe(
     commits: dict[str, str] | None = None,
 ) -> tuple[tuple[Input, ...], Credentials]:
     """Return what `list_inputs` does without the hashes of ends, and what opens the remote ones among them."""
-    from ..text.discovery import find_inputs, refuse_twice
+    from ..text.discovery import find_inputs, refuse_twice, warn_of_long_texts
 
     found: list[InputFile] = []
     keys: dict[str, Any] = {"output": output, "access": access, "format": format}
@@ -75,6 +75,7 @@ def find_and_describe(
         raise InputError("no inputs were given; name at least one file, directory, pattern or url")
     refuse_twice(found)
     found = number_queries(found)
+    warn_of_long_texts(replace(file, forced_format=format) for file in found)
     inputs = tuple(_describe(name, file) for name, file in zip(unique_names(found), found, strict=True))
     urls = {clean: url for file in found for clean, url in file.credentials.urls.items()}
     return inputs, Credentials(urls, access or Access())

@@ -16,7 +16,7 @@ from ..errors import ConfigError, did_you_mean
 from ..paths import special_kind
 from ..text.document import ON_ERROR, OnError
 from ..text.fields import parse_fields
-from ..text.formats import FORMAT_NAMES
+from ..text.formats import format_named
 from ..text.where import Where
 from .dedup.minhash import signature_values
 from .dedup.segments import KINDS, LINES, PARAGRAPHS
@@ -133,7 +133,8 @@ class Recipe:
         for name in ("tokens_per_sample", "words_left"):
             _whole(name, getattr(self, name), 0)
         _whole("seed", self.seed, None)
-        _one_of("format", self.format, ("", *FORMAT_NAMES))
+        if self.format != "":
+            format_named(self.format)
         _one_of("on_error", self.on_error, ON_ERROR)
         _one_of("dedup_keep", self.dedup_keep, KEEP)
         _one_of("dedup_verify", self.dedup_verify, VERIFY)

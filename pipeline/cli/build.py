@@ -16,7 +16,7 @@ from pipeline.builder.recipe import KEEP, RUNNING, VERIFY, Recipe, read_config
 from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
 from pipeline.text.document import ON_ERROR
-from pipeline.text.formats import FORMAT_NAMES
+from pipeline.text.formats import FORMAT_HELP
 
 from .command import Command, Parser
 from .rule_list import ListRules, measure_names
@@ -27,8 +27,8 @@ Build verified shards from raw text. Run the same command again to continue an i
   %(prog)s data/*.jsonl.zst --output shards --tokenizer train:32000 --language en"""
 
 EPILOG = """\
-exit status: 0 the dataset is complete, even if it is empty; 1 an error; 2 wrong usage, or a setting that cannot work;
-130 interrupted: run the same command again"""
+exit status: 0 the dataset is complete; 1 an error, or no document was kept; 2 wrong usage, or a setting that cannot
+work; 130 interrupted: run the same command again"""
 
 
 def _count(value: str) -> int:
@@ -71,7 +71,7 @@ def make_parser(prog: str | None = None) -> Parser:
 
     reading = parser.add_argument_group("reading")
     add = reading.add_argument
-    add("--format", choices=FORMAT_NAMES, help="take files of any ending as this; text: each is one document")
+    add("--format", help=FORMAT_HELP)
     add("--text-key", help="field or column of the text; dots lead into nested fields (default: text)")
     add("--id-key", help="field or column of the document's id (default: id)")
     add(
@@ -243,6 +243,9 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     manifest = build(inputs, output, recipe, overwrite=overwrite, progress=Progress(quiet=quiet), **running)
     if not quiet:
         print("\n".join(_closing_lines(parser.prog, output, manifest)), file=sys.stderr)
+    if not manifest.counts["kept"]:
+        print(f"error: {_why_nothing_is_kept(manifest)}", file=sys.stderr)
+        return 1
     return 0
 
 
@@ -258,6 +261,24 @@ def _checked(settings: Mapping[str, Any]) -> tuple[list[str], str, Recipe, dict[
         raise ConfigError(f"output must be the name of a directory, got {output!r}")
     check_engine(**running)
     return inputs, output, recipe, running
+
+
+def _why_nothing_is_kept(manifest: Manifest) -> str:
+    """Say how many documents were read, and what dropped how many of them."""
+    from pipeline.builder.report.stats import BuildStats, descending
+    from pipeline.builder.stages.registry import changes
+
+    stats = BuildStats.from_json(manifest.counts)
+    files = f"{len(manifest.inputs):,} input file{'s' * (len(manifest.inputs) != 1)}"
+    read = f"no document was kept of {stats.read:,} that were read from {files}"
+    steps = [f"{change.what}: {change.documents:,}" for change in changes(stats) if change.documents > 0]
+    bad = [f"unreadable ({reason}): {number:,}" for reason, number in descending(stats.bad)]
+    if not stats.read:
+        size = sum(item["bytes"] for item in manifest.inputs)
+        return f"{read} ({'; '.join([f'{size:,} bytes', *bad])}); check what is there, --limit and --max-tokens"
+    return (
+        f"{read}: {'; '.join([*steps, *bad]) or 'see the report'}; loosen the step that drops most, and add --overwrite"
+    )
 
 
 def _closing_lines(prog: str, output: str, manifest: Manifest) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from pipeline.atomic import atomic_file
 from pipeline.builder.dedup.minhash import text_hashes
 from pipeline.errors import ConfigError
+from pipeline.text.formats import FORMAT_HELP
 from pipeline.text.readers.reader import BadRecord, Document, InputFile, Reader, find_inputs
 from pipeline.text.where import Where
 
@@ -33,6 +34,7 @@ def make_parser(prog: str | None = None) -> Parser:
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files, directories, globs or brace patterns")
     parser.add_argument("--output", required=True, type=Path, help="Parquet file with columns key and text")
     parser.add_argument("--where", help="export only the records of which this holds, as in 'int_score >= 3'")
+    parser.add_argument("--format", default="", help=FORMAT_HELP)
     parser.add_argument("--text-key", default="text", help="field or column of the text (default: text)")
     return parser
 
@@ -42,7 +44,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     import pyarrow.parquet as pq
 
     schema = pa.schema({"key": pa.string(), "text": pa.large_string()})
-    files = find_inputs(options.inputs)
+    files = find_inputs(options.inputs, format=options.format)
     _check_output(options.output, files)
     bad: list[BadRecord] = []
     count = 0

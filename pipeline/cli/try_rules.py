@@ -24,6 +24,7 @@ from pipeline.builder.transforms.built_in import EMPTY
 from pipeline.errors import ConfigError
 from pipeline.text.discovery import evenly
 from pipeline.text.fields import Field, parse_fields
+from pipeline.text.formats import FORMAT_HELP
 from pipeline.text.normalize import normalize
 from pipeline.text.readers.reader import BadRecord, Document, InputFile, Reader, find_inputs
 
@@ -34,7 +35,7 @@ DESCRIPTION = """\
 Try rules on a sample of documents: show what each would drop, with examples, and the histogram of a measure.
 
   %(prog)s INPUT... [--rules gopher,fineweb|FILE.toml] [--limit N] [--examples N]
-      [--measure NAME] [--set words.min=20 ...] [--language en] [--text-key text] [--id-key id] [--no-normalize]
+      [--measure NAME] [--set words.min=20 ...] [--language en] [--format lines] [--text-key text] [--id-key id] [--no-normalize]
 
 The sample is the first records of every input file, the same number from each. Every document is measured once; each
 --set judges the same values again with another limit. Nothing is written."""
@@ -82,6 +83,7 @@ def make_parser(prog: str | None = None) -> Parser:
     )
     parser.add_argument("--language", default="", help="use only documents in these languages, as in en,de=0.5")
     parser.add_argument("--lid-model", help="fastText model for language identification (default: lid.176)")
+    parser.add_argument("--format", default="", help=FORMAT_HELP)
     parser.add_argument("--text-key", default="text", help="field or column of the text (default: text)")
     parser.add_argument("--id-key", default="id", help="field or column of the id (default: id)")
     parser.add_argument("--no-normalize", action="store_true", help="keep texts byte for byte")
@@ -139,7 +141,7 @@ def _measure(rules: RuleSet, options: argparse.Namespace, bad: list[BadRecord]) 
     identifier = LanguageIdentifier(options.lid_model)
     wanted = parse_languages(options.language)
     identifier.check_known(wanted)
-    files = evenly(find_inputs(options.inputs), MOST_FILES)
+    files = evenly(find_inputs(options.inputs, format=options.format), MOST_FILES)
     documents = chain.from_iterable(_spread(files, parse_fields(rules.fields), options, bad))
     while batch := list(islice(documents, BATCH)):
         spelled: Callable[[str], str] = str if options.no_normalize else normalize

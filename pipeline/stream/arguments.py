@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,19 +23,54 @@ def group_topology(group: Any) -> tuple[int, int]:
     raise ConfigError(f"shard needs a rank and a world size, a mesh or a process group, got {group!r}")
 
 
-def check_integer(name: str, value: Any, least: int) -> None:
+MOST_ROWS = (1 << 31) - 1  # of sizes that arrays and counts of 32 bits hold
+MOST_STEPS = (1 << 62) - 1
+
+
+def check_integer(name: str, value: Any, least: int, most: int | None = None) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigError(f"{name} must be an integer of at least {least}, got {value!r}")
+    if most is not None and value > most:
+        raise ConfigError(f"{name} must be at most {most}, got {value!r}")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Raise ``ConfigError`` for what is no boolean: a text such as "no" would count as true."""
+    if not isinstance(value, bool | np.bool_):
+        raise ConfigError(f"{name} must be True or False, got {value!r}")
+
+
+def check_choice(name: str, value: Any, *known: str) -> None:
+    if not isinstance(value, str) or value not in known:
+        raise ConfigError(f"{name} must be {' or '.join(map(repr, known))}, got {value!r}")
+
+
+def check_path(name: str, value: Any) -> None:
+    """Raise ``ConfigError`` for what names no file or folder."""
+    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
+        raise ConfigError(f"{name} must be a path (str or os.PathLike), got {value!r}")
+    try:
+        written = os.fsencode(value)
+    except UnicodeEncodeError:
+        written = b"\0"
+    if b"\0" in written:
+        raise ConfigError(f"{name} must be a path, but {os.fspath(value)!r} holds a character that no path can hold")
+
+
+def check_options(name: str, value: Any) -> None:
+    """Raise ``ConfigError`` unless ``value`` is None or a dict of options by their names."""
+    if value is not None and not (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
+        raise ConfigError(f"{name} must be a dict of options by name, got {value!r}")
 
 
 def check_epochs(epochs: Any) -> None:
     """Raise ``ConfigError`` unless ``epochs`` is None (endless) or an integer of at least 1."""
     if epochs is not None:
-        check_integer("epochs", epochs, least=1)
+        check_integer("epochs", epochs, least=1, most=MOST_ROWS)
 
 
-def labels_are_inputs(labels: str) -> bool:
-    if labels not in ("next", "same"):
+def labels_are_inputs(labels: Any) -> bool:
+    if not isinstance(labels, str) or labels not in ("next", "same"):
         raise ConfigError(f"labels must be 'next' (shifted already) or 'same' (the model shifts), got {labels!r}")
     return labels == "same"
 
@@ -52,7 +89,7 @@ def shift_given(shift: int | str, seq_len: int, same_labels: bool) -> int | None
                 "shift='divisors' draws how far ahead labels lie; labels='same' has none ahead, remove it"
             )
         return None
-    check_integer("shift", shift, least=1)
+    check_integer("shift", shift, least=1, most=MOST_ROWS)
     return shift
 
 
@@ -73,7 +110,7 @@ def device_given(device: Any) -> str:
     """Return the name of a device; ``ConfigError`` for one that this process cannot use."""
     try:
         found = torch.device(device)
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
         raise ConfigError(
             f"{device!r} is no device of torch ({_first_line(error)}); give 'cuda', 'cuda:0' or 'cpu'"
         ) from None

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ConfigError, InputError
 from ..shards.ranges.open_files import MOST
-from .arguments import check_epochs, check_integer, eos_given
+from .arguments import check_epochs, check_flag, check_integer, check_options, eos_given
 from .config import StreamConfig
 from .data.base import CountedData
 from .data.holdout import share_given, split_data
@@ -25,6 +26,7 @@ from .stream import Stream
 
 if TYPE_CHECKING:
     from ..text.document import OnError
+    from ..text.storage.input_file import InputFile
 
 
 class Documents(Stream):
@@ -201,11 +203,14 @@ class ShardDataset(Documents):
         return Documents(data, epochs=epochs)
 
     @classmethod
-    def from_texts(cls, texts: Iterable[str], tokenizer: Any, *, epochs: int | None = None) -> Documents:
+    def from_texts(
+        cls, texts: Iterable[str], tokenizer: Any, *, epochs: int | None = None, bos: bool = False
+    ) -> Documents:
         """Tokenize ``texts`` now and stream them from memory, each followed by the end-of-text id.
 
-        ``tokenizer`` is a name, a path, or a loaded tokenizer of this package, ``transformers`` or ``tokenizers``, whose
-        serialised definition is used. Raises ``ConfigError`` for texts that are not strings.
+        ``bos`` puts the begin-of-text id before each. ``tokenizer`` is a name, a path, or a loaded tokenizer of
+        this package, ``transformers`` or ``tokenizers``, whose serialised definition is used. Raises ``ConfigError`` for texts
+        that are not strings.
 
         >>> next(iter(ShardDataset.from_texts(["ab"], "bytes").documents()))["input_ids"].tolist()
         [100, 101, 1]
@@ -213,14 +218,18 @@ class ShardDataset(Documents):
         from ..text.tokenizer.tokenizer import load_tokenizer
 
         check_epochs(epochs)
-        if isinstance(texts, str | bytes):
+        check_flag("bos", bos)
+        if isinstance(texts, str | bytes | Mapping):
             raise ConfigError(f"texts must be a list of texts, got one {type(texts).__name__}; write [text]")
-        given = list(texts)
+        try:
+            given = list(texts)
+        except TypeError:
+            raise ConfigError(f"texts must be an iterable of texts, got {texts!r}") from None
         for number, text in enumerate(given):
             if not isinstance(text, str):
                 raise ConfigError(f"texts must be strings, but number {number} is of type {type(text).__name__}")
         loaded = load_tokenizer(tokenizer)
-        tokens, lengths = loaded.encode_flat(given, eos=True)
+        tokens, lengths = loaded.encode_flat(given, bos=bos, eos=True)
         label = f"ShardDataset.from_texts({len(given):,} texts, {loaded.name!r})"
         return Documents(MemoryData(tokens, lengths, loaded.eos_id, loaded.sha256, label), epochs=epochs)
 
@@ -260,19 +269,22 @@ class TextDataset(Texts):
     reached with ``storage_options``). Or they hold the records: a DataFrame, an Arrow table, a dataset, an iterable of dicts,
     which are written to a temporary file (a stream of a generator is resumed only with one that gives the same).
     ``tokenizer`` is a name, a path or a loaded tokenizer (see ``from_texts``); ids are those of Hugging Face's definition,
-    from the fastest encoder that gives the same ids. ``format`` is what files of any ending are taken as (``"text"``: each is
-    one document).
+    from the fastest encoder that gives the same ids. ``format`` is what files of any ending are taken as: ``"text"``, each is
+    one document; ``"lines"``, ``"paragraphs"`` (blocks between blank lines) or ``"separator=<|endoftext|>"``, each text file
+    holds many, named by the lines at which they begin.
     ``text_key`` and ``id_key`` name the fields of a record. ``fields`` are others that ``.filter`` finds in
     ``record.metadata``, as in ``("url:str", "int_score:int")``; a value of another type makes a bad record. ``where`` selects
     the records that are read, as in ``"int_score >= 3"``; its fields are in ``record.metadata`` too, and of Parquet files,
-    row groups that hold no such record are not read. ``eos`` ends
-    each document with the end-of-text id. ``epochs`` bounds the stream (None: endless), on one rank only.
-    ``on_error="records"`` skips records that cannot be used, ``"skip"`` also the rest of files that cannot be read further, as
+    row groups that hold no such record are not read.
+    ``eos`` ends each document with the end-of-text id, ``bos`` begins it with the begin-of-text id, as ``--bos always`` of a
+    build does. No other mark is added: the tokenizer's own template (its post-processor, its chat template) is not applied.
+    ``epochs`` bounds the stream (None: endless), on one rank only. ``on_error="records"`` skips records that cannot be used,
+    ``"skip"`` also the rest of files that cannot be read further, as
     in a build; ``stats()`` counts them.
 
     The stream is sequential (see ``Stream.shuffle``): rows of a global batch come from lanes of their own, spread over files,
-    row groups of Parquet and byte ranges of plain JSON Lines, where a document without an id is named by its byte. Without
-    ``.shuffle()`` there is one lane, in the order of the files, for one rank. Of sorted input, 300,000 documents of 1 kB,
+    row groups of Parquet and byte ranges of plain JSON Lines or text, where a document without an id is named by its byte.
+    Without ``.shuffle()`` there is one lane, in the order of the files, for one rank. Of sorted input, 300,000 documents of 1 kB,
     3.4% of the pairs among 512 neighbours lie within 1% of the input if it is one compressed file (5.8% after a tenth of an
     epoch, all at its start, for there is no seek), 2.4% if it is 32 such files, and 2.1% if it is one plain file; 2% is
     perfect (``scripts/bench_stream.py text``).
@@ -298,13 +310,14 @@ class TextDataset(Texts):
         epochs: int | None = None,
         on_error: OnError = "stop",
         eos: bool = True,
+        bos: bool = False,
         fields: str | Sequence[str] = (),
         where: str | None = None,
         format: str = "",
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         from ..shards.remote.transport import Access, is_remote
-        from ..text.discovery import InputFile, find_inputs, refuse_twice
+        from ..text.discovery import InputFile, find_inputs, refuse_twice, warn_of_long_texts
         from ..text.document import ON_ERROR
         from ..text.fields import merge_fields, parse_fields
         from ..text.storage.holders import is_holder, keep_while_running, split_holders
@@ -317,8 +330,11 @@ class TextDataset(Texts):
         for name, key in (("text_key", text_key), ("id_key", id_key)):
             if not isinstance(key, str):
                 raise ConfigError(f"{name} must be the name of a field, got {key!r}")
-        if on_error not in ON_ERROR:
+        if not isinstance(on_error, str) or on_error not in ON_ERROR:
             raise ConfigError(f"on_error must be one of {', '.join(ON_ERROR)}, got {on_error!r}")
+        check_flag("eos", eos)
+        check_flag("bos", bos)
+        check_options("storage_options", storage_options)
         condition = None if where is None else Where.parse(where)
         named = parse_fields(fields.split(",") if isinstance(fields, str) else fields)
         kept = merge_fields([named, condition.fields if condition else ()])
@@ -339,13 +355,18 @@ class TextDataset(Texts):
             )
         refuse_twice(found)
         found = number_queries(found)
+        warn_of_long_texts(found)
+        tokenizer_found = loading.result()
+        if bos and tokenizer_found.bos_id is None:
+            raise ConfigError(f"bos=True: tokenizer {tokenizer_found.name!r} has no begin-of-text id; leave bos out")
         data = TextData(
-            [replace(file, name=name) for file, name in zip(found, unique_names(found), strict=True)],
-            loading.result(),
+            [replace(file, name=name) for file, name in zip(map(_absolute, found), unique_names(found), strict=True)],
+            tokenizer_found,
             text_key=text_key,
             id_key=id_key,
             on_error=on_error,
             eos=eos,
+            bos=bos,
             fields=kept,
             where=condition,
         )
@@ -412,6 +433,11 @@ def _schedule(weights: Any, names: list[str]) -> Schedule:
     if not steps or steps[0][0] != 0 or any(a[0] >= b[0] for a, b in pairwise(steps)):
         raise ConfigError(f"a schedule must begin at global sequence 0 and ascend, got {[place for place, _ in steps]}")
     return tuple((place, exact_weights(shares, names)) for place, shares in steps)
+
+
+def _absolute(file: InputFile) -> InputFile:
+    """Return a file whose path holds if the process changes its directory."""
+    return file if file.stored is not None else replace(file, path=Path(file.path).absolute())
 
 
 _STEP = 1 << 24  # tokens that are compared at once

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Never
 
 from ..errors import ConfigError
-from .arguments import check_integer
+from .arguments import MOST_ROWS, check_flag, check_integer
 from .describe import stages
 from .function_identity import DocumentMap, identified
 from .loader.positioned_stream import PositionedStream
@@ -58,7 +58,7 @@ class DocumentStages(PositionedStream):
         check_integer("seed", seed, least=0)
         for name, value in (("window", window), ("lanes", lanes)):
             if value is not None:
-                check_integer(name, value, least=1)
+                check_integer(name, value, least=1, most=MOST_ROWS)
         return self._with(seed=seed, window=window, lanes=lanes)
 
     def filter(self, predicate: Callable[[Any], Any], *, name: str | None = None) -> Stream:
@@ -111,6 +111,7 @@ class DocumentStages(PositionedStream):
         self._before_layout("map_documents")
         if not callable(function):
             raise ConfigError(f"map_documents needs a function, got {type(function).__name__}")
+        check_flag("same_length", same_length)
         self._config.data.check_stage("map_documents(same_length=True)" if same_length else "map_documents")
         found = DocumentMap(*identified(function, name, "map_documents"), same_length)
         return self._with(document_maps=(*self._config.document_maps, found))

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, overload
 import torch
 
 from ..errors import ConfigError
-from .arguments import check_integer, device_given, group_topology, labels_are_inputs
+from .arguments import (
+    MOST_ROWS,
+    MOST_STEPS,
+    check_choice,
+    check_flag,
+    check_integer,
+    device_given,
+    group_topology,
+    labels_are_inputs,
+)
 from .describe import describe
 from .document_stages import DocumentStages
 from .frameworks.framework_loader import Loader
@@ -79,9 +88,11 @@ class Stream(DocumentStages):
         ([0, 1, 2, 3], [1, 2, 3, 4])
         """
         self._before_layout("pack")
-        check_integer("seq_len", seq_len, least=1)
+        check_integer("seq_len", seq_len, least=1, most=MOST_ROWS)
         stride = seq_len if stride is None else stride
         check_integer("stride", stride, least=1)
+        check_flag("boundaries", boundaries)
+        check_flag("best_fit", best_fit)
         if stride > seq_len:
             raise ConfigError(
                 f"stride {stride} > seq_len {seq_len} would skip tokens; use a stride of at most {seq_len}"
@@ -109,9 +120,10 @@ class Stream(DocumentStages):
         """
         self._before_layout("sample")
         self._config.data.check_stage("sample")
+        check_integer("seq_len", seq_len, least=1, most=MOST_ROWS)
+        check_flag("boundaries", boundaries)
         if boundaries:
             self._config.data.check_stage("sample(boundaries=True)")
-        check_integer("seq_len", seq_len, least=1)
         if self._config.sequential:
             raise ConfigError(
                 ".sample() needs to know in advance where tokens are; use .pack() for text and after .filter()"
@@ -145,11 +157,11 @@ class Stream(DocumentStages):
         self._before_layout("documents")
         self._config.data.check_stage("documents")
         if max_length is not None:
-            check_integer("max_length", max_length, least=1)
-        check_integer("pad_to_multiple_of", pad_to_multiple_of, least=1)
+            check_integer("max_length", max_length, least=1, most=MOST_ROWS)
+        check_integer("pad_to_multiple_of", pad_to_multiple_of, least=1, most=MOST_ROWS)
         same = labels_are_inputs(labels)
         if bucket is not None:
-            check_integer("bucket", bucket, least=1)
+            check_integer("bucket", bucket, least=1, most=MOST_ROWS)
             if self._config.sequential:
                 raise ConfigError("bucket needs to know lengths in advance; remove it for text and after .filter()")
         layout = DocumentLayout(
@@ -175,17 +187,15 @@ class Stream(DocumentStages):
         self._before_device("batch")
         if self._config.batch_size is not None:
             raise ConfigError("a stream is batched once; remove the second .batch()")
-        check_integer("batch_size", batch_size, least=1)
+        check_integer("batch_size", batch_size, least=1, most=MOST_ROWS)
         layout = self._config.layout
         if layout is not None and layout.drawn_shift and not counts_items(self._config):
             raise ConfigError(
                 "shift='divisors' draws one shift for a batch, and a stage given to .apply() may join samples of "
                 "several; put .batch() before .apply()"
             )
-        if last not in ("pad", "drop"):
-            raise ConfigError(f"last must be 'pad' or 'drop', got {last!r}")
-        if dtype not in ("int64", "stored"):
-            raise ConfigError(f"dtype must be 'int64' or 'stored', got {dtype!r}")
+        check_choice("last", last, "pad", "drop")
+        check_choice("dtype", dtype, "int64", "stored")
         if dtype == "stored" and layout is not None and layout.kind == "documents":
             raise ConfigError("dtype='stored' is for packed sequences; remove it after .documents(), which gives int64")
         return self._with(batch_size=batch_size, drop_last=last == "drop", stored=dtype == "stored")
@@ -234,7 +244,7 @@ class Stream(DocumentStages):
         >>> len(pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2).take(5))
         5
         """
-        check_integer("count", count, least=0)
+        check_integer("count", count, least=0, most=MOST_STEPS)
         config = self._config
         if not counts_items(config):
             return self._with_step(Take(count), "take")
@@ -262,7 +272,7 @@ class Stream(DocumentStages):
         """
         if world_size is None:
             rank, world_size = group_topology(rank)
-        check_integer("world_size", world_size, least=1)
+        check_integer("world_size", world_size, least=1, most=MOST_ROWS)
         check_integer("rank", rank, least=0)
         if rank >= world_size:
             raise ConfigError(f"rank must be below world_size, got rank {rank} of {world_size}")
@@ -303,7 +313,7 @@ class Stream(DocumentStages):
         >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).prefetch(8)))["input_ids"].tolist()
         [0, 1, 2, 3]
         """
-        check_integer("count", count, least=0)
+        check_integer("count", count, least=0, most=MOST_ROWS)
         return self._with(prefetch=count)
 
     def loader(
@@ -323,7 +333,8 @@ class Stream(DocumentStages):
         (8, ['input_ids', 'labels'])
         """
         if length is not None:
-            check_integer("length", length, least=1)
+            check_integer("length", length, least=1, most=MOST_STEPS)
+        check_flag("repeat", repeat)
         return Loader(self, keys, length, repeat)
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import ConfigError, InputError, did_you_mean
+from ..errors import InputError, did_you_mean
 from ..notices import warn
 from ..paths import is_hidden, named_twice, natural_key, read_once, real_paths, shortened, special_kind
 from ..shards.manifest import is_dataset
@@ -20,7 +20,7 @@ from ..shards.remote.access import identity, is_http
 from ..shards.remote.transport import Access, is_remote, local_name, shown
 from ..weak_methods import weak_lru_cache
 from .fields import surrogate_in
-from .formats import ENDINGS, FORMAT_NAMES, find_format, format_of
+from .formats import COMPRESSED_TIMES, ENDINGS, find_format, format_named, format_of, is_named_compressed
 from .storage.holders import saved_dataset, saved_only
 from .storage.input_file import Credentials, InputFile, as_input
 from .storage.listing import list_urls
@@ -28,8 +28,10 @@ from .storage.listing import list_urls
 __all__ = ["InputFile", "find_inputs", "fingerprint", "refuse_twice"]
 
 _SOURCE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)=(.+)", re.DOTALL)
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w-][\w.-]*(:[\w.-]+)*")
 _MAGIC = "*?["
 _MIB = 1 << 20
+_LONG_TEXT = 10_000_000  # bytes
 
 
 def find_inputs(
@@ -55,8 +57,8 @@ def find_inputs(
     """
     if isinstance(specs, str | os.PathLike):
         specs = [specs]
-    if format and format not in FORMAT_NAMES:
-        raise ConfigError(f"format must be one of {', '.join(FORMAT_NAMES)}, got {format!r}")
+    if format != "":
+        format_named(format)  # before files are looked for
     commits = {} if commits is None else commits
     finder = _Finder(output, Credentials(access=access or Access()), format, commits)
     found = [file for spec in specs for file in finder.expand(os.fspath(spec))]
@@ -87,6 +89,23 @@ def _check_names(files: Sequence[InputFile]) -> None:
             raise InputError(
                 f"{shown}: this path is not UTF-8, so ids and errors cannot name it; rename the file or folder"
             )
+
+
+def warn_of_long_texts(files: Iterable[InputFile]) -> None:
+    """Warn once where files make one document each that is longer than documents are: some formats read them in parts."""
+    sizes = {
+        str(file.path): file.size * (COMPRESSED_TIMES if is_named_compressed(file) else 1)
+        for file in files
+        if format_of(file).one_document
+    }
+    long = {path: size for path, size in sizes.items() if size > _LONG_TEXT}
+    if long:
+        path, size = next(iter(long.items()))
+        others = f", and so are {len(long) - 1} more long files" if len(long) > 1 else ""
+        warn(
+            f"{path}: one document of about {size / 1e6:,.0f} MB{others}; if it holds many, say how they are separated: "
+            "--format lines, --format paragraphs or --format separator=STR (format= in Python)"
+        )
 
 
 def evenly(files: Sequence[InputFile], most: int) -> list[InputFile]:
@@ -258,7 +277,7 @@ class _Finder:
         root = os.path.dirname(re.split(r"[*?[]", pattern, maxsplit=1)[0])
         found = _glob(pattern)
         if not found:
-            raise InputError(f"{pattern}: no file matches{_not_whole(pattern, source)}")
+            raise InputError(f"{pattern}: no file matches{_not_whole(pattern, source)}{_other_inputs(pattern)}")
         paths: dict[str, None] = {}  # a directory and a file in it may both match
         for name in found:
             if self._lies_in_one(os.path.dirname(name), root):
@@ -347,14 +366,25 @@ def _check_readable(path: Path, spec: str | None = None) -> None:
             raise InputError(f"{path}: a link to {os.readlink(path)}, which is not there") from None
         hint = "; a source's name before = holds letters, digits, - and _ only" if "=" in str(path) else ""
         hint += f", nor is there {spec}" if spec and spec.endswith(f"={path}") else ""
-        raise InputError(f"{path}: no such file or directory{_near(path)}{hint}") from None
+        raise InputError(f"{path}: no such file or directory{_near(path)}{hint}{_other_inputs(str(path))}") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+        raise InputError(f"{path}: cannot be read: {error.strerror}{_other_inputs(str(path))}") from None
+    except ValueError as error:  # a NUL, or a surrogate that stands for no byte
+        raise InputError(f"{str(path)!r}: no file can have this name: {error}") from None
     if not stat.S_ISREG(mode):
         kind = special_kind(path) or "not a regular file"
         raise InputError(f"{path}: {kind}; a build reads its input more than once, so write it to a file first")
     if not os.access(path, os.R_OK):
         raise InputError(f"{path}: no permission to read it")
+
+
+def _other_inputs(name: str) -> str:
+    """Return what to write for what is no path: the name of a dataset of the hub, or a text."""
+    if _HUB_NAME.fullmatch(name):
+        return f"; a dataset of the Hugging Face hub is hf://datasets/{name}"
+    if " " in name.strip() and find_format(name) is None:
+        return "; texts are given as records, [{'text': ...}], or to pipeline.ShardDataset.from_texts"
+    return ""
 
 
 def _near(path: Path) -> str:

@@ -128,7 +128,7 @@ class RecordKeys:
     """Where text and id stand in a record, and what every document of the file shares.
 
     ``start`` is where the span begins. ``made_ids`` False leaves the id of a document without one empty, for a span whose
-    line numbers are not known.
+    line numbers are not known. ``by_byte``: documents have a byte offset, which names them, and no line.
     """
 
     text_key: str
@@ -137,6 +137,7 @@ class RecordKeys:
     source: str = ""
     start: int = 0
     made_ids: bool = True
+    by_byte: bool = False
     kept: tuple[Field, ...] = ()  # those of its other fields that a document keeps
     where: Where | None = None  # which records are wanted, for readers that need not read the others
     record: str = "JSON object"  # what the format calls one

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,7 +120,15 @@ def parse_fields(specs: Iterable[str]) -> tuple[Field, ...]:
     ['url:str', 'meta.score:float', 'tags']
     """
     found = []
-    for spec in specs:
+    try:
+        named: list[Any] = [None] if isinstance(specs, Mapping) else list(specs)
+    except TypeError:
+        named = [None]
+    if not all(isinstance(each, str) for each in named):
+        raise ConfigError(
+            f"fields must be names of fields, as in 'url:str,score:float' or a list of these, got {specs!r}"
+        )
+    for spec in named:
         name, separator, kind = spec.strip().rpartition(":")
         if not separator:
             name, kind = kind, ""

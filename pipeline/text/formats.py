@@ -6,9 +6,10 @@ import os
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from ..errors import InputError
+from ..errors import ConfigError, InputError, did_you_mean
 
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
+COMPRESSED_TIMES = 3  # compressed text is counted as so many times its size
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,8 @@ class Format:
     ``module``, a file of ``readers/``, defines its ``READER`` (`FormatReader`). ``suffixes`` are those of file names;
     a ``compressible`` format is also read with one of ``COMPRESSIONS`` behind its suffix. ``compresses`` says that the format
     compresses its text itself, ``span_unit`` what the numbers of a span of such a file count. ``record`` is what errors call
-    a record.
+    a record. ``separator`` is what stands between the documents of a text file that holds many; ``one_document`` says that a file
+    is one document.
     """
 
     module: str
@@ -27,6 +29,8 @@ class Format:
     compresses: bool = False
     span_unit: str = "byte"
     record: str = "JSON object"
+    separator: str = ""
+    one_document: bool = False
 
 
 # To add a format: one line here, one file in readers/, and its name in the map of readers/. A test asks for a file of each
@@ -35,7 +39,7 @@ FORMATS = (
     Format("jsonl", (".jsonl", ".ndjson")),
     Format("json_array", (".json",)),
     Format("csv", (".csv", ".tsv"), record="row"),
-    Format("plain", (".txt",), record="text"),
+    Format("plain", (".txt",), record="text", one_document=True),
     Format("parquet", (".parquet",), compressible=False, compresses=True, span_unit="row group", record="row"),
     Format("arrow", (".arrow",), compressible=False, record="row"),
     Format("tar", (".tar",), compressible=False),
@@ -47,8 +51,18 @@ _BY_ENDING = {suffix: each for each in FORMATS for suffix in each.suffixes} | {
     for suffix in each.suffixes
     for ending in COMPRESSIONS
 }
+LINE_END, BLANK_LINE = "\n", "\n\n"
+SEPARATOR = "separator="  # begins the name of a format, before what stands between documents
 # What a user may call the format of files whose names do not tell it.
-FORMAT_NAMES = {("text" if each.module == "plain" else each.suffixes[0][1:]): each for each in FORMATS}
+FORMAT_NAMES = {("text" if each.module == "plain" else each.suffixes[0][1:]): each for each in FORMATS} | {
+    "lines": Format("delimited", (), record="text", separator=LINE_END),
+    "paragraphs": Format("delimited", (), record="text", separator=BLANK_LINE),
+}
+FORMAT_HELP = (
+    "take files of any ending as this: jsonl, csv, ...; text: each file is one document; lines, paragraphs or separator=STR: "
+    "each line of a text file is one, each block between blank lines, or what stands between separators, such as "
+    "separator='<|endoftext|>' (\\n in STR is a line feed)"
+)
 ENDINGS = tuple(_BY_ENDING)
 """Every ending of a name that can be read, in lower case: ``.jsonl``, ``.jsonl.gz``, ..."""
 
@@ -57,6 +71,30 @@ def find_format(name: str) -> Format | None:
     """Return the format that the ending of a file's name stands for, in any case of letters, or None."""
     lowered = name.lower()
     return next((found for ending, found in _BY_ENDING.items() if lowered.endswith(ending)), None)
+
+
+def format_named(name: object) -> Format:
+    """Return the format that a user names. Raises ``ConfigError`` for an unknown name.
+
+    >>> format_named("lines").separator, format_named("separator=\\\\n---\\\\n").separator
+    ('\\n', '\\n---\\n')
+    """
+    if isinstance(name, str) and name.startswith(SEPARATOR):
+        separator = name.removeprefix(SEPARATOR).replace("\\n", "\n").replace("\\r", "\r").replace("\\t", "\t")
+        try:
+            separator.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"format {name!r}: the separator cannot be written as UTF-8; give text") from None
+        if not separator:
+            raise ConfigError(
+                f"format {name!r}: the separator is missing; write what stands between documents, as in "
+                "separator=<|endoftext|>"
+            )
+        return Format("delimited", (), record="text", separator=separator)
+    if not isinstance(name, str) or name not in FORMAT_NAMES:
+        near = did_you_mean(name, FORMAT_NAMES, else_known=False)
+        raise ConfigError(f"format must be one of {', '.join(FORMAT_NAMES)} or {SEPARATOR}STR, got {name!r}{near}")
+    return FORMAT_NAMES[name]
 
 
 def format_of(path: str | os.PathLike[str]) -> Format:
@@ -68,7 +106,7 @@ def format_of(path: str | os.PathLike[str]) -> Format:
     ('jsonl', 'parquet')
     """
     if said := getattr(path, "forced_format", ""):
-        return FORMAT_NAMES[said]
+        return format_named(said)
     name = os.path.basename(os.fspath(path))
     found = find_format(name)
     if found is None:

@@ -147,6 +147,8 @@ class Where:
     @classmethod
     def parse(cls, text: str) -> Where:
         """Parse a condition. Raises ``ConfigError``, naming the character, for what is none."""
+        if not isinstance(text, str):
+            raise ConfigError(f"where must be a condition as text, as in 'int_score >= 3', got {text!r}")
         parser = _Parser(text)
         condition = parser.any()
         parser.end()

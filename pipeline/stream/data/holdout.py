@@ -13,8 +13,10 @@ import json
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +68,7 @@ def share_given(val: Any) -> Fraction:
         share = Fraction(str(val))
     except ValueError:
         share = Fraction(0)
-    if not 0 < share < 1 or isinstance(val, bool):
+    if not 0 < share < 1 or not isinstance(val, Real | Decimal):
         raise ConfigError(f"val must be a share above 0 and below 1, as 0.01, got {val!r}")
     return share
 

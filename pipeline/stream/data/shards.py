@@ -32,7 +32,8 @@ from ...shards.remote.cache import Lease
 from ...shards.remote.store import Store
 from ...shards.remote.transport import Access, is_remote, knows_ranges, local_name, shown
 from ...shards.resolve import Resolved, resolve
-from ..arguments import eos_given
+from ...shards.urls import ENDING
+from ..arguments import check_flag, check_integer, check_options, check_path, eos_given
 from .base import CountedData
 from .contents import Contents, Selection
 from .memory_ranges import MemoryRanges
@@ -140,15 +141,27 @@ class ShardFiles(KeyedData):
         memory_map: bool | None = None,
         whole_shards: bool = False,
     ) -> None:
+        _check_source(source)
+        if split is not None and not isinstance(split, str):
+            raise ConfigError(f"split must be the name of a split, as 'train' or 'val', got {split!r}")
+        for name, flag in (("verify", verify), ("memory_map", memory_map), ("whole_shards", whole_shards)):
+            if flag is not None or name != "memory_map":
+                check_flag(name, flag)
+        if cache_limit is not None:
+            check_integer("cache_limit", cache_limit, least=1)
+        check_options("storage_options", storage_options)
+        place = None
+        if cache_dir is not None and cache_dir != DEFAULT_CACHE:
+            check_path("cache_dir", cache_dir)
+            place = str(Path(cache_dir).absolute())
         self.name = ""
         self.split = "all splits" if split is None else split
-        place = None if cache_dir in (None, DEFAULT_CACHE) else os.fspath(cache_dir)
         access = Access(options=storage_options or {})
         self._store = Store(place, cache_limit, access, keeps=cache_dir is not None)
         self._whole_shards = whole_shards
         self._verify = verify
         self._memory_map = memory_map
-        parts = resolve(source, split, self._store)
+        parts = [_absolute(part) for part in resolve(source, split, self._store)]
         self._urls = [url for part in parts for url in part.urls]
         self._table = _Table(parts, self._store)
         self._stamps: Sequence[Stamp | None] | None = None
@@ -358,6 +371,35 @@ def _sample(tokens: NDArray[Any]) -> NDArray[Any]:
 def say_once(message: str) -> None:
     """Log a warning, the first time in this process."""
     logging.getLogger("pipeline").warning(message)
+
+
+def _check_source(source: Any) -> None:
+    """Raise ``ConfigError`` for what names no shards: another type, or files of text."""
+    listed = isinstance(source, Sequence) and not isinstance(source, str | bytes)
+    if not (listed or isinstance(source, str | PathLike)):
+        raise ConfigError(f"a dataset is named by a path, a pattern, a url or a list of these, got {source!r}")
+    for each in source if listed else [source]:
+        check_path("each shard" if listed else "a dataset", each)
+        name = os.fspath(each).lower()
+        if name.endswith(ENDING) or "." not in os.path.basename(name):
+            continue
+        from ...text.formats import find_format  # which streams of shards do without
+
+        if find_format(name) is not None:
+            raise ConfigError(
+                f"{_bare(each)}: text, and no shard of tokens; stream it with pipeline.TextDataset, or make shards of it: "
+                "shardwright build"
+            )
+
+
+def _absolute(shards: Resolved) -> Resolved:
+    """Return shards whose paths hold if the process changes its directory."""
+
+    def absolute(path: str) -> str:
+        return path if "://" in path else str(Path(path).absolute())
+
+    directory = shards.directory and absolute(shards.directory)
+    return shards._replace(urls=[absolute(url) for url in shards.urls], directory=directory)
 
 
 def _digest(value: Any) -> str:

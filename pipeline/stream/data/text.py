@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ..loader.worker_context import WorkerContext
     from ..reader import Reader
 
-_COMPRESSED_TIMES = 3  # compressed text is counted as so many times its size
 _COUNTED_BYTES = 64 << 20  # of input: if it holds fewer records than were asked for, more are estimated from it
 _KEYS = 256  # documents that are judged at once
 _TOKEN_BYTES = 4  # of text: about
@@ -62,6 +61,7 @@ class TextData:
         id_key: str,
         on_error: OnError,
         eos: bool,
+        bos: bool = False,
         fields: tuple[Field, ...] = (),
         where: Where | None = None,
     ) -> None:
@@ -72,7 +72,7 @@ class TextData:
         self.fields = fields  # of records, for filters
         self.where = where  # which records are read
         self.on_error = on_error
-        self.eos = eos
+        self.marks = {"bos": bos, "eos": eos}
         self.dtype = tokenizer.dtype
         self.eos_id = tokenizer.eos_id
         self.tokenizer: str | None = tokenizer.sha256
@@ -93,9 +93,9 @@ class TextData:
 
     def weight_of(self, file: InputFile) -> int:
         """Return about how many bytes of text a file holds: its own, or three times those of a compressed one."""
-        from ...text.formats import is_named_compressed
+        from ...text.formats import COMPRESSED_TIMES, is_named_compressed
 
-        return self.size_of(file) * (_COMPRESSED_TIMES if is_named_compressed(file) else 1)
+        return self.size_of(file) * (COMPRESSED_TIMES if is_named_compressed(file) else 1)
 
     def records(self, most: int) -> int:
         """Return how many documents there are, at most ``most``: counted in the first 64 MiB, then estimated by bytes."""
@@ -239,11 +239,15 @@ class TextData:
         with ThreadPoolExecutor(16, thread_name_prefix="shardwright-fingerprint") as threads:
             files = list(threads.map(fingerprint, self.files))
         splits = [[str(share), held] for share, held in self.splits]
-        told: list[Any] = [files, self.tokenizer, self.text_key, self.id_key, self.on_error, self.eos, splits]
+        told: list[Any] = [files, self.tokenizer, self.text_key, self.id_key, self.on_error, self.marks["eos"], splits]
         if self.fields:
             told.append([str(field) for field in self.fields])  # one that does not fit makes a bad record
         if self.where is not None:
             told.append({"where": self.where.text})
+        if self.marks["bos"]:
+            told.append({"bos": True})
+        if any(file.forced_format for file in self.files):
+            told.append({"format": [file.forced_format for file in self.files]})
         return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode()).hexdigest()
 
 

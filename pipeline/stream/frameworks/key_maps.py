@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ...errors import ConfigError, did_you_mean
+from ...errors import ConfigError
 from ..batch.collate import IGNORE
 from ..config import StreamConfig
 
@@ -22,10 +22,8 @@ def key_map(keys: str | KeyMap | None, config: StreamConfig) -> KeyMap:
         return _unchanged
     if callable(keys):
         return keys
-    if keys not in ("hf", "torchtitan"):
-        raise ConfigError(
-            f"keys must be 'hf', 'torchtitan' or a function of a batch{did_you_mean(keys, _HUGGING_FACE)}"
-        )
+    if not isinstance(keys, str) or keys not in ("hf", "torchtitan"):
+        raise ConfigError(f"keys must be 'hf', 'torchtitan' or a function of a batch, got {keys!r}")
     for given, what, cure in (
         (config.batch_size is None, "samples", "add .batch(size)"),
         (config.numpy, "NumPy arrays", "remove .numpy()"),

@@ -10,7 +10,7 @@ from typing import Any
 from torch.utils.data import IterableDataset, get_worker_info
 
 from ...errors import ConfigError, StateError
-from ..arguments import check_integer
+from ..arguments import MOST_ROWS, MOST_STEPS, check_integer
 from ..config import StreamConfig
 from ..data.shards import say_once
 from ..frameworks.double_sharding import refuse_read_ahead, refuse_second_split
@@ -127,7 +127,7 @@ class PositionedStream(IterableDataset[Any]):
         (32, 16)
         """
         refuse_second_split(self._context().world_size)
-        check_integer("epoch", epoch, least=0)
+        check_integer("epoch", epoch, least=0, most=MOST_ROWS)
         config, shared = self._config, self._position
         if not has_passes(config):
             say_once(
@@ -213,7 +213,7 @@ class PositionedStream(IterableDataset[Any]):
 
     def _position_after(self, batches: int) -> Position:
         """Return the position that a rank reaches by ``batches`` batches from the stream's position."""
-        check_integer("batches", batches, least=0)
+        check_integer("batches", batches, least=0, most=MOST_STEPS)
         config, position, world_size = self._config, self._position.get(), self._context().world_size
         if not counts_items(config):
             raise StateError(

@@ -120,6 +120,8 @@ def part_of(state: Mapping[str, Any], rank: int) -> tuple[int, Mapping[str, Any]
     A state that several ranks saved together, as DCP does, holds a part for each; one that a single rank saved holds that
     rank's part.
     """
+    if not isinstance(state, Mapping) or not all(isinstance(key, str) for key in state):
+        raise StateError(f"a state must be a dict, as stream.state_dict() returns it, got {state!r}")
     if "sequence_index" in state:
         return rank, state
     saved = {int(key[5:]): value for key, value in state.items() if key.startswith("rank_") and key[5:].isdecimal()}
@@ -198,12 +200,16 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     >>> merge_states([{"version": 1, "sequence_index": 4, "shape": "{}"}] * 2)["sequence_index"]
     4
     """
+    if not isinstance(states, Sequence) or isinstance(states, str | bytes):
+        raise StateError(f"merge_states needs a list of the states of all ranks, got {states!r}")
     if not states:
         raise StateError("merge_states needs the states of all ranks, got none")
     parts = [dict(part_of(state, 0)[1]) for state in states]
     for number, part in enumerate(parts):
         if part.get("bound_to") is not None:
             raise StateError(f"stage {part['bound_to']} makes state {number} its rank's own; it cannot be merged")
+        if not isinstance(part.get("lanes", {}), dict):
+            raise StateError(f"this is no state of a stream: lanes of state {number} are {part['lanes']!r}")
         part |= {"version": states[number].get("version"), "shape": states[number].get("shape")}
     lanes: dict[str, Any] = {}
     for number, part in enumerate(parts):

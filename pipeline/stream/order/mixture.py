@@ -38,6 +38,9 @@ def exact_weights(weights: Mapping[str, Any], names: Sequence[str]) -> dict[str,
         raise ConfigError(
             f"weights name no share of source {missing[0]!r}; write {missing[0]!r}: 0 to leave it out, or its share"
         )
+    for name, value in weights.items():
+        if not isinstance(value, Real | Decimal) or isinstance(value, bool):
+            raise ConfigError(f"weights must be numbers, got {value!r} for {name!r}")
     try:
         found = {name: Fraction(str(weights[name])) for name in sorted(names)}
     except (ValueError, ZeroDivisionError) as error:

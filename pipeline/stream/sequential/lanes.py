@@ -48,7 +48,7 @@ def lanes_reader(
             "stream with .take(n)"
         )
     layout = config.lane_layout(world_size)
-    layout.check(world_size, every)
+    layout.check(world_size, every, is_shuffled=config.seed is not None)
     step = position.sequence_index // layout.rows + skip
     own = layout.own(context.rank, world_size, step, every)
     start = position.start_epoch or 0

@@ -44,19 +44,19 @@ class LaneLayout:
         first = range(step % every, self.lanes_a_group, every)
         return [number * self.rows + row for number in first for row in range(rank * share, (rank + 1) * share)]
 
-    def check(self, world_size: int, workers: int) -> None:
+    def check(self, world_size: int, workers: int, *, is_shuffled: bool) -> None:
         """Raise ``ConfigError`` where ranks and workers cannot share the lanes, naming what can."""
         if self.lanes < self.rows:
             if world_size * workers == 1:
                 return
-            cause = (
-                "an unshuffled stream has one lane"
-                if self.lanes == 1
-                else f"there are {self.lanes} records for the {self.rows} rows of a global batch"
-            )
+            cause, cure = "an unshuffled stream has one lane", "add .shuffle()"
+            if is_shuffled:
+                found = "is 1 record" if self.lanes == 1 else f"are {self.lanes} records"
+                cause = f"there {found} for the {self.rows} rows of a global batch (ranks x batch size)"
+                cure = "give more input, take smaller batches"
             raise ConfigError(
-                f"{cause}, which {world_size} ranks of {workers} workers cannot share; add .shuffle(), give more input or "
-                "iterate on one rank without workers"
+                f"{cause}, which {world_size} ranks of {workers} workers cannot share; {cure} or iterate on one rank "
+                "without workers"
             )
         if self.lanes_a_group % workers:
             allowed = [count for count in range(1, self.lanes_a_group + 1) if self.lanes_a_group % count == 0]

@@ -15,7 +15,7 @@ from .byte_stream import Source
 
 
 class FileSpan(NamedTuple):
-    """A piece of a file: bytes of plain JSON Lines or CSV, row groups of Parquet. ``stop`` None: to the end."""
+    """A piece of a file: bytes of plain JSON Lines, text or CSV, row groups of Parquet. ``stop`` None: to the end."""
 
     start: int = 0
     stop: int | None = None
@@ -63,8 +63,9 @@ class FormatReader:
     ``unit_bytes``; it depends on the file alone. ``byte_ranges`` returns the bytes that ``read`` hashes for each span.
     ``in_order`` says that ``read`` goes over the file from its beginning to its end, so that a remote one is read ahead;
     ``gradual`` that it yields records as their bytes come, so that who wants few of them can stop early.
-    ``read_lines`` is for formats in which each line is one record: lines that are not wanted are then never parsed, and streams
-    cut an uncompressed file at any byte. ``part_rows`` returns the rows of the parts that the numbers of a span count, such as
+    ``read_lines`` is for formats in which each line is one record: lines that are not wanted are then never parsed.
+    ``cut_anywhere`` says that streams cut an uncompressed file at any byte.
+    ``part_rows`` returns the rows of the parts that the numbers of a span count, such as
     row groups: streams read these apart.
     """
 
@@ -74,11 +75,13 @@ class FormatReader:
     in_order: bool = True
     gradual: bool = False
     read_lines: ReadLines | None = None
+    cut_anywhere: bool = False
     part_rows: Callable[[InputFile], list[int]] | None = None
 
 
 @functools.cache
 def load_reader(form: Format) -> FormatReader:
     """Return the reader of a format; its module, and the libraries that this imports, are loaded at the first call."""
-    reader: FormatReader = importlib.import_module(f"{__package__}.{form.module}").READER
+    module = importlib.import_module(f"{__package__}.{form.module}")
+    reader: FormatReader = module.reader_of(form) if form.separator else module.READER
     return reader

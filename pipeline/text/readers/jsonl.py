@@ -91,4 +91,4 @@ def _respell(line: bytes) -> Any:
     return json.loads(line, parse_float=str, parse_int=str)
 
 
-READER = FormatReader(read_jsonl, cuts=line_cuts, gradual=True, read_lines=read_jsonl)
+READER = FormatReader(read_jsonl, cuts=line_cuts, gradual=True, read_lines=read_jsonl, cut_anywhere=True)

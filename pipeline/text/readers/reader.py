@@ -54,8 +54,9 @@ class Reader:
     Documents keep the fields ``keep`` of their records; a value that does not fit its type makes a bad record. With
     ``where``, records that it does not select are ``Unselected``, and parts of Parquet files that hold no others are not
     read. ``until`` says that the caller stops after so many bytes: of a remote file, none beyond them are fetched ahead.
-    ``first_bytes`` is how many of a remote file are asked for first. At the end of a tar of which members were left out, a
-    warning says so, unless ``warns`` is False: then the caller says it (``left_out``).
+    ``first_bytes`` is how many of a remote file are asked for first. ``by_byte`` names the documents of a text file by their
+    byte offsets, for a span whose lines are not counted. At the end of a tar of which members were left out, a warning says
+    so, unless ``warns`` is False: then the caller says it (``left_out``).
 
     While it is read, ``lines`` counts the lines (rows, elements) of the blocks begun, blank and bad ones included,
     ``documents`` those that gave one, and ``bytes_read`` the raw bytes of the span, in steps of up to a MiB; at the end
@@ -79,6 +80,7 @@ class Reader:
         until: int | None = None,
         first_bytes: int = RANGE_BYTES,
         warns: bool = True,
+        by_byte: bool = False,
     ) -> None:
         self._warns = warns
         self._until = until
@@ -94,6 +96,7 @@ class Reader:
             given.source if source is None else source,
             start=self.span.start,
             made_ids=self.span.start == 0,
+            by_byte=by_byte,
             kept=merge_fields([keep, where.fields if where else ()]),
             where=where,
             record=self.format.record,
@@ -211,7 +214,8 @@ def read_documents(
 def split_file(path: StrPath | InputFile, unit_bytes: int) -> list[FileSpan]:
     """Cut a file into spans of about ``unit_bytes`` that can be read apart and together hold each record once.
 
-    Plain JSON Lines are cut anywhere (a span owns the lines that start in it), plain CSV where rows begin, Parquet
+    Plain JSON Lines and texts of many documents are cut anywhere (a span owns the lines that start in it), plain CSV where
+    rows begin, Parquet
     between row groups; everything else is one span, and so is a remote file of up to ``unit_bytes`` and a remote CSV. The
     cut depends on the file and ``unit_bytes`` alone.
     """

@@ -50,8 +50,8 @@ def begin_together(scans: Sequence[BlockScan]) -> None:
 class BlockScan:
     """Goes once over the blocks of about ``block_bytes`` of a file or span; iterating gives (number, block) of the wanted ones.
 
-    ``span``: bytes of plain JSON Lines, whose documents then have a byte offset and no line; the offset names those without
-    an id; or row groups of Parquet, with ``lines`` rows before them. A compressed file has no
+    ``span``: bytes of plain JSON Lines or text, whose documents then have a byte offset and no line; the offset names those
+    without an id; or row groups of Parquet, with ``lines`` rows before them. A compressed file has no
     seek, so its first span holds all of it. Records that ``where`` does not select are in no block; in JSON Lines their
     bytes count, since lines are parsed only when a block is used.
 
@@ -111,16 +111,16 @@ class BlockScan:
 
     def _cut(self) -> Generator[tuple[int, Block], None, None]:
         path = os.fspath(self._file)
-        read_lines = load_reader(format_of(self._file)).read_lines
-        if read_lines is None:
-            yield from self._of_records()
-            return
+        reader = load_reader(format_of(self._file))
         try:
-            if self._span != WHOLE and is_compressed(self._file):
+            if reader.cut_anywhere and self._span != WHOLE and is_compressed(self._file):
                 if self._span.start:
                     return
                 self._span = WHOLE
-            yield from self._of_lines(read_lines)
+            if reader.read_lines is None:
+                yield from self._of_records(by_byte=reader.cut_anywhere and self._span != WHOLE)
+            else:
+                yield from self._of_lines(reader.read_lines)
         except UnreadableFileError as damage:
             raise DamagedInputError(f"{path}: {damage}; {self.number} blocks of it were read") from None
         except OSError as error:
@@ -189,7 +189,7 @@ class BlockScan:
             return Block(size, parse)
         return Block(size, functools.partial(_parse_selected, parse, where))
 
-    def _of_records(self) -> Iterator[tuple[int, Block]]:
+    def _of_records(self, *, by_byte: bool) -> Iterator[tuple[int, Block]]:
         fields = self._fields
         lines = self._rows_before if self._span.start else 0
         reader = Reader(
@@ -200,6 +200,7 @@ class BlockScan:
             keep=fields.kept,
             where=fields.where,
             first_bytes=FIRST_BYTES,
+            by_byte=by_byte,
         )
         records, block, size = iter(reader), list[Record](), 0
         fault: InputError | None = None

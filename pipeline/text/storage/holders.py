@@ -191,11 +191,15 @@ def _arrow_batches(value: Any) -> Any:
     if hasattr(value, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(value)
     if not isinstance(value, Iterable) or isinstance(value, str | bytes):
-        raise InputError(
-            f"an input of type {type(value).__name__}; give paths or urls, an iterable of dicts, a DataFrame, an Arrow table "
-            "or a dataset"
-        )
+        raise _no_records(value)
     return None
+
+
+def _no_records(value: Any) -> InputError:
+    return InputError(
+        f"an input of type {type(value).__name__}; give paths or urls, an iterable of dicts, a DataFrame, an Arrow table "
+        "or a dataset"
+    )
 
 
 def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
@@ -259,8 +263,12 @@ def _write_table(batches: Any, path: Path) -> None:
 
 
 def _write_records(records: Iterable[Any], path: Path) -> None:
+    try:
+        numbered = enumerate(records, 1)
+    except TypeError:  # such as a tensor of no dimension
+        raise _no_records(records) from None
     with open(path, "wb") as file:
-        for number, record in enumerate(records, 1):
+        for number, record in numbered:
             if not isinstance(record, Mapping):
                 raise InputError(
                     f"record {number} of an iterable is of type {type(record).__name__}; give dicts, as in {{'text': ...}}"

@@ -85,15 +85,15 @@ def _splits(
                 f"{url}: no configuration {config!r}: the dataset's card names none; leave it out, or give a path"
             )
         return splits_by_name([file for file in files if find_format(file.path) is not None])
-    chosen = config or default_config(configs)
+    chosen = default_config(configs) if config in ("", _DEFAULT) else config
     if chosen not in configs:
         said = (
             f"no configuration {config!r}{did_you_mean(config, configs, else_known=False)}"
-            if config
-            else "it has several"
+            if config not in ("", _DEFAULT)
+            else "it has several configurations, and none is the default"
         )
         raise InputError(
-            f"{url}: {said}; name one of {_named(configs)}, as in {url.partition(':')[0]}...:{next(iter(configs))}"
+            f"{url}: {said}; name one of {_named(configs)}, as in hf://datasets/{repository.id}:{next(iter(configs))}"
         )
     entry = configs[chosen]
     folder = str(entry.get("data_dir") or "").strip("/")

@@ -1,7 +1,7 @@
 """Which blocks of text files each lane reads in an epoch, and when: computed from the sizes of files alone.
 
 Pieces are what can be read apart: a file, row groups of Parquet where there are fewer files than lanes, byte ranges of
-plain JSON Lines (`FormatReader.part_rows`, `read_lines`). Epoch ``e`` permutes them by (seed, e) and lays them side by side on
+plain JSON Lines (`FormatReader.part_rows`, `cut_anywhere`). Epoch ``e`` permutes them by (seed, e) and lays them side by side on
 a line, as long as their weights. The line is cut into equal parts, one for each group of lanes (the lanes of one row of a
 batch).
 
@@ -63,7 +63,7 @@ class Slot(NamedTuple):
 def cut_pieces(data: TextData, lanes: int) -> list[Piece]:
     """Return the pieces of the files, for ``lanes`` lanes; one lane reads files as they are."""
     sizes = [data.size_of(file) for file in data.files]
-    lines = [load_reader(format_of(file)).read_lines and not is_named_compressed(file) for file in data.files]
+    lines = [load_reader(format_of(file)).cut_anywhere and not is_named_compressed(file) for file in data.files]
     plain = sum(size for size, each in zip(sizes, lines, strict=True) if each)
     step = max(1, min(_PIECE_BYTES, plain // (_PIECES_A_LANE * lanes)), plain // _MOST_PIECES)
     parts = _rows_of_parts(data.files) if 1 < lanes > len(data.files) else {}

@@ -248,7 +248,7 @@ class TextWindows:
         """Return how many blocks a piece may have: of plain lines as many as begin in its bytes, else unknown."""
         number, span, _, _ = self._deal.pieces[piece]
         file = self._data.files[number]
-        if load_reader(format_of(file)).read_lines is None:
+        if not load_reader(format_of(file)).cut_anywhere:
             return math.inf
         if number not in self._compressed:  # whatever its name says
             try:
@@ -404,13 +404,13 @@ class TextWindow:
         return Chunk(ids, lengths, numbers, index)
 
     def _encoded(self, documents: list[Document]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        encode, eos = self._data.encoder.encode_flat, self._data.eos
+        encode, marks = self._data.encoder.encode_flat, self._data.marks
         try:
-            return encode([document.text for document in documents], eos=eos)
+            return encode([document.text for document in documents], **marks)
         except InputError:
             for document in documents:
                 try:
-                    encode([document.text], eos=eos)
+                    encode([document.text], **marks)
                 except InputError as error:
                     raise InputError(f"{_where(document)}: {error}") from None
             raise

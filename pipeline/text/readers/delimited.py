@@ -1,0 +1,160 @@
+"""Plain text that holds many documents: lines, paragraphs, or what stands between separators."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from ..document import INVALID_UTF8, BadRecord, Record, RecordKeys, Tally, made_id_at
+from ..formats import BLANK_LINE, LINE_END, Format
+from .byte_stream import BLOCK, Source, UnreadableFileError
+from .format_reader import FormatReader, never_cut
+from .jsonl import line_cuts
+
+_BLANKS = b" \t\r\v\f"
+_BLANK_LINES = re.compile(rb"(?:[ \t\r\v\f]*\n)+")
+_LONGEST = 1 << 29
+_FIRST_STEP = 2 << 10  # beyond the span, of the document that crosses its end; more follows in growing steps
+
+
+class _Delimiter(NamedTuple):
+    """What stands between documents: ``pattern`` matches it; ``undecided`` says where data end that more may turn into one."""
+
+    pattern: re.Pattern[bytes]
+    undecided: Callable[[bytes], int]
+    separator: bytes = b""  # which is no part of a document; blank lines are cut in any case
+
+
+def reader_of(form: Format) -> FormatReader:
+    """Return the reader of a format that states a separator.
+
+    Where two separators may overlap, as in ``---``, only a reading from the beginning tells them apart: such a file is not
+    cut.
+    """
+    separator = form.separator.encode()
+    if form.separator == BLANK_LINE:
+        delimiter = _Delimiter(re.compile(rb"\n(?=[ \t\r\v\f]*\n)"), _last_line_if_blank)
+        overlaps = False
+    else:
+        removed = b"" if form.separator == LINE_END else separator
+        delimiter = _Delimiter(re.compile(re.escape(separator)), partial(_begun_separator, len(separator)), removed)
+        overlaps = any(separator.startswith(separator[at:]) for at in range(1, len(separator)))
+    return FormatReader(
+        partial(_read, delimiter),
+        cuts=never_cut if overlaps else line_cuts,
+        gradual=True,
+        cut_anywhere=not overlaps,
+    )
+
+
+def _read(delimiter: _Delimiter, source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
+    """Yield a document for each text between delimiters that is not blank; ``line`` is the line in which it begins.
+
+    Blank lines before and after a document are no part of it, nor is the line end at its end. A span holds the documents
+    that follow the delimiters which start in it or in the byte before it.
+    """
+    for byte, pieces in _pieces(source, delimiter):
+        records: list[Record] = []
+        for piece in pieces:
+            begin, text = _text_of(piece.removesuffix(delimiter.separator))
+            if text:
+                line = tally.lines + 1 + piece.count(b"\n", 0, begin)
+                record = _record(text, fields, line, byte + begin)
+                if record is not None:
+                    tally.documents += not isinstance(record, BadRecord)
+                    records.append(record)
+            byte += len(piece)
+            tally.lines += piece.count(b"\n")
+        yield records
+
+
+def _record(text: bytes, fields: RecordKeys, line: int, byte: int) -> Record | None:
+    try:
+        decoded = text.decode()
+    except UnicodeDecodeError as error:
+        number = 0 if fields.by_byte else line
+        return fields.bad(number, byte, INVALID_UTF8, f"byte {error.start} of the document: {error.reason}")
+    if decoded.isspace():  # blanks beyond ASCII
+        return None
+    if not fields.by_byte:
+        return fields.document(decoded, "", line)
+    document = fields.document(decoded, made_id_at(fields.file, byte), 0)
+    document.byte = byte
+    return document
+
+
+def _text_of(piece: bytes) -> tuple[int, bytes]:
+    """Return a text without the blank lines around it and without its last line end, and where in the piece it begins."""
+    found = _BLANK_LINES.match(piece)
+    begin = found.end() if found else 0
+    last = len(piece.rstrip(_BLANKS + b"\n"))
+    if last <= begin:
+        return begin, b""
+    end = piece.find(b"\n", last)
+    return begin, piece[begin:] if end < 0 else piece[begin:end].removesuffix(b"\r")
+
+
+def _pieces(source: Source, delimiter: _Delimiter) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield neighbouring pieces of the data, each up to the end of a delimiter, with the byte at which the first begins."""
+    stop = source.stop
+    skips = source.start > 0  # what precedes the first delimiter belongs to the span before
+    position = -1  # of the buffer
+    held: list[bytes] = []  # of the piece whose end is yet to come
+    size, buffer = 0, b""
+    for block in _blocks(source):
+        if position < 0:
+            position = source.start - 1 if skips else source.text_start
+        buffer += block
+        pieces: list[bytes] = []
+        at, begin = 0, position - size
+        ends = False
+        for found in delimiter.pattern.finditer(buffer):
+            ends = stop is not None and position + found.start() >= stop - 1
+            if skips and ends:
+                return
+            if skips:
+                begin = position + found.end()
+            else:
+                pieces.append(b"".join((*held, buffer[at : found.end()])))
+            at, skips, held, size = found.end(), False, [], 0
+            if ends:
+                break
+        yield begin, pieces
+        if ends:
+            return
+        rest = max(at, delimiter.undecided(buffer))
+        if not skips:
+            held.append(buffer[at:rest])
+            size += rest - at
+        position, buffer = position + rest, buffer[rest:]
+        if size > _LONGEST:
+            raise UnreadableFileError(f"a document of more than {_LONGEST >> 20} MiB; is its separator the right one?")
+        if skips and stop is not None and position >= stop - 1:
+            return
+    if not skips:
+        piece = b"".join((*held, buffer))
+        yield position - size, [piece]
+
+
+def _blocks(source: Source) -> Iterator[bytes]:
+    """Yield the blocks of the span, after the byte before it, and then of what follows it."""
+    if source.start:
+        source.file.seek(source.start - 1)
+        yield source.file.read(1)
+    yield from source.raw() if source.start else source.text()
+    step = _FIRST_STEP
+    while source.stop is not None and (block := source.file.read(step)):
+        yield block
+        step = min(BLOCK, 2 * step)
+
+
+def _last_line_if_blank(data: bytes) -> int:
+    """Return where the last line end stands if only blanks follow it: the next bytes say whether that line is blank."""
+    at = len(data.rstrip(_BLANKS))
+    return at - 1 if data[at - 1 : at] == b"\n" else len(data)
+
+
+def _begun_separator(length: int, data: bytes) -> int:
+    return max(0, len(data) - length + 1)

@@ -1,0 +1,224 @@
+"""Text files that hold many documents: lines, paragraphs, and what stands between separators."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import random
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+import pipeline
+from pipeline.builder.limits import Limits
+from pipeline.cli.main import run_command
+from pipeline.errors import ConfigError, StateError
+from tests.builds import digests, run
+from tests.corpus import english
+from tests.input_server import running_inputs
+from tests.text_samples import spelled
+
+SEPARATED = "separator=<|endoftext|>"
+Builder = Callable[[list[str]], str]
+JOIN: dict[str, Builder] = {
+    "lines": "\n".join,
+    "paragraphs": "\n\n".join,
+    SEPARATED: "<|endoftext|>".join,
+    "separator=\\n---\\n": "\n---\n".join,
+}
+
+
+def streamed(file: Path, format: str, **options: Any) -> list[tuple[str, str]]:
+    """Return id and text of each document of an epoch, in order."""
+    seen: list[tuple[str, str]] = []
+    stream = pipeline.TextDataset(file, "bytes", epochs=1, format=format, **options)
+    for _ in stream.filter(lambda record: seen.append((record.id, record.text)) is None, name="seen").documents():
+        pass
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("format", "data", "documents"),
+    [
+        ("lines", "one\r\n\r\n  \n\ntwo \nthree", [(1, "one"), (5, "two "), (6, "three")]),
+        ("lines", "\ufeffone\n\u3000\n a\u2028b\n", [(1, "one"), (3, " a\u2028b")]),
+        ("paragraphs", "\n\n a\nb\n\n\n \t\nc\n", [(3, " a\nb"), (8, "c")]),
+        ("paragraphs", "a\r\nb\r\n\r\nc\r\n", [(1, "a\r\nb"), (4, "c")]),
+        (SEPARATED, "a\n<|endoftext|>\nb\n\nc\n<|endoftext|>\n<|endoftext|>\n", [(1, "a"), (3, "b\n\nc")]),
+        (SEPARATED, "a<|endoftext|> b<|endoftext|>\r\nc<|end", [(1, "a"), (1, " b"), (2, "c<|end")]),
+        ("separator=\\n---\\n", "a\n---\n---\nb", [(1, "a"), (3, "---\nb")]),
+    ],
+)
+def test_documents_are_lines_paragraphs_or_what_stands_between_separators(
+    tmp_path: Path, format: str, data: str, documents: list[tuple[int, str]]
+) -> None:
+    file = tmp_path / "x.txt"
+    file.write_bytes(data.encode())
+    assert streamed(file, format) == [(f"x.txt:{line}", text) for line, text in documents]
+    for ending, compress in ((".gz", gzip), (".bz2", bz2), (".xz", lzma), (".zst", zstandard)):
+        packed = tmp_path / f"x.txt{ending}"
+        packed.write_bytes(compress.compress(data.encode()))
+        assert streamed(packed, format) == [(f"{packed.name}:{line}", text) for line, text in documents]
+
+
+@pytest.mark.parametrize("shift", range(-1, 14))
+def test_a_separator_that_two_blocks_of_the_file_share_is_found(tmp_path: Path, shift: int) -> None:
+    texts = ["é" * (1 << 19) + "a" * (shift + 1), "b", "c" * 3_000_000, "d"]
+    file = tmp_path / "x.txt"
+    file.write_text("<|endoftext|>".join(texts))
+    assert [text for _, text in streamed(file, SEPARATED)] == texts
+
+
+@pytest.mark.parametrize("format", JOIN)
+def test_a_file_that_is_cut_gives_each_document_once_with_its_line(tmp_path: Path, format: str) -> None:
+    generator = random.Random(7)
+    texts = [f"{n} " + "to be é " * generator.randrange(40) + "or\r\nnot." for n in range(400)]
+    texts = [text.replace("\r\n", " ") for text in texts] if format == "lines" else texts
+    data = JOIN[format](texts)
+    (tmp_path / "x.txt").write_bytes(data.encode())
+    (tmp_path / "x.txt.gz").write_bytes(gzip.compress(data.encode()))
+    found = []
+    for name in ("x.txt", "x.txt.gz"):
+        run(
+            tmp_path / name,
+            tmp_path / name[2:],
+            limits=Limits(unit_bytes=700, smallest_unit_bytes=700),
+            transforms=[pipeline.transform(lambda document: pipeline.Drop("all"), version="1")],
+            keep_rejected=True,
+            **{"format": format, "rules": (), "language": (), "tokenizer": "bytes"},
+        )
+        rejected = [json.loads(line) for line in (tmp_path / name[2:] / "rejected.jsonl").read_text().splitlines()]
+        found.append([(each["id"].rpartition(":")[2], each["line"], each["text"]) for each in rejected])
+    lines = [(str(data[: data.index(text)].count("\n") + 1), text.replace("\r\n", "\n")) for text in texts]
+    assert [(id, text) for id, _, text in found[0]] == lines
+    assert found[0] == found[1]
+
+
+def test_workers_and_units_change_no_byte_of_a_build(tmp_path: Path) -> None:
+    file = tmp_path / "x.txt"
+    file.write_text("\n\n".join(english(n, 40) for n in range(300)))
+    options: dict[str, Any] = {"tokenizer": "bytes", "format": "paragraphs", "language": (), "rules": ()}
+    whole = run(file, tmp_path / "a", **options)
+    run(file, tmp_path / "b", limits=Limits(unit_bytes=9_000, smallest_unit_bytes=9_000), workers=2, **options)
+    assert whole.counts["read"] == 300
+    assert digests(tmp_path / "a") == digests(tmp_path / "b")
+
+
+@pytest.mark.parametrize("format", JOIN)
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_lanes_share_a_file_and_resume_exactly(tmp_path: Path, format: str, ending: str) -> None:
+    texts = [f"{n}: " + "word " * (n % 13) + "end" for n in range(500)]
+    data = JOIN[format](texts).encode()
+    file = tmp_path / f"x.txt{ending}"
+    file.write_bytes(gzip.compress(data) if ending else data)
+
+    def documents(**options: Any) -> pipeline.Stream:
+        stream = pipeline.TextDataset(file, "bytes", format=format, epochs=1)
+        return stream.shuffle(seed=5, lanes=12, **options).documents()
+
+    found = [spelled(item["input_ids"]) for item in documents()]
+    assert Counter(found) == Counter(texts)
+    assert found != texts
+
+    def packed() -> pipeline.Stream:
+        return pipeline.TextDataset(file, "bytes", format=format).shuffle(seed=5, lanes=12).pack(32).batch(4)
+
+    whole = [batch["input_ids"].tolist() for batch in islice(packed(), 80)]
+    for at in (1, 37):
+        stream = packed()
+        for _ in islice(stream, at):
+            pass
+        again = packed()
+        again.load_state_dict(json.loads(json.dumps(stream.state_dict())))
+        assert [batch["input_ids"].tolist() for batch in islice(again, 80 - at)] == whole[at:]
+
+
+def test_a_state_belongs_to_the_format(tmp_path: Path) -> None:
+    file = tmp_path / "x.txt"
+    file.write_text("a\n\nb\n\nc\n")
+    state = pipeline.TextDataset(file, "bytes", format="lines").pack(2).batch(1).state_dict()
+    with pytest.raises(StateError, match="data"):
+        pipeline.TextDataset(file, "bytes", format="paragraphs").pack(2).batch(1).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("format", "message"),
+    [("linse", "did you mean 'lines'"), ("separator=", "separator is missing"), (7, "got 7"), (None, "got None")],
+)
+def test_a_format_that_is_none_is_refused(tmp_path: Path, format: Any, message: str) -> None:
+    (tmp_path / "x.txt").write_text("a")
+    with pytest.raises(ConfigError, match=message):
+        pipeline.TextDataset(tmp_path / "x.txt", "bytes", format=format)
+    with pytest.raises(ConfigError, match=message):
+        pipeline.build(tmp_path / "x.txt", tmp_path / "o", format=format)
+
+
+def test_one_long_document_is_said_once_and_names_the_formats(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("to be or not to be\n" * 600_000)
+    with pytest.warns(
+        UserWarning, match=r"a\.txt: one document of about 11 MB, and so are 1 more .*--format lines"
+    ) as said:
+        pipeline.TextDataset(tmp_path, "bytes")
+    with pytest.warns(UserWarning, match="--format paragraphs") as built:
+        run([tmp_path / "a.txt", tmp_path / "b.txt"], tmp_path / "o", tokenizer="bytes", max_tokens=0)
+    assert len(said) == len(built) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pipeline.TextDataset(tmp_path / "a.txt", "bytes", format="lines")
+
+
+def test_texts_and_try_rules_take_the_same_formats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import pyarrow.parquet as pq
+
+    (tmp_path / "x.txt").write_text("one\ntwo\n\nthree\n")
+    output = tmp_path / "o.parquet"
+    assert run_command("texts", [str(tmp_path / "x.txt"), "--output", str(output), "--format", "paragraphs"]) == 0
+    assert pq.read_table(output)["text"].to_pylist() == ["one\ntwo", "three"]
+    assert run_command("try-rules", [str(tmp_path / "x.txt"), "--format", "lines"]) == 0
+    assert "3 documents: 0 kept" in capsys.readouterr().out
+    assert run_command("texts", [str(tmp_path / "x.txt"), "--output", str(output), "--format", "line"]) == 2
+    assert "did you mean 'lines'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "message"),
+    [
+        ('{"text": "short"}\n' * 3, (), "of 3 that were read from 1 input file: dropped by words: 3"),
+        ('{"text": "a"}\n', ("--where", "n > 3"), "dropped by where: 1"),
+        ('{"text": 1}\n', ("--on-error", "skip"), "unreadable ('text' is a number, not text): 1"),
+        ("", (), "of 0 that were read from 1 input file (0 bytes)"),
+    ],
+)
+def test_a_build_that_keeps_nothing_ends_with_an_error_that_says_what_dropped_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, flags: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "in.jsonl").write_text(text)
+    arguments = [str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "o"), "--tokenizer", "bytes", "--quiet"]
+    for _ in range(2):  # again, when it is complete
+        assert run_command("build", [*arguments, *flags]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith("error: no document was kept")
+        assert message in error
+
+
+@pytest.mark.parametrize("format", JOIN)
+def test_remote_files_are_cut_and_give_each_document_once(tmp_path: Path, format: str) -> None:
+    texts = [f"{n}: " + "word " * (n % 97) + "end" for n in range(3_000)]
+    with running_inputs() as server:
+        server.files["x.txt"] = JOIN[format](texts).encode()
+        url = server.url("x.txt")
+        stream = pipeline.TextDataset(url, "bytes", format=format, epochs=1).shuffle(seed=1, lanes=8)
+        assert Counter(spelled(item["input_ids"]) for item in stream.documents()) == Counter(texts)
+        options: dict[str, Any] = {"tokenizer": "bytes", "language": (), "rules": (), "dedup": False}
+        small = Limits(unit_bytes=100_000, smallest_unit_bytes=100_000)
+        manifest = run(url, tmp_path / "o", format=format, limits=small, **options)
+        assert manifest.counts["kept"] == len(texts)
