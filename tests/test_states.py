@@ -262,7 +262,7 @@ def test_a_version_is_an_integer(dataset: Path, version: Any) -> None:
 
 def test_an_epoch_beyond_what_a_state_holds_is_refused_when_it_is_set(dataset: Path) -> None:
     stream = pipeline.ShardDataset(dataset).shuffle().pack(8)
-    with pytest.raises(ConfigError, match=r"set_epoch\(10{30}\) moves to sequence"):
+    with pytest.raises(ConfigError, match=r"epoch must be at most \d+, got 10{30}"):
         stream.set_epoch(10**30)
     assert stream.state_dict()["sequence_index"] == 0
 
