@@ -157,7 +157,7 @@ def _run_stages(run: Run, after_stage: Callable[[str], object], facts: Mapping[s
     with _timed(run, "finish"):
         stats = gather_stats(workspace)
         manifest = make_manifest(workspace, stats)
-        write_beside_shards(workspace, manifest)
+        manifest = write_beside_shards(workspace, manifest)
     seconds["total"] = sum(seconds.values())
     write_run(workspace, manifest, seconds, facts)
     manifest.write(workspace.output)

@@ -43,8 +43,7 @@ def local_directory(output: str | Path) -> Path:
 def clear(workspace: Workspace) -> None:
     """Remove an earlier result: the manifest first, so that nothing half removed looks complete."""
     for path in result_files(workspace.output):
-        path.unlink()
-    discard(workspace.output / "signatures")
+        discard(path)
     workspace.clear()
 
 
