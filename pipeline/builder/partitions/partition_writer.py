@@ -34,6 +34,7 @@ class Row(NamedTuple):
     score: float
     characters: int
     metadata: str = ""  # `MetadataColumn`
+    origin: str = ""  # of a part: the hash, in hexadecimal, of the text that a transform made parts of
 
 
 class MetadataColumn:
@@ -77,7 +78,7 @@ class PartitionWriter:
         fields = {name: pa.large_string() for name in ("text", "id", "part")}
         fields |= {"span": pa.int32(), "line": pa.int64()}
         more = {"language": pa.large_string(), "score": pa.float32(), "characters": pa.int64()}
-        more["metadata"] = pa.large_string()
+        more |= {"metadata": pa.large_string(), "origin": pa.large_string()}
         self._schema = pa.schema(fields | more)
         self._directory = directory
         self._hasher = hasher

@@ -16,6 +16,7 @@ from ...text.readers.reader import Document, Reader, Record, Unselected
 from ...text.storage.input_file import InputFile
 from ...text.tokenizer.tokenizer import Tokenizer
 from ..build_tokenizer import load_spec
+from ..engine.signals import reraise_swallowed_signals
 from ..plan import Plan, make_plan
 from ..recipe import Recipe
 from ..references import References, resolve
@@ -49,6 +50,7 @@ class _Sample:
     seconds: float = 0.0  # of filtering
 
 
+@reraise_swallowed_signals()
 def preview(
     specs: Sequence[str], recipe: Recipe, output: str | Path | None = None, *, workers: int | None = None
 ) -> None:

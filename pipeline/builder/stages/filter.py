@@ -16,6 +16,7 @@ from ...errors import InputError
 from ...text.document import place_of
 from ...text.readers.reader import BadRecord, Document, Unselected
 from ...text.storage.input_file import Credentials
+from ..dedup.minhash import text_hashes
 from ..dedup.segments import passage_finder
 from ..partitions.checksums import cut_inputs, hash_input, hash_path
 from ..partitions.partition import (
@@ -275,11 +276,13 @@ def _filter_partition(
 
 def _rows(kept: Sequence[Judged], places: Sequence[int], column: MetadataColumn) -> list[Row]:
     """Return what is written of the documents that are kept; ``places`` are the spans of the records of the batch."""
-    rows = []
+    rows, origins = [], {each.document.origin: "" for each in kept}
+    for text in origins:
+        origins[text] = "" if text is None else text_hashes([text]).tobytes().hex()
     for each, metadata in zip(kept, column.encode([each.document for each in kept]), strict=True):
         document, (code, score, _) = each.document, each.language
         origin = (document.id, document.part, places[each.record], document.line)
-        rows.append(Row(document.text, *origin, code, score, len(document.text), metadata))
+        rows.append(Row(document.text, *origin, code, score, len(document.text), metadata, origins[document.origin]))
     return rows
 
 
