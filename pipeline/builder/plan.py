@@ -27,7 +27,7 @@ from .limits import DEFAULT_LIMITS, Limits
 from .outcome import OUTCOMES, Outcome
 from .recipe import Recipe
 
-PLAN_VERSION = 6
+PLAN_VERSION = 7
 _REQUESTS_AT_ONCE = 16
 _PIECES_OF_UNIT = 4  # towards a quota
 _BYTES_OF_RECORD, _BYTES_OF_TOKEN = 1 << 16, 32  # of input, which few need

@@ -17,6 +17,7 @@ from filters import measure_functions, summary
 
 from ...atomic import atomic_file
 from ...shards.manifest import Manifest
+from ..dedup.decontaminate import too_short_said
 from ..stages.registry import changes
 from .console import damage_said
 from .stats import BuildStats, descending
@@ -63,6 +64,7 @@ def render(manifest: Manifest) -> str:
         bad=descending(stats.bad),
         damaged=stats.damaged,
         damage=damage_said(stats.damaged),
+        too_short=too_short_said(short) if (short := recipe["definitions"].get("too_short")) else "",
         splits=sorted(manifest.splits.items()),
         groups=groups,
         shapes=[

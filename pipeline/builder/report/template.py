@@ -57,6 +57,7 @@ width="{{ row.left }}" height="8"/><rect class="gone" x="{{ row.left }}" y="0" w
 </td></tr>{% endfor %}</table></div>
 {% if bad %}<p class="soft" style="margin-top:10px">Unreadable records, not among these:
 {% for reason, number in bad %}{{ "{:,}".format(number) }} {{ reason }}{{ "; " if not loop.last }}{% endfor %}</p>{% endif %}
+{% if too_short %}<p class="alarm">{{ too_short }}.</p>{% endif %}
 {% if damaged %}<p class="alarm">{{ damage }}.</p>
 <div class="panel"><table><tr><th>damaged file</th><th class="n">line</th><th>fault</th><th class="n">documents that no
 checksum confirms</th></tr>{% for each in damaged %}<tr><td>{{ each.file }}</td>
