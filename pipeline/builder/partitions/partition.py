@@ -9,6 +9,7 @@ stage dropped, dedup or another: what is tokenized. Token quotas then choose amo
         signatures.bin      uint32 [passed, permutations], its MinHash signature
         passages.bin        uint64, sorted: every hash of a line or paragraph, where repeated ones will be cut
         rejected.jsonl      what could not be read, and what was dropped (with --keep-rejected)
+        cut.jsonl           of a stage that cuts repeats: what it dropped or cut (with --keep-rejected)
         counts.json         everything counted
     filter/000012/done.json the unit is done: its partitions, and lines and hashes of its spans
     partitions.json         all units are: every partition in input order
@@ -49,6 +50,7 @@ FILTER, DEDUP, TOKENIZE, SPLIT = "filter", "dedup", "tokenize", "split"  # stage
 DEDUPING = "deduping"  # the folder of what dedup keeps while it runs
 DONE = "done.json"
 PARTITIONS = "partitions.json"
+CUT_NAME = "cut.jsonl"
 
 
 def read_json(path: Path) -> Any:

@@ -73,9 +73,11 @@ document</th><th class="n">shards</th></tr>
 <td class="n">{{ split.shards|length }}</td></tr>{% endfor %}</table></div>
 
 {% for title, rows in groups %}<h2>{{ title }}</h2>
-<div class="panel"><table><tr><th></th><th class="n">read</th><th class="n">dropped</th><th class="n">duplicates</th>
+<div class="panel"><table><tr><th></th><th class="n">read</th>{% if added %}<th class="n">added</th>{% endif %}
+<th class="n">dropped</th><th class="n">duplicates</th>
 <th class="n">kept</th><th class="n">tokens</th><th class="track"></th></tr>
 {% for row in rows %}<tr><td>{{ row.name or "(unnamed)" }}</td><td class="n">{{ "{:,}".format(row.read) }}</td>
+{% if added %}<td class="n">{{ "{:,}".format(row.added) }}</td>{% endif %}
 <td class="n">{{ "{:,}".format(row.dropped) }}</td><td class="n">{{ "{:,}".format(row.duplicates) }}</td>
 <td class="n">{{ "{:,}".format(row.kept) }}</td><td class="n">{{ "{:,}".format(row.tokens) }}</td>
 <td class="track"><svg viewBox="0 0 100 8" preserveAspectRatio="none" height="12"><rect class="rest" x="0" y="0"
