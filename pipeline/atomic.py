@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,10 +14,24 @@ from typing import IO
 from .errors import ConfigError
 from .paths import special_kind
 
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
+
 
 def temporary_path(path: Path) -> Path:
-    """Return the hidden name beside ``path`` under which this process may write it."""
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Return a hidden name beside ``path`` under which it may be written; each call returns another.
+
+    Process numbers would not do: machines that share the directory have the same ones.
+    """
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a path has a name that `temporary_path` returns.
+
+    >>> is_temporary(temporary_path(Path("a.tar"))), is_temporary(Path(".notes.tmp"))
+    (True, False)
+    """
+    return _TEMPORARY.fullmatch(path.name) is not None
 
 
 def sync_directory(directory: Path) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.errors import ConfigError
+from pipeline.errors import BuildError, ConfigError
 from pipeline.shards.manifest import Manifest
+from pipeline.shards.verify.dataset import verify_dataset
 from tests.builds import run
 from tests.corpus import english
 
@@ -59,3 +60,69 @@ def test_more_values_than_the_bands_use_stand_in_the_manifest(inputs: list[str],
     assert manifest.recipe["settings"]["dedup_num_perm"] == 160
     assert np.load(tmp_path / "out" / "signatures" / "signatures.npy").shape[1] == 160
     assert run(inputs, tmp_path / "out", dedup_num_perm=160) == manifest
+
+
+OPTIONS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "language": (), "val_fraction": 0}
+
+
+def write(path: Path, numbers: range) -> Path:
+    path.write_text("".join(json.dumps({"id": f"d{k}", "text": english(k)}) + "\n" for k in numbers))
+    return path
+
+
+def test_a_folder_of_signatures_that_an_earlier_build_left_is_refused_and_never_taken_for_ones_own(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    run(write(tmp_path / "first.jsonl", range(6)), out, **OPTIONS)
+    for path in [path for path in out.iterdir() if path.is_file()]:
+        path.unlink()  # as `rm out/*` does
+    second = write(tmp_path / "second.jsonl", range(100, 106))
+    with pytest.raises(BuildError, match="signatures is there, but neither a manifest nor an unfinished build"):
+        run(second, out, **OPTIONS)
+    run(second, out, **OPTIONS, overwrite=True)
+    assert list(verify_dataset(out)) == []
+    manifest = run(write(tmp_path / "more.jsonl", range(3, 103)), tmp_path / "later", **OPTIONS, against=[str(out)])
+    assert manifest.counts["duplicates"]["exact"] == 3
+
+
+def test_signatures_of_another_build_are_refused_and_found_by_verify(tmp_path: Path) -> None:
+    for name, first in (("one", 0), ("other", 50)):
+        run(write(tmp_path / f"{name}.jsonl", range(first, first + 6)), tmp_path / name, **OPTIONS)
+    for path in (tmp_path / "one" / "signatures").iterdir():
+        path.write_bytes((tmp_path / "other" / "signatures" / path.name).read_bytes())
+    with pytest.raises(ConfigError, match=r"one/signatures/hashes\.npy: .* but the manifest says"):
+        run(tmp_path / "one.jsonl", tmp_path / "later", **OPTIONS, against=[str(tmp_path / "one")])
+    names = {Path(problem.shard).name for problem in verify_dataset(tmp_path / "one")}
+    assert names == {"hashes.npy", "signatures.npy"}
+
+
+def test_any_changed_byte_beside_the_shards_is_found(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = {**OPTIONS, "tokenizer": "train:300", "keep_rejected": True}
+    run([write(tmp_path / "in.jsonl", range(8)), write(tmp_path / "again.jsonl", range(1))], out, **options)
+    beside = [path for path in out.rglob("*") if path.is_file() and path.suffix != ".tar"]
+    assert {path.name for path in beside} >= {
+        "hashes.npy",
+        "signatures.npy",
+        "scheme.json",
+        "tokenizer.json",
+        "report.html",
+    }
+    for path in beside:
+        if path.name in ("manifest.json", "run.json"):
+            continue
+        whole = path.read_bytes()
+        for at in {0, 80, len(whole) // 2, len(whole) - 1}:
+            at = min(at, len(whole) - 1)
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            assert [problem.shard for problem in verify_dataset(out)] == [str(path)], (path, at)
+        path.write_bytes(whole)
+    (out / "report.html").unlink()  # which nothing reads
+    (out / "signatures" / "scheme.json").unlink()
+    (out / "signatures" / "notes.txt").write_text("of someone else")
+    found = {Path(problem.shard).name: problem.message for problem in verify_dataset(out)}
+    assert found == {
+        "scheme.json": "the manifest names this file, but it is not there; copy it again",
+        "notes.txt": "the manifest does not name this file; remove it",
+    }

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.atomic import temporary_path
 from pipeline.builder.workspace.atomic_directory import result_directory, sweep
 
 
@@ -31,9 +32,10 @@ def test_a_result_that_is_there_stays(tmp_path: Path) -> None:
 
 
 def test_what_killed_processes_left_is_swept(tmp_path: Path) -> None:
-    (tmp_path / "deep" / ".000001.77.tmp").mkdir(parents=True)
-    (tmp_path / "deep" / ".000001.77.tmp" / "half").write_text("")
-    (tmp_path / "deep" / ".file.77.tmp").write_text("")
+    left = temporary_path(tmp_path / "deep" / "000001")
+    left.mkdir(parents=True)
+    (left / "half").write_text("")
+    temporary_path(tmp_path / "deep" / "file").write_text("")
     (tmp_path / "deep" / "whole").write_text("")
     sweep(tmp_path)
     assert [path.name for path in tmp_path.rglob("*")] == ["deep", "whole"]

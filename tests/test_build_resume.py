@@ -52,7 +52,7 @@ def test_files_that_settings_name_are_held_to_what_they_held(tmp_path: Path, bui
 
     with pytest.raises(KeyboardInterrupt):
         again(after_stage=interrupt_after("tokenize"))
-    (tmp_path / "out" / ".signatures.7.tmp").mkdir()  # as a kill in that moment leaves it
+    (tmp_path / "out" / ".signatures.0123456789abcdef.tmp").mkdir()  # as a kill in that moment leaves it
     for path, text, said in (
         (rules, rules.read_text().replace("5", "6"), "words"),
         (tokenizer, train_tokenizer([english(1)], 300).definition, "tokenizer"),

@@ -216,6 +216,16 @@ def test_a_reader_that_closes_the_output_ends_a_command_in_silence(
     assert process.returncode == 141
 
 
+@pytest.mark.parametrize("first", ["SIGINT", "SIGTERM"])
+def test_a_second_interrupt_while_the_interpreter_ends_shows_no_traceback(first: str) -> None:
+    code = "import atexit, os, signal, sys, time\nfrom pipeline.cli.command import exit_status\n"
+    code += "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+    code += f"def action():\n    os.kill(os.getpid(), signal.{first})\n    time.sleep(60)\n"
+    code += "sys.exit(exit_status(lambda: exit_status(action)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "interrupted\n")
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_output_that_cannot_be_written_is_an_error(dataset: Path) -> None:
     with Path("/dev/full").open("w") as full:

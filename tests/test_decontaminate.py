@@ -73,6 +73,22 @@ def test_counts_equal_the_definition(evaluation: list[str], text: str, n: int) -
     assert Decontaminator({"set": evaluation}, ngram=n).overlaps([text]) == [(expected, "set" if expected else None)]
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    evaluation=st.lists(st.text("ab中文คำ่。 あア", max_size=12), max_size=5),
+    text=st.text("ab中文คำ่。 あア", max_size=40),
+    n=st.integers(1, 4),
+)
+def test_each_letter_of_a_script_without_spaces_is_a_word(evaluation: list[str], text: str, n: int) -> None:
+    def grams(each: str) -> list[tuple[str, ...]]:
+        words = re.findall(r"[中文คあ]|(?:(?![中文คあ])\w)+", each)
+        return [tuple(words[k : k + n]) for k in range(len(words) - n + 1)]
+
+    held = {gram for each in evaluation for gram in grams(each)}
+    expected = sum(gram in held for gram in grams(text))
+    assert Decontaminator({"set": evaluation}, ngram=n).overlaps([text]) == [(expected, "set" if expected else None)]
+
+
 def write_records(path: Path, records: Iterable[dict[str, Any]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -137,3 +153,24 @@ def test_a_saved_copy_finds_the_same(tmp_path: Path) -> None:
     found.save(tmp_path)
     text = f"{QUESTION} and {QUESTION} eight words that are one n gram alone"
     assert Decontaminator.load(tmp_path).overlaps([text, ""]) == found.overlaps([text, ""]) == [(3, "quiz"), (0, None)]
+
+
+CHINESE = "下列关于光合作用的说法中，哪一项是不正确的？请写出理由。"
+THAI = "ข้อใดต่อไปนี้กล่าวถึงการสังเคราะห์ด้วยแสงไม่ถูกต้อง"
+
+
+@pytest.mark.parametrize("question", [CHINESE, THAI])
+def test_a_question_in_a_script_without_spaces_is_found(tmp_path: Path, question: str) -> None:
+    quiz = write_records(tmp_path / "quiz.jsonl", [{"text": question}])
+    others = [question[:8] + "今天天气很好" + question[-8:], "今天天气很好。" * 4]
+    manifest = decontaminated(tmp_path, [f"题目如下：{question}（完）", *others], quiz)
+    assert (manifest.counts["read"], manifest.counts["dropped"]) == (3, {"contaminated": 1})
+
+
+def test_evaluation_texts_that_are_too_short_are_counted_in_terminal_and_report(tmp_path: Path) -> None:
+    quiz = write_records(tmp_path / "quiz.jsonl", [{"text": "What is it?"}] * 500 + [{"text": QUESTION}])
+    said = "quiz.jsonl: 500 of 501 evaluation texts are too short (under 8 words) and were not compared"
+    with pytest.warns(UserWarning, match=re.escape(said)):
+        manifest = decontaminated(tmp_path, [QUESTION, "What is it? It is this."], quiz)
+    assert manifest.counts["dropped"] == {"contaminated": 1}
+    assert said in (tmp_path / "out" / "report.html").read_text()

@@ -7,15 +7,22 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipeline.builder.build import build
+from pipeline.builder.limits import Limits
+from pipeline.builder.report.console import Progress
 from pipeline.builder.workspace.locking import locked
 from pipeline.errors import BuildError
+from pipeline.shards.manifest import Manifest
+from pipeline.shards.verify.dataset import verify_dataset
 from tests import no_locks
 from tests.builds import ROOT
 from tests.corpus import english
@@ -175,3 +182,96 @@ def test_a_build_without_locks_gives_the_same_dataset_and_goes_on_after_kill_9(t
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "out" / "manifest.json").exists()
     assert [path.name for path in (tmp_path / "out").iterdir() if path.name.startswith(".")] == []
+
+
+def test_two_threads_of_one_process_do_not_build_in_one_directory_at_once(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": english(k)}) + "\n" for k in range(20)))
+    settings: dict[str, Any] = {
+        "tokenizer": "bytes",
+        "rules": (),
+        "progress": Progress(quiet=True),
+        "start_method": "fork",
+    }
+    impatient = Limits(lock_seconds=0.2)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def wait(stage: str) -> None:
+        inside.set()
+        assert go_on.wait(60)
+
+    def first() -> Manifest:
+        return build(tmp_path / "in.jsonl", tmp_path / "out", after_stage=wait, **settings)
+
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(first)
+        try:
+            assert inside.wait(60)
+            for _ in range(2):  # a refused one must not free the directory
+                with pytest.raises(
+                    BuildError, match=rf"another build works here \(process {os.getpid()}\); wait for it"
+                ):
+                    build(tmp_path / "in.jsonl", tmp_path / "out", limits=impatient, **settings)
+            with python(tmp_path / "hold.py", HOLD, None, tmp_path / "out" / ".build") as other:
+                assert other.wait(60) == 1
+        finally:
+            go_on.set()
+        manifest = running.result()
+    assert build(tmp_path / "in.jsonl", tmp_path / "out", **settings) == manifest
+    assert not (tmp_path / "out" / ".build").exists()
+
+
+def test_builds_that_start_over_in_one_directory_take_turns(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": english(k)}) + "\n" for k in range(20)))
+    settings: dict[str, Any] = {
+        "tokenizer": "bytes",
+        "rules": (),
+        "progress": Progress(quiet=True),
+        "start_method": "fork",
+    }
+
+    def again(number: int) -> list[Any]:
+        for _ in range(3):
+            build(tmp_path / "in.jsonl", tmp_path / "out", overwrite=True, limits=Limits(lock_seconds=60), **settings)
+        return []
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(again, range(2))) == [[], []]
+    assert list(verify_dataset(tmp_path / "out")) == []
+
+
+def test_what_others_keep_in_a_new_output_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": english(k)}) + "\n" for k in range(20)))
+    settings: dict[str, Any] = {
+        "tokenizer": "bytes",
+        "rules": (),
+        "progress": Progress(quiet=True),
+        "start_method": "fork",
+    }
+    (tmp_path / "out" / ".build").mkdir(parents=True)
+    (tmp_path / "out" / ".build" / "notes.txt").write_text("mine")
+    (tmp_path / "out" / ".draft.tmp").write_text("mine")
+    with pytest.raises(BuildError, match=r"out/\.build/notes\.txt is there, but neither .*--overwrite"):
+        build(tmp_path / "in.jsonl", tmp_path / "out", **settings)
+    assert [path.name for path in (tmp_path / "out" / ".build").iterdir()] == ["notes.txt"]
+    (tmp_path / "out" / ".build" / "notes.txt").unlink()
+    build(tmp_path / "in.jsonl", tmp_path / "out", **settings)
+    assert (tmp_path / "out" / ".draft.tmp").read_text() == "mine"
+
+
+def test_what_a_plan_counted_that_came_to_nothing_is_not_used_by_the_next(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text("".join(f'{{"text": "{name} {k}"}}\n' for k in range(6_000)))
+    settings: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "dedup": False, "start_method": "fork"}
+    settings["limits"] = Limits(unit_bytes=200_000, smallest_unit_bytes=1_000, units_wanted=1)
+    files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+
+    class Stop(Progress):
+        def bar(self, name: str, total: int, *, bytes: bool = False) -> Any:
+            if name == "filter":  # records are counted by now
+                raise KeyboardInterrupt
+            return super().bar(name, total, bytes=bytes)
+
+    with pytest.raises(KeyboardInterrupt):
+        build(files, tmp_path / "out", limit=11_000, progress=Stop(quiet=True), **settings)
+    manifest = build(files, tmp_path / "out", limit=10_500, progress=Progress(quiet=True), **settings)
+    assert manifest.counts["read"] == 10_500

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import pipeline
 from pipeline.builder.build import build
+from pipeline.builder.limits import Limits
 from pipeline.builder.report.console import Progress
 from pipeline.builder.report.html import REPORT_NAME, render
 from pipeline.shards.manifest import Manifest
@@ -88,6 +92,56 @@ def test_a_dataset_without_documents_has_a_report_too(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text("")
     build(tmp_path / "in.jsonl", tmp_path / "out", tokenizer="bytes", progress=Progress(quiet=True))
     assert "documents read" in (tmp_path / "out" / REPORT_NAME).read_text(encoding="utf-8")
+
+
+def test_documents_that_a_transform_adds_have_their_column_and_no_share_is_over_the_whole(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = [json.dumps({"text": english(k, 200)}) for k in range(2)]
+    (tmp_path / "in.jsonl").write_text("\n".join([*rows, *(["{broken"] * 30)]))
+
+    def words(document: Any) -> Any:
+        return [replace(document, text=word) for word in document.text.split()]
+
+    build(
+        tmp_path / "in.jsonl",
+        tmp_path / "out",
+        tokenizer="bytes",
+        rules=(),
+        transforms=[pipeline.transform(words, version="1")],
+        on_error="skip",
+        start_method="fork",
+    )
+    counts = Manifest.read(tmp_path / "out").counts
+    assert (counts["read"], counts["bad"]) == (2, {"invalid JSON": 30})
+    assert sum(counts["added"].values()) > 300
+    text = "".join(parse(tmp_path / "out").text)
+    terminal = capfd.readouterr().err
+    for shown in (text, terminal):
+        shares = [float(each) for each in re.findall(r"(-?[\d.]+)%", shown)]
+        assert shares
+        assert all(0 <= share <= 100 for share in shares), shares
+    assert "added" in text.split("Languages")[1].split("dropped")[0]
+    assert "93.8%  unreadable: invalid JSON" in terminal
+    assert "added" not in "".join(parse(tmp_path / "out").text).split("Languages")[0].split("share")[0]
+
+
+def test_the_order_of_rejected_documents_does_not_tell_how_they_were_cut(tmp_path: Path) -> None:
+    repeated = "A line of more than a few words that every second document holds at its end."
+    rows = []
+    for k in range(120):
+        text = english(k // 2, 30) + f"\n{repeated}" * (k % 2)
+        rows += [json.dumps({"id": f"d{k}", "text": "short" if k % 5 == 0 else text})] + ["{broken"] * (k % 7 == 0)
+    (tmp_path / "in.jsonl").write_text("\n".join(rows))
+    settings: dict[str, Any] = {"tokenizer": "bytes", "rules": "gopher_quality", "keep_rejected": True}
+    settings |= {"dedup_lines": True, "on_error": "skip", "start_method": "fork", "progress": Progress(quiet=True)}
+    found = []
+    for number, limits in enumerate((Limits(), Limits(batch_records=7, partition_characters=2_000, unit_bytes=5_000))):
+        build(tmp_path / "in.jsonl", tmp_path / str(number), limits=limits, **settings)
+        found.append((tmp_path / str(number) / "rejected.jsonl").read_text().splitlines())
+    assert found[0] == found[1]
+    records = [json.loads(line)["line"] for line in found[0]]
+    assert records.index(max(records)) > 40  # those of one step are in input order
 
 
 def test_a_browser_draws_the_page(dataset: Path, tmp_path: Path) -> None:

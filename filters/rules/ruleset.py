@@ -130,7 +130,7 @@ class RuleSet:
         for name, function in self._cleaners:
             try:
                 found = function(text)
-            except Exception as error:
+            except (Exception, SystemExit, GeneratorExit) as error:
                 raise BuildError(f"{where()}: cleaner {name!r} raised {type(error).__name__}: {error}") from error
             if not (
                 isinstance(found, tuple)
@@ -183,7 +183,7 @@ class RuleSet:
                         if hasattr(value, "__float__"):
                             values[row, place] = value
                             continue
-                    except Exception as error:
+                    except (Exception, SystemExit, GeneratorExit) as error:
                         said = f"raised {type(error).__name__}: {error}"
                         raise self._fault(place, said, where[row] if where else None) from error
                     raise self._fault(place, f"returned {_shown(value)}", where[row] if where else None)

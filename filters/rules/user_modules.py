@@ -62,11 +62,7 @@ class UserModule:
             package = _PREFIX + self.sha256[:32]
             _known[package] = self
             name = f"{package}.{name}"
-        try:
-            module = importlib.import_module(name)
-        except Exception as error:
-            said = f"module {self.name!r} of {self.folder or 'the installed packages'}"
-            raise ConfigError(f"{said} cannot be imported: {type(error).__name__}: {error}") from error
+        module = _imported(name, f"module {self.name!r} of {self.folder or 'the installed packages'}")
         if not self.files and _source_hash(module) != self.installed:
             raise ConfigError(
                 f"module {self.name!r} ({module.__file__}): its sha256 was {self.installed}, here it is "
@@ -81,13 +77,24 @@ def find_module(name: str, home: str, what: str) -> UserModule:
         if _file_of(folder, name.split(".")) is not None:
             return UserModule(name, str(folder), dict(sorted(_collect(folder, name).items())))
     try:
-        return UserModule(name, "", {}, _source_hash(importlib.import_module(name)))
-    except ModuleNotFoundError as error:
-        if error.name != name.partition(".")[0] and error.name != name:
-            raise ConfigError(f"{what}: module {name!r} cannot be imported: {error}") from error
+        return UserModule(name, "", {}, _source_hash(_imported(name, f"{what}: module {name!r}")))
+    except ConfigError as error:
+        missing = error.__cause__
+        if not isinstance(missing, ModuleNotFoundError) or missing.name not in (name.partition(".")[0], name):
+            raise
         raise ConfigError(
             f"{what}: no module {name!r} beside the rule file ({home}), in {Path.cwd()} or installed"
         ) from error
+
+
+def _imported(name: str, what: str) -> ModuleType:
+    """Import a module. However its code ends, as by ``sys.exit``, raise ``ConfigError``, but for an interrupt."""
+    try:
+        return importlib.import_module(name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise ConfigError(f"{what} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def folder_of(module: ModuleType) -> Path | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -123,7 +122,8 @@ def build(
             with engine_session(engine, workers=workers, ray_address=ray_address):
                 run.seconds["start"] = time.perf_counter() - planned
                 manifest = _run_stages(run, after_stage, {"workers": workers, "engine": engine, "resumed": resumed})
-        shutil.rmtree(workspace.root, ignore_errors=True)
+        workspace.sweep()
+        workspace.clear()  # but for the lock, which another build would else find free
     return manifest
 
 
@@ -157,7 +157,7 @@ def _run_stages(run: Run, after_stage: Callable[[str], object], facts: Mapping[s
     with _timed(run, "finish"):
         stats = gather_stats(workspace)
         manifest = make_manifest(workspace, stats)
-        write_beside_shards(workspace, manifest)
+        manifest = write_beside_shards(workspace, manifest)
     seconds["total"] = sum(seconds.values())
     write_run(workspace, manifest, seconds, facts)
     manifest.write(workspace.output)

@@ -16,9 +16,10 @@ from ..atomic import write_json
 from ..errors import BuildError
 from ..shards.extents.file import EXTENTS_NAME, decode_table
 from ..shards.extents.indexing import write_table
-from ..shards.manifest import MANIFEST_NAME, Manifest
+from ..shards.manifest import MANIFEST_NAME, SIGNATURES_NAME, FileInfo, Manifest
+from ..text.tokenizer.loading import CONFIG_NAME, TOKENIZER_NAME
 from .build_tokenizer import load_build_tokenizer
-from .dedup.signature_store import save_signatures
+from .dedup.signature_store import FILES, save_signatures
 from .outcome import KEPT
 from .partitions.checksums import whole_hashes
 from .partitions.partition import SPLIT, partitions
@@ -30,6 +31,7 @@ from .stages.write import extents_path, read_splits
 from .workspace.workspace import Workspace
 
 RUN_NAME = "run.json"
+_BESIDE = (CONFIG_NAME, TOKENIZER_NAME, *(f"{SIGNATURES_NAME}/{name}" for name in FILES), REJECTED_NAME, REPORT_NAME)
 _PACKAGES = ("numpy", "tokenizers", "pyarrow", "numba", "orjson")
 
 
@@ -86,15 +88,18 @@ def _inputs(workspace: Workspace) -> list[dict[str, Any]]:
     ]
 
 
-def write_beside_shards(workspace: Workspace, manifest: Manifest) -> None:
-    """Write everything that is beside the shards, except the manifest."""
-    recipe = workspace.plan.recipe
-    load_build_tokenizer(workspace).save(workspace.output)
+def write_beside_shards(workspace: Workspace, manifest: Manifest) -> Manifest:
+    """Write everything that is beside the shards, except the manifest; return the manifest that names it."""
+    recipe, output = workspace.plan.recipe, workspace.output
+    load_build_tokenizer(workspace).save(output)
     if recipe.dedup and recipe.keep_signatures:
         outcomes = np.load(workspace.folder(SPLIT) / "outcome.npy", mmap_mode="r")
         save_signatures(workspace, outcomes == KEPT)
     write_rejected(workspace)
-    write_report(workspace.output, manifest)
+    write_report(output, manifest)
+    return replace(
+        manifest, files=tuple(FileInfo.of(output / name, name) for name in _BESIDE if (output / name).exists())
+    )
 
 
 def write_run(
@@ -115,9 +120,9 @@ def write_run(
 
 
 def result_files(output: Path) -> Iterator[Path]:
-    """Yield the files that a build leaves in its directory, the manifest first."""
+    """Yield the files that a build leaves in its directory, the manifest first, and the folder of signatures."""
     yield from (
         path for name in (MANIFEST_NAME, EXTENTS_NAME, RUN_NAME, REJECTED_NAME) if (path := output / name).exists()
     )
-    for pattern in (REPORT_NAME, "tokenizer*.json", "train-[0-9]*.tar", "val-[0-9]*.tar"):
+    for pattern in (REPORT_NAME, "tokenizer*.json", SIGNATURES_NAME, "train-[0-9]*.tar", "val-[0-9]*.tar"):
         yield from sorted(output.glob(pattern))

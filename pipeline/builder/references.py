@@ -135,7 +135,7 @@ def resolve(recipe: Recipe) -> References:
     identifier.check_known(parse_languages(recipe.language))
     model = NamedFile.read(identifier.path)
     key = recipe.decontaminate_key or recipe.text_key
-    evaluation, hashes = read_evaluation_sets(recipe.decontaminate, key, normalized=recipe.normalize)
+    evaluation, hashes, too_short = read_evaluation_sets(recipe.decontaminate, key, normalized=recipe.normalize)
     tokenizer = _load_tokenizer(recipe)
     earlier = zip(dataset_names(recipe.against), recipe.against, strict=True)
     definitions: dict[str, Any] = {
@@ -145,6 +145,8 @@ def resolve(recipe: Recipe) -> References:
         "decontaminate": hashes,
         "tokenizer": tokenizer and tokenizer.sha256,
     }
+    if too_short:
+        definitions["too_short"] = too_short
     scores = None
     if recipe.scores is not None:
         scores, definitions["scores"] = Scores.read(recipe.scores)

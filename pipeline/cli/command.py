@@ -78,7 +78,7 @@ def exit_status(action: Callable[[], int], *, error_status: int = 1, hint: str =
     0
     """
     try:
-        with _sigterm_as_interrupt(), _one_line_warnings(), _output_of_any_text():
+        with _signals_as_interrupts(), _one_line_warnings(), _output_of_any_text():
             try:
                 return action()
             finally:
@@ -138,20 +138,36 @@ def _discard_unwritable_output() -> None:
 
 
 @contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """Handle SIGTERM, which schedulers send, as Ctrl-C: what is open is closed."""
+def _signals_as_interrupts() -> Iterator[None]:
+    """Handle SIGTERM, which schedulers send, as Ctrl-C: what is open is closed.
+
+    After a signal, the next one ends the process at once: an interpreter that is ending would print a traceback.
+    """
     if threading.current_thread() is not threading.main_thread():  # no other thread may set handlers
         yield
         return
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    if before[signal.SIGINT] is not signal.default_int_handler:
+        del before[signal.SIGINT]  # ignored, or handled already
+    if before[signal.SIGTERM] is _interrupt:
+        del before[signal.SIGTERM]
+    for number in before:
+        signal.signal(number, _interrupt)
+    _received.clear()
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if _received else handler)
+
+
+_received: list[int] = []  # signals
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    _received.append(number)
+    raise KeyboardInterrupt
 
 
 @contextmanager

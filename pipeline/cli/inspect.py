@@ -95,18 +95,18 @@ def show(folder: Folder, manifest: Manifest, options: argparse.Namespace) -> Non
     table: dict[str, list[Any]] = shard.table()
     for name, column in table.items():
         console.print(f"{name:>14}: {column[number]}", markup=False)
-    tokenizer = dataset_tokenizer(folder)
+    tokenizer = dataset_tokenizer(folder, manifest)
     if options.tokens:
         for token in tokens.tolist():
             console.print(f"{token:>14}  {tokenizer.decode([token])!r}", markup=False)
     console.print(tokenizer.decode(tokens.tolist()), markup=False)
 
 
-def dataset_tokenizer(folder: Folder) -> Tokenizer:
-    """Load the tokenizer that lies in the dataset."""
+def dataset_tokenizer(folder: Folder, manifest: Manifest) -> Tokenizer:
+    """Load the tokenizer of a dataset from the files that its manifest names."""
     with TemporaryDirectory() as directory:
         for name in ("tokenizer.json", "tokenizer_config.json"):
-            if (data := folder.read(name)) is not None:
+            if (data := folder.read_bound(name, manifest)) is not None:
                 Path(directory, name).write_bytes(data)
         return load_tokenizer(directory if any(Path(directory).iterdir()) else folder.base)
 

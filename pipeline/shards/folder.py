@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import ConfigError, MissingObjectError
+from ..errors import ConfigError, ManifestError, MissingObjectError
 from ..paths import is_hidden
-from .manifest import MANIFEST_NAME, Manifest
+from .manifest import MANIFEST_NAME, FileInfo, Manifest
 from .remote.transport import Access, describe, download, is_remote, list_remote, local_name, read_range, retrying
 from .urls import ENDING, join
 
@@ -31,8 +32,9 @@ class Folder:
         self.access = access or Access()
 
     def path(self, name: str) -> str:
-        """Return the path or url of a file."""
-        path = join(self.base, name)
+        """Return the path or url of a file; ``name`` may begin with one folder."""
+        folder, _, plain = name.rpartition("/")
+        path = join(join(self.base, folder) if folder else self.base, plain)
         return path if self.remote else os.path.normpath(path)
 
     def size(self, name: str) -> int | None:
@@ -45,6 +47,27 @@ class Folder:
         if size is None:
             return None
         return read_range(self.path(name), 0, size, self.access) if self.remote else Path(self.path(name)).read_bytes()
+
+    def describe(self, name: str) -> FileInfo:
+        """Return size and hash of a file that is there."""
+        if not self.remote:
+            return FileInfo.of(self.path(name), name)
+        with local_copy(self.path(name), self.access) as path:
+            return FileInfo.of(path, name)
+
+    def read_bound(self, name: str, manifest: Manifest) -> bytes | None:
+        """Return what a small file holds that the manifest names, None where it names none; `ManifestError` for another.
+
+        A manifest that names no file at all, as of a dataset that was not built here, says nothing about them.
+        """
+        if not manifest.files:
+            return self.read(name)
+        bound = next((info for info in manifest.files if info.name == name), None)
+        data = self.read(name) if bound is not None else None
+        if bound is not None and (data is None or hashlib.sha256(data).hexdigest() != bound.sha256):
+            state = "not there" if data is None else "another file than the manifest names"
+            raise ManifestError(f"{self.path(name)}: {state}; copy it again from where the dataset was built")
+        return data
 
     def tars(self) -> list[str]:
         """Return the names of the tar files; none where a server lists nothing, as http servers do."""

@@ -27,7 +27,9 @@ MAX_MANIFEST = 1 << 30  # bytes of a remote one
 MANIFEST_VERSION = 2  # of a manifest that names a table of extents; without one it is 1
 WORK_NAME = ".build"  # where a build that has not finished keeps its results,
 PLAN_NAME = "plan.json"  # and in it what it is going to do
+SIGNATURES_NAME = "signatures"  # the folder of what later builds compare their documents with
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
+_SAFE_PATH = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*/)?[A-Za-z0-9_][A-Za-z0-9._-]*\Z")  # a folder at most
 
 
 class ShardInfo(NamedTuple):
@@ -61,6 +63,12 @@ class FileInfo(NamedTuple):
     bytes: int
     sha256: str
 
+    @classmethod
+    def of(cls, path: str | Path, name: str) -> FileInfo:
+        """Describe the file at ``path``, which the manifest calls ``name``."""
+        with open(path, "rb") as file:
+            return cls(name, os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest())
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -85,7 +93,8 @@ class Manifest:
     ``bos_id`` and ``special_ids``. ``splits`` maps names to a ``Split``: its ``shards``, and the sums ``documents`` and
     ``tokens``. ``recipe``, ``inputs`` and ``counts`` are plain JSON from the build. ``extents`` names the file of the
     table of extents (`extent_file`); a manifest without it has version 1, else 2. The fingerprint and what is streamed
-    are the same with and without it.
+    are the same with and without it. ``files`` are the other files that a build leaves beside the shards: the tokenizer,
+    signatures, the report.
 
     >>> manifest = Manifest("<u2", {"name": "bytes", "sha256": "", "vocab_size": 257, "eos_id": 256}, {"train": Split()})
     >>> Manifest.parse(orjson.dumps(manifest.to_json())) == manifest, manifest.split("train").tokens
@@ -99,6 +108,7 @@ class Manifest:
     inputs: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, Any] = field(default_factory=dict)
     extents: FileInfo | None = None
+    files: tuple[FileInfo, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -139,6 +149,8 @@ class Manifest:
         }
         if self.extents is not None:
             value["extents"] = self.extents._asdict()
+        if self.files:
+            value["files"] = [info._asdict() for info in self.files]
         return value
 
     def _splits_json(self) -> dict[str, Any]:
@@ -206,7 +218,8 @@ class Manifest:
                 recipe=value.get("recipe", {}),
                 inputs=value.get("inputs", []),
                 counts=value.get("counts", {}),
-                extents=_read_file(value["extents"], name) if version > 1 else None,
+                extents=_read_file(value["extents"], name, "extents") if version > 1 else None,
+                files=tuple(_read_file(entry, name, "files") for entry in value.get("files", [])),
             )
             stated = {split: (entry["documents"], entry["tokens"]) for split, entry in value["splits"].items()}
         except (KeyError, TypeError, AttributeError) as error:
@@ -227,11 +240,11 @@ class Manifest:
         return manifest
 
 
-def _read_file(entry: dict[str, Any], name: str) -> FileInfo:
+def _read_file(entry: dict[str, Any], name: str, key: str) -> FileInfo:
     info = FileInfo(*(entry[field] for field in FileInfo._fields))
-    plain = isinstance(info.name, str) and _SAFE_NAME.match(info.name)
+    plain = isinstance(info.name, str) and (_SAFE_NAME if key == "extents" else _SAFE_PATH).match(info.name)
     if not plain or type(info.bytes) is not int or info.bytes < 0 or not isinstance(info.sha256, str):
-        raise ManifestError(f"{name}: extents names no plain file with its size and hash: {tuple(info)}")
+        raise ManifestError(f"{name}: {key} names no plain file with its size and hash: {tuple(info)}")
     return info
 
 

@@ -42,7 +42,7 @@ class Document:
     ``line`` is where the record begins: 1-based line, element or row of ``file``, counted from ``start``, where the span
     begins that was read. Where lines are not counted, as in a file that is read from any byte, ``line`` is 0 and ``byte``
     the record's offset. ``part`` tells the documents apart that a transform made of one ("#1", "#2"). ``language`` is
-    known once it was identified.
+    known once it was identified, ``origin`` the text that a transform made parts of.
 
     >>> Document("A text.", "a", "in.jsonl", 1, metadata={"url": "https://example.org"}).metadata["url"]
     'https://example.org'
@@ -58,6 +58,7 @@ class Document:
     part: str = ""
     language: Language | None = None
     byte: int | None = None
+    origin: str | None = None
 
     def where(self) -> str:
         """Name the document for an error, by file, line (or byte) and id.

@@ -1,16 +1,16 @@
 """Documents that share long word n-grams with an evaluation set.
 
 An overlap is any run of 13 words, as in appendix C of Brown et al. 2020 (GPT-3); words are those of the shingles,
-``re.findall(r"\\w+", text.lower())``. An evaluation text of 8 to 12 words is one n-gram of all of
-them; a shorter one is left out. N-grams are compared by the 64-bit hashes of `minhash`: 10**12 n-grams of
-documents and 10**6 of evaluation sets give a false match in one of 18 such builds.
+``re.findall(r"\\w+", text.lower())``, but for scripts that are written without spaces (Han, Hiragana, Thai and their
+neighbours), where each letter is one. An evaluation text of 8 to 12 words is one n-gram of all of them; a shorter one is not
+compared, which the build says. N-grams are compared by the 64-bit hashes of `minhash`: 10**12 n-grams of documents and 10**6
+of evaluation sets give a false match in one of 18 such builds.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filters.compiled.text_arrays import code_points
+from filters.unicode_classes import KINDS, TERMINAL_BIT, UNSPACED, kind_table
 
 from ...atomic import write_json
 from ...errors import ConfigError, DamagedInputError
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
     from ...text.discovery import InputFile
 
 NGRAM = 13
-SHORTEST = 8  # words that an evaluation text must have, or it is left out
-_WORDS = re.compile(r"\w+")
+SHORTEST = 8  # words that an evaluation text must have, or it is not compared
 _NAMES = "names.json"
 _ARRAYS = ("hashes", "sets", "lengths")
 _PREFILTER_BITS = 6  # beyond those that number the n-grams: one in 64 n-grams of a document passes by chance
@@ -54,7 +54,7 @@ class Decontaminator:
     def __init__(self, texts: Mapping[str, Iterable[str]], ngram: int = NGRAM) -> None:
         self.names = list(texts)
         sets = [(number, *each) for number, group in enumerate(texts.values()) for each in _by_length(group, ngram)]
-        grams = [(number, hashes) for number, length, group in sets for hashes in shingle_sets(group, length)]
+        grams = [(number, hashes) for number, length, group in sets for hashes in shingle_sets(group, length, _units)]
         joined = np.concatenate([np.zeros(0, np.uint64), *(hashes for _, hashes in grams)])
         numbers = np.repeat(np.array([number for number, _ in grams], np.uint32), [len(hashes) for _, hashes in grams])
         self.hashes, first = np.unique(joined, return_index=True)  # the first of equal ones, as sets are in order
@@ -76,7 +76,7 @@ class Decontaminator:
         """Return, for each text, how many of its n-grams an evaluation set holds, and the set that holds the first."""
         from .kernels import find_shingles
 
-        points, ends = code_points([text.lower() for text in texts])
+        points, ends = _units([text.lower() for text in texts])
         wanted, known, shift = self._prefilter
         most = (len(points) // 2 + len(texts)) * len(self.lengths)
         found, rows = np.empty(most, np.uint64), np.empty(most, np.int64)
@@ -108,34 +108,80 @@ class Decontaminator:
 
 def _by_length(texts: Iterable[str], ngram: int) -> Iterable[tuple[int, list[str]]]:
     """Group evaluation texts by the words of their n-grams; leave out those that are too short."""
-    lengths = [(min(len(_WORDS.findall(text.lower())), ngram), text) for text in texts]
+    texts = list(texts)
+    lengths = list(zip(np.minimum(_count_words(texts), ngram).tolist(), texts, strict=True))
     lengths = [pair for pair in lengths if pair[0] >= min(SHORTEST, ngram)]
     for length, group in itertools.groupby(sorted(lengths, key=lambda pair: pair[0]), key=lambda pair: pair[0]):
         yield length, [text for _, text in group]
 
 
+def _units(lowered: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """Return what `code_points` does, with spaces around each letter of a script that is written without spaces."""
+    points, ends = code_points(lowered)
+    alone = _unspaced_letters()[np.minimum(points, len(_unspaced_letters()) - 1)]
+    if not alone.any():
+        return points, ends
+    before = 2 * np.concatenate([[0], np.cumsum(alone)])  # spaces in front of each character and at the end
+    spread = np.full(len(points) + int(before[-1]), ord(" "), np.uint32)
+    spread[np.arange(len(points)) + before[:-1] + alone] = points
+    return spread, ends + before[ends]
+
+
+@functools.cache
+def _unspaced_letters() -> NDArray[np.bool_]:
+    """Return, for every code point up to the last that has a kind, whether it is a word by itself."""
+    return np.isin(kind_table() & ~np.uint8(TERMINAL_BIT), [KINDS.index(kind) for kind in UNSPACED])
+
+
+def _count_words(texts: Sequence[str]) -> NDArray[np.int64]:
+    """Return how many words each text has."""
+    points, ends = _units([text.lower() for text in texts])
+    inside = word_table()[points]
+    first = inside & ~np.concatenate([[False], inside[:-1]])[: len(inside)]
+    begins = np.concatenate([[0], ends[:-1]])[: len(ends)]
+    begins = begins[begins < len(points)]
+    first[begins] = inside[begins]
+    return np.diff(np.concatenate([[0], np.cumsum(first)])[ends], prepend=0)
+
+
 def read_evaluation_sets(
     specs: Sequence[str], key: str, *, normalized: bool = True
-) -> tuple[Decontaminator, dict[str, str]]:
+) -> tuple[Decontaminator, dict[str, str], dict[str, list[int]]]:
     """Read the evaluation sets that ``specs`` name; return their n-grams, and the sha256 of each file by its name.
 
+    The third value says of each set with texts too short to be compared how many these are, and how many texts it has.
     ``key`` names the field of the texts, which are ``normalized`` where the documents are. Raises ``ConfigError`` for a set
-    that yields no n-gram, naming the fields that it has, and warns where some records of a set yield no text.
+    that yields no n-gram, naming the fields that it has, and warns where some texts are too short or records yield none.
     """
     from ...text.readers.reader import find_inputs
 
     files = number_queries(find_inputs(specs))
     names = unique_names(files)
-    texts, hashes = {}, {}
+    texts, hashes, short = {}, {}, {}
     for name, file in zip(names, files, strict=True):
         found, hashes[name] = _read_set(file, key)
         texts[name] = [normalize(text) if normalized else text for text in found]
         if not any(_by_length(texts[name], NGRAM)):
             raise ConfigError(
-                f"{file.path}: evaluation set without an n-gram: none of its {len(found):,} texts has {SHORTEST} words; "
-                "leave it out of --decontaminate, or name another field with --decontaminate-key"
+                f"{file.path}: evaluation set without an n-gram: none of its {len(found):,} texts has {SHORTEST} words "
+                "(letters, in scripts without spaces); leave it out of --decontaminate, or name another field with "
+                "--decontaminate-key"
             )
-    return Decontaminator(texts), hashes
+        if count := int(np.count_nonzero(_count_words(texts[name]) < SHORTEST)):
+            short[name] = [count, len(found)]
+    if short:
+        warn(too_short_said(short))
+    return Decontaminator(texts), hashes, short
+
+
+def too_short_said(short: Mapping[str, Sequence[int]]) -> str:
+    """Say how many texts of which evaluation sets are not compared.
+
+    >>> too_short_said({"quiz.jsonl": [500, 501]})
+    'quiz.jsonl: 500 of 501 evaluation texts are too short (under 8 words) and were not compared'
+    """
+    counts = (f"{name}: {few:,} of {many:,} evaluation texts" for name, (few, many) in short.items())
+    return f"{'; '.join(counts)} are too short (under {SHORTEST} words) and were not compared"
 
 
 def _read_set(file: InputFile, key: str) -> tuple[list[str], str]:

@@ -16,7 +16,7 @@ import hashlib
 import itertools
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from ...errors import ConfigError
 
 EMPTY = np.uint32(0xFFFFFFFF)  # every value of the signature of a text without shingles
 _BATCH_CHARACTERS = 1 << 20
+PointsOf = Callable[[Sequence[str]], tuple[NDArray[np.uint32], NDArray[np.int64]]]
 _LETTERS = 0x40000  # code points; no code point from here on is a letter or a number
 
 
@@ -86,15 +87,17 @@ class MinHasher:
         self.signatures(["to compile"])
 
 
-def shingle_sets(texts: Sequence[str], ngram: int = 5) -> Iterator[NDArray[np.uint64]]:
-    """Yield the distinct shingles of each text, as increasing hashes of 64 bits.
+def shingle_sets(
+    texts: Sequence[str], ngram: int = 5, points_of: PointsOf = code_points
+) -> Iterator[NDArray[np.uint64]]:
+    """Yield the distinct shingles of each text, as increasing hashes of 64 bits. ``points_of`` gives what words are cut from.
 
     >>> [len(found) for found in shingle_sets(["a rose is a rose is a rose", "", "one"], ngram=3)]
     [3, 0, 1]
     """
     from .kernels import shingle
 
-    points, ends = code_points([text.lower() for text in texts])
+    points, ends = points_of([text.lower() for text in texts])
     found, stops = np.empty(len(points) // 2 + len(texts), np.uint64), np.empty(len(texts), np.int64)
     shingle(points, ends, word_table(), ngram, found, stops)
     for begin, end in itertools.pairwise([0, *stops.tolist()]):

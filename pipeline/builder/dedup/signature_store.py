@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
@@ -14,15 +15,16 @@ from numpy.typing import NDArray
 from ...atomic import write_json
 from ...errors import BuildError, ConfigError, MissingObjectError
 from ...paths import named_twice, special_kind
+from ...shards.manifest import SIGNATURES_NAME, FileInfo, Manifest
 from ...shards.remote.transport import describe, download, is_remote, local_name, read_range, retrying
-from ..partitions.partition import partition_rows, read_json
+from ..partitions.partition import partition_rows
 from ..recipe import Recipe
-from ..workspace.atomic_directory import result_directory
+from ..workspace.atomic_directory import discard_whole, result_directory
 from ..workspace.workspace import Workspace
 from .row_files import write_npy
 
-FOLDER = "signatures"
 SCHEME_NAME = "scheme.json"
+FILES = ("hashes.npy", SCHEME_NAME, "signatures.npy")  # of the folder of signatures
 
 
 def scheme_of(recipe: Recipe) -> dict[str, int]:
@@ -41,9 +43,8 @@ def save_signatures(workspace: Workspace, stays: NDArray[np.bool_]) -> None:
 
     ``stays``: bool, of the documents that passed the filters. Document k of these files has the key k in the shards.
     """
-    recipe, folder = workspace.plan.recipe, workspace.output / FOLDER
-    if folder.exists():
-        return
+    recipe, folder = workspace.plan.recipe, workspace.output / SIGNATURES_NAME
+    discard_whole(folder)  # of a run that was killed behind this step
     count = int(np.count_nonzero(stays))
     kinds: list[tuple[str, int, type[np.uint8 | np.uint32]]] = [
         ("hashes", 16, np.uint8),
@@ -80,13 +81,16 @@ def fetch_earlier(workspace: Workspace) -> list[Path]:
     folders = []
     for number, spec in enumerate(workspace.plan.recipe.against):
         if not is_remote(spec):
-            folders.append(Path(local_name(spec)).absolute() / FOLDER)
+            folders.append(Path(local_name(spec)).absolute() / SIGNATURES_NAME)
             continue
         folders.append(workspace.folder("against") / f"{number:03d}")
         if not folders[-1].exists():
+            bound = _bound(spec)
             with result_directory(folders[-1]) as directory:
                 for name in ("hashes.npy", "signatures.npy"):
-                    _download(f"{spec.rstrip('/')}/{FOLDER}/{name}", directory / name)
+                    url = f"{spec.rstrip('/')}/{SIGNATURES_NAME}/{name}"
+                    _download(url, directory / name)
+                    _check_file(url, FileInfo.of(directory / name, bound[name].name), bound[name])
     return folders
 
 
@@ -106,26 +110,49 @@ def _download(url: str, path: Path) -> None:
     retrying(lambda: download(url, path, size), url, "download it")
 
 
-def _read_scheme(spec: str) -> dict[str, object] | None:
-    """Return the scheme that an earlier dataset keeps with its signatures; None where it keeps none."""
-    if not is_remote(spec):
-        path = Path(local_name(spec)) / FOLDER / SCHEME_NAME
-        if kind := special_kind(path):
-            raise ConfigError(f"{path}: {kind}, where a file is expected; copy the dataset again")
-        found: dict[str, object] | None = read_json(path) if path.exists() else None
-        return found
-    url = f"{spec.rstrip('/')}/{FOLDER}/{SCHEME_NAME}"
+def _bound(spec: str) -> dict[str, FileInfo]:
+    """Return the files of signatures that an earlier dataset's manifest names; `ConfigError` unless it names all."""
+    files = {info.name: info for info in Manifest.read(spec).files}
+    if any(f"{SIGNATURES_NAME}/{name}" not in files for name in FILES):
+        raise _no_signatures(spec)
+    return {name: files[f"{SIGNATURES_NAME}/{name}"] for name in FILES}
+
+
+def _no_signatures(spec: str) -> ConfigError:
+    return ConfigError(
+        f"{spec}: keeps no signatures to dedup against; give the directory of a dataset, built with dedup and without "
+        "--no-signatures"
+    )
+
+
+def _check_file(path: str, found: FileInfo, bound: FileInfo) -> None:
+    if found != bound:
+        raise ConfigError(
+            f"{path}: {found.bytes} bytes of sha256 {found.sha256}, but the manifest says {bound.bytes} of {bound.sha256}: "
+            "signatures of another build, or damaged ones; copy the dataset again, or build it again"
+        )
+
+
+def _read_scheme(spec: str, bound: FileInfo) -> dict[str, object]:
+    """Return the scheme that an earlier dataset keeps with its signatures."""
+    path = f"{spec.rstrip('/') if is_remote(spec) else local_name(spec)}/{SIGNATURES_NAME}/{SCHEME_NAME}"
+    if kind := special_kind(path):
+        raise ConfigError(f"{path}: {kind}, where a file is expected; copy the dataset again")
     try:
-        scheme: dict[str, object] = json.loads(read_range(url, 0, describe(url).size))
-        return scheme
-    except MissingObjectError:
-        return None
+        raw = read_range(path, 0, describe(path).size) if is_remote(spec) else Path(path).read_bytes()
+    except (MissingObjectError, FileNotFoundError):
+        raise _no_signatures(spec) from None
+    _check_file(path, FileInfo(bound.name, len(raw), hashlib.sha256(raw).hexdigest()), bound)
+    scheme: dict[str, object] = json.loads(raw)
+    return scheme
 
 
 def check_against(recipe: Recipe) -> None:
     """Raise ``ConfigError`` unless the datasets of ``--against`` keep signatures that can be compared with this build's.
 
-    Each is named once. Signatures are those of the documents of all splits. The error names both values where the scheme differs.
+    Each is named once. Signatures are those of the documents of all splits. The error names both values where the scheme
+    differs. Files on this machine must be those that the manifest of the dataset names; those of urls are compared when they
+    are fetched.
     """
     wanted = scheme_of(recipe)
     identities = [
@@ -134,15 +161,16 @@ def check_against(recipe: Recipe) -> None:
     if (message := named_twice(recipe.against, identities)) is not None:
         raise ConfigError(message)
     for path in recipe.against:
-        scheme = _read_scheme(path)
-        if scheme is None:
-            raise ConfigError(
-                f"{path}: keeps no signatures to dedup against; give the directory of a dataset, built with dedup and without "
-                "--no-signatures"
-            )
+        bound = _bound(path)
+        scheme = _read_scheme(path, bound[SCHEME_NAME])
         for field, value in wanted.items():
             if scheme.get(field) != value:
                 raise ConfigError(
                     f"{path}: its signatures have {field} {scheme.get(field)}, this build has {value}; give this build "
                     f"the same dedup_{field}, or build that one again"
                 )
+        for name, info in bound.items() if not is_remote(path) else ():
+            file = Path(local_name(path), SIGNATURES_NAME, name)
+            if not file.is_file():
+                raise _no_signatures(path)
+            _check_file(str(file), FileInfo.of(file, info.name), info)

@@ -130,9 +130,11 @@ class ProcessEngine(Engine):
         code = worker.process.exitcode or 0
         cause = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         if attempts >= ATTEMPTS:
+            why = "SIGKILL mostly means that memory ran out: use fewer --workers"
+            if code >= 0:
+                why = "code that the build calls ends it, as os._exit does in a transform or a library: mend that"
             raise BuildError(
-                f"a worker process died ({cause}) {attempts} times on {unit}. SIGKILL mostly means that memory ran "
-                "out: use fewer --workers. Run the same command again to continue"
+                f"a worker process died ({cause}) {attempts} times on {unit}. {why}. Run the same command again to continue"
             )
         worker.pipe.close()
         self._workers[self._workers.index(worker)] = self._start()
@@ -175,14 +177,16 @@ def _serve(pipe: connection.Connection[Any, Any], prepare: Prepare | None) -> No
                 prepare = None
             with progress_to(_Reporter(pipe).add):
                 answer = (None, None, function(unit))
-        except Exception as error:
-            error.add_note("in a worker process:\n" + traceback.format_exc())
-            answer = (error, _sendable(error.__cause__), None)
+        except BaseException as error:
+            failed = error if isinstance(error, Exception) else _as_error(error)
+            failed.add_note("in a worker process:\n" + traceback.format_exc())
+            if _sendable(failed) is None:
+                failed = _as_error(error)
+            answer = (failed, _sendable(error.__cause__), None)
         try:
             pipe.send(answer)
-        except (TypeError, AttributeError, ValueError) as unsent:  # an exception or result that cannot be pickled
-            unsendable = BuildError(f"{answer[0] or answer[2]!r} cannot be sent between processes: {unsent}")
-            pipe.send((unsendable, None, None))
+        except Exception as unsent:  # a result that cannot be pickled
+            pipe.send((BuildError(f"{answer[2]!r} cannot be sent between processes: {unsent}"), None, None))
 
 
 class _Reporter:
@@ -198,13 +202,18 @@ class _Reporter:
             self._amount, self._sent = 0, time.monotonic()
 
 
-def _sendable(cause: BaseException | None) -> BaseException | None:
-    """Return an exception that another process can read, None where it cannot; notes of the error hold its text."""
+def _as_error(error: BaseException) -> BuildError:
+    """Return an error for what no other process can read, or would take for the end of a program."""
+    return BuildError(f"code that the build calls raised {type(error).__name__}: {error}")
+
+
+def _sendable(error: BaseException | None) -> BaseException | None:
+    """Return an exception as another process reads it, None where it cannot; notes of the error hold its text."""
     try:
-        copied: BaseException | None = pickle.loads(pickle.dumps(cause))
-        return copied
+        copied: object = pickle.loads(pickle.dumps(error))
     except Exception:
         return None
+    return copied if isinstance(copied, BaseException) else None
 
 
 def _die_with_parent() -> None:

@@ -4,11 +4,12 @@ Every later stage works on one partition at a time. A *survivor* is a document t
 stage dropped, dedup or another: what is tokenized. Token quotas then choose among survivors.
 
     filter/000012/0000/     a partition: some documents of unit 12, in input order
-        documents.arrow     those that passed: text, id, span, line, language, score, characters
+        documents.arrow     those that passed: text, id, span, line, language, score, characters, origin of parts
         hashes.bin          uint8 [passed, 16], the hash of each text
         signatures.bin      uint32 [passed, permutations], its MinHash signature
         passages.bin        uint64, sorted: every hash of a line or paragraph, where repeated ones will be cut
         rejected.jsonl      what could not be read, and what was dropped (with --keep-rejected)
+        cut.jsonl           of a stage that cuts repeats: what it dropped or cut (with --keep-rejected)
         counts.json         everything counted
     filter/000012/done.json the unit is done: its partitions, and lines and hashes of its spans
     partitions.json         all units are: every partition in input order
@@ -49,6 +50,7 @@ FILTER, DEDUP, TOKENIZE, SPLIT = "filter", "dedup", "tokenize", "split"  # stage
 DEDUPING = "deduping"  # the folder of what dedup keeps while it runs
 DONE = "done.json"
 PARTITIONS = "partitions.json"
+CUT_NAME = "cut.jsonl"
 
 
 def read_json(path: Path) -> Any:
@@ -145,6 +147,17 @@ class Partition:
         """The hash of each text, uint8 ``[n, 16]``."""
         hashes: NDArray[np.uint8] = np.load(self.workspace.folder(DEDUP) / "hashes.npy", mmap_mode="r")
         return hashes[self.rows]
+
+    @property
+    def origins_hashes(self) -> NDArray[np.uint8]:
+        """The hash of the text that each document was made of: its own, but for the parts that a transform made."""
+        hashes, origins = self.hashes, self.values("origin")["origin"]
+        if not any(origins):
+            return hashes
+        parts = [number for number, origin in enumerate(origins) if origin]
+        hashes = np.array(hashes)
+        hashes[parts] = np.frombuffer(bytes.fromhex("".join(origins)), np.uint8).reshape(-1, 16)
+        return hashes
 
     def outcomes_before(self, stage: str) -> NDArray[np.uint8]:
         """Return the outcome of each document as a stage finds it: what dedup and the stages before it say.

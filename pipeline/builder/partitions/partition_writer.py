@@ -35,6 +35,7 @@ class Row(NamedTuple):
     characters: int
     metadata: str = ""  # `MetadataColumn`
     member: str = ""  # of a tar, with "/" before it
+    origin: str = ""  # of a part: the hash, in hexadecimal, of the text that a transform made parts of
 
 
 class MetadataColumn:
@@ -89,7 +90,7 @@ class PartitionWriter:
         fields = {name: pa.large_string() for name in ("text", "id", "part")}
         fields |= {"span": pa.int32(), "line": pa.int64()}
         more = {"language": pa.large_string(), "score": pa.float32(), "characters": pa.int64()}
-        more |= {name: pa.large_string() for name in ("metadata", "member")}
+        more |= {name: pa.large_string() for name in ("metadata", "member", "origin")}
         self._schema = pa.schema(fields | more)
         self._directory = directory
         self._hasher = hasher

@@ -82,8 +82,9 @@ class Progress:
         table.add_column(justify="right")
         table.add_column(justify="right")
         table.add_column()
+        records = max(1, counts.read + sum(counts.bad.values()))
         for reason, number in descending(counts.bad):
-            table.add_row(f"{number:,}", f"{number / max(1, counts.read):.1%}", f"unreadable: {reason}")
+            table.add_row(f"{number:,}", f"{number / records:.1%}", f"unreadable: {reason}")
         for row in rows:
             table.add_row(f"{row.documents:,}", f"{row.share:.1%}", row.what)
         for name, split in manifest.splits.items():

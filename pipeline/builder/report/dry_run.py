@@ -17,6 +17,7 @@ from ...text.readers.record_blocks import FIRST_BYTES
 from ...text.storage.input_file import InputFile
 from ...text.tokenizer.tokenizer import Tokenizer
 from ..build_tokenizer import load_spec
+from ..engine.signals import reraise_swallowed_signals
 from ..plan import Plan, make_plan
 from ..recipe import Recipe
 from ..references import References, resolve
@@ -50,6 +51,7 @@ class _Sample:
     seconds: float = 0.0  # of filtering
 
 
+@reraise_swallowed_signals()
 def preview(
     specs: Sequence[str], recipe: Recipe, output: str | Path | None = None, *, workers: int | None = None
 ) -> None:

@@ -17,6 +17,7 @@ from filters import measure_functions, summary
 
 from ...atomic import atomic_file
 from ...shards.manifest import Manifest
+from ..dedup.decontaminate import too_short_said
 from ..stages.registry import changes
 from .console import damage_said
 from .stats import BuildStats, descending
@@ -64,8 +65,10 @@ def render(manifest: Manifest) -> str:
         notes=stats.notes,
         damaged=stats.damaged,
         damage=damage_said(stats.damaged),
+        too_short=too_short_said(short) if (short := recipe["definitions"].get("too_short")) else "",
         splits=sorted(manifest.splits.items()),
         groups=groups,
+        added=bool(stats.added),
         shapes=[
             _sizes("tokens a document", stats.token_lengths),
             _sizes("documents a duplicate cluster", stats.cluster_sizes),
@@ -82,7 +85,7 @@ def _cards(stats: BuildStats) -> list[tuple[str, str]]:
     duplicates = sum(stats.duplicates.values())
     return [
         (f"{stats.read:,}", "documents read"),
-        (f"{stats.kept:,}", f"kept, {_share(stats.kept, stats.read):.1%}"),
+        (f"{stats.kept:,}", f"kept, {_share(stats.kept, stats.read + sum(stats.added.values())):.1%}"),
         (f"{stats.tokens:,}", "tokens"),
         (
             f"{stats.kept_characters:,}",
@@ -107,14 +110,14 @@ def _cut(stats: BuildStats) -> list[tuple[str, int]]:
 
 
 def _bar(row: Row) -> dict[str, object]:
-    """Return a row of the waterfall with its bar, in percent of the documents read."""
+    """Return a row of the waterfall with its bar, in percent of the documents read or added."""
     return {
         "what": row.what,
         "documents": row.documents,
         "share": row.share,
         "tokens": f"{'' if row.is_exact else '≈ '}{row.tokens:,}",
         "left": round(100 * row.left_share, 2),
-        "took": round(100 * max(0.0, row.share), 2) if row.is_change else 0.0,
+        "took": round(100 * row.share, 2) if row.is_change and row.documents < 0 else 0.0,
     }
 
 
@@ -123,6 +126,7 @@ class _GroupRow(NamedTuple):
 
     name: str
     read: int
+    added: int
     dropped: int
     duplicates: int
     kept: int
@@ -136,17 +140,19 @@ def _groups(groups: Mapping[str, Group]) -> list[_GroupRow]:
     rows = []
     for name, held in groups.items():
         dropped, duplicates = sum(held["dropped"].values()), sum(held.get("duplicates", {}).values())
-        rows.append(_GroupRow(name, held["read"], dropped, duplicates, held["kept"], held["tokens"]))
+        rows.append(
+            _GroupRow(name, held["read"], held.get("added", 0), dropped, duplicates, held["kept"], held["tokens"])
+        )
     rows.sort(key=lambda row: (-row.read, row.name))
     if rest := rows[_TOP:]:
-        sums = (sum(column) for column in zip(*(row[1:6] for row in rest), strict=True))
+        sums = (sum(column) for column in zip(*(row[1:7] for row in rest), strict=True))
         rows[_TOP:] = [_GroupRow(f"{len(rest)} others", *sums)]
-    widest = max((row.read for row in rows), default=0)
+    widest = max((row.read + row.added for row in rows), default=0)
 
     def width(documents: int) -> float:
         return round(100 * _share(documents, widest), 2)
 
-    return [row._replace(width=width(row.read), kept_width=width(row.kept)) for row in rows]
+    return [row._replace(width=width(row.read + row.added), kept_width=width(row.kept)) for row in rows]
 
 
 def _measure(rule: Mapping[str, Any], name: str, histogram: Histogram) -> dict[str, object]:

@@ -13,7 +13,7 @@ import orjson
 from ...atomic import atomic_file
 from ..dedup.signature_store import earlier_name
 from ..outcome import EXACT, KEPT, NEAR
-from ..partitions.partition import DEDUP, SPLIT, Origin, Partition, locate, partitions, read_json
+from ..partitions.partition import CUT_NAME, DEDUP, SPLIT, Origin, Partition, locate, partitions, read_json
 from ..partitions.partition_writer import write_line
 from ..workspace.workspace import Workspace
 from .samples import SAMPLE_CHARACTERS, SAMPLES, Samples, hash_keys
@@ -30,10 +30,12 @@ def write_rejected(workspace: Workspace) -> None:
     path = workspace.output / REJECTED_NAME
     path.unlink(missing_ok=True)
     with atomic_file(path) as out:
-        for partition in partitions(workspace):
-            with open(partition.folder / REJECTED_NAME, "rb") as file:
-                for line in file:
-                    write_line(out, locate(partition, orjson.loads(line)))
+        # All of one step before those of the next, so that the order does not tell how documents are cut into partitions.
+        for name, partition in itertools.product((REJECTED_NAME, CUT_NAME), partitions(workspace)):
+            if (part := partition.folder / name).exists():
+                with open(part, "rb") as file:
+                    for line in file:
+                        write_line(out, locate(partition, orjson.loads(line)))
         if workspace.plan.recipe.keep_rejected:
             later = _LaterOutcomes(workspace)
             for dropped in later.dropped():

@@ -58,6 +58,7 @@ width="{{ row.left }}" height="8"/><rect class="gone" x="{{ row.left }}" y="0" w
 {% if bad %}<p class="soft" style="margin-top:10px">Unreadable records, not among these:
 {% for reason, number in bad %}{{ "{:,}".format(number) }} {{ reason }}{{ "; " if not loop.last }}{% endfor %}</p>{% endif %}
 {% for note in notes %}<p class="alarm">{{ note }}.</p>{% endfor %}
+{% if too_short %}<p class="alarm">{{ too_short }}.</p>{% endif %}
 {% if damaged %}<p class="alarm">{{ damage }}.</p>
 <div class="panel"><table><tr><th>damaged file</th><th class="n">line</th><th>fault</th><th class="n">documents that no
 checksum confirms</th></tr>{% for each in damaged %}<tr><td>{{ each.file }}</td>
@@ -73,9 +74,11 @@ document</th><th class="n">shards</th></tr>
 <td class="n">{{ split.shards|length }}</td></tr>{% endfor %}</table></div>
 
 {% for title, rows in groups %}<h2>{{ title }}</h2>
-<div class="panel"><table><tr><th></th><th class="n">read</th><th class="n">dropped</th><th class="n">duplicates</th>
+<div class="panel"><table><tr><th></th><th class="n">read</th>{% if added %}<th class="n">added</th>{% endif %}
+<th class="n">dropped</th><th class="n">duplicates</th>
 <th class="n">kept</th><th class="n">tokens</th><th class="track"></th></tr>
 {% for row in rows %}<tr><td>{{ row.name or "(unnamed)" }}</td><td class="n">{{ "{:,}".format(row.read) }}</td>
+{% if added %}<td class="n">{{ "{:,}".format(row.added) }}</td>{% endif %}
 <td class="n">{{ "{:,}".format(row.dropped) }}</td><td class="n">{{ "{:,}".format(row.duplicates) }}</td>
 <td class="n">{{ "{:,}".format(row.kept) }}</td><td class="n">{{ "{:,}".format(row.tokens) }}</td>
 <td class="track"><svg viewBox="0 0 100 8" preserveAspectRatio="none" height="12"><rect class="rest" x="0" y="0"

@@ -13,8 +13,8 @@ class Row(NamedTuple):
 
     what: str
     documents: int
-    share: float  # of the documents read
-    left_share: float  # of the documents read, those left after this row
+    share: float  # of the documents read or added
+    left_share: float  # of the documents read or added, those left after this row
     tokens: int
     is_change: bool = True
     is_exact: bool = False  # whether the tokens are counted, and not estimated from characters
@@ -22,14 +22,15 @@ class Row(NamedTuple):
 
 def waterfall(stats: BuildStats, changes: Iterable[Change]) -> list[Row]:
     """Return a row for the input, for everything that removed or added documents or text, and for what is kept."""
-    read, tokens_each = max(1, stats.read), stats.tokens / max(1, stats.kept_characters)
-    left = stats.read
+    tokens_each = stats.tokens / max(1, stats.kept_characters)
+    left, every = stats.read, max(1, stats.read + sum(stats.added.values()))
     tokens = round(stats.characters * tokens_each)
-    rows = [Row("documents read", left, left / read, left / read, tokens, is_change=False)]
+    rows = [Row("documents read", left, left / every, left / every, tokens, is_change=False)]
     for what, documents, characters in changes:
         left -= documents
-        rows.append(Row(what, -documents, documents / read, left / read, round(-characters * tokens_each)))
+        tokens = round(-characters * tokens_each)
+        rows.append(Row(what, -documents, abs(documents) / every, left / every, tokens))
     kept = Row(
-        "documents kept", stats.kept, stats.kept / read, left / read, stats.tokens, is_change=False, is_exact=True
+        "documents kept", stats.kept, stats.kept / every, left / every, stats.tokens, is_change=False, is_exact=True
     )
     return [*rows, kept]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
-from typing import IO
 
 from filters.language.language import UNDETERMINED
 
@@ -16,6 +16,7 @@ from ...errors import InputError
 from ...text.document import place_of
 from ...text.readers.reader import BadRecord, Document, Unselected
 from ...text.storage.input_file import Credentials
+from ..dedup.minhash import text_hashes
 from ..dedup.segments import passage_finder
 from ..partitions.checksums import cut_inputs, hash_input, hash_path
 from ..partitions.partition import (
@@ -47,6 +48,7 @@ WHERE = "where"  # the outcome of records that the condition does not select
 _RECORD_LIMITS = "record_limits.json"
 _FEW_RECORDS = 10_000  # that one worker filters in a second or two
 
+_Rejected = tuple[int, Mapping[str, object]]  # the number of a record in its batch, and what is written of it
 _Task = tuple[str, int, int | None, int]  # "filter" or "hash", a number, the most records and the pieces to read
 
 
@@ -244,18 +246,21 @@ def _filter_partition(
     later = bool(recipe.passage_kinds)  # texts that are yet to be cut are signed when they are
     hasher = loaded.hasher if recipe.dedup and not later else None
     with (
-        open(directory / "rejected.jsonl", "wb") as rejected,
+        open(directory / "rejected.jsonl", "wb") as file,
         PartitionWriter(directory, hasher, loaded.find_passages) as writer,
     ):
         for read in batches:
             batch = [(at, loaded.metadata.checked(each) if isinstance(each, Document) else each) for at, each in read]
-            for place, record in batch:
+            rejected: list[_Rejected] = []
+            for at, (place, record) in enumerate(batch):
                 counts.records += record.count if isinstance(record, Unselected) else 1
                 if isinstance(record, Unselected):
                     counts.outcomes.add(record.source, UNDETERMINED, WHERE, 0, documents=record.count)
                 if isinstance(record, BadRecord):
-                    _reject_bad(record, place, spans[place].start, recipe, counts, bad_before, rejected)
-            places = [place for place, record in batch if isinstance(record, Document)]
+                    line = _reject_bad(record, place, spans[place].start, recipe, counts, bad_before)
+                    rejected.append((at, line))
+            numbers = [at for at, (_, record) in enumerate(batch) if isinstance(record, Document)]
+            places = [batch[at][0] for at in numbers]
             documents = [record for _, record in batch if isinstance(record, Document)]
             counts.read_characters += sum(len(document.text) for document in documents)
             judged = loaded.chain.judge(documents, counts)
@@ -273,7 +278,12 @@ def _filter_partition(
             for each, key in zip(
                 dropped, sample_keys([each.document.text for each in dropped], recipe.seed), strict=True
             ):
-                _reject(each, places[each.record], key, recipe, counts, rejected)
+                if recipe.keep_rejected or counts.samples.wants(each.outcome, key):
+                    line = _sample(each, places[each.record])
+                    counts.samples.add(each.outcome, key, line)
+                    rejected += [(numbers[each.record], line)] if recipe.keep_rejected else []
+            for _, line in sorted(rejected, key=itemgetter(0)):  # by record, however records are batched
+                write_line(file, line)
     return counts
 
 
@@ -282,26 +292,25 @@ def _rows(kept: Sequence[Judged], places: Sequence[int], names: Sequence[str], c
 
     ``places`` are the spans of the records of the batch, ``names`` the files of the spans.
     """
-    rows = []
+    rows, origins = [], {each.document.origin: "" for each in kept}
+    for text in origins:
+        origins[text] = "" if text is None else text_hashes([text]).tobytes().hex()
     for each, metadata in zip(kept, column.encode([each.document for each in kept]), strict=True):
         document, (code, score, _) = each.document, each.language
         place = places[each.record]
-        origin = (document.id, document.part, place, document.line)
+        found = (document.id, document.part, place, document.line)
         member = document.file.removeprefix(names[place])
-        rows.append(Row(document.text, *origin, code, score, len(document.text), metadata, member))
+        origin = origins[document.origin]
+        rows.append(Row(document.text, *found, code, score, len(document.text), metadata, member, origin))
     return rows
 
 
-def _reject(judged: Judged, place: int, key: int, recipe: Recipe, counts: PartitionCounts, rejected: IO[bytes]) -> None:
-    """Write down a document that is dropped, where it is wanted."""
-    if not (recipe.keep_rejected or counts.samples.wants(judged.outcome, key)):
-        return
+def _sample(judged: Judged, place: int) -> Sample:
+    """Return what is shown of a document that is dropped."""
     document = judged.document
     line: Sample = {"id": document.id, "file": document.file, "line": document.line, "reason": judged.reason}
     line |= {"text": document.text, "span": place, "part": document.part}
-    counts.samples.add(judged.outcome, key, line)
-    if recipe.keep_rejected:
-        write_line(rejected, line)
+    return line
 
 
 def _reject_bad(
@@ -311,8 +320,8 @@ def _reject_bad(
     recipe: Recipe,
     counts: PartitionCounts,
     bad_before: int,
-    rejected: IO[bytes],
-) -> None:
+) -> Mapping[str, object]:
+    """Count a record that gave no document, and return what is written of it; ``InputError`` where it is one too many."""
     reason = f"{record.reason}{': ' * bool(record.detail)}{record.detail}"
     byte = "" if record.byte is None else f", byte {record.byte}"
     said = f"{place_of(record.file, record.line, start)}{byte}: {reason}"
@@ -320,6 +329,5 @@ def _reject_bad(
         raise InputError(f"{said}; mend it, or count and skip such records with --on-error records")
     counts.bad[record.reason] += 1
     counts.bad_by_source[record.source] += 1
-    line = {"file": record.file, "line": record.line, "byte": record.byte, "reason": reason}
-    write_line(rejected, {**line, "span": place})
     check_number(bad_before + counts.bad.total(), recipe, said)
+    return {"file": record.file, "line": record.line, "byte": record.byte, "reason": reason, "span": place}

@@ -29,7 +29,7 @@ from ...atomic import write_json
 from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, split, taken, without
 from ..inputs import Input
 from ..outcome import Outcome
-from ..partitions.partition import Partition, documents_path, partitions, read_batches, read_json
+from ..partitions.partition import CUT_NAME, Partition, documents_path, partitions, read_batches, read_json
 from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, write_line
 from ..reading import is_all_read
 from ..recipe import Recipe
@@ -262,7 +262,7 @@ def cut_partition(buckets: int, partition: Partition) -> None:
     hasher = make_hasher(recipe) if recipe.dedup else None
     with result_directory(result) as directory:
         shutil.copyfile(source / "rejected.jsonl", directory / "rejected.jsonl")
-        with open(directory / "rejected.jsonl", "ab") as rejected, PartitionWriter(directory, hasher) as writer:
+        with open(directory / CUT_NAME, "wb") as rejected, PartitionWriter(directory, hasher) as writer:
             remover = PassageRemover(recipe, partition.inputs, load_repeats(partition, buckets), writer, rejected)
             for batch in read_batches(source, *Row._fields):
                 columns = [column.to_pylist() for column in batch.columns]

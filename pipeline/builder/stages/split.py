@@ -41,7 +41,8 @@ _BINS = 1 << 16  # of hashes, in which a quota is looked for
 class Survivors(NamedTuple):
     """Survivors in input order: the number of each one's source, what is drawn for it, and its tokens.
 
-    ``splits`` and ``quotas`` (uint64) are drawn from the hash of its content and the seed.
+    ``quotas`` (uint64) are drawn from the hash of its content and the seed, ``splits`` from that of the document it is
+    a part of.
     """
 
     sources: NDArray[np.int64]
@@ -179,8 +180,10 @@ def _sources(plan: Plan, partition: Partition) -> NDArray[np.int64]:
 
 def _survivors(plan: Plan, partition: Partition) -> Survivors:
     stay = partition.survives
-    hashes = partition.hashes[stay]
-    splits, quotas = (draws(hashes, plan.recipe.seed, purpose) for purpose in ("val", "max_tokens"))
+    # Parts of one document share much text, windows that overlap most of it: they go together.
+    origins = partition.origins_hashes if plan.recipe.transforms else partition.hashes
+    splits = draws(origins[stay], plan.recipe.seed, "val")
+    quotas = draws(partition.hashes[stay], plan.recipe.seed, "max_tokens")
     return Survivors(_sources(plan, partition)[stay], splits, quotas, partition.token_lengths)
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any, NoReturn
 
 from ...errors import BuildError, ConfigError
 from ...text.document import Document
@@ -12,6 +15,18 @@ from ..report.stats import PartitionCounts
 from .transform import Decision, Drop, Transform
 
 _RETURNS = "it must return the document, a list of documents that take its place, or a Drop"
+_FIXED = ("id", "file", "line", "source", "start", "part", "language", "byte")  # fields that no transform may set
+_CURES = {"source": "name sources where inputs are named (NAME=PATH)"}
+_CURE = "put it into document.metadata, and keep it with keep_fields"
+_fixed = attrgetter(*_FIXED)
+_forks = threading.local()  # how often each thread has forked
+
+
+def _note_fork() -> None:
+    _forks.count = getattr(_forks, "count", 0) + 1
+
+
+os.register_at_fork(after_in_parent=_note_fork)
 
 
 class UserTransform(Transform):
@@ -28,6 +43,7 @@ class UserTransform(Transform):
     def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
         self._load()
         texts = [document.text for document in documents]
+        fixed = [_fixed(document) for document in documents]
         if self._batch is None:
             returned = [self._call(document) for document in documents]
         else:
@@ -36,42 +52,58 @@ class UserTransform(Transform):
                 returned += self._call_batch(list(documents[first : first + self._batch]))
         decisions: list[Decision] = []
         edited = 0
-        for document, text, value in zip(documents, texts, returned, strict=True):
+        for document, text, was, value in zip(documents, texts, fixed, returned, strict=True):
+            if _fixed(document) != was:
+                self._refuse_changes(document, was)
             if value is not document:
-                value = self._decision(document, value)
-            if value is document and document.text is not text and document.text != text:
-                self._check_text(document, document.text)
-                edited += 1
+                value = self._decision(document, text, value)
+            if value is document:
+                if document.text is not text and document.text != text:
+                    self._check_text(document, document.text)
+                    edited += 1
+                if not isinstance(document.metadata, dict):
+                    self._fail(document, f"set its metadata to {_shown(document.metadata)}; it must be a dict")
             decisions.append(value)
         if edited:
             counts.edited[self.name] += edited
         return decisions
 
+    def _fail(self, document: Document, what: str, error: BaseException | None = None) -> NoReturn:
+        raise BuildError(f"{document.where()}: transform {self.name!r} {what}") from error
+
+    def _refuse_changes(self, document: Document, was: Sequence[Any]) -> None:
+        """Raise ``BuildError`` naming the first field of a document that the function must not set."""
+        set_to = _fixed(document)
+        for name, value in zip(_FIXED, was, strict=True):
+            setattr(document, name, value)  # the error names the document as it was read
+        name, value = next((n, now) for n, now, then in zip(_FIXED, set_to, was, strict=True) if now != then)
+        self._fail(
+            document, f"set its {name} to {_shown(value)}, which stays as it was read; {_CURES.get(name, _CURE)}"
+        )
+
     def _load(self) -> None:
         """Call the user's ``load`` in each process once, after it was forked."""
         if self._loaded_in == os.getpid():
             return
-        load = getattr(self._function, "load", None)
+        load, process = getattr(self._function, "load", None), os.getpid()
         if callable(load):
             try:
                 load()
-            except Exception as error:
+            except BaseException as error:
                 raise BuildError(f"transform {self.name!r}: load() raised {_said(error)}") from error
-        self._loaded_in = os.getpid()
+        if os.getpid() != process:
+            os._exit(1)
+        self._loaded_in = process
 
     def _call(self, document: Document) -> object:
-        try:
-            return self._function(document)
-        except Exception as error:
-            raise BuildError(f"{document.where()}: transform {self.name!r} raised {_said(error)}") from error
+        return self._called(document, document.where)
 
     def _call_batch(self, documents: list[Document]) -> list[object]:
-        given = list(documents)
-        try:
-            returned = self._function(given)
-        except Exception as error:
-            where = f"{documents[0].where()} to {documents[-1].where()}" if len(documents) > 1 else documents[0].where()
-            raise BuildError(f"{where}: transform {self.name!r} raised {_said(error)}") from error
+        def where() -> str:
+            first, last = documents[0].where(), documents[-1].where()
+            return f"{first} to {last}" if len(documents) > 1 else first
+
+        returned = self._called(list(documents), where)
         if not isinstance(returned, list | tuple) or len(returned) != len(documents):
             found = f"{len(returned)} results" if isinstance(returned, list | tuple) else _shown(returned)
             raise BuildError(
@@ -80,14 +112,43 @@ class UserTransform(Transform):
             )
         return list(returned)
 
-    def _decision(self, document: Document, value: object) -> Decision:
-        """Return the decision that a user's result makes on a document, whose id, file and line stay as they are."""
+    def _called(self, given: Document | list[Document], where: Callable[[], str]) -> Any:
+        """Call the function. However it ends, only an error of this build, or a signal, ends the build.
+
+        A signal also raises inside the function: `reraise_swallowed_signals` raises it again.
+        """
+        process, forks = os.getpid(), getattr(_forks, "count", 0)
+        try:
+            returned: object = self._function(given)
+        except BaseException as error:
+            if os.getpid() != process:
+                os._exit(1)
+            raise BuildError(f"{where()}: transform {self.name!r} raised {_said(error)}") from error
+        if os.getpid() != process:  # a copy of this process, which must not go on with the build
+            os._exit(1)
+        if getattr(_forks, "count", 0) != forks:
+            raise BuildError(
+                f"{where()}: transform {self.name!r} forked this process; start other processes with subprocess, or in load()"
+            )
+        return returned
+
+    def _decision(self, document: Document, text: str, value: object) -> Decision:
+        """Return the decision that a user's result makes on a document of this text.
+
+        A document that the function made itself may name where it comes from, but no other place than that of this one.
+        """
         if isinstance(value, Drop):
-            return Drop(str(value.reason), self.name)
+            reason = value.reason if isinstance(value.reason, str) else _text_of(str, value.reason)
+            if (at := surrogate_in(reason)) is not None:
+                self._fail(document, f"returned a Drop with a lone surrogate at character {at} of its reason")
+            return Drop(reason, self.name)
         if isinstance(value, Document):
+            self._check_place(document, value)
             document.text, document.metadata = value.text, dict(value.metadata)
             return document
         if isinstance(value, list | tuple) and value and all(isinstance(each, Document) for each in value):
+            for each in value:
+                self._check_place(document, each)
             parts = [
                 Document(
                     each.text,
@@ -99,30 +160,50 @@ class UserTransform(Transform):
                     dict(each.metadata),
                     f"{document.part}#{number}",
                     document.language,
+                    document.byte,
+                    text if document.origin is None else document.origin,
                 )
                 for number, each in enumerate(value, 1)
             ]
             for part in parts:
                 self._check_text(part, part.text)
             return parts
-        raise BuildError(f"{document.where()}: transform {self.name!r} returned {_shown(value)}; {_RETURNS}")
+        self._fail(document, f"returned {_shown(value)}; {_RETURNS}")
+
+    def _check_place(self, document: Document, made: Document) -> None:
+        """Refuse a document that names another place than that of ``document``; '', 0 and None name none."""
+        for name in ("id", "file", "line", "byte", "source"):
+            found, own = getattr(made, name), getattr(document, name)
+            if found != own and found not in ("", 0, None):
+                self._fail(
+                    document,
+                    f"returned a document of {name} {_shown(found)} in its place; it must return each document's own, in "
+                    f"the order given. The {name} stays as it was read; {_CURES.get(name, _CURE)}",
+                )
+        if not isinstance(made.metadata, dict):
+            self._fail(document, f"returned a document with metadata {_shown(made.metadata)}; it must be a dict")
 
     def _check_text(self, document: Document, text: object) -> None:
         if not isinstance(text, str):
-            raise BuildError(
-                f"{document.where()}: transform {self.name!r} made its text {_shown(text)}; it must be text"
-            )
+            self._fail(document, f"made its text {_shown(text)}; it must be text")
         if (at := surrogate_in(text)) is not None:
-            raise BuildError(
-                f"{document.where()}: transform {self.name!r} put a lone surrogate at character {at} of its text, "
-                "which cannot be written as UTF-8"
+            self._fail(
+                document, f"put a lone surrogate at character {at} of its text, which cannot be written as UTF-8"
             )
 
 
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {_text_of(str, error)}"
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    text = _text_of(repr, value)
     return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(value).__name__}"
+
+
+def _text_of(convert: Callable[[object], str], value: object) -> str:
+    """Return an object as text, whatever its own class does then."""
+    try:
+        return convert(value)
+    except Exception as error:
+        return f"(unprintable: {type(error).__name__})"

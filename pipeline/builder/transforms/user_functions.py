@@ -112,7 +112,7 @@ class UserFunction:
                 )
             return found
         loaded: Any = find_function(f"{self.module.name}:{self.function}", {}, self.module, "transform")
-        return _made(loaded)
+        return _made(loaded, self.name)
 
     def describe(self) -> dict[str, str]:
         """Return what identifies it in the recipe."""
@@ -160,15 +160,20 @@ def spec_of(given: object) -> str:
     if not _NAME.fullmatch(name) or "@" in version:
         raise ConfigError(f"transform {name!r}, version {version!r}: write both in letters, digits, dots and dashes")
     spec = f"{name}@{version}"
-    _here[spec] = _made(given)
+    _here[spec] = _made(given, name)
     return spec
 
 
-def _made(given: Any) -> Callable[..., Any]:
+def _made(given: Any, name: str) -> Callable[..., Any]:
     """Return a function as it is, and of a class one object."""
     found: Callable[..., Any] = given
     if isinstance(given, type):
-        found = given()
+        try:
+            found = given()
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            raise ConfigError(f"transform {name!r}: its class raised {type(error).__name__}: {error}") from error
     return found
 
 

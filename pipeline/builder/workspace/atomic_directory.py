@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ...atomic import sync_directory, temporary_path
+from ...atomic import is_temporary, sync_directory, temporary_path
 from ...errors import BuildError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -38,7 +38,6 @@ def result_directory(path: Path) -> Iterator[Path]:
     Files are on disk before the rename. If ``path`` exists already, the new result, which is equal, is removed.
     """
     temporary = temporary_path(path)
-    shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         yield temporary
@@ -62,14 +61,13 @@ def _rename(source: Path, target: Path) -> None:
 
 def sweep(directory: Path) -> None:
     """Remove what killed processes left half-written below ``directory``."""
-    for left in sorted(directory.rglob(".*.tmp")):
+    for left in filter(is_temporary, sorted(directory.rglob(".*.tmp"))):
         discard(left)
 
 
 def discard_whole(path: Path) -> None:
     """Remove a file or a directory under its name at once: a kill leaves no part of it that looks complete."""
     temporary = temporary_path(path)
-    discard(temporary)
     with suppress(FileNotFoundError):
         os.rename(path, temporary)
     discard(temporary)

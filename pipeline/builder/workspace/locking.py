@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import platform
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -28,6 +29,8 @@ LOCK_NAME, LEASE_NAME = "lock", "lease"
 _HELD = {errno.EACCES, errno.EAGAIN}
 _UNSUPPORTED = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
 _EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
+_guard = threading.Lock()
+_taken: set[tuple[int, str]] = set()  # process and directory: record locks tell no threads of a process apart
 
 Lock = Callable[[Any, int], object]
 
@@ -43,19 +46,23 @@ class Holder(TypedDict, total=False):
 
 @contextmanager
 def locked(work: Path, *, lock: Lock = fcntl.lockf, patience: float = DEFAULT_LIMITS.lock_seconds) -> Iterator[None]:
-    """Hold the work directory, which is made where it is missing, for this process alone until the block ends.
+    """Hold the work directory, which is made where it is missing, for this thread alone until the block ends.
 
     The lock is removed then, and so are the work directory and its parent if they are empty and were made here.
     ``lock`` locks a file as ``fcntl.lockf`` does: record locks, because a forked worker that outlives its parent by a
-    moment would inherit a ``flock``. Raises ``BuildError`` where another process holds the directory for longer than
+    moment would inherit a ``flock``. Raises ``BuildError`` where another one holds the directory for longer than
     ``patience`` seconds, or where it cannot be written.
     """
-    made = not work.parent.exists()
+    made, mine = not work.parent.exists(), (os.getpid(), os.path.realpath(work))
     deadline = time.monotonic() + patience
     while True:
         try:
             work.mkdir(parents=True, exist_ok=True)
-            file = _take(work, lock)
+            with _guard:
+                if mine in _taken:  # asked first: to read the file of a lock and close it ends the lock
+                    raise _HeldError(_works_here(work, _this_process(), "wait for it"))
+                file = _take(work, lock)
+                _taken.add(mine)
             break
         except _HeldError as error:
             if time.monotonic() > deadline:
@@ -79,6 +86,7 @@ def locked(work: Path, *, lock: Lock = fcntl.lockf, patience: float = DEFAULT_LI
             work.rmdir()
             if made:
                 work.parent.rmdir()
+        _taken.discard(mine)
 
 
 class _HeldError(Exception):

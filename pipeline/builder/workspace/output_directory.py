@@ -18,7 +18,7 @@ from ..references import References
 from ..report.console import Progress
 from .atomic_directory import discard
 from .plan_changes import check_unchanged
-from .workspace import Workspace
+from .workspace import SPOOL_NAME, Workspace
 
 
 def local_directory(output: str | Path) -> Path:
@@ -43,8 +43,7 @@ def local_directory(output: str | Path) -> Path:
 def clear(workspace: Workspace) -> None:
     """Remove an earlier result: the manifest first, so that nothing half removed looks complete."""
     for path in result_files(workspace.output):
-        path.unlink()
-    discard(workspace.output / "signatures")
+        discard(path)
     workspace.clear()
 
 
@@ -103,12 +102,13 @@ def start(workspace: Workspace, plan: Plan, references: References) -> Plan:
     """
     held = Plan.read(workspace.root) if workspace.is_planned else None
     if held is not None and not _anything_done(workspace):
-        discard(workspace.root / PLAN_NAME)  # nothing is lost by another plan
+        workspace.clear(keep=(SPOOL_NAME, PLAN_NAME))  # nothing is lost by another plan
+        discard(workspace.root / PLAN_NAME)
         held = None
     if held is not None:
         check_unchanged(held, plan)
         plan = replace(plan, units=held.units, limits=held.limits)
-    elif stray := next(result_files(workspace.output), None):
+    elif stray := next(result_files(workspace.output), None) or workspace.stray():
         raise BuildError(
             f"{stray} is there, but neither a manifest nor an unfinished build; choose another --output, or discard what "
             "is there with --overwrite"

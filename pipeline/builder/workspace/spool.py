@@ -10,9 +10,7 @@ from ...text.storage.input_file import InputFile
 from ..limits import Limits
 from ..report.console import Progress
 from .output_directory import clear
-from .workspace import Workspace
-
-SPOOL = "spool"
+from .workspace import SPOOL_NAME, Workspace
 
 Spec = str | InputFile
 
@@ -34,7 +32,7 @@ def spool_holders(
             clear(workspace)
         for number, (source, each) in enumerate(given):
             if is_holder(each):
-                path = _spool(each, workspace.folder(SPOOL) / f"{number:03d}", progress)
+                path = _spool(each, workspace.folder(SPOOL_NAME) / f"{number:03d}", progress)
                 specs.append(InputFile(path, path.name, source))
             else:
                 specs.append(each)

@@ -11,12 +11,13 @@ Results appear by rename. What is there is complete, so the same command continu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...atomic import is_temporary
 from ...shards.manifest import PLAN_NAME, WORK_NAME
 from .atomic_directory import discard, explain_disk_full_errors, sweep
 from .locking import LEASE_NAME, LOCK_NAME, locked
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ..plan import Plan
 
 REFERENCES_NAME = "references"
+SPOOL_NAME = "spool"  # of inputs that hold their records
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +64,22 @@ class Workspace:
         with locked(self.root, patience=patience), explain_disk_full_errors(self.output):
             yield
 
-    def clear(self) -> None:
-        """Remove everything but the lock."""
-        for path in self.root.iterdir():
-            if path.name not in (LOCK_NAME, LEASE_NAME):
+    def clear(self, keep: Container[str] = ()) -> None:
+        """Remove everything but the lock, the plan first: a build without a plan is not continued."""
+        paths = sorted(self.root.iterdir(), key=lambda path: path.name != PLAN_NAME)
+        for path in paths:
+            if path.name not in (LOCK_NAME, LEASE_NAME) and path.name not in keep:
                 discard(path)
+
+    def stray(self) -> Path | None:
+        """Return something in the work directory that no build leaves there before it has a plan, if there is any."""
+        early = (LOCK_NAME, LEASE_NAME, REFERENCES_NAME, SPOOL_NAME)
+        return next(
+            (path for path in sorted(self.root.iterdir()) if path.name not in early and not is_temporary(path)), None
+        )
 
     def sweep(self) -> None:
         """Remove what killed processes left unfinished, here and in the output directory."""
         sweep(self.root)
-        for path in self.output.glob(".*.tmp"):
+        for path in filter(is_temporary, self.output.glob(".*.tmp")):
             discard(path)

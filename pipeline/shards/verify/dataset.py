@@ -21,7 +21,7 @@ from ..extents.table import ExtentTable
 from ..folder import Folder, local_copy, size_of
 from ..foreign import scan_index
 from ..format import FOOTER_NAME, INDEX_PREFIX, TAIL
-from ..manifest import MANIFEST_NAME, WORK_NAME, Manifest, ShardInfo
+from ..manifest import MANIFEST_NAME, SIGNATURES_NAME, WORK_NAME, Manifest, ShardInfo
 from ..reader import read_index
 from ..remote.store import remote_index
 from ..remote.transport import Access, is_remote, shown
@@ -34,6 +34,7 @@ __all__ = ["Problem", "verify_dataset", "verify_shard"]
 
 LOCK_NAMES = ("lock", "lease")  # of its lock
 TOKENIZER_NAME = "tokenizer.json"
+FOR_PEOPLE = ("rejected.jsonl", "report.html")  # which nothing reads: they may be removed
 
 MISSING = "the manifest names this shard, but it is not there; copy or rebuild it"
 PROCESS_BYTES = 64 << 20  # of shards: read in the time that a process takes to start
@@ -86,8 +87,9 @@ def verify_dataset(
 
     Found, besides what `verify_shard` finds: a manifest that is missing, damaged or contradicts itself, a table of extents
     that is missing, damaged, or wrong about the manifest or a shard, shards that are missing, extra or swapped, keys that
-    two shards share, another tokenizer than the manifest's, and what an interrupted build left behind. Up to ``workers``
-    processes share the shards, one for each ``process_bytes`` of them; ``progress`` is called with (bytes done, bytes in all).
+    two shards share, files beside the shards (tokenizer, signatures, report) that are not the manifest's, and what an
+    interrupted build left behind. Up to ``workers`` processes share the shards, one for each ``process_bytes`` of them;
+    ``progress`` is called with (bytes done, bytes in all).
     """
     if workers < 1:
         raise ConfigError(f"workers must be 1 or more, got {workers}")
@@ -104,6 +106,7 @@ def verify_dataset(
             yield from check.problems
         return
     yield from _check_manifest(folder, manifest)
+    yield from _check_files(folder, manifest, quick)
     table, problems = check_table(folder, manifest)
     yield from problems
     infos = manifest.shards
@@ -300,13 +303,35 @@ def _check_manifest(folder: Folder, manifest: Manifest) -> Iterator[Problem]:
         value = manifest.tokenizer.get(role)
         if value is not None and vocab_size is not None and not 0 <= value < vocab_size:
             yield Problem(name, None, None, f"tokenizer {role} {value} lies outside its vocabulary of {vocab_size}")
+
+
+def _check_files(folder: Folder, manifest: Manifest, quick: bool) -> Iterator[Problem]:
+    """Compare the files beside the shards with the manifest, ``quick`` their sizes alone."""
+    known = {info.name for info in manifest.files}
     wanted = manifest.tokenizer.get("sha256")
-    tokenizer = folder.read(TOKENIZER_NAME) if wanted else None
-    if tokenizer is not None:
-        found = hashlib.sha256(tokenizer).hexdigest()
-        if found != wanted:
-            reason = f"sha256 {found}, but the manifest says {wanted}; copy it again: ids would decode to other text"
-            yield Problem(folder.path(TOKENIZER_NAME), None, None, reason)
+    tokenizer = folder.read(TOKENIZER_NAME) if wanted and TOKENIZER_NAME not in known else None
+    if tokenizer is not None and (found := hashlib.sha256(tokenizer).hexdigest()) != wanted:
+        reason = f"sha256 {found}, but the manifest says {wanted}; copy it again: ids would decode to other text"
+        yield Problem(folder.path(TOKENIZER_NAME), None, None, reason)
+    for info in manifest.files:
+        size, found = folder.size(info.name), info.sha256
+        if size is None:
+            if info.name not in FOR_PEOPLE:
+                reason = "the manifest names this file, but it is not there; copy it again"
+                yield Problem(folder.path(info.name), None, None, reason)
+            continue
+        if size == info.bytes and not quick:
+            found = folder.describe(info.name).sha256
+        if size != info.bytes:
+            reason = f"{size} bytes, but the manifest says {info.bytes}; copy it again"
+            yield Problem(folder.path(info.name), None, None, reason)
+        elif found != info.sha256:
+            reason = f"sha256 {found}, but the manifest says {info.sha256}; copy it again"
+            yield Problem(folder.path(info.name), None, None, reason)
+    if not folder.remote:
+        for path in sorted(Path(folder.base).glob(f"{SIGNATURES_NAME}/*")):
+            if f"{SIGNATURES_NAME}/{path.name}" not in known:
+                yield Problem(str(path), None, None, "the manifest does not name this file; remove it")
 
 
 def _check_counts(name: str, manifest: Manifest) -> Iterator[Problem]:
