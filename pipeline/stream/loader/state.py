@@ -19,7 +19,7 @@ from typing import Any
 
 from ...errors import StateError
 from ..config import StreamConfig
-from ..order.mixture import exact_weights, weights_to_json
+from ..order.mixture import exact_weights, weights_from_json, weights_to_json
 from ..sequential.cursor import Cursor, beginning, missing_lanes
 from .epochs import tokens_lost
 from .position import MOST, Position
@@ -298,9 +298,9 @@ def _weights(part: Mapping[str, Any], config: StreamConfig) -> list[list[Any]]:
     names = list(config.weights[0][1])
     try:
         places = [_number("weights", place) for place, _ in schedule]
-        exact = tuple((place, exact_weights(shares, names)) for place, shares in schedule)
+        exact = tuple((place, exact_weights(shares, names)) for place, shares in weights_from_json(schedule))
         sound = places[:1] == [0] and places == sorted(places) and weights_to_json(exact) == schedule
-    except (TypeError, ValueError):  # ConfigError is one
+    except (TypeError, ValueError, AttributeError, ZeroDivisionError):  # ConfigError is a ValueError
         sound = False
     if not sound:
         raise StateError(f"weights of a state must be shares of {', '.join(names)}, got {schedule!r}; {_EDITED}")
