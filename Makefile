@@ -6,7 +6,7 @@ JOBS ?= 2
 # A file goes to one process whole; tests/conftest.py puts the files that take long first.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: test test-stacks check loops demo clean
+.PHONY: test test-stacks test-faults check loops demo clean
 
 # Everything but what needs training frameworks, servers or Ray.
 test: .venv/installed
@@ -17,6 +17,10 @@ test: .venv/installed
 # Training frameworks, S3 and HTTP servers, Ray.
 test-stacks: .venv/installed
 	$(PYTEST) -m stacks
+
+# Seeds a fault for each claim, one after the other, and sees that a test fails: some ten minutes.
+test-faults: .venv/installed
+	$(BIN)/python -m tests.faults --jobs $(JOBS)
 
 check: .venv/installed
 	$(BIN)/ruff check .

@@ -1,0 +1,117 @@
+"""Faults that are seeded on purpose, one a claim, and the tests that notice each: ``make test-faults``.
+
+A fault is a line of the product, replaced by one that breaks a claim. Its tests run against a copy of the checkout that has
+the fault, and must fail: tests that are cut, merged or rewritten must still notice every fault. ``faults/*.toml`` list them:
+``claim``, ``file``, ``before`` (a text that occurs once in the file), ``after``, and ``tests``, of which one must fail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+ROOT = Path(__file__).resolve().parents[1]
+LISTS = ROOT / "tests" / "faults"
+COPIED = ("pipeline", "filters", "scripts", "tests", "setup.cfg", "pyproject.toml", "README.md", "CHANGELOG.md")
+TIME_LIMIT = 300  # seconds of one fault's tests: a fault that makes them hang is noticed, too
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One line of the product that breaks a claim, and the tests that must notice it."""
+
+    claim: str
+    file: str
+    before: str
+    after: str
+    tests: tuple[str, ...]
+
+    def occurrences(self, root: Path) -> int:
+        return (root / self.file).read_text(encoding="utf-8").count(self.before) if (root / self.file).is_file() else 0
+
+
+def load() -> list[Fault]:
+    """Return all faults, file by file."""
+    entries = [entry for path in sorted(LISTS.glob("*.toml")) for entry in tomllib.loads(path.read_text())["fault"]]
+    return [Fault(**{**entry, "tests": tuple(entry["tests"])}) for entry in entries]
+
+
+def copy_checkout(target: Path) -> None:
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, target / name)
+        else:
+            shutil.copy2(ROOT / name, target / name)
+
+
+def is_noticed(fault: Fault, copy: Path) -> bool:
+    """Run the fault's tests in a copy of the checkout that has the fault; say whether one fails."""
+    path = copy / fault.file
+    whole = path.read_text(encoding="utf-8")
+    path.write_text(whole.replace(fault.before, fault.after), encoding="utf-8")
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *fault.tests],
+            cwd=copy,
+            env={**os.environ, "PYTHONPATH": str(copy)},
+            capture_output=True,
+            timeout=TIME_LIMIT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    finally:
+        path.write_text(whole, encoding="utf-8")
+    if ended.returncode in (
+        3,
+        4,
+        5,
+    ):  # it did not run; a fault may stop the import of a test (2), or end the process (below 0)
+        raise SystemExit(f"{fault.claim}: pytest ended with {ended.returncode}\n{ended.stdout.decode()[-2000:]}")
+    return ended.returncode != 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", help="run only the faults whose claim or file has one of these words in it")
+    parser.add_argument("--jobs", type=int, default=2, help="copies of the checkout that run side by side (default: 2)")
+    given = parser.parse_args(arguments)
+    chosen = [f for f in load() if not given.words or any(w in f.claim or w in f.file for w in given.words)]
+    copies: SimpleQueue[Path] = SimpleQueue()
+    with tempfile.TemporaryDirectory(prefix="shardwright-faults-") as folder:
+        for number in range(given.jobs):
+            copy = Path(folder, str(number))
+            copy.mkdir()
+            copy_checkout(copy)
+            copies.put(copy)
+
+        def run(fault: Fault) -> str:
+            if fault.occurrences(ROOT) != 1:
+                return "stale"  # the line is gone, or no longer the only one
+            copy = copies.get()
+            try:
+                return "noticed" if is_noticed(fault, copy) else "MISSED"
+            finally:
+                copies.put(copy)
+
+        with ThreadPoolExecutor(given.jobs) as threads:
+            results = []
+            for fault, result in zip(chosen, threads.map(run, chosen), strict=True):
+                results.append(result)
+                print(f"{result:8}{fault.file}: {fault.claim}", flush=True)
+    print(f"{results.count('noticed')} noticed, {results.count('MISSED')} missed, {results.count('stale')} stale")
+    return int(set(results) != {"noticed"})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
