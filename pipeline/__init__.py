@@ -12,9 +12,8 @@ The rooms, and what each may import:
     notices.py        warnings that name the user's line
     compiling.py      compiled loops, kept in a cache where one is writable
     integer_hash.py   hashes of integers, for NumPy and compiled loops
-    intrinsics.py     what compiled loops need beyond numba: arrays at addresses, copies
     weak_methods.py   bound methods, and caches of them, that do not keep their objects alive
-    shards/           the format: writer, reader, manifest, storage. NumPy, the standard library, and numba for maps
+    shards/           the format: writer, reader, manifest, storage. NumPy and the standard library
     text/             documents, normalising, tokenizers. Loaded only when text is read
     builder/          raw text -> shards. Never torch, never stream/
     stream/           shards -> batches. Never builder/

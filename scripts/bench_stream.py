@@ -34,7 +34,6 @@ sys.path.insert(0, str(ROOT))
 
 import pipeline  # noqa: E402
 from pipeline.shards.extents.table import ExtentTable, running_sums  # noqa: E402
-from pipeline.stream.indexed.lookahead import ROWS_AHEAD  # noqa: E402
 from pipeline.stream.order import LANES, Blocks, Sequences, Shuffle, default_window  # noqa: E402
 from scripts._bench_cold import cold  # noqa: E402
 from scripts._bench_data import dataset, dataset_of_single_samples, flat_tokens  # noqa: E402
@@ -350,7 +349,7 @@ def order(directory: Path, report: Report) -> None:
             shuffle.document_order(found, number, int(shuffle.blocks.documents[parts.window_blocks(number)].sum()))
             cells.append(f"{(time.perf_counter() - begin) * 1e3:.2f}")
             begin = time.perf_counter()
-            inside = np.arange(ROWS_AHEAD) + index - sequences.first(found)
+            inside = np.arange(BATCH) + index - sequences.first(found)
             tokens_before, _ = sequences.places(found, inside[: sequences.first(found + 1) - index])
             np.searchsorted(parts.starts, tokens_before, side="right")
             cells.append(f"{(time.perf_counter() - begin) / (len(tokens_before) / BATCH) * 1e6:.1f}")

@@ -8,7 +8,6 @@ from pathlib import Path
 from pipeline.shards.extents.file import decode_table
 from pipeline.shards.extents.table import ExtentTable
 from pipeline.shards.manifest import Manifest
-from pipeline.shards.ranges.coming_bytes import ComingBytes, memory_at
 from pipeline.shards.ranges.remote_ranges import RemoteRanges
 from pipeline.shards.remote.access import Access
 from pipeline.shards.remote.block_cache import BlockCache
@@ -19,7 +18,6 @@ QUICK = Access(
 
 
 def table_of(folder: Path) -> ExtentTable:
-
     return decode_table((folder / "extents.bin").read_bytes())
 
 
@@ -31,18 +29,11 @@ def ranges_of(
     return RemoteRanges(table if checksums else replace(table, crc32=None), urls, manifest.shards, access, cache)
 
 
-def brought(ranges: RemoteRanges, first: int, last: int) -> ComingBytes:
-    """Return a block once it has come."""
-    coming = ranges.memory(first, last)
-    ranges.bring(coming, first, last, 0.0)
-    if coming.future is not None:
-        coming.future.result(timeout=60)
-    return coming
-
-
 def bring(ranges: RemoteRanges, first: int, last: int) -> bytes:
-    coming = brought(ranges, first, last)
-    return bytes(memory_at(coming._memory, coming.size))  # type: ignore[arg-type]
+    sums = ranges.table.size_sums
+    memory = bytearray(int(sums[last] - sums[first]))
+    ranges.read(first, last, memoryview(memory), 0.0)
+    return bytes(memory)
 
 
 def block(folder: Path, first: int, last: int) -> bytes:

@@ -18,10 +18,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError
-from pipeline.stream.batch.collate import find_bounds, pad_documents
-from pipeline.stream.batch.kernels import bound, pad
-from pipeline.stream.sequential.best_fit import best_fit_decreasing, copy_pieces
-from pipeline.stream.sequential.best_fit_kernels import fill, fit
+from pipeline.stream.sequential.best_fit import best_fit_decreasing
 from tests.oracle import plain_best_fit
 from tests.shard_samples import EOS, make_documents, write_dataset
 
@@ -272,35 +269,3 @@ def test_what_best_fit_and_filters_cannot_go_with_is_refused(dataset: Path) -> N
         make(dataset).filter(3)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"\.filter\(\) comes before"):
         make(dataset).pack(8).filter(is_long)
-
-
-@given(st.lists(st.integers(1, 20), min_size=1, max_size=30), st.integers(0, 3), st.booleans())
-def test_compiled_loops_stay_inside_their_arrays(lengths: list[int], shift: int, same: bool) -> None:
-    """As plain Python on NumPy arrays they give the same, and NumPy says when an index lies outside."""
-    size, ends = 8, np.cumsum(lengths)
-    pieces = np.array(
-        [
-            (start, min(start + size, end), end)
-            for end, length in zip(ends.tolist(), lengths, strict=True)
-            for start in range(end - length, end, size)
-        ]
-    )
-    sizes = pieces[:, 1] - pieces[:, 0]
-    # The plain loop runs first: a compiled one that leaves its arrays may end the process.
-    items, cuts = best_fit_decreasing(sizes, size, fit.py_func)
-    assert equal((items, cuts), best_fit_decreasing(sizes, size))
-    ids = np.arange(1, ends[-1] + 1).astype(np.uint16)
-    *plain, plain_places, plain_spans = copy_pieces(ids, pieces[items], cuts, size, shift, fill.py_func)
-    *rows, places, spans = copy_pieces(ids, pieces[items], cuts, size, shift)
-    told = slice(spans[-1, 1])
-    assert equal((*plain, plain_places[told], plain_spans), (*rows, places[told], spans))
-    bounds = find_bounds(places, spans, rows[1], size, shift, bound.py_func)
-    assert equal(bounds, find_bounds(places, spans, rows[1], size, shift))
-    documents = np.split(ids, ends[:-1])
-    sizes = np.array(lengths, np.int64)
-    padded = pad_documents(documents, sizes, len(documents) + 1, 20, EOS, same=same, loop=pad.py_func)
-    assert equal(padded, pad_documents(documents, sizes, len(documents) + 1, 20, EOS, same=same))
-
-
-def equal(found: tuple[Any, ...], expected: tuple[Any, ...]) -> bool:
-    return all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))

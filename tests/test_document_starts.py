@@ -1,4 +1,4 @@
-"""Where documents start follows from their lengths, with the headers of a block's members or with the table of extents."""
+"""Where documents start follows from their lengths, with the table of extents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.shards.extents.loading import payload_bytes
 from pipeline.shards.extents.table import ExtentTable
 from pipeline.shards.format import HEADERS
 from pipeline.shards.index import Index
-from pipeline.shards.ranges.document_starts import index_by_headers, one_member_each, starts_by_lengths
+from pipeline.shards.ranges.document_starts import starts_by_lengths
 from pipeline.shards.reader import read_index
 from pipeline.shards.writer import write_shard
 
@@ -27,22 +27,20 @@ LENGTHS = st.lists(
 
 
 class Shard(NamedTuple):
-    data: bytes
     index: Index
     table: ExtentTable
 
-    def run(self, first: int, last: int) -> tuple[memoryview, bytes, bytes]:
-        """Return the bytes of extents, and the starts and lengths of their documents."""
-        begin, size = int(self.table.offsets[first]), int(self.table.size_sums[last] - self.table.size_sums[first])
+    def run(self, first: int, last: int) -> tuple[bytes, bytes]:
+        """Return the starts and lengths of the documents of extents."""
         part = slice(int(self.table.document_sums[first]), int(self.table.document_sums[last]))
         starts, lengths = self.index.starts[part].astype("<i8"), self.index.lengths[part].astype("<u4")
-        return memoryview(self.data)[begin : begin + size], starts.tobytes(), lengths.tobytes()
+        return starts.tobytes(), lengths.tobytes()
 
     def most_members_that_end(self, first: int, last: int) -> int:
         """Return how many members end in one of these extents, at most."""
         most = 0
         for row in range(first, last):
-            _, raw, counts = self.run(row, row + 1)
+            raw, counts = self.run(row, row + 1)
             starts, sizes = np.frombuffer(raw, "<i8"), np.frombuffer(counts, "<u4").astype(int) * self.table.itemsize
             end = int(self.table.offsets[row]) + int(self.table.sizes[row])
             next_ones = np.append(starts[1:], end + HEADERS * (row == len(self.table) - 1))
@@ -56,9 +54,9 @@ def shard_of(lengths: list[int], dtype: str, tokens_per_sample: int, extent_byte
         keys = [f"{number:06d}" for number in range(len(lengths))]
         tokens = np.arange(sum(lengths)).astype(dtype)
         write_shard(path, tokens=tokens, lengths=lengths, keys=keys, tokens_per_sample=tokens_per_sample)
-        index, data = read_index(path), path.read_bytes()
+        index = read_index(path)
     columns = index.starts, index.lengths, dtype, payload_bytes(index)
-    return Shard(data, index, ExtentTable.of_shard(*columns, indexed=True, extent_bytes=extent_bytes))
+    return Shard(index, ExtentTable.of_shard(*columns, indexed=True, extent_bytes=extent_bytes))
 
 
 SHARDS = st.builds(
@@ -68,22 +66,12 @@ EXTENTS = st.integers(1, 4)
 
 
 @given(SHARDS, EXTENTS)
-def test_headers_and_lengths_tell_where_documents_that_share_members_start(shard: Shard, extents: int) -> None:
-    for first in range(max(1, len(shard.table) - extents + 1)):
-        last = min(len(shard.table), first + extents)
-        block, starts, lengths = shard.run(first, last)
-        if one_member_each(shard.table, first, last):
-            continue
-        assert index_by_headers(shard.table, first, last, block, lengths) == (starts, lengths)
-
-
-@given(SHARDS, EXTENTS)
 def test_lengths_alone_tell_where_documents_start_where_two_members_end_in_an_extent_at_most(
     shard: Shard, extents: int
 ) -> None:
     for first in range(max(1, len(shard.table) - extents + 1)):
         last = min(len(shard.table), first + extents)
-        _, starts, lengths = shard.run(first, last)
+        starts, lengths = shard.run(first, last)
         found = starts_by_lengths(shard.table, first, last, np.frombuffer(lengths, "<u4"))
         if found is not None or shard.most_members_that_end(first, last) <= 2:
             assert found is not None
@@ -96,21 +84,15 @@ def test_documents_that_are_members_of_their_own_are_told_by_the_table(
 ) -> None:
     shard = shard_of(lengths, dtype, 0, extent_bytes)
     for row in range(len(shard.table)):
-        assert one_member_each(shard.table, row, row + 1)
-        _, starts, counts = shard.run(row, row + 1)
+        starts, counts = shard.run(row, row + 1)
         found = starts_by_lengths(shard.table, row, row + 1, np.frombuffer(counts, "<u4"))
         assert found is not None
         assert found.astype("<i8").tobytes() == starts
 
 
-def test_documents_that_share_members_are_told_from_those_that_do_not() -> None:
-    shard = shard_of([300] * 400, "<u2", 10_000, 20_000)
-    assert not any(one_member_each(shard.table, row, row + 1) for row in range(len(shard.table)))
-
-
 def test_wrong_lengths_tell_nothing() -> None:
     shard = shard_of([300, 200, 7, 0, 900] * 20, "<u2", 2000, 4000)
     for row in range(len(shard.table)):
-        lengths = np.frombuffer(shard.run(row, row + 1)[2], "<u4").copy()
+        lengths = np.frombuffer(shard.run(row, row + 1)[1], "<u4").copy()
         lengths[0] += 1
         assert starts_by_lengths(shard.table, row, row + 1, lengths) is None

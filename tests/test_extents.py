@@ -18,9 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pipeline.errors import CorruptShardError, ManifestError
-from pipeline.shards.extents.checksums import index_crc32
 from pipeline.shards.extents.file import decode_table, encode_table
-from pipeline.shards.extents.kernels import index_checksums
 from pipeline.shards.extents.loading import table_of_index
 from pipeline.shards.extents.table import CHECKSUMS, COUNTS, EXTENT_BYTES, PER_SHARD, ExtentTable, cut_extents
 from pipeline.shards.reader import Shard, read_index
@@ -351,20 +349,6 @@ def test_tables_of_two_dtypes_are_not_joined() -> None:
     tables = [ExtentTable.of_documents(np.array([3]), dtype) for dtype in ("<u2", "<u4")]
     with pytest.raises(ValueError, match=r"uint16.*uint32"):
         ExtentTable.join(tables, "<u2")
-
-
-@given(
-    st.lists(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**32 - 1)), max_size=9), max_size=5)
-)
-@settings(deadline=None)
-def test_the_loop_of_checksums_agrees_with_zlib(extents: list[list[tuple[int, int]]]) -> None:
-    documents = [document for extent in extents for document in extent]
-    starts = np.array([start for start, _ in documents], np.int64)
-    lengths = np.array([length for _, length in documents], np.uint32)
-    counts, found = np.array([len(extent) for extent in extents], np.int64), np.empty(len(extents), np.uint32)
-    index_checksums(starts, lengths, counts, found)
-    runs = np.split(starts, np.cumsum(counts)[:-1]), np.split(lengths, np.cumsum(counts)[:-1])
-    assert found.tolist() == [index_crc32(*run) for run in zip(*runs, strict=True)][: len(extents)]
 
 
 def test_an_index_of_another_number_of_documents_is_wrong() -> None:

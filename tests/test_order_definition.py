@@ -34,7 +34,6 @@ class Case:
     dtype: str
     extent_bytes: int
     tokens_per_sample: int
-    mapped: bool
     options: Options
     ranks: int
     batch: int | None
@@ -43,7 +42,7 @@ class Case:
 
     def dataset(self, folder: str) -> tuple[pipeline.ShardDataset, Source]:
         path, source = written(Path(folder, "data"), self.shards, self.dtype, self.extent_bytes, self.tokens_per_sample)
-        return pipeline.ShardDataset(path, epochs=self.options.epochs, memory_map=self.mapped), source
+        return pipeline.ShardDataset(path, epochs=self.options.epochs), source
 
     def shuffled(self, stream: pipeline.Stream) -> pipeline.Stream:
         options = self.options
@@ -82,7 +81,6 @@ def cases(draw: st.DrawFn, *, bounded: bool = True) -> Case:
         draw(st.sampled_from(["<u2", "<u4"])),
         draw(st.sampled_from([400, 1100, 3000, 9000, 196_608])),
         draw(st.sampled_from([0, 0, 20])),
-        draw(st.booleans()),
         options,
         draw(RANKS),
         draw(st.none() | st.integers(1, 5)),
@@ -266,7 +264,7 @@ def test_mixes_with_schedules_and_changed_weights(
         data, sources = {}, {}
         for name, shards in zip("abc", (case.shards, *map(numbered, more)), strict=True):
             path, sources[name] = written(Path(folder, name), shards, "<u2", case.extent_bytes)
-            data[name] = pipeline.ShardDataset(path, memory_map=case.mapped)
+            data[name] = pipeline.ShardDataset(path)
         given_weights = list(zip([0, *places], schedule, strict=False))
         stream = case.shuffled(pipeline.mix(data, given_weights))
         stream = stream.pack(options.seq_len, stride=options.stride, shift=options.shift)

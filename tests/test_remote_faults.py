@@ -28,7 +28,7 @@ from pipeline.shards.remote.block_cache import BlockCache
 from pipeline.shards.remote.http import server_of
 from pipeline.shards.remote.transport import describe, read_range
 from tests.faulty_server import FaultyServer, running_server
-from tests.remote_blocks import QUICK, block, bring, brought, ranges_of, table_of
+from tests.remote_blocks import QUICK, block, bring, ranges_of, table_of
 from tests.shard_samples import make_documents, write_dataset
 from tests.test_remote_ranges import STREAMS, rows, same, serve
 
@@ -88,32 +88,16 @@ def test_an_index_comes_right_through_passing_failures(
     dataset = write_grouped(tmp_path / "data", tokens_per_sample)
     ranges = ranges_of(dataset, serve(server, dataset))
     server.faults = ["503", "short", "reset"]
-    starts, lengths = ranges.index(np.array([0]), np.array([1]))
+    starts, lengths = ranges.index(0, 1)
     assert (starts.tobytes(), lengths.tobytes()) == true_index(dataset, 0, 1)
-
-
-@pytest.mark.parametrize("fault", ["503;0", "short", "reset", "shifted"])
-def test_lengths_come_right_through_passing_failures(tmp_path: Path, server: FaultyServer, fault: str) -> None:
-    dataset = write_grouped(tmp_path / "data", 60_000)
-    ranges = ranges_of(dataset, serve(server, dataset))
-    coming = brought(ranges, 1, 2)
-    assert coming.future is not None
-    server.faults = [fault, fault]
-    (asked,) = ranges.ask_lengths([(1, 2, 0.0)])
-    asked.result(timeout=60)
-    assert ranges.index_of_block(coming, 1, 2, 0.0) == true_index(dataset, 1, 2)
-    assert not ranges.ask_lengths([])
 
 
 def test_damaged_lengths_are_asked_for_again(tmp_path: Path, server: FaultyServer) -> None:
     dataset = write_grouped(tmp_path / "data", 60_000)
     ranges = ranges_of(dataset, serve(server, dataset))
-    coming = brought(ranges, 0, 1)
-    assert coming.future is not None
     server.faults = ["flipped"]
-    (asked,) = ranges.ask_lengths([(0, 1, 0.0)])
-    asked.result(timeout=60)
-    assert ranges.index_of_block(coming, 0, 1, 0.0) == true_index(dataset, 0, 1)
+    starts, lengths = ranges.index(0, 1)
+    assert (starts.tobytes(), lengths.tobytes()) == true_index(dataset, 0, 1)
 
 
 def test_damage_in_a_block_is_named_by_its_checksum(server: FaultyServer, dataset: Path) -> None:
@@ -146,16 +130,6 @@ def test_an_object_of_another_size_is_an_error(server: FaultyServer, dataset: Pa
     server.objects["data/train-000000.tar"] += bytes(512)
     with pytest.raises(ManifestError, match="the manifest says"):
         bring(ranges_of(dataset, url), 0, 1)
-
-
-def test_rows_that_differ_from_their_block_are_an_error(server: FaultyServer, dataset: Path) -> None:
-    ranges = ranges_of(dataset, serve(server, dataset))
-    coming = ranges.memory(0, 1)
-    coming.note(coming.offset + 1000, b"something else")
-    ranges.bring(coming, 0, 1, 0.0)
-    assert coming.future is not None
-    with pytest.raises(CorruptShardError, match="bytes 1000 to 1014 were others"):
-        coming.future.result(timeout=60)
 
 
 def test_a_server_without_ranges_gives_whole_shards_and_that_is_said_once(

@@ -1,4 +1,4 @@
-"""Remote shards read by ranges give the batches of local ones, ask for little before the first, and nothing twice."""
+"""Remote shards read by ranges give the batches of local ones, and ask for nothing twice."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ from botocore.exceptions import NoCredentialsError
 import pipeline
 from pipeline.errors import StorageError
 from pipeline.shards.extents.indexing import index_dataset
+from pipeline.shards.manifest import Split
 from pipeline.shards.remote.access import Access
 from pipeline.shards.remote.s3 import sign_s3
 from pipeline.shards.remote.transport import signed
 from pipeline.stream.stream import Stream
 from tests import interpreters
 from tests.faulty_server import FaultyServer, running_server
+from tests.remote_blocks import table_of
 from tests.shard_samples import index_extents, make_documents, write_dataset
 
 pytestmark = pytest.mark.stacks
@@ -110,16 +113,41 @@ def test_a_mix_of_remote_sources_gives_the_batches_of_local_ones(
     assert same(mixed(url, cache_dir=None), mixed(dataset))
 
 
-def test_the_first_batch_needs_rows_and_indexes_but_no_block(tmp_path: Path, server: FaultyServer) -> None:
-    folder = tmp_path / "data"
-    write_dataset(folder, [make_documents(3000, seed=seed, longest=200) for seed in range(4)])
-    index_extents(folder, EXTENT)
-    url = serve(server, folder)
+def test_an_epoch_asks_for_each_byte_of_a_shard_about_once(tmp_path: Path, server: FaultyServer, dataset: Path) -> None:
+    url = serve(server, dataset)
+    held = sum(path.stat().st_size for path in dataset.glob("*.tar"))
+    stream = pipeline.ShardDataset(url, epochs=1, cache_dir=tmp_path / "cache").shuffle(seed=0, lanes=2, window=2)
+    rows(stream.pack(64).batch(4))
     small = sum(len(server.objects[f"data/{name}"]) for name in ("manifest.json", "extents.bin"))
-    held = sum(path.stat().st_size for path in folder.glob("*.tar"))
-    batches = iter(pipeline.ShardDataset(url, cache_dir=None).shuffle(seed=0, lanes=16, window=8).pack(64).batch(4))
-    next(batches)
-    assert server.sent - small < held / 20
+    assert server.sent - small <= held
+
+
+def test_of_documents_that_share_members_lengths_are_asked_for_and_no_starts(
+    tmp_path: Path, server: FaultyServer
+) -> None:
+    folder = tmp_path / "data"
+    write_dataset(folder, [make_documents(300, seed=seed, longest=300) for seed in range(2)], tokens_per_sample=2000)
+    index_extents(folder, EXTENT)
+    table = table_of(folder)
+    remote = pipeline.ShardDataset(serve(server, folder), epochs=1, cache_dir=None)
+    server.requests.clear()
+    assert same(rows(STREAMS["packed"](remote)), rows(STREAMS["packed"](pipeline.ShardDataset(folder, epochs=1))))
+    asked = [(path.rpartition("/")[2], str(wanted)) for path, wanted in server.requests]
+    for shard, name in enumerate(sorted(path.name for path in folder.glob("*.tar"))):
+        firsts = [int(wanted[6:].split("-")[0]) for file, wanted in asked if file == name]
+        assert any(first >= table.lengths_at[shard] for first in firsts)
+        assert not any(table.starts_at[shard] <= first < table.lengths_at[shard] for first in firsts)
+
+
+def test_shards_with_and_without_shared_members_stream_as_the_local_ones(tmp_path: Path, server: FaultyServer) -> None:
+    folder = tmp_path / "data"
+    documents = make_documents(300, longest=300)
+    manifests = [write_dataset(folder, [documents], split=f"p{k}", tokens_per_sample=k) for k in (0, 300, 2000)]
+    infos = tuple(info for manifest in manifests for info in manifest.shards)
+    replace(manifests[0], splits={"train": Split(infos)}).write(folder)
+    index_extents(folder, EXTENT)
+    remote = pipeline.ShardDataset(serve(server, folder), epochs=1, cache_dir=None)
+    assert same(rows(STREAMS["packed"](remote)), rows(STREAMS["packed"](pipeline.ShardDataset(folder, epochs=1))))
 
 
 def test_a_second_run_with_the_same_cache_asks_for_no_block_again(

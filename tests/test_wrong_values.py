@@ -149,7 +149,6 @@ SHARD_CASES: list[tuple[str, tuple[Any, ...], str]] = [
     ("cache_limit", NO_COUNT[:6], "cache_limit must be"),
     ("storage_options", NO_OPTIONS, "storage_options must be a dict"),
     ("eos_id", (-1, True, 1.5, "3", NAN, HUGE, [1]), "eos_id must be an integer"),
-    ("memory_map", NO_FLAG, "memory_map must be True or False"),
     ("whole_shards", (None, *NO_FLAG), "whole_shards must be True or False"),
 ]
 
@@ -211,7 +210,6 @@ def test_relative_paths_hold_when_the_process_changes_its_directory(
     monkeypatch.chdir(shards.parent)
     made = [
         pipeline.ShardDataset("shards", cache_dir="cache"),
-        pipeline.ShardDataset("shards", memory_map=False),
         pipeline.ShardDataset([f"shards/{path.name}" for path in shards.glob("train-*.tar")]),
         pipeline.TextDataset("x.jsonl", "bytes"),
         pipeline.TextDataset("x.jsonl", "bytes").filter(lambda record: True, name="all").shuffle(seed=1),

@@ -11,7 +11,7 @@ manifest.py  manifest.json, written last
 folder.py    a dataset's directory, on this machine or at a url
 urls.py      braces, globs, lists and urls -> shards, in a fixed order
 resolve.py   what a user names -> the shards of one split
-ranges/      ranges of bytes of shards: maps, descriptors, requests, read-ahead
+ranges/      ranges of bytes of shards: open files, requests
 extents/     the table of extents: runs of documents that are read in one request
 remote/      objects behind urls: transport, cache, leases and read-ahead
 verify/      shards and datasets recomputed from their bytes

@@ -7,6 +7,7 @@ config.py     what the chain amounts to, as one value
 layout.py     what a sample is: packed, sampled or a whole document
 data/         the kinds of data: counts, fingerprints, readers
 order/        the order as integer arithmetic; its docstring is the definition
+windows/      shuffled documents in memory, and the rows that are cut out of them
 indexed/      readers of data whose counts are known in advance: any sequence, directly
 sequential/   readers of data whose counts are unknown in advance: a cursor for each lane
 reader.py     the protocols between readers, collators and what drives them

@@ -74,8 +74,7 @@ class ShardDataset(Documents):
     of their names. A directory, or a pattern with wildcards, gives its shards of the split; a listed shard of another split
     is an error. Directories in a list are streamed as one, joined in the order given: their dtype, tokenizer and end-of-text
     id are equal. Tars without a manifest have no splits. ``epochs`` bounds the stream (None: endless). ``verify=True`` checks
-    each block at its first use. ``memory_map`` reads local shards through memory maps or, if False, into buffers (default:
-    maps, where the file system is a local one). ``eos_id`` is the id that fills short rows (default: the manifest's,
+    each block whenever it is read. ``eos_id`` is the id that fills short rows (default: the manifest's,
     else 0). At most ``max_open_shards`` are open at a time; all streams of a process together use at most half of the
     files that the process may open. Tars without an index are scanned once; the index is kept beside them or in
     ``cache_dir``.
@@ -86,8 +85,8 @@ class ShardDataset(Documents):
     tars size and version (ETag), if the server states one. A copy is the same data. A local tar that is written
     while it is streamed is an error when its next documents are read.
 
-    Remote shards (``s3://``, ``gs://``, ``https://``, ...) are read block by block, by ranged requests: first the rows of the
-    first batch, then blocks, ahead of need in the order of the stream. Blocks are kept in ``cache_dir`` (default: "auto",
+    Remote shards (``s3://``, ``gs://``, ``https://``, ...) are read block by block, by ranged requests, ahead of need in the
+    order of the stream. Blocks are kept in ``cache_dir`` (default: "auto",
     ``$SHARDWRIGHT_CACHE``, else the user's cache directory), which all processes of a machine share; they take at most
     ``cache_limit`` bytes (default: all but a tenth of the disk). ``cache_dir=None`` reads through memory alone. Tars without an
     index, and servers that know no ranges, need ``whole_shards``: downloads of whole shards into ``cache_dir``, which are
@@ -118,7 +117,6 @@ class ShardDataset(Documents):
         cache_limit: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
         eos_id: int | None = None,
-        memory_map: bool | None = None,
         whole_shards: bool = False,
     ) -> None:
         check_epochs(epochs)  # before files are asked for
@@ -133,7 +131,6 @@ class ShardDataset(Documents):
             cache_limit=cache_limit,
             storage_options=storage_options,
             eos_id=eos_id,
-            memory_map=memory_map,
             whole_shards=whole_shards,
         )
         super().__init__(data, epochs=epochs, max_open_shards=max_open_shards)

@@ -16,15 +16,16 @@ from .batch.collate import DocumentCollator, PackCollator
 from .batch.label_shift import DrawnShifts, divisors_below
 from .indexed.documents import BucketedDocuments, DocumentSequences
 from .indexed.packed import PackedSequences
-from .indexed.sampled import SampledSequences
+from .indexed.sampled import RandomPlaces
 from .order import Sequences, Shuffle
+from .windows.lanes import LaneWindows
 
 if TYPE_CHECKING:
     from .config import StreamConfig
     from .data.base import CountedData
     from .reader import Collator, Reader
 
-_SAMPLED_WINDOWS = 512  # of one block each, that stay in memory
+_SAMPLED_WINDOWS = 512  # of one extent each, that stay in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +135,8 @@ class PackLayout(_TokenLayout):
     def make_reader(self, data: CountedData, config: StreamConfig, cut: bool) -> Reader[Any]:
         order = data.order(config)
         sequences = Sequences(order.tokens, self.stride, config.lane_count)
-        epochs = config.epochs if cut else None
-        stream = data.token_stream(config, order, sequences, width=self.width, end=epochs)
-        return PackedSequences(stream, sequences, width=self.width, epochs=epochs, boundaries=self.boundaries)
+        rows = data.token_rows(config, order, sequences, self.width, config.epochs if cut else None)
+        return PackedSequences(rows, data.dtype, boundaries=self.boundaries)
 
     def call(self) -> str:
         stride = self.stride if self.stride != self.seq_len else None
@@ -158,15 +158,11 @@ class SampleLayout(_TokenLayout):
         return {"seq_len": self.seq_len}
 
     def make_reader(self, data: CountedData, config: StreamConfig, cut: bool) -> Reader[Any]:
-        order = Shuffle(data.contents.blocks(), 1, 1, None)
+        order = Shuffle(data.contents.blocks(in_mix=True), 1, 1, None)  # extents: all of one is read for a sequence
         data.raise_if_empty(order.tokens, self.unit)
-        return SampledSequences(
-            data.token_stream(config, order, None, aside=_SAMPLED_WINDOWS),
-            seq_len=self.seq_len,
-            width=self.width,
-            seed=config.seed or 0,
-            boundaries=self.boundaries,
-        )
+        windows = data.loaded_windows(config, order, _SAMPLED_WINDOWS)
+        places = RandomPlaces(windows, order, seq_len=self.seq_len, width=self.width, seed=config.seed or 0)
+        return PackedSequences(data.rows_of(config, places, None), data.dtype, boundaries=self.boundaries)
 
     def call(self) -> str:
         return written_call("sample", self.seq_len, **self._options())
@@ -198,11 +194,12 @@ class DocumentLayout(Layout):
     def make_reader(self, data: CountedData, config: StreamConfig, cut: bool) -> Reader[Any]:
         order = data.order(config)
         sequences = Sequences(order.documents, 1, config.lane_count)
-        stream = data.token_stream(config, order, sequences, documents=True, end=config.epochs if cut else None)
-        most = self.max_length
+        end = config.epochs if cut else None
+        lanes = LaneWindows(data.loaded_windows(config, order), order, sequences, documents=True, end=end)
+        options: dict[str, Any] = {"max_length": self.max_length, "change": data.change(config)}
         if self.bucket is None:
-            return DocumentSequences(stream, sequences, max_length=most)
-        return BucketedDocuments(stream, sequences, bucket=self.bucket, seed=config.seed, max_length=most)
+            return DocumentSequences(lanes, **options)
+        return BucketedDocuments(lanes, bucket=self.bucket, seed=config.seed, **options)
 
     def call(self) -> str:
         multiple = self.pad_to_multiple_of if self.pad_to_multiple_of > 1 else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
-from .batch.rows import Out
 from .batch.types import DocumentArrays, PackedArrays
 from .order import Step
 
@@ -33,8 +32,8 @@ class Reader(Protocol[R_out]):
     @property
     def cursors(self) -> dict[str, list[int]] | None: ...
 
-    def read(self, step: Step, out: Out | None = None) -> R_out:
-        """Return the rows of a step, which are valid until the next call; a reader may write them to ``out``."""
+    def read(self, step: Step) -> R_out:
+        """Return the rows of a step, which are valid until the next call."""
 
     def stats(self, sequence_index: int) -> dict[str, Any]:
         """Return ``bytes_read``, the ``epoch`` of a sequence index, and what else this kind of reader counts."""
@@ -44,16 +43,7 @@ class Reader(Protocol[R_out]):
 
 
 class Collator(Protocol[R_in]):
-    """Makes a batch of the rows of a step, a pure function of them and of the step's first sequence index ``begin``.
+    """Makes a batch of the rows of a step, a pure function of them and of the step's first sequence index ``begin``."""
 
-    ``direct``: whether readers may write rows to the arrays of a batch, which `out` makes.
-    """
-
-    @property
-    def direct(self) -> bool: ...
-
-    def out(self, begin: int) -> Out:
-        """Return the arrays of ids and labels of a new batch."""
-
-    def __call__(self, rows: R_in, begin: int, out: Out | None = None) -> PackedArrays | DocumentArrays:
-        """Return the batch, in ``out`` if that was given to the reader, else in arrays of its own."""
+    def __call__(self, rows: R_in, begin: int) -> PackedArrays | DocumentArrays:
+        """Return the batch, in arrays of its own."""

@@ -2,7 +2,6 @@
 
 table.py      the definition: how a shard is cut, and the table in memory
 checksums.py  checksums of extents: of their bytes, and of what the index says of their documents
-kernels.py    the compiled loop that computes the checksums of an index
 file.py       extents.bin: the format of the file, and its codec
 loading.py    the table of what a stream reads: from the file, or computed and cached
 indexing.py   writes the table of a dataset that has none

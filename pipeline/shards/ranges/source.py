@@ -1,64 +1,44 @@
-"""What readers ask for documents: the indexes and the bytes of extents."""
+"""What windows are read from: the indexes and the bytes of extents, by calls that block."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-Rows = NDArray[np.int64]  # of the table of extents
-Index = tuple[NDArray[np.int64], NDArray[np.uint32]]  # where documents start in their files (bytes), and their tokens
+Index = tuple[NDArray[np.int64], NDArray[np.uint32]]  # where documents start in their file (bytes), and their tokens
+Parts = list[tuple[int, memoryview]]  # bytes of a shard: where they begin, and what they are read into
 
 
 class Source(Protocol):
     """Documents by runs of extents of one shard each: rows of a table, ``first`` to before ``last``.
 
-    Of many runs, ``firsts`` and ``lasts`` (int64) are these rows.
-
-    ``waits``: an answer may take time, so threads load windows ahead. ``copies``: bytes take memory of their own.
-    ``behind``: bytes arrive after their index (see `RemoteRanges`, which offers more).
-    ``rows_first``: where blocks are not in memory yet, rows may be read before them.
+    Threads share a source. ``threads`` is how many calls are worth making side by side. Errors name the shard and the byte.
     """
 
-    waits: bool
-    copies: bool
-    behind: bool
-    rows_first: bool
+    threads: int
 
-    def index(self, firsts: Rows, lasts: Rows) -> Index:
-        """Return the index of the documents of runs, one behind the other."""
+    def name(self, shard: int) -> str:
+        """Return what errors call a shard."""
 
-    def memory(self, first: int, last: int) -> Any:
-        """Return the bytes of a run, with the ``address`` of the first."""
+    def index(self, first: int, last: int) -> Index:
+        """Return the index of the documents of a run, compared with its checksum."""
 
-    def memories(self, firsts: Rows, lasts: Rows) -> tuple[NDArray[np.int64], Any] | None:
-        """Return the addresses of the bytes of runs, and what keeps them there; None where `memory` must bring each."""
+    def read(self, first: int, last: int, out: memoryview, due: float) -> None:
+        """Fill ``out`` with the bytes of a run; ``due`` is when the order needs it again, in epochs."""
 
-    def check(self, first: int, last: int) -> None:
-        """Verify the bytes of a run at their first use, where that was asked for."""
-
-    def read(self, shard: int, offset: int, target: memoryview) -> None:
-        """Fill ``target`` from a byte of a shard on."""
-
-    def read_all(self, wanted: list[tuple[int, int, memoryview]]) -> None:
-        """Fill targets, each from a byte of a shard on."""
-
-    def ask(self, firsts: Rows, lasts: Rows) -> None:
-        """Ask for the indexes and the bytes of runs ahead of their use, and do not wait."""
-
-    def ask_index(self, firsts: Rows, lasts: Rows) -> None:
-        """Ask for the indexes of runs ahead of their use, and do not wait."""
-
-    def ask_bytes(self, shard: int, offset: int, size: int) -> None:
-        """Ask for these bytes of a shard ahead of their use, and do not wait."""
+    def read_parts(self, first: int, last: int, parts: Parts) -> None:
+        """Fill parts of the bytes of a run."""
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Close files and stop requests."""
 
 
-def joined(parts: Sequence[tuple[bytes, bytes]]) -> Index:
-    """Return one index of the bytes of several: of starts (<i8) and of tokens (<u4)."""
-    starts, lengths = (b"".join([part[k] for part in parts]) for k in (0, 1))
+def as_index(starts: bytes, lengths: bytes) -> Index:
+    """Return an index of its bytes, as shards hold them.
+
+    >>> as_index(bytes([0, 2, 0, 0, 0, 0, 0, 0]), bytes([7, 0, 0, 0]))
+    (array([512]), array([7], dtype=uint32))
+    """
     return np.frombuffer(starts, "<i8"), np.frombuffer(lengths, "<u4")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,8 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import ConfigError
 from .freed_memory import keep_freed_memory
-from .kernels import bound, pad, widen
-from .rows import WIDENED, DocumentRows, Out, Rows
+from .rows import DocumentRows, Rows
 from .types import DocumentArrays, PackedArrays
 
 IGNORE = -100  # what torch's cross_entropy ignores by default
@@ -33,7 +31,6 @@ class PackCollator:
     ``ignored`` lists the places (int64, in the flattened batch) to mask instead, where there are any.
     """
 
-    direct: ClassVar[bool] = True
     size: int
     seq_len: int
     shift: int
@@ -45,17 +42,12 @@ class PackCollator:
     def __post_init__(self) -> None:
         keep_freed_memory(5 * 8 * self.size * self.seq_len)
 
-    def out(self, begin: int) -> Out:
-        """Return the arrays of a new batch."""
-        shape = self.size, self.seq_len
-        return Out(np.empty(shape, self.dtype), np.empty(shape, self.dtype), 0 if self.same_labels else self.shift)
-
-    def __call__(self, rows: Rows, begin: int, out: Out | None = None) -> PackedArrays:
+    def __call__(self, rows: Rows, begin: int) -> PackedArrays:
         """Collate the rows of a step."""
         length, size, filled = self.seq_len, self.size, rows.filled
-        ids, labels, lag = out or self.out(begin)
-        if rows.tokens is not None:
-            spread(rows.tokens, lag, ids[:filled], labels[:filled])
+        lag = 0 if self.same_labels else self.shift
+        ids, labels = np.empty((size, length), self.dtype), np.empty((size, length), self.dtype)
+        spread(rows.tokens, lag, ids[:filled], labels[:filled])
         have = _NOWHERE  # tokens of each row, where some have fewer than they should
         if filled < size or rows.valid is not None:
             have = np.zeros(size, np.int64)
@@ -82,8 +74,6 @@ class PackCollator:
 
     def _bound(self, batch: PackedArrays, rows: Rows, have: NDArray[np.int64]) -> NDArray[np.int64]:
         """Add to a batch what boundaries tell of it; return the flat places of labels to mask, ascending."""
-        # The last `shift` tokens of a document look into the next one; a model that shifts by itself predicts the first
-        # token of a document from the one before.
         shift = 0 if self.same_labels else self.shift
         spans = np.zeros((self.size, 2), np.int64)
         ends = _NOWHERE
@@ -96,52 +86,42 @@ class PackCollator:
 
 
 def find_bounds(
-    ends: NDArray[np.int64],
-    spans: NDArray[np.int64],
-    have: NDArray[np.int64],
-    length: int,
-    shift: int,
-    loop: Callable[..., Any] = bound,
+    ends: NDArray[np.int64], spans: NDArray[np.int64], have: NDArray[np.int64], length: int, shift: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], int, NDArray[np.int64]]:
-    """Return ``position_ids``, ``cu_seqlens``, ``max_seqlen`` and the flat places of labels to mask, as `bound` finds them.
+    """Return ``position_ids``, ``cu_seqlens``, ``max_seqlen`` and the flat places of labels to mask, ascending.
 
-    ``loop``: `bound`, or its ``py_func``, which checks indexes.
+    ``ends`` and ``spans`` are those of `Ends`; row ``r`` has ``length + shift`` tokens, its labels' included, of which
+    ``have[r]`` exist (empty: all); labels lie ``shift`` ahead, or are the inputs for a shift of 0, which the model shifts.
+
+    >>> positions, begins, longest, ignored = find_bounds(np.array([2]), np.array([[0, 1]]), np.zeros(0, np.int64), 4, 1)
+    >>> positions.tolist(), begins.tolist(), longest, ignored.tolist()
+    ([[0, 1, 0, 1]], [0, 2, 4], 2, [1])
     """
-    size = len(spans)
-    positions = np.empty((size, length), np.int64)
-    begins, ignored = np.empty(size * length + 1, np.int32), np.empty(size * length, np.int64)
-    counts = np.zeros(3, np.int64)
-    loop(ends, spans, have, length + shift, shift, positions, begins, ignored, counts)
-    begun, masked, longest = counts.tolist()
-    begins[begun] = positions.size
-    return positions, begins[: begun + 1].copy(), longest, ignored[:masked].copy()
-
-
-def pad_documents(
-    documents: Sequence[NDArray[Any]],
-    lengths: NDArray[np.int64],
-    size: int,
-    length: int,
-    eos_id: int,
-    *,
-    same: bool,
-    loop: Callable[..., Any] = pad,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return ids, labels and mask of documents of these ``lengths``, a row each, as `pad` writes them.
-
-    ``loop``: `pad`, or its ``py_func``, which checks indexes.
-    """
-    ids, labels, mask = (np.empty((size, length), np.int64) for _ in range(3))
-    tokens = np.concatenate([_NOWHERE, *documents], dtype=np.int64)
-    loop(tokens, lengths, eos_id, IGNORE, same, ids, labels, mask)
-    return ids, labels, mask
+    rows, width = len(spans), length + shift
+    existing = have if len(have) else np.full(rows, width)
+    counts = spans[:, 1] - spans[:, 0]
+    row, end = np.repeat(np.arange(rows), counts), ends[: counts.sum()]
+    inside = (end < width) & (end <= existing[row])
+    row, end = row[inside], end[inside]
+    cuts = (row * length + end)[end < length]
+    begins = np.union1d(np.arange(rows + 1) * length, cuts)
+    sizes = np.diff(begins)
+    positions = np.arange(rows * length) - np.repeat(begins[:-1], sizes)
+    # Labels of the last `shift` tokens of a document lie in the next one; a model that shifts by itself predicts the first
+    # token of a document from the one before.
+    first, last = np.maximum(end - shift, 0), np.minimum(end + (shift == 0), length)
+    masked = np.zeros((rows, length + 1), np.int32)
+    np.add.at(masked, (row, np.minimum(first, last)), 1)
+    np.add.at(masked, (row, last), -1)
+    covered = np.cumsum(masked[:, :length], axis=1) > 0
+    if len(have):
+        covered |= np.arange(length) >= np.clip(have - shift, 0, length)[:, None]
+    longest = int(sizes.max(initial=0))
+    return positions.reshape(rows, length), begins.astype(np.int32), longest, np.flatnonzero(covered)
 
 
 def spread(tokens: NDArray[Any], lag: int, ids: NDArray[Any], labels: NDArray[Any]) -> None:
     """Copy rows of tokens to rows of ids, and from token ``lag`` on to labels, in the width that those have."""
-    if tokens.dtype in WIDENED and ids.dtype == np.int64 and tokens.strides[1] == tokens.itemsize:
-        widen(tokens, lag, ids, labels)
-        return
     length = ids.shape[1]
     ids[...] = tokens[:, :length]
     labels[...] = tokens[:, lag : lag + length]
@@ -163,30 +143,30 @@ class DocumentCollator:
     ``labels`` and ``attention_mask`` (``[size, length]``, int64) and ``valid_tokens``.
     """
 
-    direct: ClassVar[bool] = False
     size: int
     max_length: int | None
     pad_to_multiple_of: int
     eos_id: int
     same_labels: bool
 
-    def out(self, begin: int) -> Out:
-        """Refuse: the length of a batch is known once its documents are read."""
-        raise NotImplementedError("documents are not written to batches directly")
-
-    def __call__(self, rows: DocumentRows, begin: int, out: Out | None = None) -> DocumentArrays:
+    def __call__(self, rows: DocumentRows, begin: int) -> DocumentArrays:
         """Collate the documents of a step."""
         documents = [document[: self.max_length] for document in rows.documents]
         lengths = np.array([len(document) for document in documents], np.int64)
         longest = int(lengths.max(initial=0))
         length = max(1, -(-longest // self.pad_to_multiple_of)) * self.pad_to_multiple_of
-        ids, labels, mask = pad_documents(documents, lengths, self.size, length, self.eos_id, same=self.same_labels)
+        ids, labels = np.full((self.size, length), self.eos_id), np.full((self.size, length), IGNORE)
+        mask = np.zeros((self.size, length), np.int64)
+        for row, document in enumerate(documents):
+            ids[row, : len(document)], mask[row, : len(document)] = document, 1
+            shifted = document if self.same_labels else document[1:]
+            labels[row, : len(shifted)] = shifted
         # However the labels are shifted, all tokens of a document count but one.
         valid = int((lengths - 1).clip(0).sum())
         if rows.masks is not None:
             for row, (mask_of_row, count) in enumerate(zip(rows.masks, lengths.tolist(), strict=True)):
-                shifted = mask_of_row[:count] if self.same_labels else mask_of_row[1:count]
-                labels[row, : len(shifted)][shifted == 0] = IGNORE
+                counted = mask_of_row[:count] if self.same_labels else mask_of_row[1:count]
+                labels[row, : len(counted)][counted == 0] = IGNORE
             valid = int(np.count_nonzero(labels[:, int(self.same_labels) :] != IGNORE))
         return {"input_ids": ids, "labels": labels, "attention_mask": mask, "valid_tokens": valid}
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from ..order import derive_key
 from .collate import PackCollator
-from .rows import Out, Rows
+from .rows import Rows
 from .types import PackedArrays
 
 
@@ -37,16 +37,11 @@ class DrawnShifts:
     def __init__(self, seq_len: int, seed: int, collator: Callable[[int], PackCollator]) -> None:
         self.seed = seed
         self._collators = [collator(shift) for shift in divisors_below(seq_len)]
-        self.direct = self._collators[0].direct
 
-    def out(self, begin: int) -> Out:
-        """Return the arrays of the batch of a step."""
-        return self._of_step(begin).out(begin)
-
-    def __call__(self, rows: Rows, begin: int, out: Out | None = None) -> PackedArrays:
+    def __call__(self, rows: Rows, begin: int) -> PackedArrays:
         """Collate the rows of the step whose first sequence index is ``begin``."""
         collate = self._of_step(begin)
-        batch, shape = collate(rows, begin, out), (collate.size, -1, collate.shift)
+        batch, shape = collate(rows, begin), (collate.size, -1, collate.shift)
         batch["input_ids"], batch["labels"] = batch["input_ids"].reshape(shape), batch["labels"].reshape(shape)
         if "position_ids" in batch:
             batch["position_ids"] = batch["position_ids"].reshape(shape)

@@ -10,9 +10,6 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...shards.ranges.source import Source as Ranges
-from ..indexed.mapped import MappedTokenStream
-from ..indexed.token_stream import TokenStream
-from ..indexed.windows.block_pool import BlockPool
 from ..order import LANES, Sequences, Shuffle, default_window, sequential_window
 from ..sequential.best_fit_sizes import best_fit_tokens, most_lanes_a_row
 from ..sequential.cursor import Cursor, Windows, beginning
@@ -21,6 +18,12 @@ from ..sequential.lanes import lanes_reader
 from ..sequential.layout import WINDOW_BYTES, LaneLayout, lane_layout
 from ..sequential.reader import lane_stats
 from ..sequential.shard_blocks import ShardWindows
+from ..windows.epoch import EpochDocuments
+from ..windows.lanes import LaneWindows
+from ..windows.loaded import LoadedWindows
+from ..windows.mapped import Change, MappedTokenRows
+from ..windows.rows import TokenRows
+from ..windows.window import WindowMaker
 from .contents import Contents
 
 if TYPE_CHECKING:
@@ -160,12 +163,15 @@ class CountedData:
         self, config: StreamConfig, lanes: LaneLayout, cursors: dict[int, Cursor], epochs: int | None
     ) -> Windows:
         """Return what sequential lanes read: blocks of shuffled documents."""
-        stream = self._document_stream(config, lanes.lanes, len(cursors) + _SPARE_WINDOWS)
+        unit = config.stated_layout().unit
+        order = Shuffle(self.contents.blocks(), lanes.lanes, self.window(config, lanes.lanes), config.seed)
+        self.raise_if_empty(order.tokens if unit == "tokens" else order.documents, unit)
+        stream = EpochDocuments(self.loaded_windows(config, order, len(cursors) + _SPARE_WINDOWS), order)
         documents = _BLOCK_DOCUMENTS
         if config.best_fit:
             most = WINDOW_BYTES // (lanes.lanes * self.dtype.itemsize)
             tokens = best_fit_tokens(config.stated_layout().sequence_stride, most)
-            documents = max(1, tokens * stream.documents_per_epoch // stream.tokens_per_epoch)
+            documents = max(1, tokens * stream.documents // stream.tokens)
         filters = tuple(each.function for each in config.filters)
         return ShardWindows(stream, lanes=lanes.lanes, documents=documents, filters=filters, epochs=epochs)
 
@@ -177,22 +183,27 @@ class CountedData:
         self.raise_if_empty(order.tokens if unit == "tokens" else order.documents, unit)
         return order
 
-    def _document_stream(self, config: StreamConfig, lanes: int, windows: int) -> TokenStream:
-        """Return the documents of each epoch in their order; so many windows stay in memory."""
-        unit = config.stated_layout().unit
-        order = Shuffle(self.contents.blocks(), lanes, self.window(config, lanes), config.seed)
-        self.raise_if_empty(order.tokens if unit == "tokens" else order.documents, unit)
-        return self.token_stream(config, order, None, aside=windows)
+    def loaded_windows(self, config: StreamConfig, order: Shuffle, spare: int = _SPARE_WINDOWS) -> LoadedWindows:
+        """Return the windows of an order; ``spare`` of them stay in memory although no lane needs them."""
+        return LoadedWindows(WindowMaker(self.ranges(config.max_open_shards), self.contents, order), spare)
 
-    def token_stream(
-        self, config: StreamConfig, order: Shuffle, sequences: Sequences | None, **options: Any
-    ) -> TokenStream:
-        """Make the token stream of an order, to be read as ``sequences`` say."""
-        pool = BlockPool(self.ranges(config.max_open_shards), self.contents, order)
-        if not config.document_maps or config.sequential:
-            return TokenStream(order, pool, self.dtype, sequences, **options)
-        change = partial(mapped, config.document_maps, self.dtype)
-        return MappedTokenStream(order, pool, self.dtype, sequences, change=change, **options)
+    def token_rows(
+        self, config: StreamConfig, order: Shuffle, sequences: Sequences, width: int, end: int | None = None
+    ) -> TokenRows:
+        """Return what cuts packed rows of ``width`` tokens; the stream ends before epoch ``end`` (None: nowhere)."""
+        lanes = LaneWindows(self.loaded_windows(config, order), order, sequences, width=width, end=end)
+        return self.rows_of(config, lanes, None if end is None else end * order.tokens)
+
+    def rows_of(self, config: StreamConfig, lanes: LaneWindows, tokens: int | None) -> TokenRows:
+        """Return what cuts rows for lanes, out of documents as the user's functions change them."""
+        change = self.change(config)
+        if change is None:
+            return TokenRows(lanes, tokens=tokens)
+        return MappedTokenRows(lanes, tokens=tokens, change=change)
+
+    def change(self, config: StreamConfig) -> Change | None:
+        """Return what is applied to each document of an indexed stream."""
+        return partial(mapped, config.document_maps, self.dtype) if config.document_maps else None
 
     def raise_if_empty(self, count: int, unit: str) -> None:
         """Raise ``ConfigError`` for a split that holds nothing."""

@@ -88,13 +88,12 @@ class MixedData:
     ) -> MixedSequences:
         layout, lanes = self._layout(config), config.lane_count
         windows = self.window(config, lanes)
-        streams = {}
+        rows = {}
         for name, data in self.sources.items():
             order = Shuffle(data.contents.blocks(in_mix=True), lanes, windows[name], config.seed, name)
             data.raise_if_empty(order.tokens, "tokens")
-            sequences = Sequences(order.tokens, layout.stride, lanes)
-            streams[name] = data.token_stream(config, order, sequences, width=layout.width), sequences
-        return MixedSequences(streams, self._mixture(config), width=layout.width, boundaries=layout.boundaries)
+            rows[name] = data.token_rows(config, order, Sequences(order.tokens, layout.stride, lanes), layout.width)
+        return MixedSequences(rows, self._mixture(config), self.dtype, boundaries=layout.boundaries)
 
     def stats(self, config: StreamConfig, position: Position) -> dict[str, Any]:
         stride, lanes = self._layout(config).stride, config.lane_count

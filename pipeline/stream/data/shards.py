@@ -24,7 +24,6 @@ from ...shards.extents.table import ExtentTable
 from ...shards.index import Footer
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
 from ...shards.ranges.handles import Handles
-from ...shards.ranges.mapped import can_map
 from ...shards.ranges.remote_ranges import RemoteRanges
 from ...shards.ranges.shard_ranges import ShardRanges, Stamp, file_stamp
 from ...shards.ranges.source import Source as Ranges
@@ -124,8 +123,7 @@ class ShardFiles(KeyedData):
     """Shards in order, on disk or remote, with what the manifest says of each, or the index of tars that have none.
 
     Remote shards come block by block (or whole: ``whole_shards``), through a cache in ``cache_dir`` of at most ``cache_limit``
-    bytes (None: through memory); ``storage_options`` go to fsspec. ``memory_map`` None maps shards on local
-    file systems.
+    bytes (None: through memory); ``storage_options`` go to fsspec.
     """
 
     def __init__(
@@ -138,15 +136,13 @@ class ShardFiles(KeyedData):
         eos_id: int | None,
         cache_limit: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        memory_map: bool | None = None,
         whole_shards: bool = False,
     ) -> None:
         _check_source(source)
         if split is not None and not isinstance(split, str):
             raise ConfigError(f"split must be the name of a split, as 'train' or 'val', got {split!r}")
-        for name, flag in (("verify", verify), ("memory_map", memory_map), ("whole_shards", whole_shards)):
-            if flag is not None or name != "memory_map":
-                check_flag(name, flag)
+        check_flag("verify", verify)
+        check_flag("whole_shards", whole_shards)
         if cache_limit is not None:
             check_integer("cache_limit", cache_limit, least=1)
         check_options("storage_options", storage_options)
@@ -160,7 +156,6 @@ class ShardFiles(KeyedData):
         self._store = Store(place, cache_limit, access, keeps=cache_dir is not None)
         self._whole_shards = whole_shards
         self._verify = verify
-        self._memory_map = memory_map
         parts = [_absolute(part) for part in resolve(source, split, self._store)]
         self._urls = [url for part in parts for url in part.urls]
         self._table = _Table(parts, self._store)
@@ -236,7 +231,6 @@ class ShardFiles(KeyedData):
         if self._remote and self._by_blocks(table):
             blocks = None if self._store.without_version.intersection(self._urls) else self._store.blocks()
             return RemoteRanges(table, self._urls, self._infos, self._store.access, blocks)
-        directories = {self._store.directory} if self._remote else {*map(os.path.dirname, map(local_name, self._urls))}
         at_once = self._store.shards_at_once(self._largest) if self._remote and self._largest else sys.maxsize
         plain = not any("://" in url for url in self._urls)
         return ShardRanges(
@@ -246,7 +240,6 @@ class ShardFiles(KeyedData):
             self._lease,
             self._store.scan,
             limit=min(at_once, max_open) if self._remote else len(self._urls),
-            mapped=all(map(can_map, directories)) if self._memory_map is None else self._memory_map,
             verify=self._verify,
             handles=Handles(max_open),
             stamps=self._stamps,

@@ -6,20 +6,19 @@ Nothing but ``i`` is needed to draw, so a position resumes on any number of rank
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..batch.rows import Out, RowBuffer, Rows
-from ..order import Sequences, Step, derive_key, mix64
-from .core import IndexedReader
-from .token_stream import Piece, TokenStream
+from ..order import Sequences, Shuffle, derive_key, mix64
+from ..windows.lanes import Int, LaneWindows, Place
+from ..windows.loaded import LoadedWindows
 
 _SPREAD = 0x9E3779B97F4A7C15
 
 
-def draw(indices: Iterator[int] | range, tokens: int, seed: int) -> list[int]:
+def draw(indices: Iterable[int], tokens: int, seed: int) -> list[int]:
     """Return the tokens, below ``tokens``, at which sequence indices begin.
 
     >>> draw(range(3), 1000, seed=0) == [draw(range(i, i + 1), 1000, seed=0)[0] for i in range(3)]
@@ -30,23 +29,20 @@ def draw(indices: Iterator[int] | range, tokens: int, seed: int) -> list[int]:
     return [value * tokens >> 64 for value in hashes.tolist()]
 
 
-class SampledSequences(IndexedReader):
-    """Sequences of ``width`` tokens, those of the labels included, from random places of ``stream``.
+class RandomPlaces(LaneWindows):
+    """Where sequences of ``width`` tokens, those of the labels included, begin: anywhere in the files, whose ``order`` is kept.
 
     An epoch is as many sequences as hold its tokens once: ceil(epoch * tokens / seq_len) come before it.
     """
 
-    def __init__(self, stream: TokenStream, *, seq_len: int, width: int, seed: int, boundaries: bool) -> None:
-        super().__init__(stream, Sequences(stream.tokens_per_epoch, seq_len, 1))
-        self.width = width
+    def __init__(self, windows: LoadedWindows, order: Shuffle, *, seq_len: int, width: int, seed: int) -> None:
+        super().__init__(windows, order, Sequences(order.tokens, seq_len, 1), width=width)
         self._seed = seed
-        self.buffer = RowBuffer(width, stream.dtype, boundaries, stream.masks)
 
-    def read(self, step: Step, out: Out | None = None) -> Rows:
-        """Return the tokens of a rank's rows of a step."""
-        starts = np.array(draw(iter(step), self.stream.tokens_per_epoch, self._seed), np.int64)
-        found = self.buffer.rows(len(starts), out)
-        # No place is near another, so all share one hint, which helps none.
-        piece = Piece(0, np.arange(len(starts)), starts, np.zeros(len(starts), np.int64))
-        self.stream.fill(self.buffer, [piece], np.zeros(1, np.int64))
-        return found
+    def positions(self, indices: Int) -> Int:
+        return np.array(draw(indices.tolist(), self.units, self._seed), np.int64)
+
+    def places(self, indices: Int, positions: Int) -> list[Place]:
+        starts = positions.tolist()
+        self.windows.ask(dict.fromkeys(key for p in starts for key in self.keys(p, p + self.width - 1)))
+        return [self.place(position) for position in starts]

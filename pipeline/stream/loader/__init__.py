@@ -8,7 +8,6 @@ state.py              a position as plain JSON; what refuses it in another strea
 epochs.py             passes and epochs: set_epoch, len, take
 iterator.py           hands out items, with the position after each
 worker_batch.py       batches on their way out of a loader's worker
-shared_slots.py       the memory that they lie in on the way, which serves again and again
 user_stages.py        stages of the user, and those that remember
 fruitless_stage.py    a stage that takes items and gives none
 even_steps.py         equally many steps on every rank, or an error

@@ -84,14 +84,13 @@ def _batches(
     tensors = not config.numpy
     try:
         for step, end_of_step in steps(config, reader, position, context):
-            out = collate.out(step.begin) if collate.direct else None
-            rows = reader.read(step, out)
+            rows = reader.read(step)
             if rows.missing and (config.drop_last or not rows.filled):
                 _note_end(rows.filled)
                 return
-            batch = collate(rows, step.begin, out)
+            batch = collate(rows, step.begin)
             yield after(end_of_step, lanes=reader.cursors), to_torch(batch) if tensors else batch
-            del out, rows, batch  # so that the next batch can reuse their memory
+            del rows, batch  # so that the next batch can reuse their memory
     finally:
         reader.close()
 

@@ -174,7 +174,6 @@ shuffle.py     sections 2 and 3
 interleave.py  sections 4 and 5
 buckets.py     section 7
 mixture.py     section 8
-kernels.py     compiled loops of these
 """
 
 from ...integer_hash import mix64

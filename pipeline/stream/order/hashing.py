@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernels import permute
+from ...integer_hash import GOLDEN, mix64
 
 
 @lru_cache(maxsize=64, typed=True)  # a sampled stream derives one key for every batch
@@ -32,5 +32,4 @@ def permutation(n: int, key: int) -> NDArray[np.int64]:
     >>> sorted(permutation(5, derive_key("example"))) == [0, 1, 2, 3, 4]
     True
     """
-    found: NDArray[np.int64] = permute(n, np.uint64(key))
-    return found
+    return np.argsort(mix64(mix64(np.arange(n, dtype=np.uint64) * GOLDEN) ^ np.uint64(key)))

@@ -10,8 +10,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernels import sorted_runs
-
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
@@ -94,47 +92,27 @@ class Step:
         return len(range(self._rows())[self.first : self.last])
 
     def __iter__(self) -> Iterator[int]:
-        return (self.begin + offset for offset in self.offsets().tolist())
+        return iter(self.indices().tolist())
 
     def rows(self, first: int, last: int | None) -> Step:
         """Return the same step with the rank's rows ``first`` to before ``last`` alone."""
         return replace(self, first=first, last=last)
 
-    def later(self, distance: int) -> Step:
-        """Return the same rows of a step of the same size that begins so many sequence indices later."""
-        return replace(self, begin=self.begin + distance)
-
     def offsets(self) -> NDArray[np.int64]:
         """Return the sequence indices less ``begin``, in the order of the rank's rows."""
-        only: NDArray[np.int64] = self.offsets_ahead(0, 1)[0]
-        return only
-
-    def offsets_ahead(self, distance: int, count: int) -> NDArray[np.int64]:
-        """Return the offsets of this step and of later ones, ``distance`` apart, less ``begin`` of each: ``[count, rows]``.
-
-        Steps of more than one rank with unequally many rows for it must be asked one by one.
-        """
-        rows, begins = self._rows(), (self.begin + np.arange(count, dtype=object) * distance) if count > 1 else None
         if self.lanes % self.ranks == 0:
-            own = (self.rank - self.begin) % self.ranks
-            if begins is None or distance % self.ranks == 0:
-                found = np.arange(own, self.size, self.ranks)[None]
-                found = found if count == 1 else np.broadcast_to(found, (count, rows))
-            else:
-                owns = np.array([(self.rank - begin) % self.ranks for begin in begins.tolist()])
-                found = owns[:, None] + np.arange(rows) * self.ranks
+            own = np.arange((self.rank - self.begin) % self.ranks, self.size, self.ranks)
         else:
-            modulo = [self.begin % self.lanes] if begins is None else [b % self.lanes for b in begins.tolist()]
-            found = np.empty((count, rows), np.int64)
-            sorted_runs(
-                np.array(modulo),
-                self.size,
-                self.rank * self.size // self.ranks,
-                self.lanes,
-                _inverse(self.lanes),
-                found,
-            )
-        return found[:, self.first : self.last]
+            # In the order of section 5; keys of few bits are sorted by radix, in linear time.
+            places = (self.begin % self.lanes + np.arange(self.size)) % self.lanes
+            keys = (places * _spread(self.lanes) % self.lanes).astype(np.min_scalar_type(self.lanes))
+            mine = slice(self.rank * self.size // self.ranks, (self.rank + 1) * self.size // self.ranks)
+            own = np.argsort(keys, kind="stable")[mine]
+        return own[self.first : self.last]
+
+    def indices(self) -> NDArray[np.int64]:
+        """Return the sequence indices, in the order of the rank's rows."""
+        return self.begin + self.offsets()
 
     def _rows(self) -> int:
         if self.lanes % self.ranks == 0:
@@ -143,9 +121,9 @@ class Step:
 
 
 @lru_cache
-def _inverse(lanes: int) -> int:
-    """Return the number whose product with section 5's ``s`` is 1 modulo ``lanes``."""
+def _spread(lanes: int) -> int:
+    """Return section 5's ``s``."""
     spread = (39 * lanes + 50) // 100
     while math.gcd(spread, lanes) != 1:
         spread += 1
-    return pow(spread, -1, lanes)
+    return spread

@@ -9,7 +9,6 @@ document_maps.py     the user's functions of documents
 text/                raw text: which blocks of files each lane reads, and windows of them
 shard_blocks.py      documents of shards for lanes
 best_fit.py          best-fit packing of whole documents
-best_fit_kernels.py  its compiled loops
 best_fit_sizes.py    how many documents it packs at a time
 padding.py           how full its sequences are, and what fills more
 

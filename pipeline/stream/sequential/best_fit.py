@@ -6,31 +6,49 @@ none that fits and pads about a percent (Ding et al. 2024, "Fewer Truncations Im
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..order import permutation
-from .best_fit_kernels import WIDTHS, fill, fit
 from .cursor import Chunk, Cursor, Place, Reader
 from .lane_sequences import MOST_TOKENS, ReadySequences
 
 
-def best_fit_decreasing(
-    sizes: NDArray[np.int64], capacity: int, loop: Callable[..., Any] = fit
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def best_fit_decreasing(sizes: NDArray[np.int64], capacity: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Put items of ``sizes`` (1 to ``capacity``) into bins: largest first, each where it leaves the least room.
 
-    Returns the items bin by bin, ascending in each, and where each bin's begin and end there; bins come in the order of
-    their first items. ``loop``: `fit`, or its ``py_func``, which checks indexes.
+    Of bins with equal room the one that came to it last takes the item. Returns the items bin by bin, ascending in each, and
+    where each bin's begin and end there; bins come in the order of their first items.
 
     >>> items, cuts = best_fit_decreasing(np.array([3, 6, 5, 2]), 8)
     >>> items.tolist(), cuts.tolist()
     ([0, 2, 1, 3], [0, 2, 4])
     """
-    bins = loop(sizes, np.argsort(-sizes, kind="stable"), capacity)
+    bins = np.empty(len(sizes), np.int64)
+    by_room: dict[int, list[int]] = {}  # bins that have so much room
+    rooms: list[int] = []  # their rooms, ascending
+    made = 0
+    for item in np.argsort(-sizes, kind="stable").tolist():
+        size = int(sizes[item])
+        at = bisect_left(rooms, size)
+        if at == len(rooms):
+            room, bin, made = capacity, made, made + 1
+        else:
+            room = rooms[at]
+            bin = by_room[room].pop()
+            if not by_room[room]:
+                del rooms[at], by_room[room]
+        bins[item] = bin
+        left = room - size
+        if left in by_room:
+            by_room[left].append(bin)
+        elif left:
+            by_room[left] = [bin]
+            insort(rooms, left)
     _, firsts, counts = np.unique(bins, return_index=True, return_counts=True)
     order = np.argsort(firsts)
     ranks = np.empty_like(order)
@@ -38,23 +56,34 @@ def best_fit_decreasing(
     return np.argsort(ranks[bins], kind="stable"), np.concatenate([[0], np.cumsum(counts[order])])
 
 
-def copy_pieces(
-    ids: NDArray[Any],
-    pieces: NDArray[np.int64],
-    cuts: NDArray[np.int64],
-    seq_len: int,
-    extra: int,
-    loop: Callable[..., Any] = fill,
-) -> tuple[NDArray[Any], ...]:
-    """Copy ``pieces`` to rows as `fill` says; return these, the tokens that each has, and where documents end (as ``Ends``).
+class Bins(NamedTuple):
+    """Bins as rows: their tokens (``[rows, width]``, zeros behind them), how many each has, where documents end in each."""
 
-    ``loop``: `fill`, or its ``py_func``, which checks indexes.
+    tokens: NDArray[Any]
+    available: list[int]
+    ends: list[NDArray[np.int64]]
+
+
+def copy_pieces(
+    ids: NDArray[Any], pieces: NDArray[np.int64], cuts: NDArray[np.int64], seq_len: int, extra: int
+) -> Bins:
+    """Copy ``pieces`` (columns start, stop, end of the document), ``cuts[r]`` to ``cuts[r + 1]`` of them to row ``r``.
+
+    A piece that fills its sequence and was cut from a longer document goes on for ``extra`` tokens, for labels.
     """
-    rows = len(cuts) - 1
-    tokens = np.empty((rows, seq_len + extra), ids.dtype)
-    available, ends, spans = np.empty(rows, np.int64), np.empty(len(pieces), np.int64), np.empty((rows, 2), np.int64)
-    loop(ids, pieces, cuts, seq_len, tokens, available, ends, spans)
-    return tokens, available, ends, spans
+    found = Bins(np.zeros((len(cuts) - 1, seq_len + extra), ids.dtype), [], [])
+    listed, bounds = pieces.tolist(), cuts.tolist()
+    for row, first, last in zip(found.tokens, bounds[:-1], bounds[1:], strict=True):
+        at, ends = 0, []
+        for start, stop, end in listed[first:last]:
+            behind = min(start + len(row), end) if stop - start == seq_len else stop
+            row[at : at + behind - start] = ids[start:behind]
+            at += behind - start
+            if behind == end:
+                ends.append(at)
+        found.available.append(at)
+        found.ends.append(np.array(ends, np.int64))
+    return found
 
 
 class BestFitDocuments:
@@ -104,13 +133,13 @@ class BestFitDocuments:
         cursors = [[*self._place, number, 0] for number in numbers]
         if self._next == len(self._rows):
             cursors.append(self._reader.cursor)
-        tokens, available, places, spans = self._fill(self._ids, bins)
-        ends = [places[first:last] for first, last in spans.tolist()] if self._with_ends else None
-        masks = None if self._mask is None else list(self._fill(self._mask, bins)[0].astype(np.uint8))
-        return ReadySequences(list(tokens), cursors, available.tolist(), ends, masks)
+        filled = self._fill(self._ids, bins)
+        masks = None if self._mask is None else list(self._fill(self._mask, bins).tokens)
+        ends = filled.ends if self._with_ends else None
+        return ReadySequences(list(filled.tokens), cursors, filled.available, ends, masks)
 
-    def _fill(self, ids: NDArray[Any], bins: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
-        """Copy some bins to rows; return these, the tokens that each has, and where documents end (as ``Ends``)."""
+    def _fill(self, ids: NDArray[Any], bins: NDArray[np.int64]) -> Bins:
+        """Copy some bins to rows."""
         sizes = self._cuts[bins + 1] - self._cuts[bins]
         cuts = np.concatenate([[0], np.cumsum(sizes)])
         pieces = self._pieces[np.arange(cuts[-1]) + np.repeat(self._cuts[bins] - cuts[:-1], sizes)]
@@ -127,8 +156,7 @@ class BestFitDocuments:
         sizes = stops - starts
         items, self._cuts = best_fit_decreasing(sizes, size)
         self._pieces = np.stack([starts, stops, ends], axis=1)[items]
-        self._ids = chunk.ids if chunk.ids.dtype in WIDTHS else chunk.ids.astype(np.int64)
-        self._mask = None if chunk.mask is None else chunk.mask.astype(np.uint16)
+        self._ids, self._mask = chunk.ids, chunk.mask
         bins = len(self._cuts) - 1
         if bins and self._on_packed is not None:
             self._on_packed(sizes, bins)

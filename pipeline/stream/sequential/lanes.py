@@ -16,6 +16,7 @@ from .cursor import Cursor, Reader, Windows, beginning
 from .document_maps import change_of
 from .lane_sequences import JoinedDocuments, Lane, Packing, SingleDocuments
 from .layout import LaneLayout
+from .padding import PaddingWatch
 from .reader import SequentialReader
 
 if TYPE_CHECKING:
@@ -58,8 +59,6 @@ def lanes_reader(
     packed = stated if isinstance(stated, PackLayout) else None
     on_packed = None
     if config.best_fit and context.rank == skip == 0:
-        from .padding import PaddingWatch  # compiled loops that others need not load
-
         on_packed = PaddingWatch(stated.sequence_stride, layout, len(own)).note
     return SequentialReader(
         windows,

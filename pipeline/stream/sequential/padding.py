@@ -7,7 +7,7 @@ import logging
 import numpy as np
 from numpy.typing import NDArray
 
-from .best_fit_kernels import fit
+from .best_fit import best_fit_decreasing
 from .layout import LaneLayout
 
 _LEAST_FULL = 0.95
@@ -77,5 +77,5 @@ class PaddingWatch:
         for first in range(0, len(windows), count):
             sizes = np.concatenate([windows[number % len(windows)] for number in range(first, first + count)])
             tokens += int(sizes.sum())
-            sequences += int(fit(sizes, np.argsort(-sizes, kind="stable"), self._seq_len).max()) + 1
+            sequences += len(best_fit_decreasing(sizes, self._seq_len)[1]) - 1
         return tokens / (sequences * self._seq_len)

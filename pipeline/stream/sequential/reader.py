@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...errors import ConfigError
 from ...weak_methods import weakly
-from ..batch.rows import DocumentRows, Ends, Out, Rows
+from ..batch.rows import DocumentRows, Ends, Rows
 from ..long_search import LongSearch
 from ..order import Step
 from .cursor import Cursor, Windows, missing_lanes
@@ -72,7 +72,7 @@ class SequentialReader:
         """Return what was read, and the epoch of the lane that is furthest behind."""
         return lane_stats(self._windows.counts, self._windows.bytes_read, self._cursors)
 
-    def read(self, step: Step, out: Out | None = None) -> Rows | DocumentRows:
+    def read(self, step: Step) -> Rows | DocumentRows:
         """Return the rank's rows of a step; fewer only at the end of a bounded stream."""
         self._search.found()
         size, first = self._batch_size, step.begin + step.rank * self._batch_size

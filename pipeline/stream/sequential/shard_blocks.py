@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..indexed.token_stream import TokenStream
+from ..windows.epoch import EpochDocuments
 from .cursor import Chunk, Place
 
 Predicate = Callable[[Any], Any]
@@ -22,7 +22,7 @@ class ShardWindows:
     """Chunks of about ``documents`` documents: lane ``l`` of ``lanes`` has the documents from ``l * D // lanes`` on, of ``D``."""
 
     def __init__(
-        self, stream: TokenStream, *, lanes: int, documents: int, filters: tuple[Predicate, ...], epochs: int | None
+        self, stream: EpochDocuments, *, lanes: int, documents: int, filters: tuple[Predicate, ...], epochs: int | None
     ) -> None:
         self.counts: Counter[str] = Counter()
         self._stream = stream
@@ -34,14 +34,14 @@ class ShardWindows:
     @property
     def bytes_read(self) -> int:
         """Bytes of documents read so far."""
-        return self._stream.bytes_read
+        return self._stream.windows.bytes_read
 
     def window(self, lane: int, place: Place) -> ShardWindow | None:
         """Return the chunk of ``lane`` at ``place``, or None behind the last epoch."""
         epoch, _, number = place
         if self._epochs is not None and epoch >= self._epochs:
             return None
-        total = self._stream.documents_per_epoch
+        total = self._stream.documents
         begin, end = (total * n // self._lanes for n in (lane, lane + 1))
         chunks = max(1, (2 * (end - begin) + self._documents) // (2 * self._documents))
         first, stop = (begin + (end - begin) * min(n, chunks) // chunks for n in (number, number + 1))
@@ -50,7 +50,7 @@ class ShardWindows:
 
     def close(self) -> None:
         """Stop threads and give back files."""
-        self._stream.close()
+        self._stream.windows.close()
 
 
 class ShardWindow:
@@ -58,7 +58,7 @@ class ShardWindow:
 
     def __init__(
         self,
-        stream: TokenStream,
+        stream: EpochDocuments,
         place: Place,
         following: Place,
         first: int,
@@ -79,7 +79,7 @@ class ShardWindow:
 
     def take(self, index: int, tokens: int | None) -> Chunk:
         """Return all documents from ``index`` on that pass the filters."""
-        ids, lengths = self._stream.joined(self.place[0], np.arange(self._first + index, self._first + self._count))
+        ids, lengths = self._stream.joined(self.place[0], self._first + index, self._first + self._count)
         numbers, self._counts["documents"] = np.arange(index, self._count), self._counts["documents"] + len(lengths)
         if self._filters:
             stops = np.cumsum(lengths).tolist()

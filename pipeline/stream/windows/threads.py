@@ -1,0 +1,51 @@
+"""Threads for jobs that block; a process that ends does not wait for them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, TypeVar
+from weakref import finalize
+
+T = TypeVar("T")
+_Jobs = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
+
+
+class Threads:
+    """Up to ``count`` daemon threads, which start with the first jobs and end once nothing refers to this.
+
+    The threads of ``concurrent.futures`` are waited for at exit: Ctrl-C during a stalled request would not end the process.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._started = 0
+        self._jobs: _Jobs = SimpleQueue()
+        self.close = finalize(self, _end, self._jobs, count)
+
+    def submit(self, job: Callable[[], T]) -> Future[T]:
+        """Have a job done, after those before it; its future can be cancelled until it begins."""
+        future: Future[T] = Future()
+        if self._started < self._count:
+            self._started += 1
+            threading.Thread(target=_work, args=(self._jobs,), name="shardwright-windows", daemon=True).start()
+        self._jobs.put((future, job))
+        return future
+
+
+def _work(jobs: _Jobs) -> None:
+    while (taken := jobs.get()) is not None:
+        future, job = taken
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(job())
+            except BaseException as error:
+                future.set_exception(error)
+        del taken, future, job  # so that what they hold is freed while this waits
+
+
+def _end(jobs: _Jobs, count: int) -> None:
+    for _ in range(count):
+        jobs.put(None)

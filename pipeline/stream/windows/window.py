@@ -1,0 +1,179 @@
+"""A window: the documents of its blocks, read side by side and put in their shuffled order by one Arrow ``take``."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ...errors import CorruptShardError
+from ...shards.ranges.source import Source
+from ...weak_methods import weak_lru_cache
+from ..data.contents import Contents
+from ..order import Shuffle
+
+_KEPT_BYTES = (
+    16 << 20
+)  # a thread keeps memory up to this size for the next window: fresh pages cost as much as the copy
+_NEAR = 32 << 10  # bytes between two documents of a sparse selection that are read together
+
+Int = NDArray[np.int64]
+
+
+class Window(NamedTuple):
+    """Documents end to end: ``tokens`` (1-D, stored dtype, read-only), and ``ends`` (int64 ``[documents + 1]``).
+
+    ``ends[j]`` tokens come before document ``j``; the last is the number of tokens. ``has_empty``: a document has none.
+    """
+
+    tokens: NDArray[Any]
+    ends: Int
+    has_empty: bool = True
+
+    def document(self, number: int) -> NDArray[Any]:
+        """Return the tokens of a document."""
+        return self.tokens[self.ends[number] : self.ends[number + 1]]
+
+    def ends_inside(self, begin: int, end: int) -> Int:
+        """Return where documents end behind token ``begin`` and up to ``end``, counted from ``begin``, each place once.
+
+        >>> Window(np.arange(9), np.array([0, 3, 3, 5, 9])).ends_inside(1, 5).tolist()
+        [2, 4]
+        """
+        first, last = self.ends.searchsorted(begin, side="right"), self.ends.searchsorted(end, side="right")
+        found = self.ends[first:last] - begin
+        return np.unique(found) if self.has_empty else found  # documents of no tokens end where others do
+
+
+class WindowMaker:
+    """Makes the windows of ``order`` out of a source, in the thread that calls `make`; ``order`` was made of ``contents``."""
+
+    def __init__(self, source: Source, contents: Contents, order: Shuffle) -> None:
+        self.source = source
+        self._contents = contents
+        self._order = order
+        self._own = threading.local()
+        self._next_use = weak_lru_cache(self._make_next_use, 2)
+
+    @property
+    def mean_bytes(self) -> int:
+        """How many bytes a window has in the files, on average."""
+        return self._order.blocks.bytes // self._order.windows
+
+    def make(self, epoch: int, number: int) -> Window:
+        """Read the blocks of a window and put their documents in order.
+
+        Raises ``CorruptShardError`` where an index does not fit what was counted or where its documents lie.
+        """
+        blocks = self._order.epoch(epoch).window_blocks(number)
+        bounds = self._order.blocks.bounds
+        first, last = self._contents.table_rows(bounds[blocks], bounds[blocks + 1])
+        runs = list(zip(first.tolist(), last.tolist(), strict=True))
+        indexes = [self._index(block, *run) for block, run in zip(blocks.tolist(), runs, strict=True)]
+        if self._contents.sparse:
+            memory, starts = self._read_documents(runs, indexes)
+        else:
+            memory, starts = self._read_blocks(runs, indexes, self._next_use(epoch + 1)[blocks])
+        lengths = np.concatenate([np.zeros(0, np.int64), *(lengths for _, lengths in indexes)])
+        order = self._order.document_order(epoch, number, len(lengths))
+        return _in_order(memory, starts, lengths, order, self._contents.table.dtype)
+
+    def _index(self, block: int, first: int, last: int) -> tuple[Int, Int]:
+        """Return the bytes of a block before each document that is streamed, and their tokens."""
+        table = self._contents.table
+        shard, offset = int(table.shard_of(first)), int(table.offset_of(first))
+        size = int(table.size_sums[last] - table.size_sums[first])
+        starts, counts = self.source.index(first, last)
+        if self._contents.kept is not None:
+            kept = self._contents.kept(shard, int(table.first_document_of(first)), len(counts))
+            starts, counts = starts[kept], counts[kept]
+        begins, lengths = starts - offset, counts.astype(np.int64)
+        known = self._order.blocks
+        if len(lengths) != known.documents[block] or lengths.sum() != known.tokens[block]:
+            raise CorruptShardError(
+                f"{self.source.name(shard)}: documents from {int(table.first_document_of(first))} on: the index holds "
+                f"{int(lengths.sum())} tokens in {len(lengths)} documents, but {int(known.tokens[block])} in "
+                f"{int(known.documents[block])} were counted before; the shard was replaced meanwhile"
+            )
+        ends = begins + lengths * table.itemsize
+        outside = (begins < np.concatenate([[0], ends[:-1]])[: len(begins)]) | (ends > size)
+        if outside.any():
+            wrong = int(np.argmax(outside))
+            raise CorruptShardError(
+                f"{self.source.name(shard)}: the index puts a document at byte {int(starts[wrong])} with "
+                f"{int(lengths[wrong])} tokens, outside its block of {size} bytes from byte {offset} or before the end of "
+                "the document ahead of it; copy the shard again or rebuild it"
+            )
+        return begins, lengths
+
+    def _read_blocks(
+        self, runs: list[tuple[int, int]], indexes: list[tuple[Int, Int]], due: NDArray[np.float64]
+    ) -> tuple[memoryview, Int]:
+        """Read blocks one behind the other; return them and the byte at which each document starts in them."""
+        sums = self._contents.table.size_sums
+        at = np.cumsum([0, *(int(sums[last] - sums[first]) for first, last in runs)]).tolist()
+        memory = self._memory(at[-1])
+        for (first, last), begin, end, when in zip(runs, at[:-1], at[1:], due.tolist(), strict=True):
+            self.source.read(first, last, memory[begin:end], when)
+        starts = [begins + place for (begins, _), place in zip(indexes, at[:-1], strict=True)]
+        return memory, np.concatenate([np.zeros(0, np.int64), *starts])
+
+    def _read_documents(self, runs: list[tuple[int, int]], indexes: list[tuple[Int, Int]]) -> tuple[memoryview, Int]:
+        """Read the documents of a sparse selection, which are a small part of their blocks; neighbours together."""
+        table = self._contents.table
+        wanted, starts, size = [], [np.zeros(0, np.int64)], 0
+        for (first, last), (begins, lengths) in zip(runs, indexes, strict=True):
+            ends = begins + lengths * table.itemsize
+            cuts = np.flatnonzero(np.append(True, begins[1:] - ends[:-1] > _NEAR)[: len(begins)])
+            parts = []
+            for a, b in zip(cuts.tolist(), [*cuts[1:].tolist(), len(begins)], strict=True):
+                begin, end = int(begins[a]), int(ends[b - 1])
+                starts.append(begins[a:b] - begin + size)
+                parts.append((begin, size, size + end - begin))
+                size += end - begin
+            wanted.append((first, last, int(table.offset_of(first)), parts))
+        memory = self._memory(size)
+        for first, last, offset, parts in wanted:
+            self.source.read_parts(first, last, [(offset + begin, memory[a:b]) for begin, a, b in parts])
+        return memory, np.concatenate(starts)
+
+    def _memory(self, size: int) -> memoryview:
+        """Return memory of this thread, which its next window uses again."""
+        if size > _KEPT_BYTES:
+            return np.empty(size, np.uint8).data
+        held: memoryview | None = getattr(self._own, "memory", None)
+        if held is None or len(held) < size:
+            held = self._own.memory = np.empty(min(_KEPT_BYTES, size + size // 4), np.uint8).data
+        return held[:size]
+
+    def _make_next_use(self, epoch: int) -> NDArray[np.float64]:
+        """Return when lanes come to each block in an epoch, in epochs."""
+        order, count = self._order, len(self._order.blocks)
+        found = np.empty(count)
+        found[order.epoch(epoch).blocks] = epoch + np.arange(count) * order.lanes / max(1, count) % 1
+        return found
+
+
+def _in_order(memory: memoryview, starts: Int, lengths: Int, order: Int | None, dtype: np.dtype[Any]) -> Window:
+    """Copy documents, which start at ascending bytes of ``memory``, one behind the other in ``order``."""
+    count = len(starts)
+    if order is None:
+        order = np.arange(count)
+    ends = np.zeros(count + 1, np.int64)
+    np.cumsum(lengths[order], out=ends[1:])
+    if not ends[-1]:
+        return Window(np.zeros(0, dtype), ends)
+    # Binary values of Arrow are what lies between neighbouring offsets: documents, and the gaps behind them, in turn.
+    cuts = np.empty(2 * count + 1, np.int64)
+    cuts[0:-1:2], cuts[1::2] = starts, starts + lengths * dtype.itemsize
+    cuts[-1] = cuts[-2]
+    values = pa.Array.from_buffers(pa.large_binary(), 2 * count, [None, pa.py_buffer(cuts), pa.py_buffer(memory)])
+    # Of buffers, since pa.array() imports pandas where it is installed.
+    numbers = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(2 * order)])
+    taken = values.take(numbers).buffers()[2]
+    tokens = np.frombuffer(taken, dtype, int(ends[-1]))
+    tokens.flags.writeable = False
+    return Window(tokens, ends, has_empty=not lengths.all())

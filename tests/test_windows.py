@@ -1,0 +1,149 @@
+"""Streams read shards window by window: long documents, damage that comes later, and what stays when a stream is dropped."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import zlib
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.errors import CorruptShardError, TruncatedShardError
+from pipeline.shards.extents.file import EXTENTS_NAME, decode_table
+from pipeline.shards.extents.indexing import index_dataset
+from tests.extent_samples import edit_table
+from tests.shard_samples import make_documents, write_dataset
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A dataset of several windows."""
+    write_dataset(tmp_path / "data", [make_documents(600, seed=k, longest=1000) for k in range(6)])
+    index_dataset(tmp_path / "data")
+    return tmp_path / "data"
+
+
+def shuffled(folder: Path, **options: Any) -> pipeline.Stream:
+    return pipeline.ShardDataset(folder, **options).shuffle(seed=0, lanes=1, window=1).pack(64).batch(8)
+
+
+def test_a_document_longer_than_a_window_is_streamed_whole(tmp_path: Path) -> None:
+    long = np.random.default_rng(0).integers(1, 60_000, 3_000_000).astype("<u2")
+    documents = [*make_documents(30), long, *make_documents(30, seed=1)]
+    write_dataset(tmp_path, [documents])
+    tokens = np.concatenate(documents)
+    source = pipeline.ShardDataset(tmp_path, epochs=1)
+    found = np.concatenate([batch["input_ids"].numpy().ravel() for batch in source.pack(1024).batch(8)])
+    assert (found[: len(tokens)] == tokens).all()
+    batches = source.shuffle(seed=0).documents(max_length=100).batch(8)
+    lengths = [int(mask.sum()) for batch in batches for mask in batch["attention_mask"]]
+    assert sorted(lengths)[-61:] == sorted(min(100, len(document)) for document in documents)
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_verified_streams_compare_checksums_each_time_that_they_read(folder: Path, verify: bool) -> None:
+    an_epoch, batches = len(shuffled(folder, epochs=1)), iter(shuffled(folder, verify=verify))
+    list(islice(batches, an_epoch))
+    for path in folder.glob("*.tar"):
+        raw = bytearray(path.read_bytes())
+        for at in range(1024, len(raw) // 2, 2048):
+            raw[at] ^= 1
+        path.write_bytes(raw)  # in place: the open files are these
+    if verify:
+        with pytest.raises(CorruptShardError, match=r"train-00000\d\.tar: bytes \d+ to \d+ have checksum"):
+            list(islice(batches, an_epoch))
+    else:
+        list(islice(batches, an_epoch))
+
+
+def test_the_small_half_of_a_split_is_verified_too(folder: Path) -> None:
+    _, val = pipeline.ShardDataset(folder, epochs=1, verify=True).split(val=0.02)
+    for path in folder.glob("*.tar"):
+        raw = bytearray(path.read_bytes())
+        for at in range(1024 + 2, len(raw) - (1 << 16), 4096):
+            raw[at] ^= 1
+        path.write_bytes(raw)
+    with pytest.raises(CorruptShardError, match=r"train-00000\d\.tar: bytes \d+ to \d+ have checksum"):
+        list(val.shuffle(seed=0).pack(64).batch(8))
+
+
+@pytest.mark.parametrize(
+    ("column", "change", "message"),
+    [
+        ("starts", 1 << 40, "outside its block of"),
+        ("starts", -(1 << 40), "outside its block of"),
+        ("starts", -2, "before the end of the document ahead of it"),
+        ("lengths", 1, "but .* were counted before; the shard was replaced meanwhile"),
+    ],
+)
+def test_an_index_and_a_checksum_that_were_forged_together_read_nothing_outside_a_block(
+    tmp_path: Path, column: str, change: int, message: str
+) -> None:
+    write_dataset(tmp_path, [make_documents(60, longest=100)], tokens_per_sample=1000)
+    index_dataset(tmp_path)
+    path, table = tmp_path / "train-000000.tar", decode_table((tmp_path / EXTENTS_NAME).read_bytes())
+    assert len(table) == 1
+    raw, count = bytearray(path.read_bytes()), int(table.documents[0])
+    starts = np.frombuffer(raw, "<i8", count, int(table.starts_at[0]))
+    lengths = np.frombuffer(raw, "<u4", count, int(table.lengths_at[0]))
+    {"starts": starts, "lengths": lengths}[column][7] += np.array(change, starts.dtype).astype(column_dtype(column))
+    forged = zlib.crc32(lengths.tobytes(), zlib.crc32(starts.tobytes()))
+    path.write_bytes(raw)
+    edit_table(tmp_path, "index_crc32", 0, forged)
+    with pytest.raises(CorruptShardError, match=rf"train-000000\.tar: .*{message}"):
+        next(iter(pipeline.ShardDataset(tmp_path).shuffle(seed=0).pack(64).batch(8)))
+
+
+def column_dtype(column: str) -> str:
+    return "<i8" if column == "starts" else "<u4"
+
+
+def test_a_function_of_documents_gets_ids_that_it_cannot_change(folder: Path) -> None:
+    def change(ids: Any, mask: Any) -> Any:
+        ids[0] = 0
+        return ids
+
+    stream = pipeline.ShardDataset(folder).map_documents(change, same_length=True)
+    for rows in (stream.pack(64), stream.documents(), stream.shuffle(seed=0).sample(64)):
+        with pytest.raises(ValueError, match="read-only"):
+            next(iter(rows))
+
+
+def test_a_shard_that_is_cut_while_it_is_streamed_is_an_error_that_names_the_byte(folder: Path) -> None:
+    an_epoch, batches = len(shuffled(folder, epochs=1)), iter(shuffled(folder))
+    list(islice(batches, an_epoch))
+    for path in folder.glob("*.tar"):
+        os.truncate(path, 5000)
+    with pytest.raises(TruncatedShardError, match=r"train-00000\d\.tar: the file ends at byte \d+, \d+ bytes before"):
+        list(islice(batches, 1000))
+
+
+def test_a_stream_that_is_dropped_in_mid_epoch_keeps_no_thread_no_file_and_no_array(tmp_path: Path) -> None:
+    write_dataset(tmp_path, [make_documents(2000, seed=k, longest=1000) for k in range(6)])
+
+    def held() -> tuple[int, int]:
+        threads = sum(thread.name.startswith("shardwright") for thread in threading.enumerate())
+        return threads, len(os.listdir("/proc/self/fd"))
+
+    before = held()
+    gc.collect()
+    gc.disable()
+    try:
+        batches = iter(pipeline.ShardDataset(tmp_path).shuffle(seed=0, lanes=2, window=1).pack(64).batch(8))
+        list(islice(batches, 20))
+        during = held()
+        del batches
+        for thread in threading.enumerate():
+            if thread.name.startswith("shardwright"):
+                thread.join(10)
+        after = held()
+        assert after[0] == before[0] < during[0]
+        assert after[1] <= before[1] < during[1]
+    finally:
+        gc.enable()
