@@ -1,6 +1,7 @@
-"""Streams give what they gave when their digests were written: no change of the code moves a token unseen.
+"""Streams and builds give what they gave when their digests were written: no change of the code moves a token unseen.
 
-A change that is meant to move tokens writes the digests again, with ``python -m tests.golden_streams``, and says why in
+A change that is meant to move tokens or bytes writes the digests again, with ``python -m tests.golden_streams`` or
+``python -m tests.golden_builds``, and says why in
 ``docs/decisions.md``.
 """
 
@@ -11,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests import golden_streams
+from tests import golden_builds, golden_streams
+from tests.golden_builds import BUILDS
 from tests.golden_streams import STREAMS
 
 GOLDEN = Path(__file__).parent / "golden"
 DIGESTS = json.loads((GOLDEN / "streams.json").read_text())
+DIGESTS_OF_BUILDS = json.loads((GOLDEN / "builds.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -38,3 +41,15 @@ def test_a_stream_gives_the_batches_that_it_gave_from_the_start_resumed_and_thro
 @pytest.mark.parametrize("kind", STREAMS)
 def test_three_ranks_share_the_batches_as_they_did(kind: str, folder: Path) -> None:
     assert golden_streams.on_three_ranks(STREAMS[kind], folder) == DIGESTS[kind]["three ranks"]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("golden") / "in"
+    golden_builds.write_data(path)
+    return path
+
+
+@pytest.mark.parametrize("kind", BUILDS)
+def test_a_build_writes_the_shards_that_it_wrote(kind: str, inputs: Path, tmp_path: Path) -> None:
+    assert golden_builds.digest(BUILDS[kind], inputs, tmp_path / "out") == DIGESTS_OF_BUILDS[kind]
