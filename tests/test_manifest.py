@@ -67,6 +67,14 @@ def test_half_a_manifest_is_refused(dataset: Path) -> None:
         Manifest.read(dataset)
 
 
+def test_a_dataset_of_an_earlier_version_is_refused_with_the_cure(dataset: Path) -> None:
+    value = json.loads((dataset / "manifest.json").read_text())
+    del value["splits"]["train"]["shards"][0]["table_crc32"]
+    (dataset / "manifest.json").write_text(json.dumps(value))
+    with pytest.raises(ManifestError, match=r"manifest\.json: its shards have no table_crc32.*build it again"):
+        Manifest.read(dataset)
+
+
 def test_the_fingerprint_covers_contents_but_not_the_recipe(dataset: Path, tmp_path: Path) -> None:
     manifest = Manifest.read(dataset)
     same = Manifest(manifest.dtype, manifest.tokenizer, manifest.splits, recipe={"seed": 1})

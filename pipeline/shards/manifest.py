@@ -263,6 +263,11 @@ def is_dataset(directory: str | Path) -> bool:
 def _read_split(entry: dict[str, Any], name: str) -> Split:
     # By columns: datasets of 10,000 shards are opened in milliseconds.
     given = entry["shards"]
+    if any("table_crc32" not in shard for shard in given):
+        raise ManifestError(
+            f"{name}: its shards have no table_crc32, which holds them to one build; an earlier version wrote this dataset: "
+            "build it again"
+        )
     shards = tuple(starmap(ShardInfo, map(itemgetter(*ShardInfo._fields[:-1]), given)))
     if any("source" in shard for shard in given):
         sources = [shard.get("source", "") for shard in given]
