@@ -51,7 +51,8 @@ needs_filters = pytest.mark.skipif(not no_locks.possible(), reason="seccomp filt
 
 def python(path: Path, program: str, error: str | None, *arguments: object) -> subprocess.Popen[bytes]:
     """Start a program; where ``error`` is named, in a process that no lock is given to."""
-    path.write_text(program)
+    if not path.exists():  # written once: a process that starts would read half of it
+        path.write_text(program)
     wrapper = ["-m", "tests.no_locks", error] if error else []
     command = [sys.executable, *wrapper, str(path), *map(str, arguments)]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)})
