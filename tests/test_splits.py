@@ -238,5 +238,5 @@ def test_an_earlier_dataset_is_compared_with_all_its_splits_and_named_once(
     assert "is named twice" in capsys.readouterr().err
     assert main([*command, "--output", str(tmp_path / "again"), "--against", f"{built}/train-000000.tar"]) != 0
     assert "give the directory of a dataset" in capsys.readouterr().err
-    assert main([*command, "--output", str(tmp_path / "again"), "--against", str(built)]) == 0
+    assert main([*command, "--output", str(tmp_path / "again"), "--against", str(built)]) == 1  # nothing is kept
     assert Manifest.read(tmp_path / "again").split("train").documents == 0

@@ -46,8 +46,6 @@ def resolve(source: Spec, split: str | None, store: Store) -> list[Resolved]:
     a shard of the split, a split of tars without a manifest, and directories that differ in dtype, tokenizer or end-of-text
     id; else as `expand` does.
     """
-    if not (split is None or isinstance(split, str)):
-        raise ConfigError(f"split must be the name of a split, or None for all splits, got {split!r}")
     manifest_of = cache(lambda folder: _manifest_of(folder, store.access))
     given = expand_each(source, store.access, is_dataset=lambda folder: _is_dataset(folder, manifest_of))
     named: dict[str, list[Named]] = {}  # by their folders

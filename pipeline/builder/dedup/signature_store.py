@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...atomic import write_json
-from ...errors import BuildError, ConfigError, MissingObjectError
+from ...errors import BuildError, ConfigError, ManifestError, MissingObjectError
 from ...paths import named_twice, special_kind
 from ...shards.manifest import SIGNATURES_NAME, FileInfo, Manifest
 from ...shards.remote.transport import describe, download, is_remote, local_name, read_range, retrying
@@ -112,7 +112,10 @@ def _download(url: str, path: Path) -> None:
 
 def _bound(spec: str) -> dict[str, FileInfo]:
     """Return the files of signatures that an earlier dataset's manifest names; `ConfigError` unless it names all."""
-    files = {info.name: info for info in Manifest.read(spec).files}
+    try:
+        files = {info.name: info for info in Manifest.read(spec).files}
+    except (ManifestError, MissingObjectError) as error:
+        raise ConfigError(f"{error}; --against: give the directory of a dataset") from None
     if any(f"{SIGNATURES_NAME}/{name}" not in files for name in FILES):
         raise _no_signatures(spec)
     return {name: files[f"{SIGNATURES_NAME}/{name}"] for name in FILES}

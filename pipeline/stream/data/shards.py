@@ -140,7 +140,7 @@ class ShardFiles(KeyedData):
     ) -> None:
         _check_source(source)
         if split is not None and not isinstance(split, str):
-            raise ConfigError(f"split must be the name of a split, as 'train' or 'val', got {split!r}")
+            raise ConfigError(f"split must be the name of a split, or None for all splits, got {split!r}")
         check_flag("verify", verify)
         check_flag("whole_shards", whole_shards)
         if cache_limit is not None:

@@ -150,8 +150,8 @@ def saved_only(files: Sequence[InputFile]) -> tuple[list[InputFile], list[InputF
             with open_input(state) as opened:
                 named[folder] = set(_names_in(opened.read(), str(state.path)))
     read, stale = [], []
-    for path, file in listed.items():
-        folder, name = os.path.split(path)
+    for file in files:  # not of `listed`: urls that differ in their queries have one path
+        folder, name = os.path.split(str(file.path))
         if (names := named.get(folder)) is None or name in names:
             read.append(file)
         elif name not in _SAVED:
