@@ -110,14 +110,14 @@ def find_bounds(
     # Labels of the last `shift` tokens of a document lie in the next one; a model that shifts by itself predicts the first
     # token of a document from the one before.
     first, last = np.maximum(end - shift, 0), np.minimum(end + (shift == 0), length)
-    masked = np.zeros((rows, length + 1), np.int32)
-    np.add.at(masked, (row, np.minimum(first, last)), 1)
-    np.add.at(masked, (row, last), -1)
-    covered = np.cumsum(masked[:, :length], axis=1) > 0
+    first[1:] = np.maximum(first[1:], np.where(row[1:] == row[:-1], last[:-1], 0))  # no label twice
+    counts = np.maximum(last - first, 0)
+    ignored = np.repeat(row * length + first - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
     if len(have):
-        covered |= np.arange(length) >= np.clip(have - shift, 0, length)[:, None]
+        behind = np.arange(length) >= np.clip(have - shift, 0, length)[:, None]
+        ignored = np.union1d(ignored, np.flatnonzero(behind))
     longest = int(sizes.max(initial=0))
-    return positions.reshape(rows, length), begins.astype(np.int32), longest, np.flatnonzero(covered)
+    return positions.reshape(rows, length), begins.astype(np.int32), longest, ignored
 
 
 def spread(tokens: NDArray[Any], lag: int, ids: NDArray[Any], labels: NDArray[Any]) -> None:
