@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import pipeline
+from filters.language.language import LanguageIdentifier
 from pipeline.builder.inputs import list_inputs
 from pipeline.builder.limits import Limits
 from pipeline.builder.plan import cut_units
@@ -158,6 +160,15 @@ def test_documents_end_with_the_token_that_is_named(built: Path, tmp_path: Path)
         run(tmp_path / "in.jsonl", tmp_path / "other", eos="<end>", **settings)
     with pytest.raises(ConfigError, match="leave --eos out"):
         run(tmp_path / "in.jsonl", tmp_path / "other", eos="<end>", val_fraction=0)
+
+
+def test_a_document_stays_from_the_score_of_its_language_on_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text(json.dumps({"text": english(1, 30)}) + "\n")
+    score = LanguageIdentifier().identify_all([english(1, 30)])[0].score
+    for number, (least, kept) in enumerate(((score, 1), (math.nextafter(score, 1), 0))):
+        options = {"tokenizer": "bytes", "rules": (), "language": f"en={least!r}"}
+        counts = run(tmp_path / "in.jsonl", tmp_path / str(number), **options).counts
+        assert (counts["kept"], counts["dropped"]) == (kept, {} if kept else {"language_score": 1})
 
 
 def test_bad_records_stop_the_build_where_asked_naming_line_and_cure(inputs: list[str], tmp_path: Path) -> None:

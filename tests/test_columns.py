@@ -7,7 +7,7 @@ import gzip
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +140,36 @@ def test_only_named_columns_of_row_groups_that_may_hold_a_selected_row_are_read(
     assert sum(each.count for each in found if isinstance(each, Unselected)) == 3000
     with pytest.raises(DamagedInputError):
         read(path, where="int_score >= 2")
+
+
+WRITTEN: list[tuple[str, Callable[[float | None], bool]]] = [
+    ("a < 3", lambda a: a is not None and a < 3),
+    ("a <= 3", lambda a: a is not None and a <= 3),
+    ("a > 3", lambda a: a is not None and a > 3),
+    ("a >= 3", lambda a: a is not None and a >= 3),
+    ("a == 3", lambda a: a == 3),
+    ("a != 3", lambda a: a is not None and a != 3),
+    ("a in [1, 5]", lambda a: a in (1, 5)),
+    ("a is null", lambda a: a is None),
+    ("a is not null", lambda a: a is not None),
+    ("not a < 3", lambda a: a is None or not a < 3),
+    ("not (a < 2 or a > 4)", lambda a: a is None or 2 <= a <= 4),
+    ("a >= 2 and not a == 4", lambda a: a is not None and a >= 2 and a != 4),
+]
+
+
+@pytest.mark.parametrize(("where", "holds"), WRITTEN, ids=[where for where, _ in WRITTEN])
+def test_a_condition_selects_what_it_says_from_row_groups_of_every_kind(
+    tmp_path: Path, where: str, holds: Callable[[float | None], bool]
+) -> None:
+    values = [*range(7), *[k // 2 for k in range(12)], 3, 3, None, None, 4, None, 5, 5]
+    records = [{"id": f"d{k}", "text": f"Text {k}.", "a": value} for k, value in enumerate(values)]
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet", row_group_size=2)
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    wanted = [record["id"] for record in records if holds(record["a"])]
+    for name in ("a.parquet", "a.jsonl"):
+        found = read(tmp_path / name, where=where)
+        assert [each.id for each in found if isinstance(each, Document)] == wanted
 
 
 VALUES = st.one_of(st.none(), st.integers(-3, 3), st.sampled_from([0.5, -1.5, float("nan")]))

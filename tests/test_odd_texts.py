@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pipeline.builder.build import build
+from pipeline.builder.limits import Limits
 from pipeline.builder.report.console import Progress
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
@@ -85,7 +86,8 @@ def test_ids_of_any_kind_give_safe_keys_that_are_unique_over_all_shards(tmp_path
 
     ids: list[Any] = ["a/b.c", "../up", "a b", "a b", "", "x" * 300, "é\n\x00", 7, None, "CON", "__index__/starts"]
     records = [{"id": id, "text": english(n)} for n, id in enumerate(ids * 8)]
-    manifest = run(tmp_path, records, dedup=False, val_fraction=0.2, tokens_per_shard=9_000)
+    limits = Limits(partition_characters=4_000, batch_records=5)
+    manifest = run(tmp_path, records, dedup=False, val_fraction=0.2, tokens_per_shard=9_000, limits=limits)
     assert len(manifest.splits["train"].shards) > 2
     assert list(verify_dataset(tmp_path / "out")) == []
     keys, origins = [], []
@@ -95,14 +97,15 @@ def test_ids_of_any_kind_give_safe_keys_that_are_unique_over_all_shards(tmp_path
         origins += table["id"]
         found = [sample["__key__"] for sample in webdataset.WebDataset(str(path), shardshuffle=False).decode()]
         assert found == table["key"]
-    assert len(set(keys)) == len(keys) == len(records)
+    assert sorted(keys) == [f"{number:012d}" for number in range(len(records))]
     assert all(key.isascii() and key.isalnum() for key in keys)
     assert {"a/b.c", "../up", "a b", "x" * 300, "é\n\x00", "7", "CON"} <= set(origins)
 
 
 def test_no_text_is_in_both_training_and_validation_even_where_duplicates_are_kept(tmp_path: Path) -> None:
     records = [{"text": english(n % 60)} for n in range(600)]
-    manifest = run(tmp_path, records, dedup=False, val_fraction=0.3)
+    limits = Limits(partition_characters=40_000, batch_records=20)
+    manifest = run(tmp_path, records, dedup=False, val_fraction=0.3, limits=limits)
     assert manifest.counts["kept"] == 600
     texts = [set(_texts(tmp_path / "out", split)) for split in ("train", "val")]
     assert texts[0]

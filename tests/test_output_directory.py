@@ -154,3 +154,21 @@ def test_a_full_disk_is_named_with_the_cure_and_the_same_command_goes_on(
 def test_a_source_with_a_name_that_is_none_is_told_what_names_hold(source: Path) -> None:
     with pytest.raises(InputError, match="a source's name before = holds letters, digits, - and _ only"):
         run(f"my/web={source}", source.parent / "out")
+
+
+def test_a_build_that_cannot_write_what_is_beside_the_shards_leaves_no_manifest_and_goes_on(
+    source: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "out" / "report.html"
+
+    def stand_in_its_way(stage: str) -> None:
+        if stage == "write":
+            report.mkdir()
+
+    with pytest.raises(ConfigError, match=r"report\.html: a directory"):
+        run(source, tmp_path / "out", text_key="content", after_stage=stand_in_its_way)
+    assert len(list((tmp_path / "out").glob("train-*.tar"))) > 0
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    report.rmdir()
+    assert run(source, tmp_path / "out", text_key="content").counts["kept"] == 20
+    assert list(verify_dataset(tmp_path / "out")) == []

@@ -18,6 +18,7 @@ from filters import bundled_rule_sets, cleaner_functions, measure_functions
 from filters.compiled import SCANNED
 from filters.rules.ruleset import Rule, RuleSet, Violation, load_rules
 from pipeline.errors import ConfigError
+from tests.builds import run
 from tests.rule_samples import PROSE, rule_file
 
 
@@ -76,6 +77,15 @@ def test_values_exactly_on_every_threshold_are_kept(name: str) -> None:
                 violation = rules.judge({**on, rule.name: math.nextafter(limit, beyond)})
                 assert violation is not None
                 assert (violation.measure, violation.bound, violation.kind) == (rule.name, limit, kind)
+
+
+def test_a_build_keeps_documents_exactly_on_both_limits_and_drops_those_beyond(tmp_path: Path) -> None:
+    rules = rule_file(tmp_path, "words = { min = 5, max = 7 }\nlongest_word = { max = 40 }\n")
+    texts = [" ".join(f"word{k}" for k in range(count)) for count in range(3, 10)]
+    texts += [f"{texts[2][:-5]}{'x' * length}" for length in (40, 41)]  # five words, the last one long
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    manifest = run(tmp_path / "in.jsonl", tmp_path / "out", tokenizer="bytes", language=(), rules=rules, dedup=False)
+    assert (manifest.counts["kept"], manifest.counts["dropped"]) == (4, {"words": 4, "longest_word": 1})
 
 
 def test_a_nan_drops() -> None:
