@@ -9,12 +9,13 @@ from pipeline.builder.report.console import Progress
 
 
 class Units(Progress):
-    """Shows nothing, and notes the units of each stage that are done; ``done`` may raise after each of them."""
+    """Shows nothing, and notes what each stage has done, in steps and in all; ``done`` may raise after each step."""
 
     def __init__(self, done: Callable[[str, int], object] = lambda name, count: None) -> None:
         super().__init__(quiet=True)
         self.totals: dict[str, int] = {}
         self.counts: dict[str, int] = {}
+        self.amounts: dict[str, int] = {}
         self._done = done
 
     @contextmanager
@@ -23,6 +24,7 @@ class Units(Progress):
 
         def advance(amount: int) -> None:
             self.counts[name] = self.counts.get(name, 0) + 1
+            self.amounts[name] = self.amounts.get(name, 0) + amount
             self._done(name, self.counts[name])
 
         yield advance

@@ -106,6 +106,29 @@ def test_dedup_goes_on_where_it_was_killed_even_elsewhere(inputs: list[str], bui
     assert digests(tmp_path / "moved") == digests(built)
 
 
+@pytest.mark.parametrize("stage", ["filter", "tokenize", "write"])
+def test_a_stopped_stage_goes_on_with_the_units_that_are_left(tmp_path: Path, stage: str) -> None:
+    for number in range(8):
+        lines = "".join(json.dumps({"text": english(number * 10 + k)}) + "\n" for k in range(10))
+        (tmp_path / f"{number}.jsonl").write_text(lines)
+    names = [str(tmp_path / f"{number}.jsonl") for number in range(8)]
+    options: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "language": (), "tokens_per_shard": 4_000}
+    options["limits"] = Limits(smallest_unit_bytes=1)
+
+    def fail(name: str, count: int) -> None:
+        if name == stage and first.amounts[name] > first.totals[name] / 2:
+            raise KeyboardInterrupt
+
+    first, second = Units(fail), Units()
+    with pytest.raises(KeyboardInterrupt):
+        run(names, tmp_path / "out", progress=first, **options)
+    run(names, tmp_path / "out", progress=second, **options)
+    assert 0 < second.totals[stage] < 0.6 * first.totals[stage]
+    assert next(name for name in ("filter", "tokenize", "write") if name in second.totals) == stage
+    run(names, tmp_path / "whole", **options)
+    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+
+
 COUNTING = """\
 from pathlib import Path
 

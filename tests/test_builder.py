@@ -36,7 +36,7 @@ def test_what_is_built_verifies_and_leaves_no_work_behind(built: Path) -> None:
 def test_every_stage_adds_up_and_every_loss_has_a_reason(built: Path) -> None:
     counts = Manifest.read(built).counts
     assert counts["read"] == 301
-    assert sum(counts["bad"].values()) == 2
+    assert sum(counts["bad"].values()) == sum(counts["bad_by_source"].values()) == 2
     assert counts["dropped"] == {"words": 30, "language": 30}
     assert counts["duplicates"]["exact"] == 30
     assert counts["duplicates"]["near"] >= 20

@@ -65,6 +65,19 @@ def test_exact_verification_drops_what_is_as_similar_as_asked_and_nothing_else(t
     assert len(estimated ^ true) < 60
 
 
+def test_a_pair_exactly_on_the_threshold_is_a_duplicate_and_one_just_below_it_is_not(tmp_path: Path) -> None:
+    lines, true = [], set()
+    for k in range(40):
+        words = [f"n{k}w{place}" for place in range(14 - k % 2)]
+        texts = " ".join(words), " ".join(words[: 12 - k % 2])  # 8 of 10 shingles, or 7 of 9
+        lines += [{"id": f"{k}-{side}", "text": text} for side, text in enumerate(texts)]
+        true |= {k} if jaccard(*texts) == THRESHOLD else set()
+    assert len(true) == 20
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    built(tmp_path / "in.jsonl", tmp_path / "out", "exact")
+    assert dropped(tmp_path / "out") == true
+
+
 def test_against_an_earlier_build_the_signatures_decide(tmp_path: Path) -> None:
     every = pairs(40)
     for side in (0, 1):
