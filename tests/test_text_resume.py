@@ -24,7 +24,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [write_texts(folder / f"part{n}.jsonl.zst", texts) for n, texts in enumerate(TEXTS)]
 
 
-def test_it_resumes_after_every_batch_on_other_ranks_too(files: list[Path]) -> None:
+def test_it_resumes_after_every_batch(files: list[Path]) -> None:
     def few(**options: Any) -> pipeline.Stream:
         return pipeline.TextDataset(files, "bytes", **options).shuffle(seed=3, window=24, lanes=12)
 
