@@ -62,7 +62,7 @@ def test_streams_of_every_shape_resume(make: Any) -> None:
 
 
 def test_a_stage_that_forgets_is_found_out_with_the_place() -> None:
-    with pytest.raises(AssertionError, match=r"items after .*, number 0, 'input_ids': "):
+    with pytest.raises(AssertionError, match=r"(?s)^resumed after .* steps, step \d, 'input_ids': .* instead of "):
         pipeline.assert_resumes(lambda: source().pack(16).apply(Forgetful()))
 
 
@@ -75,6 +75,28 @@ def test_a_stream_that_differs_from_call_to_call_is_found_out() -> None:
 
     with pytest.raises(AssertionError, match="'call': 2 instead of 0"):
         pipeline.assert_resumes(make)
+
+
+class Lost:
+    """Counts the items that it gave, and does not count them after a resume."""
+
+    remembers = ("count",)
+    count = 0
+
+    def __call__(self, items: Iterator[Any]) -> Iterator[Any]:
+        resumed = self.count > 0
+        for item in items:
+            self.count += not resumed
+            yield {**item, "count": self.count} if not resumed else item
+
+
+def test_a_missing_key_is_found_out_at_the_given_steps_and_no_others() -> None:
+    def make() -> pipeline.Stream:
+        return source().pack(16).apply(Lost())
+
+    pipeline.assert_resumes(make, steps=[0], items=1)
+    with pytest.raises(AssertionError, match=r"^resumed after 3 steps, step 3, 'count': 'nothing' instead of 4$"):
+        pipeline.assert_resumes(make, steps=[3])
 
 
 def test_a_stream_without_items_shows_nothing() -> None:

@@ -219,23 +219,28 @@ def test_a_stream_as_text_shows_the_chain_the_data_and_the_lengths(folder: Path)
         f"ShardDataset({str(folder / 'data')!r}, split='train').shuffle(seed=3, lanes=4).pack(16, boundaries=True)"
         ".map(dict).batch(2, last='drop').to('cpu')"
     )
-    assert second.startswith(f"  2 shards, 18 documents, {tokens:,} tokens; 4 lanes; epochs=2; ")
-    sequences = len(list(data.pack(16)))
-    assert second.endswith(f"{sequences} sequences, {len(list(stream))} batches")
-    ranks = data.pack(16).batch(1).shard(1, 3)
-    assert repr(ranks).endswith(f"{sequences} sequences, {len(list(ranks))} batches on each of 3 ranks")
-    assert repr(data.documents()).endswith("epochs=2; 36 documents")
-    assert repr(pipeline.ShardDataset(folder / "data").pack(8)).endswith("tokens; endless")
-    assert repr(pipeline.ShardDataset(folder / "data").pack(8).batch(4).take(3)).endswith("; 12 sequences, 3 batches")
+    assert second == f"  2 shards, 18 documents, {tokens:,} tokens; epochs=2; sequence_index=0"
+    iterator = iter(stream)
+    next(iterator)
+    assert repr(stream).endswith("; sequence_index=2")
+    resumed = data.shuffle(seed=3, lanes=4).pack(16, boundaries=True)
+    resumed.load_state_dict(stream.state_dict())
+    assert repr(resumed).endswith("; sequence_index=2")
+    other = data.filter(len, name="all").shuffle(seed=1).documents(9).take(7).batch(4).take(2).shard(1, 3).numpy()
+    assert (
+        repr(other.prefetch(2))
+        .splitlines()[0]
+        .endswith(".filter(all).shuffle(seed=1).documents(9).take(7).batch(4).take(2).shard(1, 3).numpy().prefetch(2)")
+    )
 
 
 def test_every_kind_of_stream_has_a_text(folder: Path) -> None:
     data, text = pipeline.ShardDataset(folder / "data"), pipeline.TextDataset(folder / "a.jsonl", "bytes", epochs=1)
     mixed = pipeline.mix({"a": data, "b": data}, {"a": 1, "b": 1}).shuffle().pack(8)
     for stream, told in (
-        (data, "tokens; endless"),
+        (data, "tokens; endless; sequence_index=0"),
         (data.split(val=0.5)[1].split(val=0.1)[0].documents(), ").split(val=0.5)[1].split(val=0.1)[0].documents()"),
-        (text.split(val=0.5)[0].filter(bool).pack(8), "epochs=1; length unknown until it is read"),
+        (text.split(val=0.5)[0].filter(bool).pack(8), "bytes of text; epochs=1; sequence_index=0"),
         (text, f"TextDataset({str(folder / 'a.jsonl')!r}, tokenizer='bytes')"),
         (mixed, "mix({'a': ShardDataset("),
         (mixed, ", 18 documents"),

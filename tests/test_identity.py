@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 import subprocess
 import sys
@@ -13,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import pipeline
+import tests as own_module
 from pipeline.errors import ConfigError, StateError
-from pipeline.stream.function_identity import identified
-from pipeline.stream.loader.state import shape_of
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 3
@@ -28,6 +29,12 @@ LOCK = threading.Lock()
 
 def source() -> Any:
     return pipeline.ShardDataset.from_tokens(np.arange(400), lengths=[4] * 100)
+
+
+def name(function: Any) -> str:
+    """Return the name by which a state knows a filter."""
+    names: list[str] = json.loads(source().filter(function).pack(8).state_dict()["shape"])["filters"]
+    return names[0]
 
 
 def above(limit: int) -> Any:
@@ -140,16 +147,15 @@ def test_filters_that_differ_do_not_load_into_each_other(what: str) -> None:
 
 def test_equal_filters_made_apart_are_one() -> None:
     for make in (lambda: above(7), lambda: Above([1, {"a": 2}]), lambda: Slotted(3), lambda: lambda ids: True):
-        assert identified(make()).name == identified(make()).name
-    assert identified(Above({"b": 1, "a": {3, 1, 2}})).name == identified(Above({"a": {2, 1, 3}, "b": 1})).name
+        assert name(make()) == name(make())
+    assert name(Above({"b": 1, "a": {3, 1, 2}})) == name(Above({"a": {2, 1, 3}, "b": 1}))
 
 
 def test_two_lambdas_of_one_line_are_told_apart() -> None:
     pair = (lambda ids: bool(len(ids)), lambda ids: not len(ids))
-    assert len({identified(each).name for each in pair}) == 2
+    assert len({name(each) for each in pair}) == 2
     nested = lambda ids: (lambda n: n > 3)(len(ids))  # noqa: E731
-    assert "bytecode" not in identified(nested).name
-    assert identified(nested).name.startswith("test_two_lambdas_of_one_line_are_told_apart.<locals>.<lambda>#")
+    assert name(nested).startswith("test_two_lambdas_of_one_line_are_told_apart.<locals>.<lambda>#")
 
 
 MODULE = """
@@ -162,25 +168,34 @@ def keeps(ids: {hint}) -> bool:
 """
 
 
-def name_of(folder: Path, helper: str, **options: str) -> str:
+def name_of_keeps(folder: Path, *flags: str) -> str:
+    """Return the name of ``user.keeps`` in a folder, as another process finds it."""
+    code = f"import sys; sys.path[:0] = [{str(folder)!r}, {str(ROOT)!r}]\nfrom user import keeps\nimport pipeline\n"
+    code += "stream = pipeline.ShardDataset.from_tokens(range(9), lengths=[9]).filter(keeps).pack(4)\n"
+    command = [sys.executable, *flags, "-c", f"{code}print(stream.state_dict()['shape'])"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    names: list[str] = json.loads(done.stdout)["filters"]
+    return names[0]
+
+
+def write_module(folder: Path, helper: str, **options: str) -> Path:
     folder.mkdir()
     (folder / "helper.py").write_text(helper)
     (folder / "user.py").write_text(MODULE.format(**options))
-    code = "from user import keeps\nfrom pipeline.stream.function_identity import identified\nprint(identified(keeps).name)"
-    command = [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(folder)!r}, {str(ROOT)!r}]\n{code}"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return folder
 
 
 def test_comments_hints_and_docstrings_are_nothing_but_helpers_and_globals_are(tmp_path: Path) -> None:
     options = {"limit": "3", "hint": "int", "doc": "One.", "space": "", "comment": ""}
     helper = "def is_long(ids, limit):\n    return len(ids) > limit\n"
-    first = name_of(tmp_path / "a", helper, **options)
     same = {**options, "hint": "list", "doc": "Two.", "space": "   ", "comment": "# three"}
-    assert name_of(tmp_path / "b", helper, **same) == first
-    assert name_of(tmp_path / "c", helper, **{**options, "limit": "4"}) != first
-    assert name_of(tmp_path / "d", helper.replace(">", ">="), **options) != first
+    first = name_of_keeps(write_module(tmp_path / "a", helper, **options))
+    assert name_of_keeps(write_module(tmp_path / "b", helper, **same), "-O") == first
+    assert name_of_keeps(write_module(tmp_path / "c", helper, **{**options, "limit": "4"})) != first
+    assert name_of_keeps(write_module(tmp_path / "d", helper.replace(">", ">="), **options)) != first
 
 
+CALLED = ", ".join(f"f{n}" for n in range(12))
 READER = """
 import settings, math
 def inner(ids):
@@ -191,56 +206,63 @@ def keeps(ids):
 
 
 def test_what_a_filter_names_of_the_users_modules_is_part_of_it(tmp_path: Path) -> None:
-    def name(folder: str, limit: int = 3, inner: int = 1, sized: str = "len(ids)", more: str = "") -> str:
+    def named(folder: str, limit: int = 3, inner: int = 1, sized: str = "len(ids)", more: str = "") -> str:
         package = tmp_path / folder / "settings"
         package.mkdir(parents=True)
         text = f"from . import sub\n{more}\nLIMIT = {limit}\ndef sized(ids):\n    return {sized}\n"
         (package / "__init__.py").write_text(text)
         (package / "sub.py").write_text(f"LIMIT = {inner}\n")
         (tmp_path / folder / "user.py").write_text(READER)
-        code = "from user import keeps\nfrom pipeline.stream.function_identity import identified\nprint(identified(keeps).name)"
-        command = [
-            sys.executable,
-            "-c",
-            f"import sys; sys.path[:0] = [{str(tmp_path / folder)!r}, {str(ROOT)!r}]\n{code}",
-        ]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return name_of_keeps(tmp_path / folder)
 
-    first = name("a")
-    assert name("b", more="import threading\nLOCK = threading.Lock()\nUNREAD = 5") == first
-    others = [name("c", limit=4), name("d", inner=2), name("e", sized="len(ids) > 1")]
+    first = named("a")
+    assert named("b", more="import threading\nLOCK = threading.Lock()\nUNREAD = 5") == first
+    others = [named("c", limit=4), named("d", inner=2), named("e", sized="len(ids) > 1")]
     assert len({first, *others}) == 4
 
 
-def test_without_source_bytecode_tells_filters_apart_and_says_so() -> None:
-    scope: dict[str, Any] = {}
-    exec("a = lambda ids: len(ids) > 3\nb = lambda ids: len(ids) > 4\nc = lambda ids: len(ids) > 3", scope)
-    a, b, c = (identified(scope[name]).name for name in "abc")
-    assert a == c != b
-    assert a.endswith(f"(bytecode of Python {sys.version_info.major}.{sys.version_info.minor})")
+def test_a_decorated_function_is_that_function() -> None:
+    assert name(torch.no_grad()(reads_a_global)) != name(torch.no_grad()(recursive))
+    assert name(functools.lru_cache(reads_a_global)) != name(functools.lru_cache(recursive))
 
 
-def test_globals_functions_and_counters() -> None:
-    before = identified(counts).name
+def test_sets_of_functions_and_functions_that_call_each_other_have_one_name_in_all_processes(tmp_path: Path) -> None:
+    calls = "".join(f"def f{n}(ids): return len(ids) > {n} or any(f(ids) for f in ({CALLED}))\n" for n in range(12))
+    (tmp_path / "user.py").write_text(
+        f"{calls}PARTS = {{{CALLED}}}\ndef keeps(ids): return all(f(ids) for f in PARTS)\n"
+    )
+    assert len({name_of_keeps(tmp_path) for _ in range(3)}) == 1
+
+
+def test_a_filter_that_counts_stays_the_same() -> None:
+    before = name(counts)
     counts(None)
-    assert identified(counts).name == before
-    for function in (calls_another, recursive, str.isupper, bool, functools.lru_cache(reads_a_global)):
-        assert "bytecode" not in identified(function).name
+    assert name(counts) == before
+
+
+def test_functions_of_libraries_are_known_by_name() -> None:
+    named = [name(function) for function in (len, bool, str.isupper, np.mean, np.isnan, torch.relu, torch.mean)]
+    assert len(set(named)) == 7
+    assert name(calls_another) != name(recursive)
 
 
 def test_a_filter_that_reads_what_cannot_be_compared_needs_a_name() -> None:
     lock = threading.Lock()
+    scope: dict[str, Any] = {}
+    exec("unwritten = lambda ids: len(ids) > 3", scope)
     rng = np.random.default_rng(0)
     for function, message in (
         (lambda ids: lock.locked(), r"reads 'lock': an object of type _thread\.lock"),
         (lambda ids: rng.random() < 0.5, "reads 'rng'.*of type numpy"),
         (Above(lock), "object of type"),
+        (scope["unwritten"], "reads code that has no source in '<string>'"),
+        (lambda ids: own_module.LATER(ids), r"tests\.LATER, which is not defined yet"),
         (lambda ids: not_there(ids), "'not_there', which is not defined yet"),  # type: ignore[name-defined] # noqa: F821
     ):
         with pytest.raises(ConfigError, match=rf"{message}.*\.filter\(\.\.\., name='long-1'\)"):
             source().filter(function)
         named = source().filter(function, name="mine").pack(8)
-        assert shape_of(named.state_dict())["filters"] == ["mine"]
+        assert json.loads(named.state_dict()["shape"])["filters"] == ["mine"]
     with pytest.raises(StateError, match=r"filters was \['mine'\]"):
         source().filter(lambda ids: True, name="other").pack(8).load_state_dict(named.state_dict())
     for name in ("", 3):

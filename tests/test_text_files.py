@@ -81,7 +81,7 @@ def test_a_cut_file_raises_or_gives_what_comes_before_the_cut(tmp_path: Path, ki
     assert 0 < len(before) < len(texts)
     assert found == {*TEXTS[0], *texts[: len(before)]}
     assert skipping.stats()["damaged_files"] == 1
-    pipeline.assert_resumes(lambda: make([good, whole], on_error="skip").pack(64).batch(36), items=2, world_sizes=(2,))
+    pipeline.assert_resumes(lambda: make([good, whole], on_error="skip").pack(64).batch(36), items=2)
 
 
 def test_plain_files_are_read_in_any_place_without_what_comes_before(tmp_path: Path) -> None:

@@ -17,6 +17,6 @@ frameworks/   stream.loader() for training frameworks
 arguments.py  checks of the users' arguments
 describe.py   repr(stream)
 long_search.py        when to say that a filter or a stage has found nothing for long
-function_identity.py  a name for a filter's code and values, for states
+function_identity.py  a name for a function's source and values, for states
 testing.py            assert_resumes
 """

@@ -69,9 +69,9 @@ class DocumentStages(PositionedStream):
         in advance, so the stream becomes sequential (see ``Stream``): every rank takes equally many steps even if nearly all
         documents of one rank are dropped, and every rank saves its own state (``merge_states``).
 
-        A state belongs to its filters: to their code and the values that it reads, or to ``name``, which a filter needs where
-        those cannot be compared, and which must change when the filter does. Raises ``ConfigError`` for a mix and, while
-        iterating, where no document is kept of a whole epoch (of a rank's part of 8 epochs).
+        A state belongs to its filters: to their source and the values that it reads, or to ``name``, which a filter needs
+        where there is no source, or no plain value, and which must change when the filter does. Raises ``ConfigError`` for a
+        mix and, while iterating, where no document is kept of a whole epoch (of a rank's part of 8 epochs).
 
         >>> import pipeline
         >>> documents = pipeline.ShardDataset.from_tokens(range(64), lengths=[4, 60])

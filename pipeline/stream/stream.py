@@ -338,7 +338,7 @@ class Stream(DocumentStages):
         return Loader(self, keys, length, repeat)
 
     def __repr__(self) -> str:
-        return describe(self._config, self._position.get(), self._context())
+        return describe(self._config, self._position.get() if self._progress is None else self._progress.position)
 
     def _with(self, **changes: Any) -> Stream:
         return Stream(replace(self._config, **changes))
