@@ -47,7 +47,7 @@ def resident():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 stream = pipeline.ShardDataset({str(dataset)!r}{options}).shuffle(window=2, lanes=6).pack(32).batch(8)
 batches = iter(stream)
-for _ in islice(batches, 3000):  # until the allocator of each thread has its size
+for _ in islice(batches, 40_000):  # until the allocator of each thread has its size
     stream.state_dict()
 before = resident()
 for _ in islice(batches, {batches}):
