@@ -156,6 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
             if rank == 0:
                 print(json.dumps({"step": step, "val_loss": round(loss, 6)}), flush=True)
     if dist.is_initialized():
+        dist.barrier()  # a rank that leaves while another still talks to it may abort
         dist.destroy_process_group()
     return 0
 

@@ -17,6 +17,7 @@ import pipeline
 from pipeline.errors import CorruptShardError, TruncatedShardError
 from pipeline.shards.extents.file import EXTENTS_NAME, decode_table
 from pipeline.shards.extents.indexing import index_dataset
+from tests import interpreters
 from tests.extent_samples import edit_table
 from tests.shard_samples import make_documents, write_dataset
 
@@ -122,6 +123,18 @@ def test_a_shard_that_is_cut_while_it_is_streamed_is_an_error_that_names_the_byt
         os.truncate(path, 5000)
     with pytest.raises(TruncatedShardError, match=r"train-00000\d\.tar: the file ends at byte \d+, \d+ bytes before"):
         list(islice(batches, 1000))
+
+
+def test_a_process_that_ends_while_windows_are_loaded_ends_well(tmp_path: Path) -> None:
+    write_dataset(tmp_path, [make_documents(20_000, seed=k, longest=300) for k in range(6)])
+    code = f"""
+import pipeline
+kept = iter(pipeline.ShardDataset({str(tmp_path)!r}).shuffle(seed=0, lanes=4, window=1).pack(64).batch(4))
+next(kept)
+"""
+    for _ in range(3):
+        ended = interpreters.run("-c", code, timeout=60)
+        assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_stream_that_is_dropped_in_mid_epoch_keeps_no_thread_no_file_and_no_array(tmp_path: Path) -> None:
