@@ -11,6 +11,7 @@ The rooms, and what each may import:
     paths.py          names sorted by the numbers in them; pipes and devices, named before they are opened
     notices.py        warnings that name the user's line
     compiling.py      compiled loops, kept in a cache where one is writable
+    daemon_threads.py  threads for jobs that block, for which no process waits when it ends
     integer_hash.py   hashes of integers, for NumPy and compiled loops
     weak_methods.py   bound methods, and caches of them, that do not keep their objects alive
     shards/           the format: writer, reader, manifest, storage. NumPy and the standard library

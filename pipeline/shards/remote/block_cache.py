@@ -53,10 +53,6 @@ class BlockCache:
         except OSError:
             return None
 
-    def holds(self, shard: str, name: str) -> bool:
-        """Whether a file is held now."""
-        return (self.directory / shard / name).exists()
-
     def bring(self, shard: str, name: str, due: float, fetch: Fetch) -> int | bytes | memoryview:
         """Return a descriptor of a file, which the caller closes; where it is not held it is made of what ``fetch`` returns.
 
@@ -123,11 +119,6 @@ class BlockCache:
                 os.unlink(f"{path}{PART}")
             self._warn(error)
             return data
-
-    def mark(self, shard: str, name: str, due: float) -> None:
-        """Note when the order needs a file next."""
-        with suppress(OSError):
-            _set_due(self.directory / shard / name, due)
 
     def discard(self, shard: str, name: str) -> None:
         """Remove a file that is damaged."""

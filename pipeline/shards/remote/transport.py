@@ -19,7 +19,7 @@ from .access import CONNECTIONS, KEYS, Access, ObjectInfo, Transient, is_http, s
 from .http import server_of
 from .http_range import RangeAnswer, ask_range, http_info, too_short
 from .pace import LONGEST_WAIT
-from .requests import REQUESTS, ROWS
+from .requests import REQUESTS
 from .s3 import sign_s3
 
 __all__ = ["Access", "ObjectInfo", "Transient", "shown"]
@@ -131,7 +131,7 @@ def read_parts(url: str, size: int, access: Access | None = None, *, least: int 
     data = memoryview(bytearray(size))
     step = max(least, -(-size // (2 * CONNECTIONS)))
     reads = [partial(_fill, url, at, data[at : at + step], access) for at in range(0, size, step)]
-    futures = REQUESTS.submit_all(ROWS, reads)
+    futures = [REQUESTS.submit(read) for read in reads]
     try:
         for future in futures:
             future.result()

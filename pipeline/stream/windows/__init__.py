@@ -1,7 +1,6 @@
 """Windows: the documents of some blocks in their shuffled order, as arrays in memory.
 
 window.py     a window, made of its blocks by one blocking job
-threads.py    daemon threads that run such jobs
 loaded.py     the windows of a stream that are in memory or on their way
 lanes.py      which windows the lanes of a stream need, now and next
 rows.py       packed rows, cut out of windows

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from functools import partial
 
-from .threads import Threads
+from ...daemon_threads import DaemonThreads
 from .window import Window, WindowMaker
 
 Key = tuple[int, int]  # epoch, number of the window in it
@@ -25,7 +25,9 @@ class LoadedWindows:
         self._ready: dict[Key, Window] = {}  # the most recently made last
         self._pending: dict[Key, Future[Window]] = {}
         source = maker.source
-        self._threads = Threads(source.threads) if source.threads > 4 or maker.mean_bytes > _SMALL else None
+        self._threads = (
+            DaemonThreads(source.threads, "windows") if source.threads > 4 or maker.mean_bytes > _SMALL else None
+        )
 
     def ask(self, keys: Iterable[Key]) -> None:
         """Have windows made soon, the first of them first."""

@@ -6,7 +6,7 @@ import functools
 import threading
 from concurrent.futures import Future
 
-from ...shards.remote.requests import BLOCKS, REQUESTS
+from ...shards.remote.requests import REQUESTS
 from .remote_file import RangeReader
 
 _RANGE_BYTES = 4 << 20
@@ -40,5 +40,5 @@ class SharedRanges:
                 start = min(number * _RANGE_BYTES, self.stored.size)
                 stop = min(start + _RANGE_BYTES, self.stored.size)
                 work = functools.partial(self._source.fetch, start, stop) if start < stop else bytes
-                self._ranges[number] = REQUESTS.submit(BLOCKS, work)
+                self._ranges[number] = REQUESTS.submit(work)
             return self._ranges[number]

@@ -1,4 +1,4 @@
-"""Threads for jobs that block; a process that ends does not wait for them."""
+"""Threads for jobs that block, as requests and readings do; a process that ends does not wait for them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ T = TypeVar("T")
 _Jobs = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 
 
-class Threads:
+class DaemonThreads:
     """Up to ``count`` daemon threads, which start with the first jobs and end once nothing refers to this.
 
     The threads of ``concurrent.futures`` are waited for at exit: Ctrl-C during a stalled request would not end the process.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, name: str) -> None:
         self._count = count
+        self._name = f"shardwright-{name}"
         self._started = 0
         self._jobs: _Jobs = SimpleQueue()
         self.close = finalize(self, _end, self._jobs, count)
@@ -30,7 +31,7 @@ class Threads:
         future: Future[T] = Future()
         if self._started < self._count:
             self._started += 1
-            threading.Thread(target=_work, args=(self._jobs,), name="shardwright-windows", daemon=True).start()
+            threading.Thread(target=_work, args=(self._jobs,), name=self._name, daemon=True).start()
         self._jobs.put((future, job))
         return future
 
