@@ -1,0 +1,264 @@
+"""The command line: every command and flag is documented, and all commands end in the same ways."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.builder.recipe import Recipe
+from pipeline.cli import COMMANDS
+from pipeline.cli.command import exit_status
+from pipeline.cli.main import load_command, main
+from pipeline.errors import ConfigError, InputError
+from tests.shard_samples import make_documents, write_dataset
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARDWRIGHT = [sys.executable, "-m", "pipeline"]
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    write_dataset(tmp_path / "data", [make_documents(20, seed=seed) for seed in range(3)])
+    return tmp_path / "data"
+
+
+def flags_of(command: str) -> list[argparse.Action]:
+    return load_command(command).make_parser(None)._actions
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_and_each_of_its_flags(command: str) -> None:
+    done = subprocess.run([*SHARDWRIGHT, command, "--help"], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"usage: python -m pipeline {command} " in done.stdout
+    assert "exit status:" in done.stdout
+    for action in flags_of(command):
+        assert action.help, f"{command}: {action.option_strings or action.dest} has no help"
+        for flag in action.option_strings:
+            assert flag in done.stdout
+
+
+def test_every_command_is_listed_with_one_line_and_named_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for command, summary in COMMANDS.items():
+        assert re.search(rf"^  {command} +{re.escape(summary)}$", shown, re.MULTILINE)
+        assert f"shardwright {command}" in readme
+
+
+def test_every_module_with_a_command_is_listed() -> None:
+    modules = {
+        path.stem.replace("_", "-")
+        for path in (ROOT / "pipeline/cli").glob("*.py")
+        if re.search(r"^COMMAND = ", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert modules == set(COMMANDS)
+
+
+def test_every_setting_of_a_build_has_a_flag() -> None:
+    assert {item.name for item in fields(Recipe)} <= {action.dest for action in flags_of("build")}
+
+
+def test_the_list_of_commands_loads_none_of_them() -> None:
+    code = "import sys; sys.argv = ['shardwright', '--help']\nimport pipeline.cli.main as cli\ntry: cli.main()\n"
+    code += "except SystemExit: print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    modules = set(loaded.stdout.split())
+    assert "pipeline.cli.command" in modules
+    assert modules.isdisjoint({"numpy", "rich", "torch", "pipeline.builder.recipe", "pipeline.cli.build"})
+
+
+@pytest.mark.parametrize("command", ["build", "verify", "inspect"])
+def test_commands_run_without_torch(dataset: Path, tmp_path: Path, command: str) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "one"}\n')
+    build = [str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out"), "--tokenizer", "bytes", "--workers", "1"]
+    build += ["--rules", "none"]
+    arguments = [command, *(build if command == "build" else [str(dataset)])]
+    code = "import sys; from pipeline.cli.main import main; print(main(sys.argv[1:]), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.split()[-2:] == ["0", "False"], done.stderr
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"shardwright {pipeline.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no COMMAND (known: build, "),
+        (["biuld"], "no command 'biuld' (did you mean 'build'?)"),
+        (["--verison"], "(did you mean '--version'?)"),
+        (["verify", "--quik", "x"], "(did you mean '--quick'?)"),
+        (["build", "--input_files", "x"], "unrecognized arguments: --input_files\n"),
+        (["build", "--text_key=x"], "(did you mean '--text-key'?)"),
+        (["build", "--ngram", "3"], "(did you mean '--dedup-ngram'?)"),
+        (["try-rules", "x", "--examples", "-1"], "--examples must be 0 or more, got -1"),
+        (["build"], "name at least one INPUT and --output"),
+        (["inspect", "x", "--key", "a", "--document", "1"], "not allowed with argument"),
+    ],
+)
+def test_wrong_usage_is_two_lines_and_status_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 2
+    assert "usage: shardwright " in error
+
+
+def raises(error: BaseException) -> Callable[[], int]:
+    def action() -> NoReturn:
+        raise error
+
+    return action
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (ConfigError("seed must be whole"), 2, "error: seed must be whole"),
+        (InputError("a.jsonl: cut"), 7, "error: a.jsonl: cut"),
+        (OSError(28, "No space left on device", "a.tar"), 7, "error: a.tar: No space left on device; run it again"),
+        (BrokenPipeError(32, "Broken pipe"), 7, "error: Broken pipe; run it again"),  # of a socket, not of stdout
+        (KeyboardInterrupt(), 130, "interrupted: run it again"),
+        (KeyboardInterrupt("3 problems so far"), 130, "interrupted: 3 problems so far"),
+    ],
+)
+def test_expected_ends_are_one_line_and_a_status(
+    error: BaseException, status: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_status(raises(error), error_status=7, hint="run it again") == status
+    assert capsys.readouterr().err == line + "\n"
+
+
+def test_an_interrupt_that_passes_through_executed_text_ends_with_130_too() -> None:
+    code = "import sys; from pipeline.cli.command import exit_status\n"
+    code += "sys.exit(exit_status(lambda: exec('raise KeyboardInterrupt')))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL).returncode == 130
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        exit_status(raises(ZeroDivisionError()))
+
+
+def test_a_command_leaves_signal_handlers_as_they_were() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert exit_status(lambda: 3) == 3
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["build", "in.jsonl", "--output", "out", "--val-fraction", "2"],
+        ["build", "in.jsonl", "--output", "out", "--workers", "0"],
+        ["build", "in.jsonl", "--output", "in.jsonl"],
+        ["build", "in.jsonl", "--output", "out", "--rules", "gophr"],
+        ["build", "in.jsonl", "--output", "out", "--config", "none.yml"],
+        ["build", "in.jsonl", "--dry-run", "--language", "e n"],
+        ["try-rules", "in.jsonl", "--rules", "gophr"],
+        ["try-rules", "in.jsonl", "--language", "en=x"],
+        ["texts", "in.jsonl", "--output", "out.parquet", "--where", "n >"],
+        ["inspect", "data", "--document", "-1"],
+        ["inspect", "data", "--split", "none"],
+        ["verify", "data", "--workers", "0"],
+        ["index", "data", "--workers", "0"],
+    ],
+)
+def test_a_value_that_cannot_be_ends_every_command_with_2(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(dataset.parent)
+    Path("in.jsonl").write_text('{"text": "one"}\n')
+    try:
+        status = main(arguments)
+    except SystemExit as end:  # of the parser
+        status = int(end.code or 0)
+    assert (status, capsys.readouterr().err.startswith("error: ")) == (2, True)
+    assert "; 2 " in load_command(arguments[0]).make_parser(None).format_help()
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["--help"], ["build", "--help"], ["inspect", "data"], ["verify", "data"]])
+def test_a_reader_that_closes_the_output_ends_a_command_in_silence(
+    dataset: Path, arguments: list[str], unbuffered: str
+) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [*SHARDWRIGHT, *arguments], cwd=dataset.parent, env=environment, stdout=pipe, stderr=pipe
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        _, error = process.communicate(timeout=60)
+    assert error == b""
+    assert process.returncode == 141
+
+
+@pytest.mark.parametrize("first", ["SIGINT", "SIGTERM"])
+def test_a_second_interrupt_while_the_interpreter_ends_shows_no_traceback(first: str) -> None:
+    code = "import atexit, os, signal, sys, time\nfrom pipeline.cli.command import exit_status\n"
+    code += "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+    code += f"def action():\n    os.kill(os.getpid(), signal.{first})\n    time.sleep(60)\n"
+    code += "sys.exit(exit_status(lambda: exit_status(action)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "interrupted\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_output_that_cannot_be_written_is_an_error(dataset: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [*SHARDWRIGHT, "verify", str(dataset)]
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, "error: No space left on device\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_is_one_line_whatever_the_command_is_doing(number: signal.Signals, tmp_path: Path) -> None:
+    """SIGINT goes to all processes of the command, as a terminal sends it, also while the workers are starting."""
+    documents = make_documents(2)
+    large = [np.full(5_000_000, 7, documents[0].dtype) for _ in range(2)]
+    write_dataset(tmp_path / "data", [large] * 4)
+    ends: list[int] = []
+    for tenths in (2, 4, 5, 6, 8, *range(10, 100, 5)):
+        if tenths > 8 and 130 in ends:  # a busy machine takes longer to come so far
+            break
+        command = [*SHARDWRIGHT, "verify", str(tmp_path / "data"), "--workers", "3", "--json"]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=pipe, start_new_session=True
+        ) as process:
+            time.sleep(tenths / 10)
+            os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+            _, error = process.communicate(timeout=60)
+        # An interpreter that is still loading the entry point ends as Python does, which shows where it was.
+        loading = (
+            process.returncode == -number and error.endswith(b"KeyboardInterrupt\n") and b", in main\n" not in error
+        )
+        assert loading or re.fullmatch(rb"(interrupted.*\n)?", error), error
+        assert process.returncode != 130 or error
+        ends.append(process.returncode)
+    assert 130 in ends
+    # 1: problems were found first. By the signal: it came while the interpreter was starting or ending.
+    assert set(ends) <= {130, 1, -number}

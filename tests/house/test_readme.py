@@ -1,0 +1,90 @@
+"""Every block of the README runs, in order, in one directory."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+import zstandard
+
+from tests import interpreters
+from tests.recipes import RECIPES
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", README, re.DOTALL)
+WORDS = (
+    "the to of and that have with be time people way water day part sound work place year live back give most very after"
+    " thing name good sentence man think say great where help through much before line right too mean old any same tell"
+).split()
+
+
+def write_corpus(directory: Path, documents: int) -> None:
+    """English enough for the language identifier and Gopher's rules, and no two documents alike."""
+    generator = random.Random(0)
+    lines = []
+    for number in range(documents):
+        sentences = [
+            " ".join(generator.choices(WORDS, k=generator.randint(6, 14))).capitalize() + "."
+            for _ in range(generator.randint(12, 60))
+        ]
+        lines.append(orjson.dumps({"id": str(number), "text": " ".join(sentences)}))
+    directory.mkdir()
+    (directory / "part-0.jsonl.zst").write_bytes(zstandard.compress(b"\n".join(lines)))
+
+
+def test_the_commands_of_the_first_block_are_targets_that_set_themselves_up() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    commands = [line.split("#")[0].split() for line in BLOCKS[0][1].splitlines() if line]
+    assert [command[0] for command in commands] == ["make"] * 3
+    for _, target in commands:
+        assert re.search(rf"^{target}: \.venv/installed", makefile, re.MULTILINE)
+
+
+def test_every_other_block_runs_as_it_stands(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "raw", 1_500)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    python = "import os\n"
+    for kind, block in BLOCKS[1:]:
+        if (
+            "import jax" in block or block in RECIPES.values()
+        ):  # tests/stream/test_jax.py, tests/stream/test_stack_recipes.py
+            continue
+        if kind == "sh":
+            block = block.replace("scripts/", f"{ROOT}/scripts/").replace("shardwright ", "python -m pipeline ")
+            done = subprocess.run(["bash", "-ec", block], cwd=tmp_path, env=environment, capture_output=True, text=True)
+            assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+        else:
+            python += block
+    (tmp_path / "blocks.py").write_text(python)  # filters are known by their source
+    done = subprocess.run([sys.executable, "blocks.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{python}\n{done.stdout}\n{done.stderr}"
+    assert int(done.stdout.split()[-1]) > 100_000
+
+
+def test_the_first_screen_has_two_sentences_and_the_four_steps() -> None:
+    prose = README.split("```")[0].split("\n", 1)[1]
+    assert len(re.findall(r"[.;](?:\s|$)", prose.replace("`", ""))) <= 3
+    kinds = [kind for kind, _ in BLOCKS[:4]]
+    assert kinds == ["sh", "sh", "python", "python"]
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in (ROOT / "scripts").glob("*.py") if path.name[0] != "_"))
+def test_every_script_explains_itself(script: str) -> None:
+    done = interpreters.run(f"scripts/{script}", "--help")
+    assert done.returncode == 0, done.stderr
+    assert "usage:" in done.stdout
+
+
+def test_the_demo_refuses_a_directory_with_files_of_others(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    done = interpreters.run("scripts/demo.py", tmp_path, timeout=60)
+    assert done.returncode == 2
+    assert "holds thesis.tex: give a new directory" in done.stderr
+    assert (tmp_path / "thesis.tex").exists()

@@ -1,0 +1,216 @@
+"""Datasets at urls are verified and looked into where they lie, however badly they are served."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.builder.build import build
+from pipeline.builder.report.console import Progress
+from pipeline.shards.folder import Folder
+from pipeline.shards.remote.transport import Access
+from pipeline.shards.tar import scan_tar
+from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
+from scripts.inspect_shards import main as inspect_main
+from scripts.verify_shards import main as verify_main
+from tests.corpus import english
+from tests.faulty_server import FaultyServer, running_server
+from tests.shard_samples import make_documents, write_dataset
+
+pytestmark = pytest.mark.stacks
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICK = Access(tries=6, first_delay=0.001, timeout=10, least_patience=10)
+SHARDS = [f"train-{number:06d}.tar" for number in range(3)]
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    write_dataset(tmp_path / "data", [make_documents(60, seed=seed) for seed in range(3)])
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def server(dataset: Path) -> Iterator[FaultyServer]:
+    with running_server() as running:
+        serve(running, dataset)
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def no_copies_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    yield
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def serve(server: FaultyServer, dataset: Path) -> None:
+    for path in (path for path in dataset.iterdir() if path.is_file()):
+        server.objects[f"data/{path.name}"] = path.read_bytes()
+
+
+def flip(server: FaultyServer, name: str, at: int) -> None:
+    raw = bytearray(server.objects[f"data/{name}"])
+    raw[at] ^= 1
+    server.objects[f"data/{name}"] = bytes(raw)
+
+
+def problems(server: FaultyServer, **options: Any) -> list[Problem]:
+    return list(verify_dataset(server.url("data"), access=QUICK, **options))
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_sound_dataset_has_no_problem_though_the_server_fails_now_and_then(server: FaultyServer, quick: bool) -> None:
+    server.faults = ["503;0", "ok", "reset", "429", "short", "ok", "500", "reset"]
+    seen: list[tuple[int, int]] = []
+    assert problems(server, quick=quick, progress=lambda done, total: seen.append((done, total))) == []
+    total = sum(len(server.objects[f"data/{name}"]) for name in SHARDS)
+    assert seen[-1] == (total, total)
+    if quick:
+        assert server.sent < total / 2
+
+
+def test_damage_is_named_by_url_member_and_byte(server: FaultyServer, dataset: Path) -> None:
+    member = scan_tar(dataset / SHARDS[1])[5]
+    flip(server, SHARDS[1], member.data + 128)
+    found = problems(server)
+    assert (found[0].shard, found[0].member, found[0].offset) == (
+        server.url(f"data/{SHARDS[1]}"),
+        member.name,
+        member.data + 128,
+    )
+    assert "shardwright-" not in " ".join(map(str, found))  # no name of the copy
+    assert problems(server, quick=True) == []
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_missing_cut_and_swapped_shards_are_named(server: FaultyServer, quick: bool) -> None:
+    objects = server.objects
+    objects[f"data/{SHARDS[0]}"] = objects[f"data/{SHARDS[0]}"][:-600]
+    del objects[f"data/{SHARDS[1]}"]
+    said = "\n".join(map(str, problems(server, quick=quick)))
+    assert f"{server.url(f'data/{SHARDS[1]}')}: the manifest names this shard, but it is not there" in said
+    assert server.url(f"data/{SHARDS[0]}") in said
+    assert SHARDS[2] not in said
+    objects[f"data/{SHARDS[0]}"] = objects[f"data/{SHARDS[1]}"] = objects[f"data/{SHARDS[2]}"]
+    said = "\n".join(map(str, problems(server, quick=quick)))
+    for name in SHARDS[:2]:
+        assert server.url(f"data/{name}") in said
+    if not quick:
+        assert f"it holds what the manifest calls {SHARDS[2]}" in said
+        assert f"is also in {server.url(f'data/{SHARDS[0]}')}" in said  # a key
+
+
+def test_a_damaged_or_missing_manifest_is_a_problem(server: FaultyServer) -> None:
+    server.objects["data/manifest.json"] = server.objects["data/manifest.json"][:-40]
+    (found,) = problems(server)
+    assert found.shard == server.url("data/manifest.json")
+    assert "not JSON" in found.message
+    del server.objects["data/manifest.json"]
+    (found,) = problems(server)
+    assert "no such object" in found.message
+
+
+def test_a_server_that_gives_up_on_one_shard_is_a_problem_of_that_shard(server: FaultyServer) -> None:
+    server.busy.add(f"data/{SHARDS[1]}")
+    (found,) = problems(server)
+    assert found.shard == server.url(f"data/{SHARDS[1]}")
+    assert "gave up after 6 tries" in found.message
+
+
+def test_single_urls_are_held_to_the_manifest_beside_them(
+    server: FaultyServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify_main([server.url("data/train-{000000..000002}.tar")]) == 0
+    server.objects[f"data/{SHARDS[0]}"] = server.objects[f"data/{SHARDS[1]}"]
+    assert verify_main([server.url(f"data/{SHARDS[0]}")]) == 1
+    assert "the manifest says" in capsys.readouterr().out
+    del server.objects["data/manifest.json"]
+    assert verify_main([server.url(f"data/{SHARDS[0]}")]) == 0
+    server.objects[f"data/{SHARDS[0]}?signature=secret"] = server.objects[f"data/{SHARDS[0]}"][:-600]
+    assert verify_main([server.url(f"data/{SHARDS[0]}?signature=secret")]) == 1
+    assert verify_shard(server.url("data/none.tar"), access=QUICK)[0].message.startswith("404")
+    assert "secret" not in capsys.readouterr().out
+
+
+def test_shards_that_no_manifest_names_are_found_where_a_server_lists(dataset: Path) -> None:
+    import fsspec
+
+    files = fsspec.filesystem("memory")
+    for path in [*dataset.iterdir(), dataset / SHARDS[0]]:
+        files.pipe(f"/verify/{path.name}", path.read_bytes())
+    assert list(verify_dataset("memory://verify")) == []
+    files.pipe("/verify/train-000009.tar", (dataset / SHARDS[0]).read_bytes())
+    (found,) = verify_dataset("memory://verify")
+    assert found.shard.endswith("train-000009.tar")
+    assert "does not name this shard" in found.message
+
+
+def test_the_commands_work_on_s3_in_processes_of_their_own(tmp_path: Path, s3: dict[str, Any]) -> None:
+    import s3fs
+
+    lines = [json.dumps({"id": f"d{k}", "text": english(k)}) + "\n" for k in range(80)]
+    (tmp_path / "in.jsonl").write_text("".join(lines))
+    settings: dict[str, Any] = {"tokenizer": "train:300", "rules": (), "val_fraction": 0, "tokens_per_shard": 8_000}
+    manifest = build(tmp_path / "in.jsonl", tmp_path / "data", progress=Progress(quiet=True), **settings)
+    files = s3fs.S3FileSystem(**s3)
+    files.mkdir("bucket-v")
+    files.put(f"{tmp_path}/data", "bucket-v/data", recursive=True)
+    environment = {
+        **os.environ,
+        "AWS_ENDPOINT_URL": s3["client_kwargs"]["endpoint_url"],
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "SHARDWRIGHT_CACHE": str(tmp_path / "cache"),
+    }
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, *arguments]
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+
+    verified = run("scripts/verify_shards.py", "s3://bucket-v/data", "--workers", "2")
+    assert (verified.returncode, verified.stdout[:10]) == (0, "no problem"), verified.stderr
+    shown = run("scripts/inspect_shards.py", "s3://bucket-v/data", "--document", "70")
+    assert json.loads(lines[70])["text"][:40] in shown.stdout.replace("\n", " "), shown.stderr
+    assert "in.jsonl" in shown.stdout
+    assert manifest.fingerprint[:16] in run("scripts/inspect_shards.py", "s3://bucket-v/data").stdout
+    missing = run("scripts/verify_shards.py", "s3://bucket-v/none")
+    assert missing.returncode == 1
+    assert "no such object" in missing.stdout
+
+
+def test_a_document_at_a_url_is_shown_by_number_and_by_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SHARDWRIGHT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": english(k, 3)}) + "\n" for k in range(9)))
+    settings: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0, "tokens_per_shard": 500}
+    build(tmp_path / "in.jsonl", tmp_path / "built", progress=Progress(quiet=True), **settings)
+    with running_server() as server:
+        serve(server, tmp_path / "built")
+        for asked in (["--document", "7"], ["--key", "000000000007"]):
+            assert inspect_main([server.url("data"), *asked]) == 0
+            assert english(7, 3) in capsys.readouterr().out
+        assert inspect_main([server.url("data"), "--key", "nobody"]) == 2
+        assert "no key 'nobody'" in capsys.readouterr().err
+        assert inspect_main([server.url("elsewhere")]) == 1
+        assert "elsewhere/manifest.json: no such object" in capsys.readouterr().err
+
+
+def test_a_folder_is_seen_alike_here_and_at_a_url(server: FaultyServer, dataset: Path) -> None:
+    here, there = Folder(dataset), Folder(server.url("data"), QUICK)
+    assert here.manifest().fingerprint == there.manifest().fingerprint
+    for name in ("manifest.json", "none.json", SHARDS[0]):
+        assert here.size(name) == there.size(name)
+        assert here.read(name) == there.read(name)
+    assert (here.tars(), there.tars()) == (SHARDS, [])  # http servers list nothing

@@ -1,0 +1,340 @@
+from __future__ import annotations
+
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pipeline
+from pipeline.errors import ConfigError
+from pipeline.stream.batch.collate import IGNORE, DocumentCollator, spread, stack
+from pipeline.stream.batch.rows import DocumentRows
+from tests.shard_samples import write_dataset
+from tests.stream.global_order import global_rows
+from tests.stream.oracle import Oracle
+
+
+def expected_rows(oracle: Oracle, seq_len: int, shift: int, epochs: int) -> list[list[tuple[int, int]]]:
+    """Every sequence as (token, document) pairs, labels' tokens included, by loops."""
+    pairs = [(t, (e, number)) for e in range(epochs) for number, d in enumerate(oracle.documents(e)) for t in d]
+    names = {name: k for k, name in enumerate(dict.fromkeys(name for _, name in pairs))}
+    order = oracle.global_order(len(pairs) // epochs, seq_len, epochs)
+    return [[(t, names[name]) for t, name in pairs[n * seq_len : n * seq_len + seq_len + shift]] for n in order]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    sizes=st.lists(st.lists(st.integers(0, 14), max_size=8), min_size=1, max_size=4).filter(
+        lambda s: sum(map(sum, s)) > 0
+    ),
+    seq_len=st.integers(1, 9),
+    shift=st.integers(1, 4),
+    same=st.booleans(),
+    batch=st.integers(1, 4),
+    workers_share=st.booleans(),
+)
+def test_boundaries_positions_and_masks_agree_with_the_documents(
+    tmp_path_factory: pytest.TempPathFactory,
+    sizes: list[list[int]],
+    seq_len: int,
+    shift: int,
+    same: bool,
+    batch: int,
+    workers_share: bool,
+) -> None:
+    shift = 1 if same else shift
+    generator = np.random.default_rng(0)
+    shards = [[generator.integers(1, 60_000, size=n).astype("<u2") for n in shard] for shard in sizes]
+    directory = tmp_path_factory.mktemp("boundaries") / "data"
+    write_dataset(directory, shards)
+    window, lanes = min(2, len(shards)), 3
+    stream = pipeline.ShardDataset(directory, epochs=2).shuffle(seed=3, window=window, lanes=lanes)
+    stream = stream.pack(seq_len, shift=shift, boundaries=True, labels="same" if same else "next").batch(batch)
+    ranks = 2 if workers_share else 1  # two ranks do not divide three lanes
+    shares = [[(b, row) for b in stream.shard(r, ranks) for row in range(batch)] for r in range(ranks)]
+    tokens = 2 * sum(map(sum, sizes))
+    flat = global_rows(shares, batch, lanes, end=-(-tokens // seq_len))
+    oracle = Oracle([[d.tolist() for d in s] for s in shards], 3, window, lanes)
+    expected = expected_rows(oracle, seq_len, shift, 2)
+    for number, (b, row) in enumerate(flat):
+        tokens = expected[number] if number < len(expected) else []
+        inputs = tokens[:seq_len]
+        starts = [p for p in range(seq_len) if p == 0 or (0 < p < len(inputs) and inputs[p][1] != inputs[p - 1][1])]
+        starts += [len(inputs)] if 0 < len(inputs) < seq_len else []
+        assert b["input_ids"][row].tolist() == [t for t, _ in inputs] + [0] * (seq_len - len(inputs))
+        cuts = [c - row * seq_len for c in b["cu_seqlens"].tolist() if row * seq_len <= c < (row + 1) * seq_len]
+        assert cuts == starts
+        begin = [max(s for s in starts if s <= p) for p in range(seq_len)]
+        assert b["position_ids"][row].tolist() == [p - s for p, s in enumerate(begin)]
+        for p in range(seq_len):
+            if same:
+                counts = p < len(inputs) and (p == 0 or inputs[p][1] == inputs[p - 1][1])
+                label = inputs[p][0] if counts else IGNORE
+            else:
+                counts = p + shift < len(tokens) and tokens[p + shift][1] == tokens[p][1]
+                label = tokens[p + shift][0] if counts else IGNORE
+            assert b["labels"][row, p] == label
+    for b, _ in flat:
+        cuts = b["cu_seqlens"]
+        assert cuts.dtype == torch.int32
+        assert cuts[0] == 0
+        assert cuts[-1] == b["input_ids"].numel()
+        assert int(cuts.diff().max()) == b["max_seqlen"]
+        assert int((b["labels"][:, same:] != IGNORE).sum()) == b["valid_tokens"]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("batches") / "data"
+    shards = [
+        [np.arange(1 + 100 * s + 10 * d, 8 + 100 * s + 10 * d + d, dtype="<u2") for d in range(6)] for s in range(3)
+    ]
+    write_dataset(directory, [*shards, []])
+    return directory
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    dtype=st.sampled_from(["<u2", "<u4", "|u1", "<i4", "<i8"]),
+    rows=st.integers(0, 4),
+    length=st.integers(1, 40),
+    lag=st.integers(0, 5),
+    stride=st.integers(1, 3),
+    stored=st.booleans(),
+)
+def test_rows_become_ids_and_labels_whatever_their_width_and_layout(
+    dtype: str, rows: int, length: int, lag: int, stride: int, stored: bool
+) -> None:
+    held = np.random.default_rng(0).integers(0, 1 << 40, (rows + 1, stride * (length + lag))).astype(dtype)
+    tokens = held[1:, ::stride]
+    held.flags.writeable = False
+    ids, labels = np.zeros((2, rows, length), dtype if stored else np.int64)
+    spread(tokens, lag, ids, labels)
+    assert ids.tolist() == tokens[:, :length].tolist()
+    assert labels.tolist() == tokens[:, lag : lag + length].tolist()
+
+
+def test_labels_are_the_tokens_shift_ahead(dataset: Path) -> None:
+    for shift in (1, 3):
+        plain = next(iter(pipeline.ShardDataset(dataset).pack(8, shift=shift).batch(2)))
+        whole = next(iter(pipeline.ShardDataset(dataset).pack(16 + shift).batch(1)))["input_ids"][0]
+        assert plain["input_ids"].flatten().tolist() == whole[:16].tolist()
+        assert plain["labels"].flatten().tolist() == whole[shift : 16 + shift].tolist()
+        assert plain["valid_tokens"] == 16
+
+
+def test_same_labels_are_the_inputs_for_models_that_shift_by_themselves(dataset: Path) -> None:
+    batch = next(iter(pipeline.ShardDataset(dataset).pack(8, labels="same").batch(2)))
+    assert torch.equal(batch["input_ids"], batch["labels"])
+    assert batch["valid_tokens"] == 14
+
+
+def test_sliding_windows_overlap_by_what_the_stride_leaves(dataset: Path) -> None:
+    rows = [s["input_ids"].tolist() for s in islice(pipeline.ShardDataset(dataset).pack(8, stride=3), 5)]
+    assert all(a[3:] == b[:5] for a, b in pairwise(rows))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seq_len=st.integers(1, 20),
+    shift=st.integers(1, 5) | st.just("same"),
+    boundaries=st.booleans(),
+    batch=st.integers(1, 5),
+    epochs=st.integers(1, 3),
+    open_shards=st.integers(1, 4),
+)
+def test_stored_width_holds_the_same_ids_and_lists_what_to_mask(
+    dataset: Path, seq_len: int, shift: Any, boundaries: bool, batch: int, epochs: int, open_shards: int
+) -> None:
+    source = pipeline.ShardDataset(dataset, epochs=epochs, max_open_shards=open_shards).shuffle(lanes=2, window=1)
+    options = {"labels": "same"} if shift == "same" else {"shift": shift}
+    packed = source.pack(seq_len, boundaries=boundaries, **options)
+    for wide, narrow in zip(packed.batch(batch), packed.batch(batch, dtype="stored"), strict=True):
+        assert narrow["input_ids"].dtype == torch.uint16
+        labels = narrow["labels"].to(torch.int64)
+        if "ignored" in narrow:
+            labels.view(-1)[narrow["ignored"]] = IGNORE
+        assert torch.equal(labels, wide["labels"])
+        assert torch.equal(narrow["input_ids"].to(torch.int64), wide["input_ids"])
+        assert narrow["valid_tokens"] == wide["valid_tokens"]
+
+
+def test_a_rank_without_rows_gets_a_batch_that_counts_nothing(dataset: Path) -> None:
+    total = sum(1 for _ in pipeline.ShardDataset(dataset, epochs=1).pack(8))
+    world_size = total + 2
+    batches = [
+        next(iter(pipeline.ShardDataset(dataset, epochs=1).pack(8).shard(r, world_size).batch(1)))
+        for r in range(world_size)
+    ]
+    without = [b for b in batches if not b["valid_tokens"]]
+    assert len(without) == 2
+    assert sum(b["valid_tokens"] for b in batches) == sum(
+        b["valid_tokens"] for b in pipeline.ShardDataset(dataset, epochs=1).pack(8).batch(1)
+    )
+    assert all((b["labels"] == IGNORE).all() and (b["input_ids"] == 0).all() for b in without)
+
+
+def test_documents_are_whole_padded_and_masked(dataset: Path) -> None:
+    documents = [s["input_ids"].tolist() for s in pipeline.ShardDataset(dataset, epochs=1).documents()]
+    assert documents == [
+        list(range(1 + 100 * s + 10 * d, 8 + 100 * s + 10 * d + d)) for s in range(3) for d in range(6)
+    ]
+    batch = next(iter(pipeline.ShardDataset(dataset).documents(9, pad_to_multiple_of=4).batch(4)))
+    assert batch["input_ids"].shape == (4, 12)
+    for row, document in enumerate(documents[:4]):
+        cut = document[:9]
+        assert batch["input_ids"][row].tolist() == cut + [0] * (12 - len(cut))
+        assert batch["labels"][row].tolist() == cut[1:] + [IGNORE] * (13 - len(cut))
+        assert batch["attention_mask"][row].tolist() == [1] * len(cut) + [0] * (12 - len(cut))
+    assert batch["valid_tokens"] == int((batch["labels"] != IGNORE).sum())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 9), max_size=6),
+    missing=st.integers(0, 2),
+    multiple=st.integers(1, 5),
+    most=st.none() | st.integers(1, 8),
+    same=st.booleans(),
+    dtype=st.sampled_from(["<u2", "<u4", "|u1", "<i8"]),
+)
+def test_rows_of_documents_are_padded_by_the_definition(
+    lengths: list[int], missing: int, multiple: int, most: int | None, same: bool, dtype: str
+) -> None:
+    read = [np.arange(1 + 10 * n, 1 + 10 * n + count).astype(dtype) for n, count in enumerate(lengths)]
+    collate = DocumentCollator(
+        size=len(lengths) + missing, max_length=most, pad_to_multiple_of=multiple, eos_id=77, same_labels=same
+    )
+    batch = collate(DocumentRows(len(read), read), 0)
+    documents = [d[:most].tolist() for d in read] + [[]] * missing
+    width = max(1, -(-max(map(len, documents), default=0) // multiple)) * multiple
+    shifted = documents if same else [d[1:] for d in documents]
+    assert batch["input_ids"].tolist() == [d + [77] * (width - len(d)) for d in documents]
+    assert batch["labels"].tolist() == [d + [IGNORE] * (width - len(d)) for d in shifted]
+    assert batch["attention_mask"].tolist() == [[1] * len(d) + [0] * (width - len(d)) for d in documents]
+    assert batch["valid_tokens"] == sum(max(0, len(d) - 1) for d in documents)
+
+
+def test_every_document_comes_once_per_epoch_for_any_world_size(dataset: Path) -> None:
+    whole = sorted(s["input_ids"].tolist() for s in pipeline.ShardDataset(dataset, epochs=1).documents())
+    for world_size in (1, 2, 3, 8):
+        seen = []
+        for rank in range(world_size):
+            stream = pipeline.ShardDataset(dataset, epochs=1).shuffle(lanes=4).documents().shard(rank, world_size)
+            for batch in stream.batch(2):
+                rows = zip(batch["input_ids"].tolist(), batch["attention_mask"].tolist(), strict=True)
+                seen += [[t for t, m in zip(row, mask, strict=True) if m] for row, mask in rows]
+        assert sorted(row for row in seen if row) == whole
+
+
+def test_batches_are_fresh_and_writing_into_them_changes_nothing(dataset: Path) -> None:
+    stream = pipeline.ShardDataset(dataset).shuffle().pack(8).batch(2)
+    first = next(iter(stream))
+    copy = first["input_ids"].clone()
+    first["input_ids"].zero_()
+    assert torch.equal(next(iter(stream))["input_ids"], copy)
+
+
+def test_samples_of_unequal_shapes_are_refused_with_the_key() -> None:
+    rows: list[dict[str, Any]] = [{"x": np.zeros(2)}, {"x": np.zeros(3)}]
+    with pytest.raises(ConfigError, match="'x'"):
+        stack(rows)
+
+
+def test_samples_of_other_keys_or_kinds_are_refused_not_dropped(dataset: Path) -> None:
+    with pytest.raises(ConfigError, match="only some have 'y'"):
+        stack([{"x": 1}, {"x": 2, "y": 3}])
+    with pytest.raises(ConfigError, match="only some have 'y'"):
+        stack([{"x": 2, "y": 3}, {"x": 1}])
+    with pytest.raises(ConfigError, match="gave a NoneType"):
+        next(iter(pipeline.ShardDataset(dataset).pack(8).map(lambda sample: None).batch(2)))
+
+
+def test_lengths_below_zero_are_refused() -> None:
+    with pytest.raises(ConfigError, match="lengths must be at least 0, got -1"):
+        pipeline.ShardDataset.from_tokens(np.arange(5), lengths=[3, -1, 3])
+
+
+def test_samples_with_boundaries_are_joined_as_a_batch_has_them(dataset: Path) -> None:
+    source = pipeline.ShardDataset(dataset).shuffle(lanes=2).pack(16, boundaries=True)
+    for whole, joined in zip(source.batch(3).take(4), source.map(dict).batch(3).take(4), strict=True):
+        assert whole.keys() == joined.keys()
+        for key, value in whole.items():
+            assert torch.equal(torch.as_tensor(value), torch.as_tensor(joined[key])), key
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seq_len=st.integers(2, 20),
+    options=st.sampled_from([{}, {"shift": 3}, {"labels": "same"}, {"shift": "divisors"}]),
+    boundaries=st.booleans(),
+    batch=st.integers(1, 5),
+    last=st.sampled_from(["pad", "drop"]),
+)
+def test_mapped_samples_come_in_stored_width_as_the_batches_they_make(
+    dataset: Path, seq_len: int, options: dict[str, Any], boundaries: bool, batch: int, last: str
+) -> None:
+    packed = pipeline.ShardDataset(dataset, epochs=1).shuffle(lanes=2).pack(seq_len, boundaries=boundaries, **options)
+    wide = list(packed.batch(batch, last=last))
+    for plain, mapped in zip(wide, packed.map(dict).batch(batch, last=last, dtype="stored"), strict=True):
+        assert mapped["input_ids"].dtype == mapped["labels"].dtype == torch.uint16
+        labels = mapped.pop("labels").to(torch.int64)
+        if "ignored" in mapped:
+            labels.view(-1)[mapped.pop("ignored")] = IGNORE
+        assert torch.equal(labels, plain.pop("labels"))
+        assert mapped.keys() == plain.keys()
+        for key, value in plain.items():
+            assert torch.equal(torch.as_tensor(mapped[key]).to(torch.int64), torch.as_tensor(value)), key
+
+
+def test_labels_that_a_map_masks_are_listed_in_stored_width(dataset: Path) -> None:
+    def mask_first(sample: dict[str, Any]) -> dict[str, Any]:
+        return {**sample, "labels": sample["labels"].index_fill(0, torch.tensor([0]), IGNORE)}
+
+    batch = next(iter(pipeline.ShardDataset(dataset).pack(8).map(mask_first).batch(3, dtype="stored")))
+    assert batch["labels"].dtype == torch.uint16
+    assert batch["ignored"].tolist() == [0, 8, 16]
+
+
+def test_stored_width_is_refused_for_ids_that_it_cannot_hold_and_for_documents(dataset: Path) -> None:
+    source = pipeline.ShardDataset(dataset)
+    for change, held in ((1 << 17, 131_083), (-9, -8)):
+        grown = source.pack(8).map(lambda s, change=change: {**s, "input_ids": s["input_ids"] + change})
+        with pytest.raises(ConfigError, match=rf"'input_ids' holds {held}\D.*uint16 cannot hold"):
+            next(iter(grown.batch(1, dtype="stored")))
+    with pytest.raises(ConfigError, match=r"remove it after \.documents\(\)"):
+        source.documents().batch(2, dtype="stored")
+
+
+def test_tensors_of_any_dtype_are_stacked_as_they_are(dataset: Path) -> None:
+    def embed(sample: dict[str, Any]) -> dict[str, Any]:
+        found = sample["input_ids"].to(torch.bfloat16)
+        return {**sample, "x": found / 3, "sum": found.sum(), "half": found[:2].to(torch.float16)}
+
+    rows = list(islice(pipeline.ShardDataset(dataset).pack(8).map(embed), 3))
+    batch = next(iter(pipeline.ShardDataset(dataset).pack(8).map(embed).batch(3)))
+    assert batch["x"].dtype == batch["sum"].dtype == torch.bfloat16
+    for key in ("x", "sum", "half"):
+        assert torch.equal(batch[key], torch.stack([row[key] for row in rows]))
+    with pytest.raises(
+        ConfigError, match=r"'x' is a tensor of torch\.bfloat16, which NumPy does not have; remove \.numpy"
+    ):
+        next(iter(pipeline.ShardDataset(dataset).pack(8).numpy().map(as_bfloat16).batch(2)))
+
+
+def as_bfloat16(sample: dict[str, Any]) -> dict[str, Any]:
+    return {"x": torch.as_tensor(sample["input_ids"]).to(torch.bfloat16)}
+
+
+def test_arrays_of_bfloat16_become_tensors_and_those_of_text_are_refused(dataset: Path) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    source = pipeline.ShardDataset(dataset).pack(8)
+    arrays = source.map(lambda s: {"x": s["input_ids"].numpy().astype(ml_dtypes.bfloat16)}).batch(2)
+    assert torch.equal(next(iter(arrays))["x"], next(iter(source.batch(2)))["input_ids"].to(torch.bfloat16))
+    with pytest.raises(ConfigError, match=r"'x' is an array of <U1, which torch does not have"):
+        next(iter(source.map(lambda s: {"x": np.array("a")}).batch(2)))

@@ -1,0 +1,271 @@
+"""Filters and best-fit packing of shards: nothing cut that fits, nothing lost or doubled, resumed from coordinates."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+import pipeline
+from pipeline.errors import ConfigError
+from pipeline.stream.sequential.best_fit import best_fit_decreasing
+from tests.shard_samples import EOS, make_documents, write_dataset
+from tests.stream.oracle import plain_best_fit
+
+SHARDS = [make_documents(n, seed=n, longest=90) for n in (130, 1, 75, 240)]
+DOCUMENTS = [tuple(document.tolist()) for shard in SHARDS for document in shard]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("best_fit") / "data"
+    write_dataset(directory, SHARDS)
+    return directory
+
+
+def make(dataset: Path, **options: Any) -> pipeline.Stream:
+    return pipeline.ShardDataset(dataset, **options).shuffle(seed=1, lanes=6)
+
+
+def ids(batches: Any) -> list[Any]:
+    return [batch["input_ids"].tolist() for batch in batches]
+
+
+def is_long(document: Any) -> bool:
+    return len(document) > 20
+
+
+def begins_high(document: Any) -> bool:
+    return bool(document[0] > 59_500)
+
+
+def ends_odd(document: Any) -> bool:
+    return bool(document[-2] % 2)
+
+
+@given(st.lists(st.integers(1, 40), max_size=60), st.integers(40, 200))
+def test_bins_are_those_of_the_plain_definition(sizes: list[int], capacity: int) -> None:
+    items, cuts = best_fit_decreasing(np.array(sizes, np.int64), capacity)
+    found = [items[begin:end].tolist() for begin, end in pairwise(cuts.tolist())]
+    assert found == plain_best_fit(sizes, capacity)
+    assert all(sum(sizes[item] for item in items) <= capacity for items in found)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "uint32", "int32", "int64"])
+def test_ids_of_any_width_are_packed(dtype: str) -> None:
+    tokens = np.arange(1, 101).astype(dtype)
+    stream = pipeline.ShardDataset.from_tokens(tokens, lengths=[30, 50, 20], epochs=1).pack(50, best_fit=True)
+    assert [row["input_ids"].tolist() for row in stream] == [[*range(1, 31), *range(81, 101)], list(range(31, 81))]
+
+
+def pieces(batch: dict[str, Any]) -> list[tuple[int, ...]]:
+    """Return what lies between boundaries, row by row, without padding."""
+    flat, cuts = batch["input_ids"].reshape(-1).tolist(), batch["cu_seqlens"].tolist()
+    return [tuple(flat[begin:end]) for begin, end in pairwise(cuts)]
+
+
+@pytest.mark.parametrize("lanes", [4, 12])
+def test_no_document_that_fits_is_cut_and_each_comes_once_an_epoch(dataset: Path, lanes: int) -> None:
+    stream = pipeline.ShardDataset(dataset, epochs=1).shuffle(seed=2, lanes=lanes)
+    batches = list(stream.pack(100, best_fit=True, boundaries=True).batch(4))
+    found = Counter(piece for batch in batches for piece in pieces(batch) if set(piece) != {EOS} or len(piece) == 1)
+    expected = Counter(DOCUMENTS)
+    # Padding of one token reads as an empty document, and an empty document as padding of one.
+    del found[(EOS,)], expected[(EOS,)]
+    assert found == expected
+
+
+def test_long_documents_are_cut_in_full_sequences_with_true_labels(tmp_path: Path) -> None:
+    long = np.append(np.arange(1, 251), EOS).astype("<u2")
+    write_dataset(tmp_path / "data", [[long, np.array([7, 8, EOS], "<u2")]])
+    rows = list(pipeline.ShardDataset(tmp_path / "data", epochs=1).pack(100, best_fit=True))
+    assert [row["input_ids"].tolist()[:3] for row in rows] == [[1, 2, 3], [101, 102, 103], [201, 202, 203]]
+    assert rows[0]["labels"].tolist() == list(range(2, 102))
+    assert rows[1]["labels"].tolist() == list(range(102, 202))
+    # The rest of it (51 tokens) and the short one share a sequence, then padding.
+    assert rows[2]["input_ids"].tolist() == [*range(201, 251), EOS, 7, 8, EOS, *[EOS] * 46]
+    assert rows[2]["labels"].tolist() == [*range(202, 251), EOS, 7, 8, EOS, *[-100] * 47]
+    ahead = list(pipeline.ShardDataset(tmp_path / "data", epochs=1).pack(100, best_fit=True, shift=3))
+    assert ahead[0]["labels"].tolist() == list(range(4, 104))
+
+
+def test_boundaries_count_positions_anew_in_each_document_and_mask_labels_across(dataset: Path) -> None:
+    batch = next(iter(make(dataset).pack(100, best_fit=True, boundaries=True).batch(6)))
+    flat, labels = batch["input_ids"].reshape(-1), batch["labels"].reshape(-1)
+    cuts = batch["cu_seqlens"].tolist()
+    for begin, end in pairwise(cuts):
+        assert batch["position_ids"].reshape(-1)[begin:end].tolist() == list(range(end - begin))
+        if labels[begin] != -100:
+            assert torch.equal(labels[begin : end - 1], flat[begin + 1 : end])
+            assert labels[end - 1] == -100
+
+
+def test_best_fit_pads_less_than_three_percent(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    lengths = np.minimum(generator.lognormal(5.5, 1, size=4000).astype(int) + 1, 6000)
+    documents = [np.append(generator.integers(1, 60_000, size=n), EOS).astype("<u2") for n in lengths]
+    write_dataset(tmp_path / "data", [documents[:2000], documents[2000:]])
+    stream = pipeline.ShardDataset(tmp_path / "data").shuffle(seed=0, lanes=2).pack(1024, best_fit=True)
+    rows = [row["valid_tokens"] for row in islice(stream, 500)]
+    assert sum(rows) > 0.97 * 500 * 1024
+
+
+# Lengths of documents: the mean and the deviation of their logarithms, beside a sequence of 4,096 tokens.
+LENGTHS = {
+    "pages": (2.8, 1.1),
+    "articles": (6.0, 1.3),
+    "books": (7.5, 0.8),
+    "halves": (7.6, 0.2),
+    "over half": (7.9, 0.2),
+}
+
+
+def lengths_of(kind: str, sequences: int) -> Any:
+    drawn = np.random.default_rng(1).lognormal(*LENGTHS[kind], size=100_000).astype(np.int64) + 1
+    return drawn[: int(np.cumsum(drawn).searchsorted(sequences * 4096))]
+
+
+def packed(lengths: Any, rows: int, *, best_fit: bool = True, **order: Any) -> float:
+    """Return the share of positions that tokens take in two epochs of sequences of 4,096 tokens, ``rows`` in a batch."""
+    data = pipeline.ShardDataset.from_tokens(np.ones(int(lengths.sum()), np.uint16), lengths=lengths)
+    stream = data.shuffle(seed=0, **order).pack(4096, labels="same", best_fit=best_fit).batch(rows)
+    steps = -(-2 * int(lengths.sum()) // (4096 * rows))
+    # The first token of a sequence is no label.
+    return sum(batch["valid_tokens"] + rows for batch in islice(stream, steps)) / (4096 * rows * steps)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8])
+@pytest.mark.parametrize("sequences", [61, 150])
+@pytest.mark.parametrize("kind", LENGTHS)
+def test_best_fit_pads_at_most_five_percent_or_names_what_pads_less(
+    kind: str, sequences: int, rows: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    lengths = lengths_of(kind, sequences)
+    full = packed(lengths, rows)
+    if not caplog.messages:
+        assert full >= 0.95
+        return
+    (said,) = caplog.messages
+    measured, lanes = re.search(r"fills ([\d.]+)%", said), re.search(r"lanes=(\d+)", said)
+    assert measured is not None
+    assert float(measured[1]) == pytest.approx(100 * full, abs=3)
+    if lanes is None:
+        assert "without best_fit" in said
+        assert packed(lengths, rows, best_fit=False) == 1
+    else:
+        fewer = re.search(r"batch size\) of (\d+) rows", said)
+        assert packed(lengths, rows if fewer is None else int(fewer[1]), lanes=int(lanes[1])) >= 0.95
+
+
+def test_filtered_epochs_hold_what_the_predicate_keeps_as_often_as_they_should(dataset: Path) -> None:
+    stream = make(dataset, epochs=2).filter(is_long).documents()
+    found = Counter(tuple(item["input_ids"].tolist()) for item in stream)
+    assert found == Counter(document for document in DOCUMENTS for _ in range(2) if len(document) > 20)
+    stats = stream.stats()
+    assert stats["documents"] == 2 * len(DOCUMENTS)
+    assert stats["rejected"] == 2 * sum(len(document) <= 20 for document in DOCUMENTS)
+
+
+def test_without_shuffle_a_filter_leaves_the_order_of_the_files(dataset: Path) -> None:
+    stream = pipeline.ShardDataset(dataset, epochs=1).filter(is_long)
+    found = [tuple(item["input_ids"].tolist()) for item in stream.documents()]
+    assert found == [document for document in DOCUMENTS if len(document) > 20]
+    tokens = [token for document in found for token in document]
+    rows = [token for row in stream.pack(32) for token in row["input_ids"].tolist()]
+    assert rows[: len(tokens)] == tokens
+
+
+def test_a_predicate_sees_each_document_as_an_array_that_it_cannot_change(dataset: Path) -> None:
+    def change(document: Any) -> bool:
+        assert document.ndim == 1
+        document[0] = 0
+        return True
+
+    with pytest.raises(ValueError, match="read-only"):
+        next(iter(make(dataset).filter(change).pack(32)))
+
+
+def test_ranks_take_equally_many_steps_though_nearly_all_is_rejected(dataset: Path) -> None:
+    kept = [document for document in DOCUMENTS if document[0] > 59_500]
+    assert 0 < len(kept) < len(DOCUMENTS) // 50
+
+    def stream(ranks: int) -> pipeline.Stream:
+        data = pipeline.ShardDataset(dataset).shuffle(seed=1, lanes=2)
+        return data.filter(begins_high).pack(16).batch(2 // ranks)
+
+    expected = ids(islice(stream(1), 8))
+    ranks = [ids(islice(stream(2).shard(rank, 2), 8)) for rank in range(2)]
+    assert [[row for batch in step for row in batch] for step in zip(*ranks, strict=True)] == expected
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_workers_give_the_order_without_workers(dataset: Path, workers: int) -> None:
+    stream = pipeline.ShardDataset(dataset).shuffle(seed=1, lanes=12).filter(is_long)
+    stream = stream.pack(50, best_fit=True).batch(2).take(20)
+    assert ids(DataLoader(stream, batch_size=None, num_workers=workers)) == ids(stream)
+
+
+def test_filtered_and_best_fit_streams_resume_exactly(dataset: Path) -> None:
+    pipeline.assert_resumes(lambda: make(dataset).filter(is_long).pack(32).batch(2), items=8)
+    pipeline.assert_resumes(lambda: make(dataset).filter(is_long).filter(ends_odd).documents().batch(2), items=5)
+    pipeline.assert_resumes(lambda: make(dataset).pack(100, best_fit=True, boundaries=True).batch(3), items=12)
+    pipeline.assert_resumes(lambda: make(dataset).pack(30, best_fit=True), items=14)
+    pipeline.assert_resumes(lambda: make(dataset, epochs=1).pack(300, best_fit=True).batch(6), items=99)
+    pipeline.assert_resumes(lambda: make(dataset, epochs=2).filter(is_long).pack(64).batch(6), items=99)
+
+
+def test_the_state_holds_coordinates_and_never_contents(dataset: Path) -> None:
+    stream = make(dataset).pack(64, best_fit=True).batch(6)
+    list(islice(stream, 40))
+    state = stream.state_dict()
+    assert all(len(cursor) == 5 and all(type(n) is int for n in cursor) for cursor in state["lanes"].values())
+    assert len(json.dumps(state)) < 2048 + 64 * 6
+
+
+def test_shifts_are_drawn_for_each_step_and_equal_on_all_ranks(dataset: Path) -> None:
+    def stream(ranks: int = 1) -> pipeline.Stream:
+        return make(dataset).filter(is_long).pack(24, shift="divisors").batch(6 // ranks)
+
+    ranks = [list(islice(stream(3).shard(rank, 3), 12)) for rank in range(3)]
+    shifts = [[batch["shift"] for batch in batches] for batches in ranks]
+    assert shifts[0] == shifts[1] == shifts[2]
+    assert len(set(shifts[0])) > 2
+    plain = list(islice(make(dataset).filter(is_long).pack(24).batch(6), 12))
+    for step in range(12):
+        for rank in range(3):
+            found, rows = ranks[rank][step], plain[step]["input_ids"][2 * rank : 2 * rank + 2]
+            assert torch.equal(found["input_ids"].reshape(2, 24), rows)
+            labels = found["labels"].reshape(2, 24)[:, : 24 - found["shift"]]
+            assert torch.equal(labels, rows[:, found["shift"] :])
+    pipeline.assert_resumes(stream, items=6)
+    pipeline.assert_resumes(lambda: make(dataset).pack(24, shift="divisors", best_fit=True).batch(2), 6)
+
+
+def test_what_best_fit_and_filters_cannot_go_with_is_refused(dataset: Path) -> None:
+    with pytest.raises(ConfigError, match="remove stride=10"):
+        make(dataset).pack(64, stride=10, best_fit=True)
+    mixed = pipeline.mix({"a": pipeline.ShardDataset(dataset)}, weights={"a": 1})
+    with pytest.raises(ConfigError, match="best_fit cannot pack"):
+        mixed.pack(64, best_fit=True)
+    with pytest.raises(ConfigError, match="cannot be filtered"):
+        mixed.filter(is_long)
+    with pytest.raises(ConfigError, match="bare dataset"):
+        pipeline.mix({"a": pipeline.ShardDataset(dataset).filter(is_long)}, weights={"a": 1})
+    with pytest.raises(ConfigError, match=r"sample.* needs to know in advance"):
+        make(dataset).filter(is_long).sample(8)
+    with pytest.raises(ConfigError, match="bucket needs to know lengths in advance"):
+        make(dataset).filter(is_long).documents(bucket=8)
+    with pytest.raises(ConfigError, match="filter needs a function, got int"):
+        make(dataset).filter(3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"\.filter\(\) comes before"):
+        make(dataset).pack(8).filter(is_long)

@@ -1,0 +1,172 @@
+"""Sequential streams of text equal their plain definition, for random corpora, ranks, workers and stops."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+import pipeline
+from pipeline.errors import ConfigError
+from pipeline.stream.loader.engine import run, share_of
+from pipeline.stream.loader.state import from_state
+from pipeline.stream.loader.worker_context import WorkerContext
+from tests.stream.sequential_oracle import EOS, Case, Tokens, batches_of
+from tests.text_samples import write_texts
+
+
+@st.composite
+def cases(draw: Any) -> Case:
+    text = st.text("ab é", max_size=12)
+    kinds = st.sampled_from(["jsonl", "jsonl", "jsonl.gz", "csv", "parquet", "tar"])
+    corpus = draw(st.lists(st.tuples(kinds, st.lists(text, max_size=12)), min_size=1, max_size=5))
+    if not any(kind in ("jsonl", "jsonl.gz", "csv", "parquet") or texts for kind, texts in corpus):
+        corpus.append(("jsonl", ["a"]))
+    corpus = [(kind, texts or (["b"] if kind == "tar" else [])) for kind, texts in corpus]
+    seq_len = draw(st.integers(1, 12))
+    return Case(
+        corpus=corpus,
+        seed=draw(st.none() | st.integers(0, 3)),
+        lanes_a_row=draw(st.sampled_from([1, 2, 3, 4])),
+        window=draw(st.none() | st.integers(1, 30)),
+        eos=draw(st.booleans()),
+        modulus=draw(st.sampled_from([0, 0, 2, 3, 5])),
+        kind=draw(st.sampled_from(["pack", "pack", "best_fit", "documents"])),
+        seq_len=seq_len,
+        stride=draw(st.integers(1, seq_len)),
+        shift=draw(st.integers(1, 3)),
+        rows=draw(st.sampled_from([1, 2, 3, 4, 6])),
+        epochs=draw(st.none() | st.integers(1, 2)),
+        take=draw(st.none() | st.integers(0, 40)),
+        last=draw(st.sampled_from(["pad", "drop"])),
+    )
+
+
+def rows(batch: dict[str, Any], documents: bool) -> list[tuple[Tokens, Tokens]]:
+    """Return ids and labels of the rows of a batch, without what fills them."""
+    found = []
+    for number, (ids, labels) in enumerate(zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True)):
+        if documents:
+            ids = ids[: int(batch["attention_mask"][number].sum())]
+        found.append((ids, [label for label in labels if label != -100]))
+    return found
+
+
+def check(case: Case, batch: dict[str, Any], expected: list[tuple[Tokens, Tokens]]) -> None:
+    documents = case.kind == "documents"
+    found = rows(batch, documents)
+    assert int(batch["valid_tokens"]) == sum(len(labels) for _, labels in expected)
+    for (ids, labels), (true, ahead) in zip(found, expected, strict=False):
+        padding = [] if documents else [EOS] * (case.seq_len - len(true))
+        assert ids == true + padding
+        assert labels == ahead
+    for ids, labels in found[len(expected) :]:
+        assert set(ids) <= {EOS}
+        assert labels == []
+
+
+def items_of_worker(stream: pipeline.Stream, state: dict[str, Any], context: WorkerContext) -> Iterator[Any]:
+    """Yield what one worker of a loader makes of a stream that goes on from a state."""
+    config = stream._config
+    start = replace(from_state(state, config, WorkerContext(context.rank, context.world_size)), skip=context.worker)
+    reader = config.data.make_reader(config, start, context, share_of(config, start, context))
+    return (item for _, item in run(config, reader, start, context))
+
+
+def divisors(number: int) -> list[int]:
+    return [count for count in range(1, number + 1) if number % count == 0]
+
+
+def kept_tokens(case: Case) -> int:
+    texts = [text for _, texts in case.corpus for text in texts if not case.modulus or len(text) % case.modulus]
+    return sum(len(text.encode()) + case.eos for text in texts)
+
+
+def kept_documents(case: Case) -> int:
+    """Return how many documents that hold a token are kept."""
+    texts = [text for _, texts in case.corpus for text in texts if text or case.eos]
+    return sum(not case.modulus or len(text) % case.modulus != 0 for text in texts)
+
+
+@settings(max_examples=25, deadline=None)
+@given(cases(), st.data())
+def test_any_sequential_stream_is_its_plain_definition_on_any_ranks_and_after_any_stop(case: Case, data: Any) -> None:
+    with TemporaryDirectory() as folder:
+        case.files = [write_texts(Path(folder) / f"{n}.{kind}", held) for n, (kind, held) in enumerate(case.corpus)]
+        steps = 2 * case.lanes_a_row + 1
+        event(f"{case.kind}, {'endless' if case.epochs is None else 'bounded'}")
+        if case.epochs is None and not kept_tokens(case):
+            event("nothing kept")
+            if (
+                case.kind != "documents"
+                and case.take != 0
+                and (case.take is None or case.last == "pad" or case.take >= case.rows)
+            ):
+                with pytest.raises(ConfigError, match="no document was kept of a whole epoch"):
+                    next(iter(case.stream()))
+            return
+        if case.epochs is None and kept_documents(case) < 2 * case.lanes:
+            event("few kept")  # lanes then go through many epochs for a document
+            return
+        whole = list(islice(batches_of(case), steps))
+        iterator = iter(case.stream())
+        for expected in whole:
+            check(case, next(iterator), expected)
+        if len(whole) < steps:
+            assert next(iterator, None) is None
+        resumes(case, whole, steps, data)
+
+
+@contextmanager
+def may_keep_nothing(case: Case, processes: int) -> Iterator[None]:
+    """Pass where one of several processes gives up: all of its lanes may keep nothing of some epochs if few are kept."""
+    try:
+        yield
+    except ConfigError as error:
+        few = kept_documents(case) < 4 * case.lanes
+        if processes == 1 or not few or "no document was kept of 8 epochs" not in str(error):
+            raise
+        event("gave up")
+
+
+def resumes(case: Case, whole: list[Any], steps: int, data: Any) -> None:
+    """Stop, on some ranks and workers, merge, and go on with others."""
+    one = case.epochs is not None or case.seed is None
+    ranks = 1 if one else data.draw(st.sampled_from(divisors(case.rows)), "ranks")
+    stop = data.draw(st.integers(0, len(whole)), "steps")
+    states = []
+    with may_keep_nothing(case, ranks):
+        for rank in range(ranks):
+            stream = case.stream(ranks).shard(rank, ranks)
+            iterator, share = iter(stream), case.rows // ranks
+            for expected in whole[:stop]:
+                check(case, next(iterator), expected[rank * share : (rank + 1) * share])
+            states.append(json.loads(json.dumps(stream.state_dict())))
+    if len(states) < ranks:
+        return
+    merged = pipeline.merge_states(states)
+    others = 1 if one else data.draw(st.sampled_from(divisors(case.rows)), "others")
+    choices = [1, 2, 3] if case.epochs is not None else [1] if case.seed is None else divisors(case.lanes_a_row)
+    count, share = data.draw(st.sampled_from(choices), "workers"), case.rows // others
+    for rank in range(others):
+        stream = case.stream(others).shard(rank, others)
+        stream.load_state_dict(merged)
+        assert stream.state_dict() == merged
+        workers = [iter(stream)]
+        if count > 1:
+            contexts = [WorkerContext(rank, others, number, count) for number in range(count)]
+            workers = [items_of_worker(stream, merged, context) for context in contexts]
+        with may_keep_nothing(case, others * count):
+            for step, expected in enumerate(whole[stop:]):
+                check(case, next(workers[step % count]), expected[rank * share : (rank + 1) * share])
+            if len(whole) < steps:
+                assert [next(worker, None) for worker in workers] == [None] * count

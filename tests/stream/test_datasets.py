@@ -1,0 +1,265 @@
+"""Where streams begin: what constructors refuse, and what they take, at the call."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.errors import ConfigError
+from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
+from tests.shard_samples import make_documents, write_dataset
+from tests.text_samples import write_texts
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXTS = ["To be, or not to be, that is the question.", "", "naïve 中文 \U0001f600\n\ttwice  spaced"] * 30
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("datasets")
+    write_dataset(directory / "data", [make_documents(9, seed=n) for n in range(2)])
+    write_texts(directory / "a.jsonl", TEXTS)
+    train_tokenizer(TEXTS, 400).save(directory / "tokenizer")
+    return directory
+
+
+CONSTRUCTORS: dict[str, Callable[..., pipeline.Stream]] = {
+    "ShardDataset": lambda folder, **options: pipeline.ShardDataset(folder / "data", **options),
+    "TextDataset": lambda folder, **options: pipeline.TextDataset(folder / "a.jsonl", "bytes", **options),
+    "from_tokens": lambda folder, **options: pipeline.ShardDataset.from_tokens(np.arange(9), **options),
+    "from_texts": lambda folder, **options: pipeline.ShardDataset.from_texts(TEXTS, "bytes", **options),
+}
+
+
+@pytest.mark.parametrize("epochs", [0, -3, "2", 1.5, True])
+@pytest.mark.parametrize("name", CONSTRUCTORS)
+def test_epochs_that_are_no_number_of_epochs_are_refused_by_every_constructor(
+    folder: Path, name: str, epochs: Any
+) -> None:
+    CONSTRUCTORS[name](folder, epochs=1)
+    with pytest.raises(ConfigError, match=f"epochs must be an integer of at least 1, got {epochs!r}"):
+        CONSTRUCTORS[name](folder, epochs=epochs)
+
+
+@pytest.mark.parametrize("eos_id", [-1, 65_536, "0", True, 2.0])
+def test_an_eos_id_that_tokens_cannot_hold_is_refused(folder: Path, tmp_path: Path, eos_id: Any) -> None:
+    bare = tmp_path / "bare.tar"
+    bare.write_bytes((folder / "data" / "train-000000.tar").read_bytes())
+    for make in (
+        lambda: pipeline.ShardDataset.from_tokens(np.arange(9, dtype=np.uint16), eos_id=eos_id),
+        lambda: pipeline.ShardDataset.from_tokens(np.arange(9, dtype=np.uint16), lengths=[9], eos_id=eos_id),
+        lambda: pipeline.ShardDataset(folder / "data", eos_id=eos_id),
+        lambda: pipeline.ShardDataset(bare, eos_id=eos_id),
+    ):
+        with pytest.raises(ConfigError, match="eos_id must be an integer from 0 to "):
+            make()
+
+
+def test_an_eos_id_beyond_the_vocabulary_is_refused(folder: Path) -> None:
+    assert pipeline.ShardDataset(folder / "data", eos_id=59_999)._config.data.eos_id == 59_999
+    with pytest.raises(ConfigError, match="from 0 to 59999, the greatest id of a vocabulary of 60,000, got 60000"):
+        pipeline.ShardDataset(folder / "data", eos_id=60_000)
+
+
+@pytest.mark.parametrize("lengths", [[2.5, 6.5], [[4, 5]], ["9"], [True]])
+def test_lengths_that_are_no_integers_are_refused(lengths: Any) -> None:
+    with pytest.raises(ConfigError, match="lengths must be a 1-D array of integers"):
+        pipeline.ShardDataset.from_tokens(np.arange(9), lengths=lengths)
+
+
+def test_documents_end_after_every_eos_id_and_where_tokens_end() -> None:
+    def documents(tokens: list[int], **options: Any) -> list[Any]:
+        stream = pipeline.ShardDataset.from_tokens(np.array(tokens, np.uint16), epochs=1, **options).documents()
+        return [sample["input_ids"].tolist() for sample in stream]
+
+    assert documents([1, 0, 2, 3, 0], eos_id=0) == [[1, 0], [2, 3, 0]]
+    assert documents([0, 0, 2, 3], eos_id=0) == [[0], [0], [2, 3]]
+    assert documents([1, 2, 3], lengths=[3]) == [[1, 2, 3]]
+
+
+def test_tokens_of_another_byte_order_are_the_same_tokens() -> None:
+    tokens = np.arange(500, dtype=">u2")
+    ours = [
+        pipeline.ShardDataset.from_tokens(t).shuffle(lanes=2).pack(8).batch(2) for t in (tokens, tokens.astype("<u2"))
+    ]
+    assert ours[0].state_dict() == ours[1].state_dict()
+    assert next(iter(ours[0]))["input_ids"].tolist() == next(iter(ours[1]))["input_ids"].tolist()
+
+
+def test_tokens_are_not_copied_to_fingerprint_them_or_to_find_their_documents() -> None:
+    tokens = np.zeros(64 << 20, np.uint16)
+    tokens[:: 1 << 16] = 1
+    tracemalloc.start()
+    try:
+        pipeline.ShardDataset.from_tokens(tokens, eos_id=1)
+        assert tracemalloc.get_traced_memory()[1] < 40 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def tokenizers_of(folder: Path) -> dict[str, Any]:
+    import tokenizers
+    import transformers
+
+    path = folder / "tokenizer"
+    return {
+        "path": path,
+        "file": path / "tokenizer.json",
+        "name": str(path),
+        "ours": load_tokenizer(path),
+        "transformers": transformers.AutoTokenizer.from_pretrained(path),
+        "tokenizers": tokenizers.Tokenizer.from_file(str(path / "tokenizer.json")),
+    }
+
+
+@pytest.mark.parametrize("kind", ["path", "file", "name", "ours", "transformers", "tokenizers"])
+def test_a_tokenizer_is_a_name_a_path_or_loaded(folder: Path, kind: str) -> None:
+    expected = load_tokenizer(folder / "tokenizer")
+    given = tokenizers_of(folder)[kind]
+    texts = pipeline.ShardDataset.from_texts(TEXTS, given, epochs=1)
+    found = [sample["input_ids"].tolist() for sample in texts.documents()]
+    assert found == [[*ids.tolist(), expected.eos_id] for ids in expected.encode_batch(TEXTS)]
+    assert texts._config.data.tokenizer == expected.sha256
+    streamed = pipeline.TextDataset(folder / "a.jsonl", given, epochs=1).documents()
+    assert [sample["input_ids"].tolist() for sample in streamed] == found
+
+
+def test_a_state_made_with_a_loaded_tokenizer_is_loaded_with_its_path(folder: Path) -> None:
+    given = tokenizers_of(folder)
+    make = lambda kind: pipeline.TextDataset(folder / "a.jsonl", given[kind]).shuffle().pack(8)  # noqa: E731
+    make("path").load_state_dict(make("transformers").state_dict())
+
+
+def test_a_loaded_tokenizer_with_truncation_or_padding_set_still_gives_all_ids(folder: Path) -> None:
+    loaded = tokenizers_of(folder)["tokenizers"]
+    loaded.enable_truncation(3)
+    loaded.enable_padding(length=50)
+    found = [
+        sample["input_ids"].tolist() for sample in pipeline.ShardDataset.from_texts(TEXTS, loaded, epochs=1).documents()
+    ]
+    expected = load_tokenizer(folder / "tokenizer")
+    assert found == [[*ids.tolist(), expected.eos_id] for ids in expected.encode_batch(TEXTS)]
+
+
+def test_a_byt5_tokenizer_that_is_loaded_is_ours() -> None:
+    import transformers
+
+    assert load_tokenizer(transformers.ByT5Tokenizer()).sha256 == load_tokenizer("bytes").sha256
+
+
+def test_a_tokenizer_whose_code_changes_the_ids_is_refused(folder: Path) -> None:
+    import transformers
+
+    class Shifted(transformers.PreTrainedTokenizerFast):
+        def __call__(self, *args: Any, **options: Any) -> Any:
+            found = super().__call__(*args, **options)
+            return {**found, "input_ids": [id + 1 for id in found["input_ids"]]}
+
+    shifted = Shifted(tokenizer_file=str(folder / "tokenizer" / "tokenizer.json"), eos_token="<|endoftext|>")
+    with pytest.raises(ConfigError, match="Shifted gives other ids for"):
+        pipeline.ShardDataset.from_texts(TEXTS, shifted)
+
+
+@pytest.mark.parametrize("tokenizer", [3, None, len, object(), {"a": 1}])
+def test_what_is_no_tokenizer_is_refused(folder: Path, tokenizer: Any) -> None:
+    with pytest.raises(ConfigError, match="a name, a path, or a loaded tokenizer"):
+        pipeline.ShardDataset.from_texts(TEXTS, tokenizer)
+    with pytest.raises(ConfigError, match="a name, a path, or a loaded tokenizer"):
+        pipeline.TextDataset(folder / "a.jsonl", tokenizer)
+
+
+def test_another_end_of_text_of_a_loaded_tokenizer_is_heeded() -> None:
+    loaded = load_tokenizer("bytes", eos="<pad>")
+    assert isinstance(loaded, Tokenizer)
+    assert load_tokenizer(load_tokenizer("bytes"), eos="<pad>").eos_id == loaded.eos_id == 0
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"), [("abc", "got one str"), ([b"abc"], "number 0 is of type bytes"), (["a", None], "number 1")]
+)
+def test_texts_that_are_no_list_of_texts_are_refused(texts: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        pipeline.ShardDataset.from_texts(texts, "bytes")
+
+
+def test_stages_are_refused_in_a_wrong_order_with_the_right_one() -> None:
+    source = pipeline.ShardDataset.from_tokens(np.arange(99), lengths=[99])
+    for make, message in (
+        (
+            lambda: source.pack(8).shuffle(),
+            r"\.shuffle\(\) comes before \.pack\(8\); .* \.shuffle\(\.\.\.\)\.pack\(8\)$",
+        ),
+        (lambda: source.batch(2).pack(8), r"\.pack\(\) comes before \.batch\(2\); .* \.pack\(\.\.\.\)\.batch\(2\)$"),
+        (lambda: source.map(dict).batch(2).pack(8), r"as in \.pack\(\.\.\.\)\.map\(dict\)\.batch\(2\)$"),
+        (lambda: source.take(3).batch(2).shuffle(), r"as in \.shuffle\(\.\.\.\)\.take\(3\)\.batch\(2\)$"),
+        (lambda: source.pack(8).pack(4), r"\.pack\(\) comes once: \.pack\(8\) already says .* remove one of the two"),
+        (lambda: source.documents(9).pack(4), r"\.documents\(9\) already says"),
+        (lambda: source.sample(9).filter(len), r"\.filter\(\) comes before \.sample\(9\)"),
+        (lambda: source.shuffle(seed=1).shuffle(seed=2), r"shuffled once; .* seed=1"),
+        (lambda: source.shuffle().pack(8).batch(2).to("cpu").map(dict), r"write it before \.to\(\)"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            make()
+
+
+def test_a_stream_as_text_shows_the_chain_the_data_and_the_lengths(folder: Path) -> None:
+    data = pipeline.ShardDataset(folder / "data", epochs=2)
+    tokens = sum(data._config.data.tokens)
+    stream = data.shuffle(seed=3, lanes=4).pack(16, boundaries=True).map(dict).batch(2, last="drop").to("cpu")
+    first, second = repr(stream).splitlines()
+    assert first == (
+        f"ShardDataset({str(folder / 'data')!r}, split='train').shuffle(seed=3, lanes=4).pack(16, boundaries=True)"
+        ".map(dict).batch(2, last='drop').to('cpu')"
+    )
+    assert second == f"  2 shards, 18 documents, {tokens:,} tokens; epochs=2; sequence_index=0"
+    iterator = iter(stream)
+    next(iterator)
+    assert repr(stream).endswith("; sequence_index=2")
+    resumed = data.shuffle(seed=3, lanes=4).pack(16, boundaries=True)
+    resumed.load_state_dict(stream.state_dict())
+    assert repr(resumed).endswith("; sequence_index=2")
+    other = data.filter(len, name="all").shuffle(seed=1).documents(9).take(7).batch(4).take(2).shard(1, 3).numpy()
+    assert (
+        repr(other.prefetch(2))
+        .splitlines()[0]
+        .endswith(".filter(all).shuffle(seed=1).documents(9).take(7).batch(4).take(2).shard(1, 3).numpy().prefetch(2)")
+    )
+
+
+def test_every_kind_of_stream_has_a_text(folder: Path) -> None:
+    data, text = pipeline.ShardDataset(folder / "data"), pipeline.TextDataset(folder / "a.jsonl", "bytes", epochs=1)
+    mixed = pipeline.mix({"a": data, "b": data}, {"a": 1, "b": 1}).shuffle().pack(8)
+    for stream, told in (
+        (data, "tokens; endless; sequence_index=0"),
+        (data.split(val=0.5)[1].split(val=0.1)[0].documents(), ").split(val=0.5)[1].split(val=0.1)[0].documents()"),
+        (text.split(val=0.5)[0].filter(bool).pack(8), "bytes of text; epochs=1; sequence_index=0"),
+        (text, f"TextDataset({str(folder / 'a.jsonl')!r}, tokenizer='bytes')"),
+        (mixed, "mix({'a': ShardDataset("),
+        (mixed, ", 18 documents"),
+        (
+            pipeline.ShardDataset.from_tokens(np.arange(9), epochs=1).sample(4),
+            "from_tokens(int64 of shape (9,)).sample(4)",
+        ),
+        (pipeline.ShardDataset.from_texts(TEXTS, "bytes"), "from_texts(90 texts, 'bytes')"),
+    ):
+        assert told in repr(stream)
+
+
+def test_a_text_of_a_stream_opens_and_imports_nothing(folder: Path) -> None:
+    code = f"""
+import os, sys, pipeline
+stream = pipeline.ShardDataset({str(folder / "data")!r}, epochs=1).shuffle().pack(8).batch(2)
+loaded, opened = set(sys.modules), []
+sys.addaudithook(lambda event, arguments: opened.append(arguments) if event == "open" else None)
+repr(stream)
+assert not opened and set(sys.modules) == loaded, (opened, set(sys.modules) - loaded)
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

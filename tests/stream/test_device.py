@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pipeline
+from pipeline.errors import ConfigError
+from pipeline.stream.batch.device import RING, _Slot, place_on_device, read_ahead, widen
+from tests.shard_samples import make_documents, write_dataset
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU"))]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("device") / "data"
+    write_dataset(directory, [make_documents(n, seed=n) for n in (30, 25)])
+    return directory
+
+
+def through_the_ring(stream: pipeline.Stream) -> list[Any]:
+    """Send batches in stored width through the staging ring to the CPU, as they go to a GPU."""
+    return [item for _, item in place_on_device(enumerate(stream), "cpu")]
+
+
+@pytest.mark.parametrize("options", [{}, {"boundaries": True}, {"boundaries": True, "shift": "divisors"}])
+def test_what_goes_through_the_ring_in_stored_width_comes_out_as_it_was(dataset: Path, options: dict[str, Any]) -> None:
+    source = pipeline.ShardDataset(dataset, epochs=1).shuffle(lanes=3).pack(16, **options)
+    there = through_the_ring(source.batch(3, dtype="stored"))
+    assert len(there) > 2 * RING
+    for here, moved in zip(source.batch(3), there, strict=True):
+        assert here.keys() == moved.keys()
+        for key, value in here.items():
+            assert torch.equal(torch.as_tensor(value), torch.as_tensor(moved[key])), key
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("boundaries", [False, True])
+def test_batches_on_a_device_equal_those_made_here_up_to_the_last(dataset: Path, device: str, boundaries: bool) -> None:
+    source = pipeline.ShardDataset(dataset, epochs=1).shuffle(lanes=3).pack(16, boundaries=boundaries).batch(3)
+    for here, there in zip(source, source.to(device), strict=True):
+        assert here.keys() == there.keys()
+        for key, value in here.items():
+            if isinstance(value, torch.Tensor):
+                assert there[key].device.type == device
+                assert there[key].dtype == value.dtype
+                assert torch.equal(there[key].cpu(), value), key
+            else:
+                assert there[key] == value, key
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_state_counts_batches_handed_out_not_those_on_their_way(dataset: Path, device: str) -> None:
+    source = pipeline.ShardDataset(dataset, epochs=1).shuffle(lanes=3).pack(16).batch(3)
+    moved = source.to(device).prefetch(2)
+    whole = [batch["input_ids"].tolist() for batch in source]
+    for number, (here, _) in enumerate(zip(source, moved, strict=True), 1):
+        assert moved.state_dict() == source.state_dict()
+        del here
+        if number == 3:
+            break
+    resumed = source.to(device)
+    resumed.load_state_dict(moved.state_dict())
+    assert [batch["input_ids"].tolist() for batch in resumed] == whole[3:]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_batches_stay_as_they_are_while_the_ring_goes_on(dataset: Path, device: str) -> None:
+    source = pipeline.ShardDataset(dataset).shuffle(lanes=3).pack(16).batch(3)
+    kept = list(islice(source.to(device), 3 * RING))
+    for here, there in zip(source, kept, strict=False):
+        assert torch.equal(here["input_ids"], there["input_ids"].cpu())
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "u8", "i4"])
+def test_ids_of_any_width_come_out_of_the_ring_as_int64(dtype: str) -> None:
+    tokens = np.arange(250).astype(dtype)
+    source = pipeline.ShardDataset.from_tokens(tokens, lengths=[10] * 25, epochs=1).pack(16, boundaries=True)
+    for here, there in zip(source.batch(3), through_the_ring(source.batch(3, dtype="stored")), strict=True):
+        for key in ("input_ids", "labels"):
+            assert there[key].dtype == torch.int64
+            assert torch.equal(here[key], there[key]), key
+
+
+def test_arrays_are_moved_as_tensors_are_and_what_is_no_dict_is_refused(dataset: Path) -> None:
+    batches = pipeline.ShardDataset(dataset).pack(8).batch(2).take(1)
+    arrays = through_the_ring(batches.map(lambda batch: {"x": batch["input_ids"].numpy()}))
+    assert isinstance(arrays[0]["x"], torch.Tensor)
+    with pytest.raises(ConfigError, match=r"moves the tensors of a dict, .* gave a tuple"):
+        through_the_ring(batches.map(lambda batch: (batch["input_ids"], batch["labels"])))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32])
+def test_widening_keeps_the_highest_ids_and_masks_what_is_listed(dtype: torch.dtype) -> None:
+    top = torch.iinfo(dtype).max
+    ids = torch.tensor([[0, 1, top, top // 2 + 1]], dtype=torch.int64).to(dtype)
+    wide = widen({"input_ids": ids, "labels": ids.clone(), "ignored": torch.tensor([1])})
+    assert wide["input_ids"].tolist() == [[0, 1, top, top // 2 + 1]]
+    assert wide["labels"].tolist() == [[0, -100, top, top // 2 + 1]]
+    assert "ignored" not in wide
+
+
+def test_a_batch_travels_in_one_buffer_in_stored_width(dataset: Path) -> None:
+    batch = next(iter(pipeline.ShardDataset(dataset).pack(64).batch(4, dtype="stored")))
+    slot = _Slot(torch.device("cpu"))
+    slot.send(batch)
+    assert slot.buffer.numel() == 2 * 4 * 64 * 2
+    first = slot.buffer.data_ptr()
+    slot.send(batch)
+    assert slot.buffer.data_ptr() == first
+
+
+def test_a_buffer_is_refilled_only_after_the_event_of_its_last_copy(dataset: Path) -> None:
+    class Event:
+        """What a CUDA event tells, and what the buffer held when it was waited for."""
+
+        def __init__(self) -> None:
+            self.recorded = 0
+            self.held: list[Any] = []
+
+        def synchronize(self) -> None:
+            self.held.append((self.recorded, slot.buffer.tolist()))
+
+        def record(self) -> None:
+            self.recorded += 1
+
+    copied = Event()
+    slot = _Slot(torch.device("cpu"), copied)  # type: ignore[arg-type]
+    sent = []
+    for batch in pipeline.ShardDataset(dataset).shuffle().pack(8).batch(2, dtype="stored").take(4):
+        slot.send(batch)
+        sent.append(slot.buffer.tolist())
+    assert copied.held == [(0, []), (1, sent[0]), (2, sent[1]), (3, sent[2])]
+    assert len({str(buffer) for buffer in sent}) == 4
+
+
+def test_items_that_are_no_tensors_pass_as_they_are() -> None:
+    items = [(k, {"x": torch.arange(k + 1), "name": f"item {k}", "count": k}) for k in range(5)]
+    moved = list(place_on_device(iter(items), "cpu"))
+    assert [mark for mark, _ in moved] == [0, 1, 2, 3, 4]
+    assert [(item["name"], item["count"], item["x"].tolist()) for _, item in moved] == [
+        (f"item {k}", k, list(range(k + 1))) for k in range(5)
+    ]
+
+
+def test_read_ahead_makes_no_more_than_asked_for_and_keeps_the_order() -> None:
+    made: list[int] = []
+
+    def count() -> Iterator[int]:
+        for number in range(100):
+            made.append(number)
+            yield number
+
+    ahead = read_ahead(count(), 3)
+    seen: list[Any] = []
+    for number in ahead:
+        seen.append(number)
+        assert len(made) <= len(seen) + 5  # three waiting, one in the hand of either side
+    assert seen == list(range(100))
+
+
+def test_moving_samples_or_arrays_is_refused_with_the_way_out(dataset: Path) -> None:
+    source = pipeline.ShardDataset(dataset).pack(8)
+    with pytest.raises(ConfigError, match=r"add \.batch"):
+        source.to("cpu")
+    with pytest.raises(ConfigError, match=r"remove \.numpy"):
+        source.batch(2).numpy().to("cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a CUDA GPU")
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", torch.device("cuda", 1)])
+def test_a_gpu_that_is_not_there_is_refused_at_the_call(dataset: Path, device: Any) -> None:
+    with pytest.raises(ConfigError, match=r"\.to\('cuda.*(has no CUDA|no CUDA GPU is visible).*use \.to\('cpu'\)"):
+        pipeline.ShardDataset(dataset).pack(8).batch(2).to(device)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+def test_a_gpu_beyond_those_there_are_is_refused_and_the_check_leaves_forks_usable(dataset: Path) -> None:
+    source = pipeline.ShardDataset(dataset).pack(8).batch(2)
+    with pytest.raises(ConfigError, match=r"this process sees \d+ GPUs"):
+        source.to("cuda:999")
+    code = f"""
+import os, pipeline, torch
+pipeline.ShardDataset({str(dataset)!r}).pack(8).batch(2).to("cuda")
+child = os.fork()
+if child == 0:
+    os._exit(0 if torch.ones(1, device="cuda").item() == 1 else 1)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", None, 1.5, "xpu", "mps:0"])
+def test_what_is_no_device_here_is_refused_at_the_call(dataset: Path, device: Any) -> None:
+    if device in ("xpu", "mps:0") and (torch.xpu.is_available() or torch.backends.mps.is_available()):
+        pytest.skip("this machine has one")
+    with pytest.raises(ConfigError, match=r"no device of torch|torch cannot use it here"):
+        pipeline.ShardDataset(dataset).pack(8).batch(2).to(device)
+
+
+def test_a_stream_is_moved_once(dataset: Path) -> None:
+    with pytest.raises(ConfigError, match=r"moved once; remove \.to\('cpu'\)"):
+        pipeline.ShardDataset(dataset).pack(8).batch(2).to("cpu").to("cpu")

@@ -1,0 +1,207 @@
+"""Files of every format give the same documents, with their ids, lines and bad records."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.text import formats, readers
+from pipeline.text.readers.format_reader import FormatReader, load_reader
+from pipeline.text.readers.reader import BadRecord, Document, Reader, find_inputs, made_id, read_documents
+from tests.format_samples import FORMATS, PAIRS, Pairs, as_zst, write_parquet
+
+ONE_DOCUMENT = "plain"  # the format whose files are one document each, which has tests of its own
+
+
+def documents(path: Path, **settings: Any) -> list[Document]:
+    records = list(Reader(path, **settings))
+    assert [record for record in records if isinstance(record, BadRecord)] == []
+    return records  # type: ignore[return-value]
+
+
+def pairs_of(path: Path, **settings: Any) -> Pairs:
+    return [(document.id, document.text) for document in documents(path, **settings)]
+
+
+# One document, many formats.
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_same_documents_come_out_of_every_format(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(FORMATS[name](PAIRS))
+    assert pairs_of(tmp_path / name) == PAIRS
+
+
+def test_every_format_has_a_file_above_for_each_of_its_suffixes() -> None:
+    wanted = {suffix for each in formats.FORMATS if each.module != ONE_DOCUMENT for suffix in each.suffixes}
+    assert {suffix for suffix in wanted if any(name.endswith(suffix) for name in FORMATS)} == wanted
+
+
+def test_the_readme_lists_every_suffix_and_compression() -> None:
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+    (listed,) = [block for block in readme.split("\n\n") if block.startswith("Formats: ")]
+    compressible, others = listed.split("each also ")
+    stated = [re.findall(r"`(\.\w+)`", part) for part in (compressible, *others.split(";", 1))]
+    by_kind = [
+        [s for each in formats.FORMATS if each.compressible is kind for s in each.suffixes] for kind in (True, False)
+    ]
+    assert [sorted(stated[0]), stated[1], sorted(stated[2])] == [
+        sorted(by_kind[0]),
+        list(formats.COMPRESSIONS),
+        sorted(by_kind[1]),
+    ]
+
+
+@pytest.mark.parametrize("packed", ["", ".gz", ".zst"])
+def test_a_text_file_is_one_document_to_the_byte(tmp_path: Path, packed: str) -> None:
+    text = "\ufeffa mark,\r\nline ends\r and no last one"
+    pack = {"": bytes, ".gz": gzip.compress, ".zst": as_zst}[packed]
+    path = tmp_path / f"A b.v2.txt{packed}"
+    path.write_bytes(pack(text.encode()))
+    assert documents(path) == [Document(text, "A b.v2", str(path), 1)]
+
+
+def test_the_shared_documents_are_equal_in_five_formats(shared_data: Path) -> None:
+    folder = shared_data / "dev-formats"
+    expected = dict(pairs_of(folder / "sample.jsonl.gz"))
+    assert len(expected) == 1493
+    for name in ("sample.jsonl.zst", "sample.parquet", "sample.csv"):
+        assert list(dict(pairs_of(folder / name)).items()) == list(expected.items())
+    assert dict(pair for file in find_inputs(folder / "txt") for pair in pairs_of(file.path)) == expected
+
+
+def test_documents_know_file_line_and_source(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"id": 1, "text": "x"}\n\n{"text": "y"}\n')
+    (file,) = find_inputs(f"wiki={tmp_path}")
+    assert list(Reader(file)) == [
+        Document("x", "1", "a.jsonl", 1, "wiki"),
+        Document("y", "a.jsonl:3", "a.jsonl", 3, "wiki"),
+    ]
+    assert [d.id for d in documents(tmp_path / "a.jsonl", file="named")] == ["1", made_id("named", 3)]
+
+
+@pytest.mark.parametrize(
+    ("id", "expected"),
+    [
+        ("7", "7"),
+        ("12345678901234567890123", "12345678901234567890123"),
+        ("1.50", "1.50"),
+        ("true", "true"),
+        ('"a/b.c\\n"', "a/b.c\n"),
+        ("null", "FILE:1"),
+        ('""', "FILE:1"),
+    ],
+)
+def test_an_id_is_any_scalar_as_it_is_spelled(tmp_path: Path, id: str, expected: str) -> None:
+    (tmp_path / "a.jsonl").write_text(f'{{"id": {id}, "text": "x"}}')
+    assert [d.id for d in documents(tmp_path / "a.jsonl", file="FILE")] == [expected]
+
+
+def test_ids_of_a_parquet_column_may_have_any_plain_type(tmp_path: Path) -> None:
+    for ids, expected in ([[1, 2], ["1", "2"]], [["a", None], ["a", "F:2"]], [[True, False], ["true", "false"]]):
+        path = write_parquet(tmp_path / "a.parquet", {"id": ids, "text": ["x", "y"]})
+        assert [d.id for d in documents(path, file="F")] == expected
+
+
+def test_dots_lead_into_nested_fields_unless_a_field_is_named_so(tmp_path: Path) -> None:
+    rows = [{"meta": {"id": "n", "body": {"text": "inner"}}}, {"meta": {"id": "m"}, "meta.body.text": "outer"}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    keys = {"text_key": "meta.body.text", "id_key": "meta.id"}
+    assert pairs_of(tmp_path / "a.jsonl", **keys) == [("n", "inner"), ("m", "outer")]
+    path = write_parquet(tmp_path / "a.parquet", {"meta": [{"id": "n", "body": {"text": "inner"}}]})
+    assert pairs_of(path, **keys) == [("n", "inner")]
+
+
+def test_parquet_text_may_be_large_binary_or_dictionary(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    plain = pa.array(["one", "two", "one"])
+    for column in (plain.cast(pa.large_string()), plain.cast(pa.binary()), plain.dictionary_encode()):
+        path = write_parquet(tmp_path / "a.parquet", {"text": column})
+        assert [text for _, text in pairs_of(path)] == ["one", "two", "one"]
+
+
+def test_python_writes_nan_and_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "x", "score": NaN, "other": -Infinity}')
+    assert [d.text for d in documents(tmp_path / "a.jsonl")] == ["x"]
+
+
+# Lines.
+
+
+def test_only_line_feeds_end_lines_and_every_line_is_counted(tmp_path: Path) -> None:
+    data = "\ufeff" + '{"text": "a\u2028b\x85"}\r\n\r\n \t\n{"text": "c"}'
+    (tmp_path / "a.jsonl").write_bytes(data.encode())
+    assert [(d.text, d.line) for d in documents(tmp_path / "a.jsonl")] == [("a\u2028b\x85", 1), ("c", 4)]
+
+
+def test_a_bad_line_is_named_with_its_place_and_costs_only_itself(tmp_path: Path) -> None:
+    lines = [b'{"text": "a"}', b"", b'{"text": ', b'{"text": "\xff"}', b'{"text": "b"}', b"[]"]
+    (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines))
+    records = list(read_documents(tmp_path / "a.jsonl"))
+    assert [r.text if isinstance(r, Document) else (r.line, r.byte, r.reason) for r in records] == [
+        "a",
+        (3, 3 + 15 + 2, "invalid JSON"),
+        (4, 3 + 15 + 2 + 11, "invalid UTF-8"),
+        "b",
+        (6, 3 + 15 + 2 + 11 + 15 + 15, "not a JSON object"),
+    ]
+
+
+def test_places_of_bad_lines_hold_far_into_a_file(tmp_path: Path) -> None:
+    good = b'{"text": "' + b"x" * 1000 + b'"}\n'
+    (tmp_path / "a.jsonl").write_bytes(good * 3000 + b"bad\n" + good * 10)
+    bad = [record for record in Reader(tmp_path / "a.jsonl") if isinstance(record, BadRecord)]
+    assert [(record.line, record.byte) for record in bad] == [(3001, 3000 * len(good))]
+
+
+def test_csv_lines_are_those_of_the_file_where_a_row_begins(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'id,text\r\n1,"two\nlines"\r\n\r\n2,b\r\n3\r\n4,"c"x\n5,"\xff"\n6,d')
+    records = list(Reader(tmp_path / "a.csv"))
+    assert [(r.line, r.text if isinstance(r, Document) else r.reason) for r in records] == [
+        (2, "two\nlines"),
+        (5, "b"),
+        (6, "invalid CSV"),
+        (7, "invalid CSV"),
+        (8, "invalid UTF-8"),
+        (9, "d"),
+    ]
+    assert [r.byte for r in records if isinstance(r, BadRecord)] == [31, 34, 41]
+
+
+def test_an_open_quote_in_csv_does_not_pass_for_a_long_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'id,text\n1,a\n2,"never closed\n3,c\n4,d\n')
+    first, second = Reader(tmp_path / "a.csv")
+    assert isinstance(first, Document)
+    assert isinstance(second, BadRecord)
+    assert (second.line, second.reason) == (3, "invalid CSV")
+    assert "lines 3 to 5" in second.detail
+
+
+def test_importing_the_readers_is_light() -> None:
+    heavy = ("isal", "pyarrow", "torch", "transformers", "zstandard")
+    code = f"import sys, pipeline.text.readers.reader; print([m for m in {heavy} if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_every_format_of_the_table_has_a_reader_and_every_reader_is_in_the_table() -> None:
+    listed = {each.module for each in formats.FORMATS}
+    for each in formats.FORMATS:
+        assert isinstance(load_reader(each), FormatReader)
+        assert all(formats.format_of(f"x{suffix.upper()}") is each for suffix in each.suffixes)
+    modules = [found.name for found in pkgutil.iter_modules(readers.__path__)]
+    defining = {name for name in modules if hasattr(importlib.import_module(f"{readers.__name__}.{name}"), "READER")}
+    assert defining == listed
+    assert sum(
+        len(each.suffixes) * (each.compressible * len(formats.COMPRESSIONS) + 1) for each in formats.FORMATS
+    ) == len(formats.ENDINGS)

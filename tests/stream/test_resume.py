@@ -1,0 +1,296 @@
+"""The order of a stream is its definition's, and it goes on exactly after any stop, on any ranks, batches and workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+import pipeline
+from tests.shard_samples import make_documents, write_dataset
+from tests.stream.global_order import global_rows
+from tests.stream.global_order import rows_in_order as run
+from tests.stream.oracle import Oracle
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("resume") / "data"
+    write_dataset(directory, [make_documents(n, seed=n) for n in (30, 1, 25, 40, 8)])
+    return directory
+
+
+def shards_of(directory: Path) -> list[list[list[int]]]:
+    from pipeline.shards.reader import Shard
+
+    shards = [Shard(path) for path in sorted(directory.glob("train-*.tar"))]
+    return [[shard.document(j).tolist() for j in range(len(shard))] for shard in shards]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.lists(st.integers(0, 12), max_size=8), min_size=1, max_size=6).filter(
+        lambda s: sum(map(sum, s)) > 0
+    ),
+    window=st.integers(1, 7),
+    lanes=st.integers(1, 9),
+    seq_len=st.integers(1, 9),
+    stride=st.integers(1, 9),
+    epochs=st.integers(1, 3),
+    world_size=st.integers(1, 4),
+    batch=st.integers(1, 5),
+    shuffled=st.booleans(),
+)
+def test_the_stream_equals_its_definition_for_any_shape(
+    tmp_path_factory: pytest.TempPathFactory,
+    sizes: list[list[int]],
+    window: int,
+    lanes: int,
+    seq_len: int,
+    stride: int,
+    epochs: int,
+    world_size: int,
+    batch: int,
+    shuffled: bool,
+) -> None:
+    stride = min(stride, seq_len)
+    generator = np.random.default_rng(0)
+    shards = [[generator.integers(1, 60_000, size=n).astype("<u2") for n in shard] for shard in sizes]
+    directory = tmp_path_factory.mktemp("oracle") / "data"
+    write_dataset(directory, shards)
+
+    def make() -> pipeline.Stream:
+        stream = pipeline.ShardDataset(directory, epochs=epochs)
+        return (stream.shuffle(seed=3, window=window, lanes=lanes) if shuffled else stream).pack(seq_len, stride=stride)
+
+    if shuffled:
+        oracle = Oracle([[d.tolist() for d in s] for s in shards], 3, min(window, len(shards)), lanes)
+    else:
+        oracle = Oracle([[d.tolist() for d in s] for s in shards], None, 1, 1)
+    expected = oracle.sequences(seq_len, stride, epochs)
+
+    def rows(stream: pipeline.Stream) -> list[Any]:
+        return [row for b in stream for row in zip(b["input_ids"].tolist(), b["labels"].tolist(), strict=True)]
+
+    got = run(make, world_size, batch, rows=rows)
+    assert len(got) == -(-len(expected) // (world_size * batch)) * world_size * batch
+    for (ids, labels), tokens in zip(got, [*expected, *[[]] * (len(got) - len(expected))], strict=True):
+        inputs, following = tokens[:seq_len], tokens[1:]
+        assert ids == inputs + [0] * (seq_len - len(inputs))
+        assert labels == following + [-100] * (seq_len - len(following))
+
+
+def test_every_token_is_an_input_once_per_epoch_for_any_world_size(dataset: Path) -> None:
+    expected = sorted(t for shard in shards_of(dataset) for document in shard for t in document)
+
+    def make() -> pipeline.Stream:
+        return pipeline.ShardDataset(dataset, epochs=1).shuffle(seed=1, lanes=6).pack(16)
+
+    orders = [[row for row in run(make, world_size, 2) if any(row)] for world_size in (1, 2, 3, 8)]
+    assert all(order == orders[0] for order in orders)
+    flat = [t for row in orders[0] for t in row]
+    padding = len(flat) - len(expected)
+    assert 0 <= padding < 16
+    assert sorted(flat)[padding:] == expected or sorted(flat) == sorted([*expected, *[0] * padding])
+
+
+def test_a_state_saved_after_any_batch_continues_exactly_on_any_number_of_ranks(dataset: Path) -> None:
+    def make() -> pipeline.Stream:
+        return pipeline.ShardDataset(dataset, epochs=2).shuffle(seed=5, lanes=6).pack(32)
+
+    whole = run(make, 1, 1)
+    stream = make().shard(1, 2).batch(3)
+    states = [json.loads(json.dumps(stream.state_dict()))]
+    states += [json.loads(json.dumps(stream.state_dict())) for _ in stream]
+    for state in states:
+        for world_size, batch in ((1, 4), (2, 3), (3, 1), (4, 2), (8, 1)):
+            rest = run(make, world_size, batch, state)
+            assert [row for row in rest if any(row)] == whole[state["sequence_index"] :]
+
+
+def test_second_and_third_resume_and_saving_without_a_step(dataset: Path) -> None:
+    def make() -> pipeline.Stream:
+        return pipeline.ShardDataset(dataset).shuffle(seed=5, lanes=4).pack(8).batch(2)
+
+    reference = [b["input_ids"].tolist() for b in make().take(60)]
+    got, state, chooser = [], None, random.Random(0)
+    while len(got) < 60:
+        stream = make()
+        if state:
+            stream.load_state_dict(state)
+            assert stream.state_dict() == state
+        for _, b in zip(range(chooser.randint(0, 9)), stream, strict=False):
+            got.append(b["input_ids"].tolist())
+            state = stream.state_dict()
+    assert got[:60] == reference
+
+
+def test_the_state_after_the_end_yields_nothing_more(dataset: Path) -> None:
+    stream = pipeline.ShardDataset(dataset, epochs=1).shuffle().pack(64).batch(4)
+    assert len(list(stream)) > 1
+    state = stream.state_dict()
+    again = pipeline.ShardDataset(dataset, epochs=1).shuffle().pack(64).batch(4)
+    again.load_state_dict(state)
+    assert list(again) == []
+
+
+def test_every_iter_starts_at_the_place_and_set_epoch_moves_it(dataset: Path) -> None:
+    stream = pipeline.ShardDataset(dataset).shuffle(lanes=2).pack(16).batch(2)
+    first = [b["input_ids"].tolist() for _, b in zip(range(3), stream, strict=False)]
+    assert first == [b["input_ids"].tolist() for _, b in zip(range(3), stream, strict=False)]
+    stream.set_epoch(1)
+    second = [b["input_ids"].tolist() for _, b in zip(range(3), stream, strict=False)]
+    assert second != first
+    tokens = sum(len(d) for s in shards_of(dataset) for d in s)
+    skipped = -(-tokens // 16)
+    flat = pipeline.ShardDataset(dataset).shuffle(lanes=2).pack(16).batch(1)
+    later = [b["input_ids"][0].tolist() for _, b in zip(range(skipped + 6), flat, strict=False)][skipped:]
+    assert later == [row for b in second for row in b]
+
+
+def test_a_document_of_many_sequences_and_the_rest_of_one_go_on_after_a_resume_inside_them() -> None:
+    def make(boundaries: bool = False) -> pipeline.Stream:
+        data = pipeline.ShardDataset.from_tokens(np.arange(1, 301), lengths=[3, 200, 0, 90, 7], epochs=2)
+        return data.pack(16, boundaries=boundaries).batch(1)
+
+    for boundaries in (False, True):
+        whole = list(make(boundaries))
+        assert [t for b in whole for t in b["input_ids"][0].tolist() if t] == [*range(1, 301)] * 2
+        for stop in range(len(whole)):
+            stream = make(boundaries)
+            list(islice(stream, stop))
+            resumed = make(boundaries)
+            resumed.load_state_dict(json.loads(json.dumps(stream.state_dict())))
+            for a, b in zip(whole[stop:], resumed, strict=True):
+                assert all(torch.equal(torch.as_tensor(a[key]), torch.as_tensor(b[key])) for key in a)
+
+
+def test_epochs_differ_and_a_late_epoch_starts_as_fast(dataset: Path) -> None:
+    stream = pipeline.ShardDataset(dataset).shuffle(lanes=2).pack(16).batch(2)
+    seen = set()
+    for epoch in (0, 1, 2, 1000, 10**9):
+        stream.set_epoch(epoch)
+        seen.add(json.dumps(next(iter(stream))["input_ids"].tolist()))
+    assert len(seen) == 5
+
+
+def test_changes_of_world_size_and_batch_in_a_row_lose_and_double_nothing(dataset: Path) -> None:
+    def make() -> pipeline.Stream:
+        return pipeline.ShardDataset(dataset, epochs=3).shuffle(seed=5, lanes=6).pack(16)
+
+    whole = run(make, 1, 1)
+    got: list[list[int]] = []
+    state: dict[str, Any] | None = None
+    for world_size, batch, steps in ((4, 2, 3), (2, 3, 5), (8, 1, 4), (3, 5, 2), (1, 7, 3)):
+        start = state["sequence_index"] if state else 0
+        ranks = []
+        for rank in range(world_size):
+            stream = make().shard(rank, world_size).batch(batch)
+            if state:
+                stream.load_state_dict(state)
+            taken = list(islice(stream, steps))
+            ranks.append([row for b in taken for row in b["input_ids"].tolist()])
+            latest = stream.state_dict()
+        assert latest["sequence_index"] == start + world_size * batch * steps
+        got += global_rows(ranks, batch, 6, start=start)
+        state = json.loads(json.dumps(latest))
+    assert got == whole[: len(got)]
+
+
+def test_changes_of_worker_processes_in_a_row_keep_the_order(dataset: Path) -> None:
+    def make() -> pipeline.Stream:
+        return pipeline.ShardDataset(dataset).shuffle(seed=5, lanes=6).pack(16).batch(2)
+
+    whole = [b["input_ids"].tolist() for b in islice(make(), 20)]
+    got: list[Any] = []
+    state = make().state_dict()
+    for workers, prefetch, steps in ((0, None, 4), (1, 2, 5), (4, 3, 6), (0, None, 5)):
+        stream = make()
+        stream.load_state_dict(state)
+        loader = DataLoader(stream, batch_size=None, num_workers=workers, prefetch_factor=prefetch)
+        got += [b["input_ids"].tolist() for b in islice(loader, steps)]
+        state = stream.state_dict(batches=steps)
+    assert got == whole
+
+
+def test_the_order_does_not_depend_on_the_process(dataset: Path) -> None:
+    code = f"""
+import pipeline
+stream = pipeline.ShardDataset({str(dataset)!r}).shuffle(seed=9).pack(16).batch(4)
+print(next(iter(stream))["input_ids"].tolist())
+"""
+    root = Path(__file__).resolve().parents[2]
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=root,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(outputs) == 1
+
+
+def test_the_end_of_one_epoch_and_the_start_of_the_next_are_where_they_should_be(dataset: Path) -> None:
+    def make(epochs: int | None) -> pipeline.Stream:
+        return pipeline.ShardDataset(dataset, epochs=epochs).shuffle(seed=5, lanes=6).pack(16)
+
+    bounded = make(2)
+    rows = [s["input_ids"].tolist() for s in bounded]
+    assert bounded.state_dict()["sequence_index"] == len(rows)
+    stream = make(None)
+    stream.set_epoch(1)
+    start = stream.state_dict()["sequence_index"]
+    following = [s["input_ids"].tolist() for s in islice(stream, len(rows) - start)]
+    short = [n for n, (row, cut) in enumerate(zip(following, rows[start:], strict=True)) if row != cut]
+    assert len(short) <= 1  # the sequence that is cut at the last token of the bounded stream
+    tokens = sum(len(d) for s in shards_of(dataset) for d in s)
+    assert start == -(-tokens // 16)
+
+
+@pytest.mark.parametrize("raised", [3, None])
+@pytest.mark.parametrize(("seq_len", "stride", "lanes"), [(16, 16, 6), (16, 7, 6), (16, 16, 1)])
+def test_epochs_may_be_raised_on_resume_and_tokens_behind_a_cut_that_was_handed_out_are_told(
+    dataset: Path, caplog: pytest.LogCaptureFixture, raised: int | None, seq_len: int, stride: int, lanes: int
+) -> None:
+    def make(epochs: int | None) -> pipeline.Stream:
+        source = pipeline.ShardDataset(dataset, epochs=epochs)
+        return source.shuffle(seed=5, lanes=lanes).pack(seq_len, stride=stride).batch(1)
+
+    tokens = sum(len(d) for s in shards_of(dataset) for d in s)
+    bounded = list(make(2))
+    count = len(bounded)
+    whole = list(islice(make(raised), count + 12))
+    lost = count * stride - 2 * tokens
+    assert lost > 0
+    starts = [n for n, item in enumerate(bounded) if int(item["valid_tokens"]) < seq_len]
+    # The sequence that begins last holds the fewest tokens.
+    last = min(starts, key=lambda n: int(bounded[n]["valid_tokens"]))
+    for stop in (0, last, last + 1, count):
+        stream = make(2)
+        list(islice(stream, stop))
+        state = json.loads(json.dumps(stream.state_dict()))
+        caplog.clear()
+        resumed = make(raised)
+        resumed.load_state_dict(state)
+        assert [record.getMessage() for record in caplog.records] == (
+            [f"epochs was raised from 2 to {raised} after the last sequence, cut at the last token, was handed out: the "
+             f"{lost} tokens behind the cut are lost"] if stop > last else []
+        )  # fmt: skip
+        following = list(islice(resumed, len(whole) - stop))
+        assert all(torch.equal(a["labels"], b["labels"]) for a, b in zip(whole[stop:], following, strict=True))

@@ -1,0 +1,72 @@
+"""The recipes of the README, killed by SIGKILL and run again, go on with the very batches that were due."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.recipes import RECIPES, VALIDATION_BATCHES, VOCABULARY, make_stream, recorded, run_recipe
+from tests.shard_samples import EOS, write_dataset
+from tests.stream.ranks import run_ranks
+
+pytestmark = pytest.mark.stacks
+BATCH = 2
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
+    directory = tmp_path_factory.mktemp("recipes") / "data"
+    generator = np.random.default_rng(0)
+    shards = [
+        [
+            np.append(generator.integers(1, VOCABULARY, size=n), EOS).astype("<u2")
+            for n in generator.integers(1, 40, size=20)
+        ]
+        for _ in range(3)
+    ]
+    write_dataset(directory, shards, vocab_size=VOCABULARY)
+    return str(directory)
+
+
+def steps(rows: list[Any], world_size: int) -> list[list[Any]]:
+    size = BATCH * world_size
+    return [sorted(rows[n : n + size]) for n in range(0, len(rows), size)]
+
+
+@pytest.mark.parametrize(("ranks", "others"), [(1, 1), (2, 2), (2, 1)])
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_a_recipe_that_was_killed_goes_on_exactly(
+    dataset: str, tmp_path: Path, name: str, ranks: int, others: int
+) -> None:
+    whole = [row for batch in islice(make_stream(dataset), 40) for row in batch["input_ids"].tolist()]
+    killed, resumed = tmp_path / "killed", tmp_path / "resumed"
+    killed.mkdir()
+    resumed.mkdir()
+    run_ranks(run_recipe, ranks, name, dataset, str(tmp_path), str(killed), 8, {}, killed=True)
+    assert recorded(killed, ranks) == steps(whole, ranks)[:7]
+    run_ranks(run_recipe, others, name, dataset, str(tmp_path), str(resumed), None, {})
+    found = recorded(resumed, others)
+    assert len(found) >= 3
+    assert found == steps(whole[6 * ranks * BATCH :], others)[: len(found)]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("name", ["trainer", "accelerate", "lightning"])
+def test_each_evaluation_of_a_recipe_sees_the_same_batches_whole(
+    dataset: str, tmp_path: Path, name: str, ranks: int
+) -> None:
+    run_ranks(run_recipe, ranks, name, dataset, str(tmp_path), str(tmp_path), None, {})
+    for rank in range(ranks):
+        stream = make_stream(dataset, 1).take(VALIDATION_BATCHES).shard(rank, ranks)
+        whole = [batch["input_ids"].tolist() for batch in stream]
+        found = [json.loads(line) for line in (tmp_path / f"{rank}.evaluated").read_text().splitlines()]
+        if name == "lightning":  # looks at two batches before it trains
+            assert found[:2] == whole[:2]
+            found = found[2:]
+        assert len(found) >= 4 * len(whole)  # of 9 steps, every other one is followed by an evaluation
+        assert found == whole * (len(found) // len(whole))

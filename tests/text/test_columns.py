@@ -1,0 +1,395 @@
+"""Fields of records: read where something names them, judged by rules and conditions, kept in the tables of shards."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pipeline
+from filters.rules.ruleset import load_rules
+from pipeline.errors import ConfigError, DamagedInputError, StateError
+from pipeline.text.document import BadRecord, Document, Unselected
+from pipeline.text.fields import parse_fields
+from pipeline.text.readers.reader import Reader
+from pipeline.text.where import Range, Where
+from tests.builder.test_transforms import make, table
+from tests.builds import digests
+from tests.input_server import running_inputs
+
+TEXTS = [f"Text number {k}." for k in range(6)]
+COLUMNS: dict[str, list[Any]] = {
+    "id": [f"d{k}" for k in range(6)],
+    "text": TEXTS,
+    "url": [f"https://example.org/{k}" for k in range(6)],
+    "int_score": [1, 2, 3, 4, 5, None],
+    "lang": ["en", "de", "en", "de", "en", "en"],
+}
+
+
+def write_all(folder: Path) -> list[Path]:
+    """Write the same records as JSON Lines, a JSON array, CSV and Parquet."""
+    folder.mkdir()
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*COLUMNS.values(), strict=True)]
+    (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "a.json").write_text(json.dumps(rows))
+    with open(folder / "a.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, list(COLUMNS))
+        writer.writeheader()
+        writer.writerows([{key: "" if value is None else value for key, value in row.items()} for row in rows])
+    pq.write_table(pa.table(COLUMNS), folder / "a.parquet", row_group_size=2)
+    return sorted(folder.iterdir())
+
+
+def read(path: Path, fields: Sequence[str] = (), where: str | None = None) -> list[Any]:
+    return list(Reader(path, keep=parse_fields(fields), where=None if where is None else Where.parse(where)))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.parquet"])
+def test_documents_of_every_format_keep_the_fields_that_are_named_and_no_others(tmp_path: Path, name: str) -> None:
+    write_all(tmp_path / "in")
+    found = read(tmp_path / "in" / name, ["url:str", "int_score:int"])
+    assert [each.metadata for each in found] == [
+        {"url": url, "int_score": score} for url, score in zip(COLUMNS["url"], COLUMNS["int_score"], strict=True)
+    ]
+    assert [each.metadata for each in read(tmp_path / "in" / name)] == [{}] * 6
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.parquet"])
+@pytest.mark.parametrize(
+    "where", ["int_score >= 3", 'lang in ["de"]', "int_score is null", 'not (int_score < 4 or lang == "de")']
+)
+def test_a_condition_selects_the_same_records_of_every_format(tmp_path: Path, name: str, where: str) -> None:
+    write_all(tmp_path / "in")
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*COLUMNS.values(), strict=True)]
+    wanted = [row["id"] for row in rows if Where.parse(where).condition.holds(row)]
+    found = read(tmp_path / "in" / name, where=where)
+    assert [each.id for each in found if isinstance(each, Document)] == wanted
+    assert sum(each.count for each in found if isinstance(each, Unselected)) == 6 - len(wanted)
+    assert 0 < len(wanted) < 6
+    lines = {each.id: each.line for each in found if isinstance(each, Document)}
+    whole = {each.id: each.line for each in read(tmp_path / "in" / name)}
+    assert lines == {id: whole[id] for id in lines}
+
+
+def test_nested_fields_are_named_by_dots(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "x", "meta": {"score": 0.5}}) + "\n")
+    pq.write_table(pa.table({"text": ["x"], "meta": [{"score": 0.5}]}), tmp_path / "a.parquet")
+    for name in ("a.jsonl", "a.parquet"):
+        assert [each.metadata for each in read(tmp_path / name, ["meta.score:float"])] == [{"meta.score": 0.5}]
+
+
+@pytest.mark.parametrize("name", ["b.jsonl", "b.csv", "b.parquet"])
+def test_a_field_that_does_not_fit_its_type_is_a_counted_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / "b.jsonl").write_text('{"text": "x", "score": "high"}\n{"text": "y", "score": 2}\n')
+    (tmp_path / "b.csv").write_text("text,score\nx,high\ny,2\n")
+    pq.write_table(pa.table({"text": ["x", "y"], "score": ["high", None]}), tmp_path / "b.parquet")
+    bad, good = read(tmp_path / name, ["score:float"])
+    assert isinstance(bad, BadRecord)
+    assert isinstance(good, Document)
+    assert (bad.reason, bad.detail) == ("'score' is of type str, not a number", "it is 'high'")
+    manifest = make(tmp_path / name, tmp_path / "out", keep_fields=["score:float"])
+    assert manifest.counts["bad"] == {"'score' is of type str, not a number": 1}
+    assert manifest.counts["kept"] == 1
+
+
+def test_a_table_without_a_column_that_is_named_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    write_all(tmp_path / "in")
+    for name in ("a.csv", "a.parquet"):
+        with pytest.raises(DamagedInputError, match=r"no column 'int_scor' .did you mean 'int_score'"):
+            read(tmp_path / "in" / name, where="int_scor > 1")
+
+
+def damage(path: Path, start: int, size: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(start)
+        file.write(b"\xff" * size)
+
+
+def test_only_named_columns_of_row_groups_that_may_hold_a_selected_row_are_read(tmp_path: Path) -> None:
+    """Everything else is overwritten: reading any of it would fail by its checksum."""
+    path = tmp_path / "big.parquet"
+    count = 4000
+    columns = {
+        "text": [f"Some text of document {k}." for k in range(count)],
+        "int_score": [k // 1000 for k in range(count)],
+        "blob": [f"{k:064x}" for k in range(count)],
+    }
+    pq.write_table(pa.table(columns), path, row_group_size=500, write_page_checksum=True, use_dictionary=False)
+    metadata = pq.read_metadata(path)
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            column = metadata.row_group(group).column(number)
+            if column.path_in_schema == "blob" or group < 6:
+                damage(path, column.data_page_offset, column.total_compressed_size)
+    found = read(path, where="int_score >= 3")
+    documents = [each for each in found if isinstance(each, Document)]
+    assert [each.text for each in documents] == columns["text"][3000:]
+    assert documents[0].line == 3001
+    assert sum(each.count for each in found if isinstance(each, Unselected)) == 3000
+    with pytest.raises(DamagedInputError):
+        read(path, where="int_score >= 2")
+
+
+WRITTEN: list[tuple[str, Callable[[float | None], bool]]] = [
+    ("a < 3", lambda a: a is not None and a < 3),
+    ("a <= 3", lambda a: a is not None and a <= 3),
+    ("a > 3", lambda a: a is not None and a > 3),
+    ("a >= 3", lambda a: a is not None and a >= 3),
+    ("a == 3", lambda a: a == 3),
+    ("a != 3", lambda a: a is not None and a != 3),
+    ("a in [1, 5]", lambda a: a in (1, 5)),
+    ("a is null", lambda a: a is None),
+    ("a is not null", lambda a: a is not None),
+    ("not a < 3", lambda a: a is None or not a < 3),
+    ("not (a < 2 or a > 4)", lambda a: a is None or not (a < 2 or a > 4)),
+    ("a >= 2 and not a == 4", lambda a: a is not None and a >= 2 and a != 4),
+]
+
+
+@pytest.mark.parametrize("kind", ["whole", "with NaN"])
+@pytest.mark.parametrize(("where", "holds"), WRITTEN, ids=[where for where, _ in WRITTEN])
+def test_a_condition_selects_what_it_says_from_row_groups_of_every_kind(
+    tmp_path: Path, where: str, holds: Callable[[float | None], bool], kind: str
+) -> None:
+    whole: list[float | None] = [*range(7), *[k // 2 for k in range(12)], None, None, None, 4, None, 5, 5]
+    values = whole if kind == "whole" else [*whole, math.nan, 3.0, 3.0, math.nan]
+    records = [{"id": f"d{k}", "text": f"Text {k}.", "a": value} for k, value in enumerate(values)]
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet", row_group_size=2)
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    wanted = [record["id"] for record in records if holds(record["a"])]
+    for name in ("a.parquet", "a.jsonl"):
+        found = read(tmp_path / name, where=where)
+        assert [each.id for each in found if isinstance(each, Document)] == wanted
+
+
+VALUES = st.one_of(st.none(), st.integers(-3, 3), st.sampled_from([0.5, -1.5, float("nan")]))
+CONDITIONS = st.recursive(
+    st.builds("a {} {}".format, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), st.integers(-3, 3))
+    | st.builds("a in [{}, {}]".format, st.integers(-3, 3), st.integers(-3, 3))
+    | st.sampled_from(["a is null", "a is not null"]),
+    lambda inner: st.builds("not ({})".format, inner) | st.builds("({}) and ({})".format, inner, inner)
+    | st.builds("({}) or ({})".format, inner, inner),
+    max_leaves=5,
+)  # fmt: skip
+
+
+@given(CONDITIONS, st.lists(VALUES, min_size=1, max_size=6))
+def test_a_row_group_is_never_skipped_that_holds_a_selected_row(text: str, values: list[Any]) -> None:
+    where = Where.parse(text).condition
+    numbers = [value for value in values if value is not None and value == value]
+    any_nan = any(value != value for value in values if value is not None)
+    ranges = {}
+    if numbers:
+        nan = any_nan or any(isinstance(value, float) for value in numbers)
+        ranges = {"a": Range(min(numbers), max(numbers), nulls=None in values, nan=nan)}
+    if any(where.holds({"a": value}) for value in values):
+        assert where.may_hold(ranges)
+    if where.must_hold(ranges):
+        assert all(where.holds({"a": value}) for value in values)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a >", "a value is missing"),
+        ("a >= 'x", "character 6: no part of a condition"),
+        ("a > 3 b", "'and' or 'or' belongs here"),
+        ("(a > 3", "'\\)' belongs here"),
+        ("3 < a", "a field belongs here"),
+        ("", "a field is missing"),
+        ("a == 'x' or a > 3", "field 'a' is asked for as float and as str"),
+        ("__import__('os').system('true')", "character 17: no part of a condition"),
+    ],
+)
+def test_what_is_no_condition_is_refused_by_its_character(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Where.parse(text)
+
+
+def write_rules(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def test_rules_on_columns_drop_by_numbers_and_by_values(tmp_path: Path) -> None:
+    sources = write_all(tmp_path / "in")
+    rules = write_rules(
+        tmp_path / "r.toml", '"column:int_score" = { min = 3 }\n"column:lang" = { in = ["en", "fr"] }\n'
+    )
+    for source in sources:
+        manifest = make(source, tmp_path / f"out-{source.suffix}", rules=rules, keep_rejected=True)
+        assert manifest.counts["dropped"] == {"column:int_score": 3, "column:lang": 1}
+        lines = (tmp_path / f"out-{source.suffix}/rejected.jsonl").read_text().splitlines()
+        reasons = {json.loads(line)["id"]: json.loads(line)["reason"] for line in lines}
+        assert reasons == {
+            "d0": "column:int_score 1 < 3",
+            "d1": "column:int_score 2 < 3",
+            "d3": "column:lang is none of en, fr",
+            "d5": "column:int_score is not a number, min 3",
+        }
+
+
+@pytest.mark.parametrize("entry", ["{ in = [] }", '{ in = ["a", 1] }', '{ in = "en" }', "{ in = [1], min = 2 }"])
+def test_a_rule_with_values_that_cannot_work_is_refused(tmp_path: Path, entry: str) -> None:
+    with pytest.raises(ConfigError, match="in must be a list of texts or of numbers"):
+        load_rules(write_rules(tmp_path / "r.toml", f'"column:lang" = {entry}\n'))
+
+
+def test_two_types_of_one_field_are_refused_before_any_work(tmp_path: Path) -> None:
+    write_all(tmp_path / "in")
+    with pytest.raises(ConfigError, match="field 'lang' is asked for as float and as str"):
+        make(tmp_path / "in/a.jsonl", tmp_path / "out", keep_fields=["lang:float"], where='lang == "en"')
+
+
+def test_kept_fields_stand_in_the_tables_of_shards_and_inspect_shows_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pipeline.cli.main import run_command
+
+    write_all(tmp_path / "in")
+    manifest = make(
+        tmp_path / "in/a.parquet", tmp_path / "out", keep_fields="url:str,int_score:int", where="int_score > 2"
+    )
+    held = table(tmp_path / "out")
+    assert (held["column:url"], held["column:int_score"]) == (COLUMNS["url"][2:5], [3, 4, 5])
+    assert (manifest.counts["read"], manifest.counts["dropped"]) == (6, {"where": 3})
+    assert run_command("inspect", [str(tmp_path / "out"), "--document", "1"]) == 0
+    assert "column:url: https://example.org/3" in capsys.readouterr().out
+
+
+def test_a_transform_reads_the_fields_that_it_names_and_keeps_those_that_it_adds(tmp_path: Path) -> None:
+    write_all(tmp_path / "in")
+
+    @pipeline.transform(version="1", fields=("url:str",), adds=("depth:int",))
+    def depth(document: Document) -> Document:
+        assert document.metadata.keys() == {"url"}
+        document.metadata["depth"] = document.metadata["url"].count("/")
+        return document
+
+    for name in ("a.jsonl", "a.parquet"):
+        make(tmp_path / "in" / name, tmp_path / name, transforms=[depth], keep_fields=["depth:int"], dedup_lines=True)
+        assert table(tmp_path / name)["column:depth"] == [3] * 6
+
+
+def test_a_value_that_a_transform_adds_must_fit_its_field(tmp_path: Path) -> None:
+    write_all(tmp_path / "in")
+
+    def wrong(document: Document) -> Document:
+        document.metadata["depth"] = "deep"
+        return document
+
+    given = pipeline.transform(wrong, version="1", adds=("depth:int",))
+    with pytest.raises(pipeline.BuildError, match="document 'd0': field 'depth' is of type str, not a whole number"):
+        make(tmp_path / "in/a.jsonl", tmp_path / "out", transforms=[given], keep_fields=["depth:int"])
+
+
+def test_any_workers_and_limits_give_the_same_bytes_where_records_are_selected(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        columns = {"text": [f"Text {number} {k} " * 20 for k in range(300)], "n": [k // 10 for k in range(300)]}
+        pq.write_table(pa.table(columns), tmp_path / f"in/{number}.parquet", row_group_size=50)
+    small = pipeline.builder.limits.Limits(unit_bytes=20_000, smallest_unit_bytes=5_000, batch_records=20)
+    settings = {
+        "where": "n >= 12 and n != 20",
+        "keep_fields": "n:int",
+        "dedup": True,
+        "start_method": "fork",
+        "limits": small,
+    }
+    found = []
+    for workers in (1, 2, 4):
+        manifest = make(tmp_path / "in", tmp_path / f"out{workers}", workers=workers, **settings)
+        found.append(digests(tmp_path / f"out{workers}"))
+    assert manifest.counts["dropped"] == {"where": 3 * 130}
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_limit_counts_the_records_that_are_selected(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": f"Text {k}.", "n": k % 3}) + "\n" for k in range(90)))
+    for limit, read_ in ((10, 10), (None, 30)):
+        manifest = make(tmp_path / "a.jsonl", tmp_path / "out", where="n == 1", limit=limit, overwrite=True)
+        assert manifest.counts["kept"] == read_
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
+def test_the_filters_of_a_stream_of_text_see_the_fields_that_are_asked_for(tmp_path: Path, name: str) -> None:
+    write_all(tmp_path / "in")
+    data = pipeline.TextDataset(tmp_path / "in" / name, tokenizer="bytes", epochs=1, fields="int_score:int,lang")
+    kept = data.filter(lambda record: record.metadata["lang"] == "en" and (record.metadata["int_score"] or 0) > 2)
+    found = [bytes((ids - 3).astype("u1")) for row in kept.documents().numpy() for ids in [row["input_ids"][:-1]]]
+    assert len(found) == 2
+    other = pipeline.TextDataset(tmp_path / "in" / name, tokenizer="bytes", epochs=1)
+    with pytest.raises(KeyError, match="lang"):
+        list(other.filter(lambda record: record.metadata["lang"] == "en").documents())
+
+
+def texts_of(stream: Any) -> list[str]:
+    return [bytes((row["input_ids"][:-1] - 3).astype("u1")).decode() for row in stream.documents().numpy()]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
+def test_a_condition_selects_the_documents_of_a_stream_of_text(tmp_path: Path, name: str) -> None:
+    write_all(tmp_path / "in")
+    path, where = tmp_path / "in" / name, 'int_score > 2 and lang == "en"'
+    wanted = [record.text for record in read(path, where=where) if isinstance(record, Document)]
+    data = pipeline.TextDataset(path, tokenizer="bytes", epochs=1, where=where)
+    assert texts_of(data) == wanted != []
+    assert texts_of(data.filter(lambda record: record.metadata["lang"] == "en")) == wanted
+    assert texts_of(data.filter(lambda record: record.metadata["int_score"] > 99)) == []
+    whole = pipeline.TextDataset(path, tokenizer="bytes", epochs=1)
+    with pytest.raises(StateError):
+        whole.documents().load_state_dict(data.documents().state_dict())
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "parquet"])
+def test_a_stream_with_a_condition_resumes_exactly(tmp_path: Path, kind: str) -> None:
+    records = [{"text": f"Text {k}. ", "n": k % 3 if k < 200 else 9} for k in range(300)]
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet", row_group_size=60)
+    else:
+        with (gzip.open if kind.endswith("gz") else open)(tmp_path / f"a.{kind}", "wt") as file:
+            file.writelines(json.dumps(record) + "\n" for record in records)
+    data = pipeline.TextDataset(tmp_path / f"a.{kind}", tokenizer="bytes", where="n == 1", epochs=1)
+    stream = data.shuffle(seed=1, lanes=2, window=20).pack(16).batch(2)
+    batches = iter(stream)
+    first = [next(batches)["input_ids"].tolist() for _ in range(5)]
+    state = json.loads(json.dumps(stream.state_dict()))
+    rest = [batch["input_ids"].tolist() for batch in batches]
+    assert len(rest) > 5
+    stream.load_state_dict(state)
+    assert [batch["input_ids"].tolist() for batch in stream] == rest
+    assert sorted(texts_of(data.shuffle(seed=1))) == sorted(each["text"] for each in records if each["n"] == 1)
+    assert first != [batch["input_ids"].tolist() for _, batch in zip(range(5), data.pack(16).batch(2), strict=False)]
+
+
+def test_a_stream_reads_no_row_group_that_its_condition_rules_out() -> None:
+    table = pa.table({"text": [os.urandom(3_000).hex() for _ in range(400)], "n": list(range(400))})
+    file = io.BytesIO()
+    pq.write_table(table, file, row_group_size=40, compression="none", use_dictionary=False)
+    with running_inputs() as server:
+        server.files["a.parquet"] = file.getvalue()
+        data = pipeline.TextDataset(server.url("a.parquet"), tokenizer="bytes", epochs=1, where="n >= 380")
+        assert len(texts_of(data)) == 20
+        assert server.sent < 0.15 * len(server.files["a.parquet"])
+
+
+def test_a_condition_that_no_record_meets_is_an_error_of_the_stream(tmp_path: Path) -> None:
+    write_all(tmp_path / "in")
+    data = pipeline.TextDataset(tmp_path / "in" / "a.jsonl", tokenizer="bytes", where="int_score > 99")
+    with pytest.raises(ConfigError, match=r"no document was kept of a whole epoch.*loosen the filter or the condition"):
+        next(iter(data.pack(8).batch(1)))
+    with pytest.raises(ConfigError, match="a value is missing"):
+        pipeline.TextDataset(tmp_path / "in" / "a.jsonl", tokenizer="bytes", where="int_score >")

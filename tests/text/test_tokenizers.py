@@ -1,0 +1,171 @@
+"""Tokenizers are trained, saved, loaded and refused; the encoder of a definition is chosen once."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.errors import ConfigError
+from pipeline.text.tokenizer.loading import parsed
+from pipeline.text.tokenizer.tokenizer import END_OF_TEXT, Tokenizer, load_tokenizer, train_tokenizer
+from tests.tokenizer_samples import CORPUS, auto_ids
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_saved_tokenizer_is_the_same_tokenizer(
+    trained: Tokenizer, definitions: dict[str, Path], tmp_path: Path
+) -> None:
+    import hashlib
+
+    for tokenizer in (trained, load_tokenizer("bytes"), *map(load_tokenizer, definitions.values())):
+        folder = tmp_path / str(tokenizer.vocab_size)
+        tokenizer.save(folder)
+        first = {file.name: file.read_bytes() for file in folder.iterdir()}
+        again = load_tokenizer(folder)
+        for field in ("sha256", "vocab_size", "eos_id", "bos_id", "special_ids", "dtype", "encoder"):
+            assert getattr(again, field) == getattr(tokenizer, field), field
+        assert again.encode(CORPUS[1]).tolist() == tokenizer.encode(CORPUS[1]).tolist()
+        again.save(folder)
+        assert {file.name: file.read_bytes() for file in folder.iterdir()} == first
+        defining = first.get("tokenizer.json", first["tokenizer_config.json"])
+        assert hashlib.sha256(defining).hexdigest() == tokenizer.sha256
+
+
+def test_the_encoder_of_one_definition_is_chosen_once(tmp_path: Path) -> None:
+    texts = ["to be or not to be, that is the question"] * 50
+    trained = train_tokenizer(texts, 300)
+    trained.save(tmp_path / "saved")
+    loaded = load_tokenizer(str(tmp_path / "saved"))
+    assert loaded._chosen().encoder is trained._chosen().encoder
+    other = load_tokenizer(str(tmp_path / "saved"), sample=["another text"])
+    assert other._chosen().encoder is not trained._chosen().encoder
+
+
+def test_the_definition_of_a_tokenizer_is_parsed_once(definitions: dict[str, Path], trained: Tokenizer) -> None:
+    for path in definitions.values():
+        loaded = load_tokenizer(path)
+        assert loaded._definition().tokenizer is parsed(loaded.definition)
+    assert parsed(trained.definition) is not trained._definition().tokenizer  # it is another one by now
+    assert parsed(trained.definition).to_str() == trained.definition
+
+
+def test_an_encoder_is_chosen_in_a_thread_for_which_a_fork_waits(tmp_path: Path) -> None:
+    def lengths(queue: Any) -> None:
+        queue.put(chosen.encode_flat(CORPUS[:3])[1].tolist())
+
+    made = train_tokenizer(CORPUS, 420)
+    made.save(tmp_path)
+    load_tokenizer(tmp_path, sample=["another text"])  # so that no choice of this definition is kept
+    chosen = load_tokenizer(tmp_path, in_thread=True)
+    queue = multiprocessing.get_context("fork").SimpleQueue()
+    child = multiprocessing.get_context("fork").Process(target=lengths, args=(queue,))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert queue.get() == chosen.encode_flat(CORPUS[:3])[1].tolist() == made.encode_flat(CORPUS[:3])[1].tolist()
+    assert (chosen.encoder, chosen.refused) == (made.encoder, made.refused)
+    assert pickle.loads(pickle.dumps(load_tokenizer(tmp_path, in_thread=True))).encoder == made.encoder
+
+
+def test_training_twice_gives_the_same_bytes_on_any_number_of_threads(trained: Tokenizer) -> None:
+    code = (
+        "from tests.tokenizer_samples import CORPUS; from pipeline.text.tokenizer.tokenizer import train_tokenizer;"
+        "print(train_tokenizer(CORPUS, 500).sha256)"
+    )
+    for setting in ({"TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "1"}, {"RAYON_NUM_THREADS": "3"}):
+        run = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env={**os.environ, **setting},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert run.stdout.strip() == trained.sha256
+
+
+def test_training_reaches_what_the_corpus_holds_and_no_more(trained: Tokenizer) -> None:
+    assert trained.vocab_size == 500
+    assert trained.special_ids == {END_OF_TEXT: 0}
+    small = train_tokenizer(["a few words, a few words"], 65_536)
+    assert 257 < small.vocab_size < 300
+    assert small.decode(small.encode("anything: \U0001f600")) == "anything: \U0001f600"
+    assert train_tokenizer([], 1000).vocab_size == 257
+    with pytest.raises(ConfigError, match="256 bytes"):
+        train_tokenizer(CORPUS, 256)
+
+
+def test_the_end_of_a_text_is_found_by_name(definitions: dict[str, Path], tmp_path: Path) -> None:
+    assert load_tokenizer(definitions["wordpiece"]).roles["eos_token"] == "[EOS]"
+    assert load_tokenizer(definitions["unigram"]).roles["eos_token"] == "</s>"
+    assert load_tokenizer(definitions["wordpiece"], eos="[SEP]").eos_id == 2
+    with pytest.raises(ConfigError, match=r"no token '\[sep\]'"):
+        load_tokenizer(definitions["wordpiece"], eos="[sep]")
+    value = json.loads(definitions["wordpiece"].read_text())
+    text = json.dumps(value).replace("[EOS]", "[END]")
+    (tmp_path / "t.json").write_text(text)
+    with pytest.raises(ConfigError, match="--eos"):
+        load_tokenizer(tmp_path / "t.json")
+    assert load_tokenizer(tmp_path / "t.json", eos="[END]").eos_id == 3
+
+
+def test_a_letter_cannot_end_documents(trained: Tokenizer, tmp_path: Path) -> None:
+    trained.save(tmp_path)
+    with pytest.raises(ConfigError, match="cannot end documents"):
+        load_tokenizer(tmp_path, eos="a")
+
+
+def test_what_is_no_tokenizer_is_refused_with_the_cure(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "bad.json").write_text('{"a": 1}')
+    (tmp_path / "empty").mkdir()
+    for spec, message in (
+        (tmp_path / "bad.json", "not a tokenizer.json"),
+        (tmp_path / "empty", "holds no tokenizer.json"),
+        (tmp_path / "gone.json", "no such file"),
+        ("train:32000", "to train, not one to load"),
+        ("some-lab/some-model", "hf download"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            load_tokenizer(spec)
+
+
+def test_a_directory_that_needs_transformers_gives_its_ids(trained: Tokenizer, tmp_path: Path) -> None:
+    trained.save(tmp_path)
+    added = {"500": {"content": "<tool>", "special": True}, "501": {"content": "<name>", "special": False}}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END_OF_TEXT, "added_tokens_decoder": added}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    tokenizer = load_tokenizer(tmp_path)
+    expected = auto_ids(tmp_path)
+    text = "a <tool> b <name> c <|endoftext|>"
+    assert tokenizer.vocab_size == 502
+    assert tokenizer.encode(text).tolist() == expected(text)
+    assert 501 in tokenizer.encode(text)
+    assert 500 not in tokenizer.encode(text)
+
+
+def test_dropout_and_truncation_of_a_definition_do_not_touch_the_ids(trained: Tokenizer, tmp_path: Path) -> None:
+    value = json.loads(trained.definition)
+    value["model"]["dropout"] = 0.5
+    value["truncation"] = {"max_length": 3, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
+    (tmp_path / "t.json").write_text(json.dumps(value))
+    assert load_tokenizer(tmp_path / "t.json").encode(CORPUS[0]).tolist() == trained.encode(CORPUS[0]).tolist()
+
+
+def test_loading_and_the_bytes_tokenizer_stay_light() -> None:
+    heavy = ("tokenizers", "torch", "transformers", "pyarrow")
+    code = (
+        "import sys; from pipeline.text.tokenizer.tokenizer import load_tokenizer; load_tokenizer('bytes').encode('x');"
+        f"print([m for m in {heavy} if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
