@@ -6,17 +6,21 @@ JOBS ?= 2
 # A file goes to one process whole; tests/conftest.py puts the files that take long first.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: test test-stacks test-faults check loops demo clean
+.PHONY: test test-stacks test-nightly test-faults check loops demo clean
 
 # Everything but what needs training frameworks, servers or Ray.
 test: .venv/installed
 	@# The types are checked on one core; the loops compile on another.
 	$(MAKE) --jobs 2 check loops
-	$(PYTEST) -m "not stacks"
+	$(PYTEST) -m "not stacks and not nightly"
 
 # Training frameworks, S3 and HTTP servers, Ray.
 test-stacks: .venv/installed
-	$(PYTEST) -m stacks
+	$(PYTEST) -m "stacks and not nightly"
+
+# What takes long, and what it holds seldom changes.
+test-nightly: .venv/installed
+	$(PYTEST) -m nightly
 
 # Seeds a fault for each claim, one after the other, and sees that a test fails: some ten minutes.
 test-faults: .venv/installed

@@ -28,8 +28,8 @@ multiprocessing.set_forkserver_preload(list(LOADED))
 # Files that start many processes or build much. They run first: one that began last would keep one process of a run at
 # work while the others have nothing to do.
 LONG = (
-    "kill record_limit loaders repeats transforms install bench_against resources odd_texts text_resume builder resume "
-    "text_dataset holdout scaling train_gpt references readme open_files commands dedup even_steps text_files messages "
+    "kill record_limit loaders repeats transforms install benches resources odd_texts text_resume builder resume "
+    "text_dataset holdout growth train_gpt references readme open_files commands dedup even_steps text_files messages "
     "hub_inputs tokens remote_builds progress epochs best_fit import_rules order_oracle position order_definition "
     "filters_scan packaging"
 ).split()

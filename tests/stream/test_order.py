@@ -20,7 +20,7 @@ from pipeline.stream.order import (
     sequential_window,
 )
 from pipeline.stream.order.shuffle import window_count
-from scripts.bench_stream import near_pairs
+from scripts.bench.shuffle import near_pairs
 from tests.order_oracle import keyed_hash
 
 

@@ -1,6 +1,6 @@
 """Compare what rule sets decide with what datatrove's Gopher filters decide, document by document.
 
-    python scripts/agreement.py corpus/*.jsonl.zst --language lang=en --datatrove ~/datatrove/bin/python
+    python scripts/bench_agreement.py corpus/*.jsonl.zst --language lang=en --datatrove ~/datatrove/bin/python
 
 ``--datatrove`` names an interpreter that has ``datatrove[processing]`` and spaCy. The documents are compared as they are, and
 with tags, URLs, emoji, ellipses or code put between their words, often enough that many come near the limits. Each row of

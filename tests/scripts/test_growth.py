@@ -11,9 +11,8 @@ import pytest
 
 from pipeline.builder.dedup.minhash import MinHasher, shingles
 from scripts import bench_growth
-from scripts._dedup_scale import synthetic
-from scripts._scaling import edit, watch
-from scripts.bench_dedup import main
+from scripts.bench.growth import edit, watch
+from scripts.bench.synthetic import PIECE, synthetic
 from tests.corpus import english
 
 HOLD = "import sys, time; held = bytearray({0} << 20); time.sleep({1})"
@@ -23,8 +22,8 @@ HOLD = "import sys, time; held = bytearray({0} << 20); time.sleep({1})"
 def test_the_memory_of_all_processes_counts_at_one_moment() -> None:
     child = f"subprocess.Popen([sys.executable, '-c', {HOLD.format(100, 1.5)!r}])"
     peak = watch([sys.executable, "-c", f"import subprocess; {HOLD.format(50, 0)}; {child}.wait()"])
-    assert 150 < peak.anonymous / 2**20 < 200
-    assert peak.anonymous <= peak.proportional < 250 << 20
+    assert 150 < peak.own / 2**20 < 200
+    assert peak.own <= peak.proportional < 250 << 20
     assert peak.seconds > 1.5
 
 
@@ -56,20 +55,20 @@ def test_synthetic_documents_hold_the_duplicates_that_are_promised() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="only Linux tells the memory of processes")
-def test_the_bench_shows_growth(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    lines = [orjson.dumps({"id": str(k), "text": english(k % 30, 10)}) for k in range(40)]
-    (tmp_path / "in.jsonl").write_bytes(b"\n".join(lines))
-    assert main([str(tmp_path / "in.jsonl"), "--scales", "1,3"]) == 0
+def test_the_bench_of_dedup_alone_shows_growth(capfd: pytest.CaptureFixture[str]) -> None:
+    assert bench_growth.main(["--synthetic", f"{PIECE},{2 * PIECE}", "--workers", "1"]) == 0
     shown = capfd.readouterr().out
-    assert re.search(r" 40  documents, 75\.0% stay", shown)
-    assert re.search(r"120  documents, 75\.0% stay\n +\d+\.\d\d  x the CPU of one of 40 documents", shown)
-    assert shown.count("MB anonymous") == 2
+    assert re.search(rf" {PIECE:,}  documents, 100\.0% stay", shown)
+    assert re.search(
+        rf"{2 * PIECE:,}  documents, 8\d\.\d% stay\n +\d+\.\d\d  x the CPU of one of {PIECE:,} documents", shown
+    )
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="only Linux tells the memory of processes")
 def test_the_bench_of_whole_builds_shows_growth(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     lines = [orjson.dumps({"id": str(k), "text": english(k % 30, 10)}) for k in range(40)]
     (tmp_path / "in.jsonl").write_bytes(b"\n".join(lines))
     assert bench_growth.main([str(tmp_path / "in.jsonl"), "--scales", "1,2", "--rules", "none"]) == 0
     shown = capfd.readouterr().out
-    assert re.search(r" 80  documents, 75\.0% stay\n.*\n +-?\d+\.\d  bytes of anonymous memory .* over 40;", shown)
+    assert re.search(r" 80  documents, 75\.0% stay\n.*\n +-?\d+\.\d  bytes of memory .* over 40;", shown)

@@ -1,11 +1,12 @@
 """An http server of a directory with ranges, a latency and a bandwidth that all requests share; it counts both.
 
-    python scripts/_remote_server.py DIRECTORY --latency 0.03 --rate 100e6
+    python scripts/bench/server.py DIRECTORY --latency 0.03 --rate 100e6
 
 Prints its port. ``GET /__counts__?until=T`` returns, as JSON, the requests and bytes since the last such request and before T,
 by the clock that all processes of a machine share (``time.monotonic``), and forgets those after it too.
 
-With ``--hub`` the directory is also the dataset ``org/name`` of a Hugging Face hub, whose files a redirect leads to.
+With ``--tls FILE`` it speaks https with that certificate. With ``--hub`` the directory is also the dataset ``org/name`` of a
+Hugging Face hub, whose files a redirect leads to.
 
 It shares the processors with what is measured, so it does little: it knows GET and HEAD, and reads one header. Clients of S3
 read directories as buckets.
@@ -19,6 +20,7 @@ import json
 import os
 import re
 import socket
+import ssl
 import threading
 import time
 from pathlib import Path
@@ -60,6 +62,11 @@ class Server(ThreadingTCPServer):
         self.link = Link(rate)
         self.lock = threading.Lock()
         self.events: list[tuple[float, int, int]] = []
+
+    def encrypt(self, certificate: Path) -> None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate)
+        self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Clients may go away at any time."""
@@ -115,14 +122,21 @@ class Handler(StreamRequestHandler):
             while start < stop and not head:
                 part = min(_SLICE, stop - start)
                 server.link.pass_on(part)
-                sent = os.sendfile(self.connection.fileno(), file.fileno(), start, part)
+                sent = self._send_part(file.fileno(), start, part)
                 server.count(0, sent)
                 start += sent
+
+    def _send_part(self, file: int, start: int, size: int) -> int:
+        if not isinstance(self.connection, ssl.SSLSocket):
+            return os.sendfile(self.connection.fileno(), file, start, size)
+        self.connection.sendall(os.pread(file, size, start))
+        return size
 
     def _send_head(self, status: str, length: int, *headers: str) -> None:
         lines = [f"HTTP/1.1 {status}", f"Content-Length: {length}", *headers]
         more = socket.MSG_MORE if length else 0  # one packet with what follows
-        self.connection.send("\r\n".join([*lines, "", ""]).encode(), more)
+        flags = [] if isinstance(self.connection, ssl.SSLSocket) else [more]
+        self.connection.send("\r\n".join([*lines, "", ""]).encode(), *flags)
 
 
 class HubHandler(Handler):
@@ -168,10 +182,13 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--latency", type=float, default=0.03, help="seconds before each answer (default: 0.03)")
     parser.add_argument("--rate", type=float, default=100e6, help="bytes a second, 0 for no limit (default: 100e6)")
+    parser.add_argument("--tls", type=Path, metavar="FILE", help="speak https with this certificate and key")
     parser.add_argument("--hub", action="store_true", help="answer as a hub, too")
     options = parser.parse_args()
     handler = HubHandler if options.hub else Handler
     server = Server(options.directory, options.latency, options.rate, handler)
+    if options.tls:
+        server.encrypt(options.tls)
     print(server.server_address[1], flush=True)
     server.serve_forever()
 

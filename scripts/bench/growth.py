@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from scripts._process import Memory, cpu_seconds, memory
+from scripts.bench.process import Memory, cpu_seconds, memory
 
 _SECONDS = 0.02  # between two looks at the memory
 
@@ -18,11 +18,11 @@ _SECONDS = 0.02  # between two looks at the memory
 class Peak(NamedTuple):
     """What a command took.
 
-    ``anonymous`` and ``proportional`` are bytes (`Memory`), summed over its processes at one moment, the largest such sums.
+    ``own`` and ``proportional`` are bytes (`Memory`), summed over its processes at one moment, the largest such sums.
     ``seconds`` are of the clock, ``cpu`` of all processes.
     """
 
-    anonymous: int
+    own: int
     proportional: int
     seconds: float
     cpu: float
@@ -41,13 +41,13 @@ class Growth:
             base, least = self._shown[0]
             print(f"{cost / (least.cpu / base):12.2f}  x the CPU of one of {base:,d} documents")
         for fewer, lower in dict(self._shown[:1] + self._shown[-1:]).items():
-            own, all_ = (
+            own, whole = (
                 (getattr(peak, what) - getattr(lower, what)) / (documents - fewer) for what in Peak._fields[:2]
             )
-            print(f"{own:12.1f}  bytes of anonymous memory for each document over {fewer:,d}; proportional {all_:.1f}")
+            print(f"{own:12.1f}  bytes of memory for each document over {fewer:,d}; proportional {whole:.1f}")
         print(f"{cost * 1e6:12.1f}  microseconds of CPU a document; {peak.seconds:,.1f} s in all, with the start")
         print(
-            f"{peak.anonymous / 1e6:12,.0f}  MB anonymous, {peak.proportional / 1e6:,.0f} proportional, all processes"
+            f"{peak.own / 1e6:12,.0f}  MB that the kernel cannot drop, {peak.proportional / 1e6:,.0f} proportional, all processes"
         )
         self._shown.append((documents, peak))
 
@@ -55,16 +55,16 @@ class Growth:
 def watch(command: Sequence[str]) -> Peak:
     """Run a command to its end and return what it took; ``CalledProcessError`` where it fails. Linux only."""
     before, started = cpu_seconds(own=False), time.perf_counter()
-    anonymous = proportional = 0
+    own = proportional = 0
     with subprocess.Popen(command) as process:
         while process.poll() is None:
             sums = [_memory(pid) for pid in _tree(process.pid)]
-            anonymous = max(anonymous, sum(some for some, _ in sums))
+            own = max(own, sum(some for some, _ in sums))
             proportional = max(proportional, sum(some for _, some in sums))
             time.sleep(_SECONDS)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, list(command))
-    return Peak(anonymous, proportional, time.perf_counter() - started, cpu_seconds(own=False) - before)
+    return Peak(own, proportional, time.perf_counter() - started, cpu_seconds(own=False) - before)
 
 
 def _tree(pid: int) -> Iterator[int]:

@@ -1,0 +1,116 @@
+"""Made datasets, texts and tokenizers, written where they are not there yet."""
+
+from __future__ import annotations
+
+import glob
+import io
+import os
+import sysconfig
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import orjson
+import zstandard
+from numpy.typing import NDArray
+
+from pipeline.shards.extents.indexing import write_table
+from pipeline.shards.manifest import Manifest, Split
+from pipeline.shards.reader import Shard
+from pipeline.shards.writer import write_shard_with_extents
+from pipeline.text.readers.reader import Document, find_inputs, read_documents
+from pipeline.text.tokenizer.tokenizer import train_tokenizer
+
+SEQ_LEN, BATCH = 2048, 32
+TOKENS_PER_BATCH = SEQ_LEN * BATCH
+TOKENIZER = {"name": "bench", "sha256": "0" * 64, "vocab_size": 60_000, "eos_id": 0, "bos_id": None, "special_ids": {}}
+_FILES, _CHARACTERS = 6, 2_000  # of made texts
+
+
+def dataset(
+    directory: Path, *, shards: int, documents: int, median: int, copies: int = 1, group: int = 1 << 20, name: str = ""
+) -> Path:
+    """Return a dataset of drawn tokens: ``documents`` in each shard, whose lengths are log-normal, as in web text.
+
+    ``group`` tokens of neighbours share a member (0: one document a member). Each shard is listed ``copies`` times under other
+    names (as hard links), so a large dataset takes less disk than it seems to.
+    """
+    path = directory / (name or "shards") / f"{shards}x{copies}-{documents}-{median}-{group}"
+    if (path / "manifest.json").exists():
+        return path
+    path.mkdir(parents=True, exist_ok=True)
+    generator = np.random.default_rng(0)
+    infos, tables = [], []
+    for number in range(shards):
+        lengths = np.minimum(generator.lognormal(np.log(median), 0.9, documents) + 1, 20_000).astype(np.int64)
+        tokens = generator.integers(1, 60_000, int(lengths.sum())).astype("<u2")
+        keys = [f"{number:06d}{document:08d}" for document in range(documents)]
+        original = path / f"original-{number:06d}.tar"
+        info, table = write_shard_with_extents(
+            original, tokens=tokens, lengths=lengths, keys=keys, tokens_per_sample=group
+        )
+        for copy in range(copies):
+            listed = f"train-{number * copies + copy:06d}.tar"
+            (path / listed).unlink(missing_ok=True)
+            os.link(original, path / listed)
+            infos.append(info._replace(name=listed))
+            tables.append(table)
+        original.unlink()
+    manifest = Manifest("<u2", TOKENIZER, {"train": Split(tuple(infos))})
+    replace(manifest, extents=write_table(path, tables, "<u2")).write(path)
+    return path
+
+
+def flat_tokens(path: Path) -> NDArray[np.uint16]:
+    """Return all tokens of a dataset as one memory-mapped file, as nanoGPT wants them."""
+    file = path / "tokens.bin"
+    if not file.exists():
+        with file.open("wb") as out:
+            for info in Manifest.read(path).split("train").shards:
+                shard = Shard(path / info.name)
+                for number in range(len(shard)):
+                    out.write(shard.document(number).tobytes())
+    return np.memmap(file, dtype="<u2", mode="r")
+
+
+def text_files(directory: Path, texts: str | None) -> list[str]:
+    """Return the files of a glob; without one, made ones: pieces of the sources that this Python carries."""
+    if texts:
+        return sorted(glob.glob(texts))
+    folder = directory / "texts"
+    paths = [folder / f"part-{number}.jsonl.zst" for number in range(_FILES)]
+    if not all(path.exists() for path in paths):
+        folder.mkdir(parents=True, exist_ok=True)
+        lines: list[list[bytes]] = [[] for _ in paths]
+        for number, source in enumerate(sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py"))):
+            text = source.read_text(encoding="utf-8", errors="ignore")
+            for begin in range(0, len(text), _CHARACTERS):
+                record = {"id": f"{number}-{begin}", "text": text[begin : begin + _CHARACTERS]}
+                lines[number % _FILES].append(orjson.dumps(record))
+        for path, written in zip(paths, lines, strict=True):
+            path.write_bytes(zstandard.compress(b"\n".join(written)))
+    return [str(path) for path in paths]
+
+
+def tokenizer_folder(directory: Path, files: Sequence[str]) -> Path:
+    """Return the folder of a BPE of 32,000 ids, trained on the beginning of the first file if it is not there yet."""
+    path = directory / f"tokenizer-{sum(map(os.path.getsize, files))}"
+    if not (path / "tokenizer.json").exists():
+        train_tokenizer(list(islice(read_lines(files[:1]), 4_000)), 32_000).save(path)
+    return path
+
+
+def read_lines(files: Sequence[str]) -> Iterator[str]:
+    """Yield the texts of ``.jsonl.zst`` files by nothing but zstandard and orjson."""
+    for file in files:
+        with open(file, "rb") as raw:
+            for line in io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(raw), 1 << 20):
+                yield orjson.loads(line)["text"]
+
+
+def read_inputs(inputs: Sequence[str]) -> Iterator[Document]:
+    """Yield the documents of files, directories or globs; records that are none are left out."""
+    for file in find_inputs(inputs):
+        yield from (record for record in read_documents(file) if isinstance(record, Document))

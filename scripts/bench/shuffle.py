@@ -1,0 +1,63 @@
+"""How well documents are shuffled: the share of pairs of neighbours in a stream that lie within 1% of a sorted corpus."""
+
+from __future__ import annotations
+
+import statistics
+from functools import lru_cache
+
+import numpy as np
+
+from pipeline.shards.extents.table import ExtentTable, running_sums
+from pipeline.stream.order import LANES, Blocks, Sequences, Shuffle, default_window
+from scripts.bench.data import SEQ_LEN
+
+
+def near_pairs(
+    shards: int, documents: int, epoch: int, tenth: int, *, draws: int = 40, per_document: int = 1000
+) -> float:
+    """Return the share of near pairs among neighbours in one tenth of an epoch, for documents of equal length."""
+    order = equal_documents(shards, documents // shards, per_document)
+    sequences = Sequences(order.tokens, SEQ_LEN, LANES)
+    documents = order.documents
+    firsts = np.cumsum(order.blocks.documents) - order.blocks.documents
+    first, after = sequences.first(epoch), sequences.first(epoch + 1)
+    begin = first + (after - first) * tenth // 10
+
+    @lru_cache(maxsize=2 * LANES)
+    def permuted(epoch: int, window: int) -> list[int]:
+        """Return where the documents of a window lie in the files' order, in the order of the stream."""
+        blocks = order.epoch(epoch).window_blocks(window)
+        listed = np.concatenate([np.arange(order.blocks.documents[block]) + firsts[block] for block in blocks])
+        inside = order.document_order(epoch, window, len(listed))
+        assert inside is not None  # a seed was given
+        found: list[int] = listed[inside].tolist()
+        return found
+
+    def corpus_place(document: int) -> int:
+        epoch, inside = divmod(document, documents)
+        starts = order.epoch(epoch).document_starts
+        number = int(np.searchsorted(starts, inside, side="right")) - 1
+        return permuted(epoch, number)[inside - int(starts[number])]
+
+    generator = np.random.default_rng(tenth)
+    shares = []
+    for _ in range(draws):
+        i = begin + int(generator.integers(0, max(1, (after - first) // 10 - 400)))
+        places: dict[int, None] = {}
+        while len(places) < 512:
+            _, n = sequences.locate(i)
+            span = range(n * SEQ_LEN // per_document, (n * SEQ_LEN + SEQ_LEN - 1) // per_document + 1)
+            places |= dict.fromkeys(map(corpus_place, span))
+            i += 1
+        at = np.array(list(places)[:512])
+        gaps = np.abs(at[:, None] - at[None, :])[np.triu_indices(512, 1)]
+        shares.append(float((gaps <= documents // 100).mean()))
+    return statistics.mean(shares)
+
+
+def equal_documents(shards: int, documents: int, tokens: int) -> Shuffle:
+    """Return the default order of shards that hold so many documents of so many tokens each."""
+    table = ExtentTable.of_documents(np.full(documents, tokens), "<u2")
+    columns = (np.tile(column, shards) for column in (table.sizes, table.tokens, table.documents))
+    blocks = Blocks.of_extents(np.full(shards, len(table)), *map(running_sums, columns))
+    return Shuffle(blocks, LANES, default_window(blocks), seed=0)

@@ -1,0 +1,88 @@
+"""Deduplication alone over hashes and signatures of made-up documents, for ``bench_growth.py --synthetic``.
+
+python scripts/bench/synthetic.py FOLDER WORKERS     does the job of a folder; run as a process that is watched
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from pipeline.builder.dedup.bands import buckets_for  # noqa: E402
+from pipeline.builder.dedup.row_files import Piece  # noqa: E402
+from pipeline.builder.dedup.union_find import write_clusters  # noqa: E402
+from pipeline.builder.engine.registry import open_engine  # noqa: E402
+from pipeline.builder.stages.dedup import Job, find_duplicates, prepare_dedup  # noqa: E402
+from scripts.bench.growth import Growth, watch  # noqa: E402
+from scripts.bench.process import cpu_seconds  # noqa: E402
+
+PIECE = 8_192  # documents of one file, as parts of a build have
+BANDS, ROWS = 14, 8
+
+
+def measure(sizes: Sequence[int], workers: int) -> None:
+    """Run dedup for each number of documents, in processes of its own, and print what it took. 0.7 kB of disk each."""
+    growth, hashes, signatures = Growth(), list[Piece](), list[Piece]()
+    prepare_dedup()  # here, so that the first run does not compile
+    with tempfile.TemporaryDirectory() as name:
+        for number in range(-(-max(sizes) // PIECE)):
+            for arrays, pieces, kind in zip(synthetic(number), (hashes, signatures), "hs", strict=True):
+                path = Path(name, f"{number:06d}.{kind}")
+                arrays.tofile(path)
+                pieces.append(Piece(str(path), 0, PIECE))
+            if not any(number * PIECE < size <= (number + 1) * PIECE for size in sizes):
+                continue
+            count, folder = len(hashes) * PIECE, Path(name, f"job-{number}")
+            folder.mkdir()
+            job = Job(
+                tuple(hashes), tuple(signatures), BANDS * ROWS, BANDS, ROWS, threshold=0.8, buckets=buckets_for(count)
+            )
+            job.write(folder)
+            peak = watch([sys.executable, __file__, str(folder), str(workers)])
+            kept = int(np.count_nonzero(np.load(folder / "kind.npy") == 0))
+            growth.show(count, kept, peak._replace(cpu=float((folder / "cpu").read_text())))
+
+
+def synthetic(number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return a piece of hashes and signatures: 10% equal those of a document in the first half of all before, 20% nearly."""
+    hashes, signatures, fate = _drawn(number)
+    if number:
+        earlier_hashes, earlier, fates = _drawn(number // 2)
+        exact, near = (fate < 0.1) & (fates >= 0.3), (fate >= 0.1) & (fate < 0.3) & (fates >= 0.3)
+        changed = hashes[:, :1] % 10 == np.arange(BANDS * ROWS) % 10  # a tenth of the values
+        signatures[near] = np.where(changed, signatures, earlier)[near]
+        hashes[exact], signatures[exact] = earlier_hashes[exact], earlier[exact]
+    return hashes, signatures
+
+
+def _drawn(number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    random = np.random.Generator(np.random.Philox(number))
+    hashes = random.integers(0, 256, (PIECE, 16), np.uint8)
+    return hashes, random.integers(0, 1 << 32, (PIECE, BANDS * ROWS), np.uint32), random.random(PIECE)
+
+
+def main() -> None:
+    """Do the job of a folder, named in the first argument, with as many workers as the second says."""
+    folder, workers = Path(sys.argv[1]), int(sys.argv[2])
+    prepare_dedup()
+
+    def run(name: str, function: Callable[[Any], Any], units: Sequence[Any]) -> Iterator[Any]:
+        with open_engine(workers=workers, prepare=prepare_dedup) as engine:
+            yield from engine.map(function, units)
+
+    before = cpu_seconds(own=True)
+    roots, exact = find_duplicates(folder, run)
+    write_clusters(folder, roots, exact, before=0)
+    (folder / "cpu").write_text(str(cpu_seconds(own=True) - before))
+
+
+if __name__ == "__main__":
+    main()
