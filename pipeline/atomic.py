@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from .errors import ConfigError
 from .paths import special_kind
@@ -64,6 +64,11 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def read_json(path: Path) -> Any:
+    """Return what a file of JSON holds."""
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def write_json(path: str | Path, value: object) -> None:

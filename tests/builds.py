@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.builder.build import build
-from pipeline.builder.report.console import Progress
+from pipeline.builder.counts.progress import Progress
 from pipeline.shards.manifest import Manifest
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from pipeline.builder.report.console import Progress
+from pipeline.builder.counts.progress import Progress
 
 
 class Units(Progress):

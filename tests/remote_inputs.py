@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import pipeline
-from pipeline.builder.report.console import Progress
+from pipeline.builder.counts.progress import Progress
 from pipeline.shards.remote.transport import Access
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document

@@ -11,10 +11,16 @@ build_tokenizer.py   the tokenizer of a build, named or trained
 stages/              one file a stage, and `registry`, which has them in order
 transforms/          what documents pass in order: normalize, clean, language, rules, decontaminate
 partitions/          the documents that one unit wrote: what stages exchange
+output_directory.py  a new build, one to continue, or one that is complete
+plan_changes.py      what differs between the plan of a build and that of the command that continues it
+spool.py             inputs that hold their records -> files of the work directory
+signature_store.py   signatures that a build keeps, and those of earlier builds
+dry_run.py           the plan, and the outcomes of a sample, with nothing written
 workspace/           the work directory: its layout, its lock, results that appear only when whole
 dedup/               the algorithms of deduplication: MinHash, LSH, Jaccard, union-find, n-grams of evaluation sets
 engine/              runs units in this process, in worker processes, or on Ray
-report/              what was counted, and how it is shown: terminal, report.html, rejected.jsonl, dry run
+counts/              what is counted, and the progress of a build
+report/              how it is shown: terminal, report.html, rejected.jsonl
 outcome.py           why a document is in the dataset or not
 draws.py             which documents are drawn for validation, quotas and samples: hashes of (seed, purpose, text)
 manifest.py          the end of a build: counts that add up, manifest.json, and the files beside the shards

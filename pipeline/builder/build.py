@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Unpack
@@ -17,22 +17,23 @@ from typing import Unpack
 from ..errors import ConfigError
 from ..shards.manifest import Manifest
 from ..shards.remote.transport import Access, is_remote, local_name
+from .counts.progress import Progress
+from .counts.waterfall import waterfall
 from .engine.local import default_start_method
 from .engine.registry import check_engine, engine_session, open_engine
 from .engine.signals import reraise_swallowed_signals
 from .limits import DEFAULT_LIMITS, Limits
 from .manifest import gather_stats, make_manifest, write_beside_shards, write_run
+from .output_directory import clear, commits_of_started, finished, local_directory, start
 from .plan import make_plan
-from .reading import until_quotas_are_filled
+from .reading import read_more, say_what_is_read
 from .recipe import Recipe, Settings
 from .references import resolve
-from .report.console import Progress
-from .report.waterfall import waterfall
+from .report.console import print_table
+from .spool import spool_holders
 from .stages.registry import changes, wanted_stages, with_stages
-from .stages.stage import Run
+from .stages.stage import Run, Stage
 from .transforms.user_functions import only_here, spec_of
-from .workspace.output_directory import clear, commits_of_started, finished, local_directory, start
-from .workspace.spool import spool_holders
 from .workspace.workspace import Workspace
 
 
@@ -150,19 +151,37 @@ def _run_stages(run: Run, after_stage: Callable[[str], object], facts: Mapping[s
     """Run the stages that the recipe asks for, and write what is beside the shards; return the manifest."""
     workspace, seconds = run.workspace, run.seconds
     stages = wanted_stages(run.plan.recipe)
-    for stage in until_quotas_are_filled(stages, run):
+    for stage in _until_quotas_are_filled(stages, run):
         with _timed(run, stage.name):
             stage.run(run)
         after_stage(stage.name)
     with _timed(run, "finish"):
         stats = gather_stats(workspace)
         manifest = make_manifest(workspace, stats)
-        manifest = write_beside_shards(workspace, manifest)
+        rows = waterfall(stats, changes(stats))
+        manifest = write_beside_shards(workspace, manifest, rows)
     seconds["total"] = sum(seconds.values())
     write_run(workspace, manifest, seconds, facts)
     manifest.write(workspace.output)
-    run.progress.table(manifest, waterfall(stats, changes(stats)), seconds)
+    if not run.progress.quiet:
+        print_table(manifest, rows, seconds)
     return manifest
+
+
+def _until_quotas_are_filled(stages: Sequence[Stage], run: Run) -> Iterator[Stage]:
+    """Yield the stages in order, those before the one that applies quotas again as long as more has to be read.
+
+    The folder of that stage says that reading has ended: a build that is continued after that reads no more.
+    """
+    at = next(number for number, stage in enumerate(stages) if stage.applies_quotas)
+    while True:
+        yield from stages[:at]
+        if run.workspace.folder(stages[at].name).exists():
+            break
+        if not read_more(run.workspace, run.progress):
+            say_what_is_read(run.workspace, run.progress)
+            break
+    yield from stages[at:]
 
 
 @contextmanager

@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from ..atomic import write_json
+from ..atomic import read_json, write_json
 from ..errors import ConfigError
 from ..text.tokenizer.tokenizer import Tokenizer, load_tokenizer
-from .partitions.partition import read_json
 from .recipe import Recipe
 from .workspace.workspace import Workspace
 

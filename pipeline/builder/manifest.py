@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -19,13 +19,15 @@ from ..shards.extents.indexing import write_table
 from ..shards.manifest import MANIFEST_NAME, SIGNATURES_NAME, FileInfo, Manifest
 from ..text.tokenizer.loading import CONFIG_NAME, TOKENIZER_NAME
 from .build_tokenizer import load_build_tokenizer
-from .dedup.signature_store import FILES, save_signatures
+from .counts.stats import BuildStats
+from .counts.waterfall import Row
 from .outcome import KEPT
 from .partitions.checksums import whole_hashes
 from .partitions.partition import SPLIT, partitions
+from .reading import pieces_read
 from .report.html import REPORT_NAME, write_report
 from .report.rejected import REJECTED_NAME, take_samples, write_rejected
-from .report.stats import BuildStats
+from .signature_store import FILES, save_signatures
 from .stages.registry import wanted_stages
 from .stages.write import extents_path, read_splits
 from .workspace.workspace import Workspace
@@ -84,19 +86,22 @@ def _inputs(workspace: Workspace) -> list[dict[str, Any]]:
     return [
         {"name": item.name, "source": item.source, "bytes": item.size, "ends": item.ends, "sha256": digest}
         | ({"url": item.path, "version": item.version} if item.is_remote else {})
-        for item, digest in zip(plan.inputs, whole_hashes(workspace, plan), strict=True)
+        for item, digest in zip(plan.inputs, whole_hashes(workspace, plan, pieces_read(workspace)), strict=True)
     ]
 
 
-def write_beside_shards(workspace: Workspace, manifest: Manifest) -> Manifest:
-    """Write everything that is beside the shards, except the manifest; return the manifest that names it."""
+def write_beside_shards(workspace: Workspace, manifest: Manifest, rows: Sequence[Row]) -> Manifest:
+    """Write everything that is beside the shards, except the manifest; return the manifest that names it.
+
+    ``rows`` are the waterfall that the report shows.
+    """
     recipe, output = workspace.plan.recipe, workspace.output
     load_build_tokenizer(workspace).save(output)
     if recipe.dedup and recipe.keep_signatures:
         outcomes = np.load(workspace.folder(SPLIT) / "outcome.npy", mmap_mode="r")
         save_signatures(workspace, outcomes == KEPT)
     write_rejected(workspace)
-    write_report(output, manifest)
+    write_report(output, manifest, rows)
     return replace(
         manifest, files=tuple(FileInfo.of(output / name, name) for name in _BESIDE if (output / name).exists())
     )

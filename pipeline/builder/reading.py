@@ -7,7 +7,7 @@ survivors hold too few tokens, more pieces are read, and the stages after filter
 pieces are read depends on the counted tokens and the sizes of files alone: neither workers nor interruptions change it. A
 tokenizer that a build trains is trained again with them, until one has read ``Limits.tokenizer_characters``: that one stays.
 
-`until_quotas_are_filled` is the loop over the stages, of every build.
+`build` has the loop over the stages.
 
     reading.json    how many pieces are read of each source with a quota, written once that is more than at first
 
@@ -19,20 +19,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
-from ..atomic import write_json
+from ..atomic import read_json, write_json
 from .build_tokenizer import TRAINED, is_kept
+from .counts.progress import Progress
 from .draws import draw_file
-from .partitions.partition import DEDUPING, FILTER, PARTITIONS, Partition, partitions, read_json
+from .partitions.partition import DEDUPING, FILTER, PARTITIONS, Partition, partitions
 from .plan import Plan
 from .workspace.atomic_directory import discard_whole
 from .workspace.workspace import Workspace
-
-if TYPE_CHECKING:
-    from .stages.stage import Run, Stage
 
 READING = "reading.json"
 FIRST_BYTES = 2  # of input read for each token wanted, before tokens are counted
@@ -124,25 +121,9 @@ def _pieces_with(ends: Sequence[int], size: int) -> int:
     return 0 if size <= 0 else min(len(ends), 1 + sum(end < size for end in ends))
 
 
-def until_quotas_are_filled(stages: Sequence[Stage], run: Run) -> Iterator[Stage]:
-    """Yield the stages in order, those before the one that applies quotas again as long as more has to be read.
-
-    The folder of that stage says that reading has ended: a build that is continued after that reads no more.
-    """
-    at = next(number for number, stage in enumerate(stages) if stage.applies_quotas)
-    while True:
-        yield from stages[:at]
-        if run.workspace.folder(stages[at].name).exists():
-            break
-        if not read_more(run):
-            _say_what_is_read(run)
-            break
-    yield from stages[at:]
-
-
-def read_more(run: Run) -> bool:
+def read_more(workspace: Workspace, progress: Progress) -> bool:
     """Mark more pieces to be read where the tokens of survivors do not fill a quota; return whether there are any."""
-    workspace, plan = run.workspace, run.plan
+    plan = workspace.plan
     order, counts = pieces(plan), _piece_counts(workspace)
     tokens, more = _tokens(workspace, order), dict(counts)
     for source, held in order.items():
@@ -153,7 +134,7 @@ def read_more(run: Run) -> bool:
         size = ends[read - 1]
         wanted = min(MOST_GROWTH * size, size * quota * 9 // (8 * found) if found else 2 * size)
         more[source] = max(read + 1, _pieces_with(ends, wanted))
-        run.progress.say(
+        progress.say(
             f"max_tokens: {read} of {len(held)} pieces of {source or 'the input'} hold {found:,} of {quota:,} tokens; "
             f"{more[source] - read} more are read"
         )
@@ -168,14 +149,13 @@ def read_more(run: Run) -> bool:
     return True
 
 
-def _say_what_is_read(run: Run) -> None:
-    counts = _piece_counts(run.workspace)
-    for source, held in pieces(run.plan).items():
+def say_what_is_read(workspace: Workspace, progress: Progress) -> None:
+    """Say how many pieces filled the quotas, where there are more."""
+    counts = _piece_counts(workspace)
+    for source, held in pieces(workspace.plan).items():
         if counts[source] < len(held):
             of = source or "the input"
-            run.progress.say(
-                f"max_tokens: {counts[source]} of {len(held)} pieces of {of} fill its quota; no more is read"
-            )
+            progress.say(f"max_tokens: {counts[source]} of {len(held)} pieces of {of} fill its quota; no more is read")
 
 
 def _tokens(workspace: Workspace, order: dict[str, list[Piece]]) -> dict[str, list[int]]:

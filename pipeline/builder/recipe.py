@@ -20,7 +20,6 @@ from ..text.formats import format_named
 from ..text.where import Where
 from .dedup.minhash import signature_values
 from .dedup.segments import KINDS, LINES, PARAGRAPHS
-from .transforms.user_functions import with_config_folder
 
 Keep = Literal["first", "longest"]
 Verify = Literal["signatures", "exact"]
@@ -289,10 +288,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
         return {}
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: must map setting names to values, got {type(value).__name__}")
-    settings = {str(name).replace("-", "_"): item for name, item in value.items()}
-    if "transforms" in settings:
-        settings["transforms"] = with_config_folder(settings["transforms"], Path(path))
-    return settings
+    return {str(name).replace("-", "_"): item for name, item in value.items()}
 
 
 def _name_of(entry: str) -> str:

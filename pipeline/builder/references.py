@@ -18,7 +18,7 @@ from filters.language.language import LanguageIdentifier, bundled_model, parse_l
 from filters.rules.named_files import NamedFile
 from filters.rules.ruleset import RuleSet, load_rules
 
-from ..atomic import write_json
+from ..atomic import read_json, write_json
 from ..errors import ConfigError
 from ..shards.manifest import Manifest
 from ..text.fields import Field, merge_fields, parse_fields
@@ -26,10 +26,9 @@ from ..text.tokenizer.loading import END_OF_TEXT
 from ..text.tokenizer.tokenizer import Tokenizer, check_size
 from .build_tokenizer import TOKENIZER, document_marks, load_spec
 from .dedup.decontaminate import Decontaminator, read_evaluation_sets
-from .dedup.signature_store import check_against, dataset_names
-from .partitions.partition import read_json
 from .recipe import Recipe
-from .transforms.registry import check_order, find_user_functions
+from .signature_store import check_against, dataset_names
+from .transforms.registry import Parts, check_order, find_user_functions
 from .transforms.scores import Scores
 from .transforms.user_functions import UserFunction
 from .workspace.atomic_directory import discard, result_directory
@@ -42,15 +41,10 @@ _FILES = "files"
 
 
 @dataclass(frozen=True)
-class References:
+class References(Parts):
     """What a build loads by reference; ``definitions`` describes all of it as plain JSON without any path."""
 
-    rules: RuleSet
-    user_functions: Mapping[str, UserFunction]
-    language_model: NamedFile
     language_model_is_bundled: bool
-    evaluation: Decontaminator | None
-    scores: Scores | None
     files: Mapping[str, NamedFile]  # text files by the settings that name them: `kept_file_path`
     tokenizer: Tokenizer | None  # None: to be trained
     definitions: Mapping[str, Any]

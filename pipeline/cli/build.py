@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline.builder.engine.registry import ENGINES, check_engine
 from pipeline.builder.recipe import KEEP, RUNNING, VERIFY, Recipe, read_config
+from pipeline.builder.transforms.user_functions import with_config_folder
 from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
 from pipeline.text.document import ON_ERROR
@@ -221,6 +222,8 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     dry_run, overwrite, quiet = (flags.pop(name) for name in ("dry_run", "overwrite", "quiet"))
     path = flags.pop("config")
     config = read_config(path) if path else {}
+    if "transforms" in config:
+        config["transforms"] = with_config_folder(config["transforms"], path)
     given = {name: value for name, value in flags.items() if value not in (None, [])}
     try:
         inputs, output, recipe, running = _checked({**config, **given})
@@ -233,12 +236,12 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     if not inputs or not (output or dry_run):
         parser.error("name at least one INPUT and --output, as flags or in --config")
     if dry_run:
-        from pipeline.builder.report.dry_run import preview
+        from pipeline.builder.dry_run import preview
 
         preview(inputs, recipe, output or None, workers=running["workers"])
         return 0
     from pipeline.builder.build import build
-    from pipeline.builder.report.console import Progress
+    from pipeline.builder.counts.progress import Progress
 
     manifest = build(inputs, output, recipe, overwrite=overwrite, progress=Progress(quiet=quiet), **running)
     if not quiet:
@@ -265,7 +268,7 @@ def _checked(settings: Mapping[str, Any]) -> tuple[list[str], str, Recipe, dict[
 
 def _why_nothing_is_kept(manifest: Manifest) -> str:
     """Say how many documents were read, and what dropped how many of them."""
-    from pipeline.builder.report.stats import BuildStats, descending
+    from pipeline.builder.counts.stats import BuildStats, descending
     from pipeline.builder.stages.registry import changes
 
     stats = BuildStats.from_json(manifest.counts)

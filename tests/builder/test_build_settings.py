@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 import pipeline
+from pipeline.builder.counts.progress import Progress
 from pipeline.builder.recipe import Names, Recipe, Settings
-from pipeline.builder.report.console import Progress
 from pipeline.cli.main import run_command
 from pipeline.errors import ConfigError, InputError
 from pipeline.text.document import Document

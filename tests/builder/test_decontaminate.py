@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.builder.build import build
+from pipeline.builder.counts.progress import Progress
 from pipeline.builder.dedup.decontaminate import SHORTEST, Decontaminator
-from pipeline.builder.report.console import Progress
 from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from pipeline.builder.build import build
+from pipeline.builder.counts.progress import Progress
 from pipeline.builder.limits import Limits
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.references import resolve
-from pipeline.builder.report.console import Progress
 from pipeline.builder.stages.registry import STAGES
 from pipeline.cli.build import make_parser
 from pipeline.cli.main import run_command

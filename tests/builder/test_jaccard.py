@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 
 from pipeline.builder.build import build
+from pipeline.builder.counts.progress import Progress
 from pipeline.builder.dedup.minhash import shingles
-from pipeline.builder.report.console import Progress
 from pipeline.shards.manifest import Manifest
 
 THRESHOLD = 0.8

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from pipeline.builder.build import build
+from pipeline.builder.counts.progress import Progress
 from pipeline.builder.limits import Limits
-from pipeline.builder.report.console import Progress
 from pipeline.builder.workspace.locking import locked
 from pipeline.errors import BuildError
 from pipeline.shards.manifest import Manifest

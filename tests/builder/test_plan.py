@@ -9,8 +9,8 @@ import pytest
 from pipeline.builder.inputs import list_inputs
 from pipeline.builder.limits import Limits
 from pipeline.builder.plan import Plan, cut_units, make_plan
+from pipeline.builder.plan_changes import check_unchanged
 from pipeline.builder.recipe import Recipe, read_config
-from pipeline.builder.workspace.plan_changes import check_unchanged
 from pipeline.errors import ConfigError, InputError, PlanChangedError
 
 

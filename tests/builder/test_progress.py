@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import pipeline
+from pipeline.builder.counts.progress import Progress
 from pipeline.builder.engine.base import EngineOptions, report_progress
 from pipeline.builder.engine.local import open_local
-from pipeline.builder.report.console import Progress
 from pipeline.cli.main import run_command
 from tests.text_samples import jsonl, sentences
 

@@ -20,8 +20,8 @@ import pytest
 import zstandard
 
 from pipeline.builder.build import build
+from pipeline.builder.counts.progress import Progress
 from pipeline.builder.limits import Limits
-from pipeline.builder.report.console import Progress
 from pipeline.errors import InputError
 from pipeline.shards.manifest import Manifest
 from tests.builder.test_quota_reading import rows

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.builder.build import build
+from pipeline.builder.counts.progress import Progress
 from pipeline.builder.limits import Limits
 from pipeline.builder.plan import make_plan
 from pipeline.builder.reading import pieces
 from pipeline.builder.recipe import Recipe
-from pipeline.builder.report.console import Progress
 from pipeline.builder.workspace.atomic_directory import discard
 from pipeline.errors import InputError
 from pipeline.shards.manifest import Manifest

@@ -13,7 +13,7 @@ import pytest
 
 from filters.language.language import bundled_model
 from pipeline.builder.build import build
-from pipeline.builder.report.console import Progress
+from pipeline.builder.counts.progress import Progress
 from pipeline.errors import BuildError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.text.tokenizer.tokenizer import train_tokenizer

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.builder.build import build
+from pipeline.builder.counts.progress import Progress
+from pipeline.builder.counts.samples import SAMPLES, Samples, sample_keys
 from pipeline.builder.limits import Limits
-from pipeline.builder.report.console import Progress
-from pipeline.builder.report.samples import SAMPLES, Samples, sample_keys
 from pipeline.shards.manifest import Manifest
 from tests.corpus import english
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.builder.build import build
-from pipeline.builder.report.console import Progress
+from pipeline.builder.counts.progress import Progress
 from pipeline.builder.stages.write import lay_out
 from pipeline.errors import ConfigError, ManifestError
 from pipeline.shards.manifest import MANIFEST_NAME, Manifest

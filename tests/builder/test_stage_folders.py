@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import pipeline.builder.stages
+from pipeline.builder.counts.stats import BuildStats
 from pipeline.builder.outcome import EXACT, KEPT, NEAR, Outcome
 from pipeline.builder.partitions.partition import Partition
 from pipeline.builder.plan import make_plan
 from pipeline.builder.recipe import Recipe
-from pipeline.builder.report.stats import BuildStats
 from pipeline.builder.stages.registry import STAGES, changes
 from pipeline.builder.workspace.workspace import Workspace
 from pipeline.errors import BuildError

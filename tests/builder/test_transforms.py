@@ -13,8 +13,8 @@ import pytest
 
 import pipeline
 from pipeline.builder.build import build
-from pipeline.builder.report.console import Progress
-from pipeline.builder.report.stats import Histograms, PartitionCounts
+from pipeline.builder.counts.progress import Progress
+from pipeline.builder.counts.stats import Histograms, PartitionCounts
 from pipeline.builder.transforms.user import UserTransform
 from pipeline.errors import BuildError, ConfigError, PlanChangedError
 from pipeline.shards.manifest import Manifest

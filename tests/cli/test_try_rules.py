@@ -10,7 +10,7 @@ import pytest
 
 from filters.rules.ruleset import Rule
 from pipeline.builder.build import build
-from pipeline.builder.report.console import Progress
+from pipeline.builder.counts.progress import Progress
 from pipeline.cli.try_rules import excerpt, histogram
 from scripts.try_rules import main
 

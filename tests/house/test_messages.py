@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import pipeline
+from pipeline.builder.counts.progress import Progress
 from pipeline.builder.limits import Limits
 from pipeline.builder.recipe import Recipe
-from pipeline.builder.report.console import Progress
 from pipeline.cli.main import run_command
 from pipeline.errors import BuildError, ConfigError
 from pipeline.text.tokenizer.tokenizer import load_tokenizer

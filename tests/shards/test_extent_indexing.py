@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from pipeline.builder.build import build
-from pipeline.builder.report.console import Progress
+from pipeline.builder.counts.progress import Progress
 from pipeline.errors import ConfigError, CorruptShardError, ManifestError
 from pipeline.shards.extents.file import EXTENTS_NAME, decode_table
 from pipeline.shards.extents.indexing import index_dataset

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pipeline.builder.build import build
-from pipeline.builder.report.console import Progress
+from pipeline.builder.counts.progress import Progress
 from pipeline.shards.folder import Folder
 from pipeline.shards.remote.transport import Access
 from pipeline.shards.tar import scan_tar

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.builder.build import build
+from pipeline.builder.counts.progress import Progress
 from pipeline.builder.draws import draws
-from pipeline.builder.report.console import Progress
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
 from tests.corpus import english

@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 
 from filters.measures.length import words
 from filters.text_view import Page
+from pipeline.builder.counts.stats import BuildStats
+from pipeline.builder.counts.waterfall import waterfall
 from pipeline.builder.dedup.segments import KINDS, Passages, passages, without
 from pipeline.builder.limits import Limits
 from pipeline.builder.partitions.partition_writer import PartitionWriter, Row
 from pipeline.builder.plan import make_plan
 from pipeline.builder.recipe import Recipe
-from pipeline.builder.report.stats import BuildStats
-from pipeline.builder.report.waterfall import waterfall
 from pipeline.builder.stages import line_dedup as repeats
 from pipeline.builder.stages.registry import changes
 from pipeline.errors import ConfigError

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from filters.rules.ruleset import load_rules
-from pipeline.builder.report.stats import BINS, PASSED, BuildStats, Histograms, OutcomeCounts, PartitionCounts, by_group
+from pipeline.builder.counts.stats import BINS, PASSED, BuildStats, Histograms, OutcomeCounts, PartitionCounts, by_group
 
 
 def counted(*rows: tuple[str, str, str, int]) -> OutcomeCounts:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import pipeline
-from pipeline.builder.report.console import Progress
+from pipeline.builder.counts.progress import Progress
 from pipeline.errors import InputError
 
 BIG = 90071992547409930001

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipeline
-from pipeline.builder.report.console import Progress
+from pipeline.builder.counts.progress import Progress
 from pipeline.errors import InputError, ShardwrightError, StorageError
 from pipeline.text.discovery import find_inputs
 from pipeline.text.readers.reader import split_file

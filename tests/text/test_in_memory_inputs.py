@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import pipeline
-from pipeline.builder.report.console import Progress
+from pipeline.builder.counts.progress import Progress
 from pipeline.errors import ConfigError, InputError, PlanChangedError
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document

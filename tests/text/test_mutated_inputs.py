@@ -14,7 +14,7 @@ import pytest
 import zstandard
 
 from pipeline.builder.build import build
-from pipeline.builder.report.console import Progress
+from pipeline.builder.counts.progress import Progress
 from pipeline.errors import ShardwrightError
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.corpus import english

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pipeline.builder.build import build
+from pipeline.builder.counts.progress import Progress
 from pipeline.builder.limits import Limits
-from pipeline.builder.report.console import Progress
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
 from pipeline.shards.verify.dataset import verify_dataset

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline.builder.build import build
-from pipeline.builder.report.console import Progress
+from pipeline.builder.counts.progress import Progress
 from pipeline.errors import InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard

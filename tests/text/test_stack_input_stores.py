@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pipeline
-from pipeline.builder.report.console import Progress
+from pipeline.builder.counts.progress import Progress
 from pipeline.errors import InputError, ShardwrightError
 from pipeline.shards.remote.transport import Access
 from pipeline.text.discovery import find_inputs

@@ -16,7 +16,7 @@ import zstandard
 
 import pipeline
 from pipeline.builder.build import build
-from pipeline.builder.report.console import Progress
+from pipeline.builder.counts.progress import Progress
 from pipeline.cli.main import run_command
 from pipeline.errors import DamagedInputError, InputError
 from pipeline.shards.manifest import Manifest

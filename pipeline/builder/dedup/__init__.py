@@ -7,7 +7,6 @@ jaccard.py          the exact Jaccard similarity of candidates, on their shingle
 union_find.py       edges -> clusters -> which document of each is kept
 segments.py         lines and paragraphs, for deduplication below the document
 decontaminate.py    documents that share long n-grams with evaluation sets
-signature_store.py  signatures kept for later builds (``--against``)
 row_files.py        rows in many files as one array that is never in memory as a whole
 kernels.py          the compiled loops
 """

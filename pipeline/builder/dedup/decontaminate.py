@@ -21,13 +21,12 @@ from numpy.typing import NDArray
 from filters.compiled.text_arrays import code_points
 from filters.unicode_classes import KINDS, TERMINAL_BIT, UNSPACED, kind_table
 
-from ...atomic import write_json
+from ...atomic import read_json, write_json
 from ...errors import ConfigError, DamagedInputError
 from ...notices import warn
 from ...text.document import TEXT_KEY, BadRecord, Document
 from ...text.normalize import normalize
 from ...text.storage.input_file import number_queries, unique_names
-from ..partitions.partition import read_json
 from .minhash import shingle_sets, word_table
 
 if TYPE_CHECKING:

@@ -12,14 +12,13 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from ...atomic import write_json
+from ...atomic import read_json, write_json
 from ...errors import InputError
 from ...text.readers.reader import byte_ranges
 from ..inputs import check_same
 from ..plan import Plan
-from ..reading import pieces_read
 from ..workspace.workspace import Workspace
-from .partition import partition_table, read_json
+from .partition import partition_table
 
 _BLOCK = 1 << 20
 
@@ -61,8 +60,10 @@ def hash_input(workspace: Workspace, number: int) -> None:
     write_json(hash_path(workspace, number), {"sha256": whole.hexdigest(), "pieces": pieces})
 
 
-def whole_hashes(workspace: Workspace, plan: Plan) -> list[str | None]:
-    """Return the sha256 of each input; None for one that was not read to its end: damaged, or beyond ``limit`` or a quota.
+def whole_hashes(workspace: Workspace, plan: Plan, units: Iterable[int]) -> list[str | None]:
+    """Return the sha256 of each input, after ``units`` were read.
+
+    It is None for one that was not read to its end: damaged, or beyond ``limit`` or a quota.
 
     For a remote one that was read in part, it is the hash that the store told, if any.
     Raises ``InputError`` for an input of which a piece differed when it was read.
@@ -76,7 +77,7 @@ def whole_hashes(workspace: Workspace, plan: Plan) -> list[str | None]:
         (digests[0] if len(digests) == 1 else None) or item.sha256 or None
         for digests, item in zip(read, plan.inputs, strict=True)
     ]
-    for number in cut_inputs(plan, pieces_read(workspace)):
+    for number in cut_inputs(plan, units):
         held = read_json(hash_path(workspace, number))
         wrong = [k for k, (a, b) in enumerate(zip(read[number], held["pieces"], strict=True)) if a not in (b, None)]
         if wrong:

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,14 +35,14 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from ...atomic import atomic_file, write_json
+from ...atomic import atomic_file, read_json, write_json
 from ...errors import BuildError
 from ...text.document import made_id
+from ..counts.types import DamagedFile, PartitionRecord, Sample
 from ..dedup.row_files import Piece, Rows, Scalar
 from ..inputs import Input
 from ..outcome import KEPT
 from ..plan import Plan
-from ..report.types import DamagedFile, PartitionRecord, Sample
 from ..workspace.workspace import Workspace
 
 FILTER, DEDUP, TOKENIZE, SPLIT = "filter", "dedup", "tokenize", "split"  # stages whose results partitions show
@@ -51,10 +50,6 @@ DEDUPING = "deduping"  # the folder of what dedup keeps while it runs
 DONE = "done.json"
 PARTITIONS = "partitions.json"
 CUT_NAME = "cut.jsonl"
-
-
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True)

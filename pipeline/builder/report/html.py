@@ -17,13 +17,12 @@ from filters import measure_functions, summary
 
 from ...atomic import atomic_file
 from ...shards.manifest import Manifest
+from ..counts.stats import BuildStats, descending
+from ..counts.types import Group, Histogram
+from ..counts.waterfall import Row
 from ..dedup.decontaminate import too_short_said
-from ..stages.registry import changes
 from .console import damage_said
-from .stats import BuildStats, descending
 from .template import FIGURE, PAGE
-from .types import Group, Histogram
-from .waterfall import Row, waterfall
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -33,10 +32,10 @@ _TOP = 20  # languages and sources shown by name
 _HEIGHT = 60  # of a histogram, in units of its drawing; it is 200 wide
 
 
-def write_report(output: Path, manifest: Manifest) -> None:
+def write_report(output: Path, manifest: Manifest, rows: Sequence[Row]) -> None:
     """Write ``report.html`` into a dataset directory."""
     with atomic_file(output / REPORT_NAME) as file:
-        file.write(render(manifest).encode("utf-8", "replace"))
+        file.write(render(manifest, rows).encode("utf-8", "replace"))
 
 
 @cache
@@ -47,8 +46,8 @@ def _page() -> Template:
     return Environment(autoescape=True, trim_blocks=True).from_string(FIGURE + PAGE)
 
 
-def render(manifest: Manifest) -> str:
-    """Return the page."""
+def render(manifest: Manifest, rows: Sequence[Row]) -> str:
+    """Return the page; ``rows`` are the waterfall of the build."""
     stats, recipe = BuildStats.from_json(manifest.counts), manifest.recipe
     rules = {rule["name"]: rule for rule in recipe["definitions"]["rules"]["rules"]}
     groups = [("Languages", _groups(stats.by_language))]
@@ -60,7 +59,7 @@ def render(manifest: Manifest) -> str:
         tokenizer=manifest.tokenizer,
         fingerprint=manifest.fingerprint,
         cards=_cards(stats),
-        waterfall=[_bar(row) for row in waterfall(stats, changes(stats))],
+        waterfall=[_bar(row) for row in rows],
         bad=descending(stats.bad),
         notes=stats.notes,
         damaged=stats.damaged,

@@ -10,14 +10,14 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
-from ...atomic import atomic_file
-from ..dedup.signature_store import earlier_name
+from ...atomic import atomic_file, read_json
+from ..counts.samples import SAMPLE_CHARACTERS, SAMPLES, Samples, hash_keys
+from ..counts.types import Sample
 from ..outcome import EXACT, KEPT, NEAR
-from ..partitions.partition import CUT_NAME, DEDUP, SPLIT, Origin, Partition, locate, partitions, read_json
+from ..partitions.partition import CUT_NAME, DEDUP, SPLIT, Origin, Partition, locate, partitions
 from ..partitions.partition_writer import write_line
+from ..signature_store import earlier_name
 from ..workspace.workspace import Workspace
-from .samples import SAMPLE_CHARACTERS, SAMPLES, Samples, hash_keys
-from .types import Sample
 
 REJECTED_NAME = "rejected.jsonl"
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import orjson
 
+from ...atomic import read_json
 from ...errors import BuildError, InputError
-from ..partitions.partition import DONE, partition_name, read_json, unit_folder
+from ..partitions.partition import DONE, partition_name, unit_folder
 from ..plan import Plan
 from ..recipe import Recipe
 from ..workspace.atomic_directory import discard

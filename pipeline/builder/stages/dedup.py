@@ -35,19 +35,19 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...atomic import atomic_file, write_json
+from ...atomic import atomic_file, read_json, write_json
 from ...errors import BuildError
+from ..counts.stats import BuildStats, Change
 from ..dedup.bands import KeyFiles, buckets_for, write_keys
 from ..dedup.jaccard import ExactSimilarity, write_sets
 from ..dedup.lsh import equal_rows, similar_rows, star_edges
 from ..dedup.row_files import Piece, Rows, npy_pieces, write_npy
-from ..dedup.signature_store import check_against, fetch_earlier
 from ..dedup.union_find import longest_of, roots_of, write_clusters
 from ..limits import DEFAULT_LIMITS
 from ..outcome import DUPLICATES
-from ..partitions.partition import DEDUP, DEDUPING, partition_rows, partitions, read_batches, read_json
+from ..partitions.partition import DEDUP, DEDUPING, partition_rows, partitions, read_batches
 from ..recipe import Recipe
-from ..report.stats import BuildStats, Change
+from ..signature_store import check_against, fetch_earlier
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace
 from .stage import Run, Stage, Unit

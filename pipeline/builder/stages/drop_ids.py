@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ...atomic import write_json
+from ...atomic import read_json, write_json
+from ..counts.stats import BuildStats
 from ..outcome import Outcome
-from ..partitions.partition import Partition, partitions, read_json
+from ..partitions.partition import Partition, partitions
 from ..recipe import Recipe
 from ..references import References, kept_file_path
-from ..report.stats import BuildStats
 from ..workspace.workspace import Workspace
 from .stage import DropsAlone, Run, Stage
 

@@ -11,11 +11,14 @@ from pathlib import Path
 
 from filters.language.language import UNDETERMINED
 
-from ...atomic import write_json
+from ...atomic import read_json, write_json
 from ...errors import InputError
 from ...text.document import place_of
 from ...text.readers.reader import BadRecord, Document, Unselected
 from ...text.storage.input_file import Credentials
+from ..counts.samples import sample_keys
+from ..counts.stats import PASSED, BuildStats, Change, Histograms, PartitionCounts, descending
+from ..counts.types import Sample
 from ..dedup.minhash import text_hashes
 from ..dedup.segments import passage_finder
 from ..partitions.checksums import cut_inputs, hash_input, hash_path
@@ -25,7 +28,6 @@ from ..partitions.partition import (
     PARTITIONS,
     partition_name,
     partition_table,
-    read_json,
     unit_folder,
     write_partition_table,
 )
@@ -35,9 +37,6 @@ from ..plan import Plan, Span
 from ..reading import pieces_read
 from ..recipe import Recipe
 from ..references import References
-from ..report.samples import sample_keys
-from ..report.stats import PASSED, BuildStats, Change, Histograms, PartitionCounts, descending
-from ..report.types import Sample
 from ..transforms.chain import Chain, Judged
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace

@@ -25,17 +25,17 @@ from numpy.typing import NDArray
 from filters.rules.loader import Rule, Violation
 from filters.rules.ruleset import RuleSet
 
-from ...atomic import write_json
+from ...atomic import read_json, write_json
+from ..counts.samples import Samples, sample_keys
+from ..counts.stats import PASSED, BuildStats, Change, OutcomeCounts
+from ..counts.types import PartitionRecord, Sample
 from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, split, taken, without
 from ..inputs import Input
 from ..outcome import Outcome
-from ..partitions.partition import CUT_NAME, Partition, documents_path, partitions, read_batches, read_json
+from ..partitions.partition import CUT_NAME, Partition, documents_path, partitions, read_batches
 from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, write_line
 from ..reading import is_all_read
 from ..recipe import Recipe
-from ..report.samples import Samples, sample_keys
-from ..report.stats import PASSED, BuildStats, Change, OutcomeCounts
-from ..report.types import PartitionRecord, Sample
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace
 from .stage import Run, Stage

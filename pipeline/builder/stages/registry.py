@@ -1,6 +1,6 @@
 """The stages of a build, in order: where a new one stands decides what it can do (`Stage`).
 
-`reading.until_quotas_are_filled` runs those before the split stage again where token quotas ask for more of the input.
+`build` runs those before the split stage again where token quotas ask for more of the input.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ..counts.stats import BuildStats, Change, descending
 from ..plan import Plan
 from ..recipe import Recipe
-from ..report.stats import BuildStats, Change, descending
 from .dedup import DedupStage
 from .drop_ids import DropIdsStage
 from .filter import FilterStage

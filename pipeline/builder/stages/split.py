@@ -20,15 +20,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...atomic import write_json
+from ...atomic import read_json, write_json
 from ...errors import ConfigError, did_you_mean
+from ..counts.stats import BuildStats, OutcomeCounts
 from ..dedup.row_files import write_npy
 from ..draws import draws, threshold
 from ..outcome import KEPT, Outcome
-from ..partitions.partition import SPLIT, Partition, partitions, read_json
+from ..partitions.partition import SPLIT, Partition, partitions
 from ..plan import Plan
 from ..reading import AT, BEYOND, quotas_of_pieces
-from ..report.stats import BuildStats, OutcomeCounts
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace
 from .stage import Run, Stage

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
 from ...text.document import Document
+from ..counts.progress import Progress
+from ..counts.stats import BuildStats, Change
 from ..engine.base import Engine
 from ..outcome import Outcome
 from ..plan import Plan
 from ..recipe import Recipe
 from ..references import References
-from ..report.console import Progress
-from ..report.stats import BuildStats, Change
 from ..workspace.workspace import Workspace
 
 Unit = TypeVar("Unit")
@@ -95,7 +95,7 @@ class Stage(ABC):
 
     A dry run applies what `drops_alone` returns.
 
-    What else a stage counts is a field of `report.stats.BuildStats`, set by `count` and shown by `changes`.
+    What else a stage counts is a field of `counts.stats.BuildStats`, set by `count` and shown by `changes`.
     """
 
     name: ClassVar[str]

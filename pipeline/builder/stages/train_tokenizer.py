@@ -8,11 +8,11 @@ import numpy as np
 
 from ...text.tokenizer.tokenizer import Tokenizer, train_tokenizer
 from ..build_tokenizer import TRAINED, save_trained
+from ..counts.progress import Progress
+from ..counts.stats import PASSED, OutcomeCounts
 from ..draws import draws, threshold
 from ..partitions.partition import Partition, partitions
 from ..recipe import Recipe
-from ..report.console import Progress
-from ..report.stats import PASSED, OutcomeCounts
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace
 from .stage import Run, Stage

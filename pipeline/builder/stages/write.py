@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...atomic import atomic_file, write_json
+from ...atomic import atomic_file, read_json, write_json
 from ...shards.extents.file import encode_table
 from ...shards.manifest import ShardInfo, Split
 from ...shards.writer import TokenBlocks, write_shard_with_extents
 from ..build_tokenizer import load_build_tokenizer
-from ..partitions.partition import DEDUP, SPLIT, Partition, partitions, read_json
+from ..partitions.partition import DEDUP, SPLIT, Partition, partitions
 from ..partitions.partition_writer import MetadataColumn
 from ..workspace.workspace import Workspace
 from .split import OVER, SPLITS, TRAIN

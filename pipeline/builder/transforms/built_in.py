@@ -9,8 +9,8 @@ from filters.rules.ruleset import RuleSet
 
 from ...text.document import Document
 from ...text.normalize import normalize, normalize_all
+from ..counts.stats import PartitionCounts
 from ..dedup.decontaminate import Decontaminator
-from ..report.stats import PartitionCounts
 from .transform import Decision, Drop, Transform
 
 EMPTY = Drop("empty text", "empty text")

@@ -8,11 +8,10 @@ from typing import NamedTuple
 from filters.language.language import UNDETERMINED, Language
 
 from ...text.document import Document
+from ..counts.stats import PASSED, PartitionCounts
 from ..recipe import Recipe
-from ..references import References
-from ..report.stats import PASSED, PartitionCounts
 from .built_in import EMPTY
-from .registry import make_transforms
+from .registry import Parts, make_transforms
 from .transform import Drop, Transform
 
 _UNKNOWN = Language(UNDETERMINED, 0.0, "")
@@ -34,8 +33,8 @@ class Judged(NamedTuple):
 class Chain:
     """The transforms of a build, loaded once in each process."""
 
-    def __init__(self, recipe: Recipe, references: References) -> None:
-        self.transforms = make_transforms(recipe, references)
+    def __init__(self, recipe: Recipe, parts: Parts) -> None:
+        self.transforms = make_transforms(recipe, parts)
 
     def prepare(self) -> None:
         """Load models and compiled kernels, before worker processes are forked."""

@@ -6,34 +6,45 @@ A new built-in transform is a class, and a line here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from filters.language.language import LanguageIdentifier, parse_languages
+from filters.rules.named_files import NamedFile
 from filters.rules.ruleset import RuleSet
 
 from ...errors import ConfigError, did_you_mean
+from ..dedup.decontaminate import Decontaminator
 from ..recipe import Recipe
 from .built_in import ApplyRules, Clean, Decontaminate, IdentifyLanguage, Normalize
-from .scores import JoinScores
+from .scores import JoinScores, Scores
 from .transform import Transform
 from .user import UserTransform
 from .user_functions import UserFunction, find_user_function
 
-if TYPE_CHECKING:
-    from ..references import References
 
-BUILT_IN: Mapping[str, Callable[[Recipe, References], Transform | None]] = {
-    "normalize": lambda recipe, references: Normalize() if recipe.normalize else None,
-    "clean": lambda recipe, references: (
-        Clean(references.rules, normalized=_is_normalized(recipe)) if references.rules.cleaners else None
+@dataclass(frozen=True)
+class Parts:
+    """What transforms are made of: what the names in a recipe refer to."""
+
+    rules: RuleSet
+    user_functions: Mapping[str, UserFunction]
+    language_model: NamedFile
+    evaluation: Decontaminator | None
+    scores: Scores | None
+
+
+BUILT_IN: Mapping[str, Callable[[Recipe, Parts], Transform | None]] = {
+    "normalize": lambda recipe, parts: Normalize() if recipe.normalize else None,
+    "clean": lambda recipe, parts: (
+        Clean(parts.rules, normalized=_is_normalized(recipe)) if parts.rules.cleaners else None
     ),
-    "language": lambda recipe, references: IdentifyLanguage(
-        LanguageIdentifier(references.language_model.path), parse_languages(recipe.language, recipe.language_threshold)
+    "language": lambda recipe, parts: IdentifyLanguage(
+        LanguageIdentifier(parts.language_model.path), parse_languages(recipe.language, recipe.language_threshold)
     ),
-    "rules": lambda recipe, references: ApplyRules(references.rules),
-    "decontaminate": lambda recipe, references: Decontaminate(references.evaluation) if references.evaluation else None,
+    "rules": lambda recipe, parts: ApplyRules(parts.rules),
+    "decontaminate": lambda recipe, parts: Decontaminate(parts.evaluation) if parts.evaluation else None,
 }
-"""Each makes its transform from a recipe and its references; None where the recipe does not ask for it."""
+"""Each makes its transform from a recipe and its parts; None where the recipe does not ask for it."""
 
 
 def _is_normalized(recipe: Recipe) -> bool:
@@ -42,11 +53,11 @@ def _is_normalized(recipe: Recipe) -> bool:
     return recipe.normalize and "normalize" in order[: order.index("clean")]
 
 
-def make_transforms(recipe: Recipe, references: References) -> list[Transform]:
+def make_transforms(recipe: Recipe, parts: Parts) -> list[Transform]:
     """Return the transforms of a build in order."""
-    own = {spec: UserTransform(each.name, each.load()) for spec, each in references.user_functions.items()}
-    made = [own[name] if name in own else BUILT_IN[name](recipe, references) for name in transform_order(recipe)]
-    first = [JoinScores(references.scores)] if references.scores else []
+    own = {spec: UserTransform(each.name, each.load()) for spec, each in parts.user_functions.items()}
+    made = [own[name] if name in own else BUILT_IN[name](recipe, parts) for name in transform_order(recipe)]
+    first = [JoinScores(parts.scores)] if parts.scores else []
     return [*first, *(transform for transform in made if transform is not None)]
 
 

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from filters.rules.named_files import NamedFile
 
-from ...atomic import write_json
+from ...atomic import read_json, write_json
 from ...errors import ConfigError
 from ...text.document import Document
+from ..counts.stats import PartitionCounts
 from ..dedup.minhash import text_hashes
-from ..partitions.partition import read_json
-from ..report.stats import PartitionCounts
 from .transform import Decision, Transform
 
 KEY = "key"

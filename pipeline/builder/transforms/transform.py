@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...text.document import Document
-from ..report.stats import PartitionCounts
+from ..counts.stats import PartitionCounts
 
 
 @dataclass(frozen=True, slots=True)

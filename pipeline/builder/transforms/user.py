@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from ...errors import BuildError, ConfigError
 from ...text.document import Document
 from ...text.fields import surrogate_in
-from ..report.stats import PartitionCounts
+from ..counts.stats import PartitionCounts
 from .transform import Decision, Drop, Transform
 
 _RETURNS = "it must return the document, a list of documents that take its place, or a Drop"

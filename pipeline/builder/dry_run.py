@@ -10,22 +10,22 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from ...errors import InputError
-from ...text.discovery import evenly
-from ...text.readers.reader import Document, Reader, Record, Unselected
-from ...text.readers.record_blocks import FIRST_BYTES
-from ...text.storage.input_file import InputFile
-from ...text.tokenizer.tokenizer import Tokenizer
-from ..build_tokenizer import load_spec
-from ..engine.signals import reraise_swallowed_signals
-from ..plan import Plan, make_plan
-from ..recipe import Recipe
-from ..references import References, resolve
-from ..stages.registry import wanted_stages
-from ..stages.stage import DropsAlone
-from ..transforms.chain import Chain
-from ..workspace.output_directory import local_directory
-from .stats import Histograms, PartitionCounts
+from ..errors import InputError
+from ..text.discovery import evenly
+from ..text.readers.reader import Document, Reader, Record, Unselected
+from ..text.readers.record_blocks import FIRST_BYTES
+from ..text.storage.input_file import InputFile
+from ..text.tokenizer.tokenizer import Tokenizer
+from .build_tokenizer import load_spec
+from .counts.stats import Histograms, PartitionCounts
+from .engine.signals import reraise_swallowed_signals
+from .output_directory import local_directory
+from .plan import Plan, make_plan
+from .recipe import Recipe
+from .references import References, resolve
+from .stages.registry import wanted_stages
+from .stages.stage import DropsAlone
+from .transforms.chain import Chain
 
 SAMPLE_DOCUMENTS = 1_000
 SAMPLE_FILES = 64

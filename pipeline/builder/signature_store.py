@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ...atomic import write_json
-from ...errors import BuildError, ConfigError, ManifestError, MissingObjectError
-from ...paths import named_twice, special_kind
-from ...shards.manifest import SIGNATURES_NAME, FileInfo, Manifest
-from ...shards.remote.transport import describe, download, is_remote, local_name, read_range, retrying
-from ..partitions.partition import partition_rows
-from ..recipe import Recipe
-from ..workspace.atomic_directory import discard_whole, result_directory
-from ..workspace.workspace import Workspace
-from .row_files import write_npy
+from ..atomic import write_json
+from ..errors import BuildError, ConfigError, ManifestError, MissingObjectError
+from ..paths import named_twice, special_kind
+from ..shards.manifest import SIGNATURES_NAME, FileInfo, Manifest
+from ..shards.remote.transport import describe, download, is_remote, local_name, read_range, retrying
+from .dedup.row_files import write_npy
+from .partitions.partition import partition_rows
+from .recipe import Recipe
+from .workspace.atomic_directory import discard_whole, result_directory
+from .workspace.workspace import Workspace
 
 SCHEME_NAME = "scheme.json"
 FILES = ("hashes.npy", SCHEME_NAME, "signatures.npy")  # of the folder of signatures

@@ -6,19 +6,19 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from ...errors import BuildError, ConfigError
-from ...shards.manifest import MANIFEST_NAME, PLAN_NAME, Manifest
-from ...shards.remote.transport import is_remote, local_name
-from ..inputs import Input
-from ..manifest import result_files
-from ..partitions.partition import DONE, FILTER
-from ..plan import Plan
-from ..recipe import Recipe
-from ..references import References
-from ..report.console import Progress
-from .atomic_directory import discard
+from ..errors import BuildError, ConfigError
+from ..shards.manifest import MANIFEST_NAME, PLAN_NAME, Manifest
+from ..shards.remote.transport import is_remote, local_name
+from .counts.progress import Progress
+from .inputs import Input
+from .manifest import result_files
+from .partitions.partition import DONE, FILTER
+from .plan import Plan
 from .plan_changes import check_unchanged
-from .workspace import SPOOL_NAME, Workspace
+from .recipe import Recipe
+from .references import References
+from .workspace.atomic_directory import discard
+from .workspace.workspace import SPOOL_NAME, Workspace
 
 
 def local_directory(output: str | Path) -> Path:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ...text.storage.holders import can_be_read_again, is_holder, split_holders, write_holder, written_holder
-from ...text.storage.input_file import InputFile
-from ..limits import Limits
-from ..report.console import Progress
+from ..text.storage.holders import can_be_read_again, is_holder, split_holders, write_holder, written_holder
+from ..text.storage.input_file import InputFile
+from .counts.progress import Progress
+from .limits import Limits
 from .output_directory import clear
-from .workspace import SPOOL_NAME, Workspace
+from .workspace.workspace import SPOOL_NAME, Workspace
 
 Spec = str | InputFile
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from ...errors import PlanChangedError
-from ..inputs import moment
-from ..plan import Plan
+from ..errors import PlanChangedError
+from .inputs import moment
+from .plan import Plan
 
 
 def check_unchanged(old: Plan, new: Plan) -> None:
