@@ -19,7 +19,8 @@ What the parts are, for every measure of this package:
 * A *token* is what spaCy's English tokenizer, and so datatrove, counts (`filters.spacy_tokens`). Its words are the tokens
   that are not of punctuation alone.
 
-A measure that counts words has a parameter `by`: "spaces" (default), "pieces" or "tokens". The last is not compiled.
+A measure that counts words has a parameter `by`: "spaces" (default), "pieces" or "tokens". The last is not compiled, and
+needs the extra ``shardwright[datatrove]``.
 """
 
 from __future__ import annotations
