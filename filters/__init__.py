@@ -6,15 +6,15 @@ A measure is a plain function from a `Page` (a document, with its words, lines a
         return page.text.count("!") / max(len(page.text), 1)
 
 Its first parameter is named `page`, all others are keywords, and a rule sets them. The first sentence of its docstring begins
-with "Return": ``--list-rules`` shows the rest. A build's histogram of it ends at 1 where its name holds ``ratio`` or ``score``,
-else at twice the largest limit. In `measures/`, every public function that returns a number is a measure, and no two have the
-same name.
+with "Return": ``--list-rules`` shows the rest. A build's histogram ends at 1 where the name of the measure holds ``ratio`` or
+``score``, whatever the rule is called, else at twice the largest limit. In `measures/`, every public function that returns
+a number is a measure, and no two have the same name.
 
 Limits are written in rule files: ``presets/gopher.toml``, or ``exclamation_ratio = { max = 0.05 }`` in one of your own, where
 ``"my_measures:exclamation_ratio" = { max = 0.05 }`` names a function in a module of your own.
 
     text_view.py        a document's words, marks, lines and paragraphs: the definitions
-    spacy_tokens.py     a text as spaCy's English tokenizer splits it, to decide as datatrove does
+    spacy_tokens.py     a text as spaCy's English tokenizer splits it, to decide as datatrove does (an extra)
     unicode_classes.py  which kind of character is which
     measures/           the measures: length, words, lines, repetition, sentences, code, profanity
     cleaners/           cut parts of a document before it is measured
@@ -97,11 +97,9 @@ def _where(function: Callable[..., Any]) -> str:
 @functools.cache
 def _measures() -> Mapping[str, Measure]:
     measures = filters.measures
-    found = find_measures(
+    return find_measures(
         import_module(f"{measures.__name__}.{m.name}") for m in pkgutil.iter_modules(measures.__path__)
     )
-    language = _public_functions(import_module("filters.language.language"))
-    return found | {name: function for name, function in language.items() if _takes(function, "page")}
 
 
 def measure_functions() -> dict[str, Measure]:

@@ -55,6 +55,9 @@ ALPHABETIC = LETTER + IDEOGRAPH + SYLLABIC + LEADING
 UNSPACED = IDEOGRAPH + SYLLABIC + LEADING
 """Kinds of letters in scripts that are written without spaces."""
 
+LETTER_EXTENDERS = "ะาำๅๆະາຳຽໆ"
+"""Letters of Thai and Lao that belong to the syllable before them."""
+
 _EXACT = {
     **dict.fromkeys("\u200b\ufeff", SPACE),
     ".": POINT,
@@ -62,7 +65,7 @@ _EXACT = {
     **dict.fromkeys("'’", APOSTROPHE),
     **dict.fromkeys(",:", COMMA),
     **dict.fromkeys("เแโใไເແໂໃໄ", LEADING),
-    **dict.fromkeys("ะาำๅๆະາຳຽໆ", EXTENDER),
+    **dict.fromkeys(LETTER_EXTENDERS, EXTENDER),
     **dict.fromkeys("\u17d2\u1039\u1a60", STACKER),
     **dict.fromkeys("\u103a", KILLER),
 }

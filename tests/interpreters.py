@@ -31,7 +31,7 @@ LOADED = (
     "pipeline.cli.build",
     "pipeline.builder.dedup.kernels",
     "filters.compiled.scan",
-    "filters.language.fasttext",
+    "fasttext",
 )
 
 

@@ -2,18 +2,17 @@
 
 A measure that is not listed here is measured by its plain definition: the lists only make builds faster.
 
-scan.py                the measures that most builds use, in one compiled pass
+scan.py                the measures that most builds use, in one compiled pass; all others are measured as defined
 scan_kernels.py        its compiled loops over pieces and lines
 repetition_kernels.py  its compiled loops over repeated lines and n-grams
-screens.py             other measures, each in a pass of its own
-screen_kernels.py      their compiled loops
+sentence_kernels.py    its compiled loop over the sentences of a line
 text_arrays.py         texts as arrays of code points
 """
 
 SCANNED = (
     "characters", "words", "lines", "paragraphs", "longest_word", "mean_word_length", "alphabetic_ratio", "hash_ratio",
     "ellipsis_ratio", "stop_words", "bullet_line_ratio", "ellipsis_line_ratio", "terminal_line_ratio",
-    "short_line_ratio", "newline_ratio", "duplicate_line_ratio", "duplicate_line_char_ratio",
+    "short_line_ratio", "sentences", "newline_ratio", "duplicate_line_ratio", "duplicate_line_char_ratio",
     "duplicate_paragraph_ratio", "duplicate_paragraph_char_ratio", "top_2_gram_ratio", "top_3_gram_ratio",
     "top_4_gram_ratio", "duplicate_5_gram_ratio", "duplicate_6_gram_ratio", "duplicate_7_gram_ratio",
     "duplicate_8_gram_ratio", "duplicate_9_gram_ratio", "duplicate_10_gram_ratio",
@@ -21,9 +20,8 @@ SCANNED = (
 """The measures that `filters.compiled.scan` takes of a document in one compiled pass, in its order."""
 
 LINE_MEASURES = frozenset(
-    name for name in SCANNED if ("line_" in name and name != "newline_ratio") or "paragraph" in name or name == "lines"
+    name
+    for name in SCANNED
+    if ("line_" in name and name != "newline_ratio") or "paragraph" in name or name in ("lines", "sentences")
 )
 NGRAM_MEASURES = frozenset(name for name in SCANNED if "_gram_" in name)
-
-SCREENED = ("sentences", "code_line_ratio", "code_symbol_ratio", "profanity_ratio", "fasttext_score")
-"""The measures that `filters.compiled.screens` takes of many documents at once, by functions of the same names."""

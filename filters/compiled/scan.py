@@ -53,5 +53,6 @@ def scan(
     values = np.zeros((len(texts), len(SCANNED)), np.float64)
     hashes, places = _stop_table(stop_words)
     lines, ngrams = (not held.isdisjoint(wanted) for held in (LINE_MEASURES, NGRAM_MEASURES))
-    scan_texts(codes, ends, kind_table(), by == "pieces", lines, ngrams, hashes, places, len(stop_words), values)
+    parts = by == "pieces", lines, "sentences" in wanted, ngrams
+    scan_texts(codes, ends, kind_table(), *parts, hashes, places, len(stop_words), values)
     return values

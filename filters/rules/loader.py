@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import filters
+from filters.language.fasttext_model import check_label
 from filters.language.language import is_label, language_code
-from filters.language.model_file import check_label
 from filters.language.scripts import script_of_label
 from filters.rules.columns import column_entry
 from filters.rules.named_files import NamedFile

@@ -41,15 +41,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from filters.compiled import SCANNED, SCREENED
+from filters.compiled import SCANNED
 from filters.language.language import sample_of
 from filters.language.scripts import is_written_in, script_of_label, script_of_text
 from filters.measures.lines import SHORT_LINE
 from filters.rules.columns import column_kind
 from filters.rules.loader import NO_RULES, Cleaner, Rule, Violation, read_rules
 from filters.rules.named_files import NamedFile
-from filters.rules.resolve import bind, describe_parameters, full_name
+from filters.rules.resolve import describe_parameters, full_name
 from filters.rules.user_modules import UserModule
+from filters.spacy_tokens import tokens_version
 from filters.text_view import DEFINITION, By, Page
 from pipeline.errors import BuildError, ConfigError, did_you_mean
 
@@ -114,12 +115,16 @@ class RuleSet:
         )
 
     def prepare(self) -> None:
-        """Load compiled code now: call it once in the parent before worker processes are forked.
+        """Load compiled code and models now: call it once in the parent before worker processes are forked.
 
         Measures of the user see documents only.
         """
-        for _ in _Plan(self.rules, None).compiled([""]):
+        plan = _Plan(self.rules, None)
+        for _ in plan.scanned([""]):
             pass
+        for place, function in plan.functions.items():
+            if self.rules[place].module is None:
+                function(Page(""))
 
     def cut(self, text: str, where: Callable[[], str] = lambda: "a text") -> tuple[str, dict[str, int]]:
         """Return what the cleaners leave of `text`, and how much each cut, as ``cleaner.reason -> lines``.
@@ -173,7 +178,7 @@ class RuleSet:
         for spoken, rows in groups.items():
             plan = self._plan(spoken)
             holds[np.ix_(rows, plan.rules)] = True
-            for places, found in plan.compiled([texts[row] for row in rows]):
+            for places, found in plan.scanned([texts[row] for row in rows]):
                 values[np.ix_(rows, places)] = found
             for row in rows if plan.functions else ():
                 page = Page(texts[row], known[row])
@@ -266,8 +271,10 @@ class RuleSet:
 
     def describe(self) -> dict[str, Any]:
         """Return the resolved rules as plain JSON: two sets with equal descriptions make equal decisions."""
+        counts_tokens = any(rule.parameters.get("by") == "tokens" and rule.module is None for rule in self.rules)
         return {
             "definition": DEFINITION,
+            **({"tokens": f"spacy {tokens_version()}"} if counts_tokens else {}),
             "rules": [
                 {
                     "name": rule.name,
@@ -330,9 +337,8 @@ class _Plan:
 
     def __init__(self, rules: Sequence[Rule], spoken: _Spoken | None) -> None:
         self.rules = [place for place, rule in enumerate(rules) if spoken is None or _holds(rule, spoken)]
-        self.scanned: dict[By, dict[int, str]] = {}
-        self.screened: dict[int, Rule] = {}
         self.functions: dict[int, Callable[[Page], float]] = {}
+        self._scans: dict[By, dict[int, str]] = {}
         stop_words: tuple[str, ...] | None = None
         for place in self.rules:
             rule, parameters = rules[place], dict(rules[place].parameters)
@@ -342,25 +348,18 @@ class _Plan:
                 del parameters["longest"]
             by: By = parameters.pop("by", "spaces")
             if rule.measure in SCANNED and not parameters and by != "tokens":
-                self.scanned.setdefault(by, {})[place] = rule.measure
-            elif rule.measure in SCREENED:
-                self.screened[place] = rule
+                self._scans.setdefault(by, {})[place] = rule.measure
             else:
                 self.functions[place] = rule.bound()
-        self.stop_words = stop_words or ()
+        self._stop_words = stop_words or ()
 
-    def compiled(self, texts: Sequence[str]) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
-        """Yield what compiled code measures: the places of rules, and their values, float64 ``[texts, places]``."""
-        for by, measures in self.scanned.items():
+    def scanned(self, texts: Sequence[str]) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+        """Yield what the compiled scan measures: the places of rules, and their values, float64 ``[texts, places]``."""
+        for by, measures in self._scans.items():
             from filters.compiled.scan import scan  # numba: only where documents are measured
 
-            found = scan(texts, self.stop_words, by, set(measures.values()))
+            found = scan(texts, self._stop_words, by, set(measures.values()))
             yield list(measures), found[:, [SCANNED.index(measure) for measure in measures.values()]]
-        for place, rule in self.screened.items():
-            from filters.compiled import screens  # numba too
-
-            screen = bind(getattr(screens, rule.measure), rule.name, rule.parameters, rule.files)
-            yield [place], screen(texts)[:, None]
 
 
 def _holds(rule: Rule, spoken: _Spoken) -> bool:

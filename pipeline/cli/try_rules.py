@@ -149,7 +149,7 @@ def _measure(rules: RuleSet, options: argparse.Namespace, bad: list[BadRecord]) 
         yield from (
             Sample(each, UNDETERMINED, text, None) for each, text in zip(batch, texts, strict=True) if not text.strip()
         )
-        found = identifier.identify_all(texts)
+        found = [identifier.identify(text) for text in texts]
         rows = [k for k, each in enumerate(found) if texts[k].strip() and _is_wanted(wanted, each)]
         known = contexts([found[k] for k in rows])
         for k, context in zip(rows, known, strict=True):

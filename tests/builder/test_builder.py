@@ -164,7 +164,7 @@ def test_documents_end_with_the_token_that_is_named(built: Path, tmp_path: Path)
 
 def test_a_document_stays_from_the_score_of_its_language_on_that_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text(json.dumps({"text": english(1, 30)}) + "\n")
-    score = LanguageIdentifier().identify_all([english(1, 30)])[0].score
+    score = LanguageIdentifier().identify(english(1, 30)).score
     for number, (least, kept) in enumerate(((score, 1), (math.nextafter(score, 1), 0))):
         options = {"tokenizer": "bytes", "rules": (), "language": f"en={least!r}"}
         counts = run(tmp_path / "in.jsonl", tmp_path / str(number), **options).counts

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import io
+import random
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from filters import Page
+from filters.language.fasttext_model import FastTextModel
 from filters.language.language import (
     Language,
     LanguageIdentifier,
     bundled_model,
     is_label,
     language_code,
-    language_score,
     parse_languages,
     wanted_threshold,
 )
-from filters.language.model_file import check_model
+from filters.measures.scores import language_score
+from filters.rules.ruleset import load_rules
 from pipeline.errors import ConfigError
+from pipeline.text.tokenizer.conformance import proof_texts
+from tests.builder.test_transforms import make, write_records
+from tests.corpus import GERMAN, english
+from tests.filters.fasttext_models import write_model
+
+QUALITY = [("__label__hq", english(number, 3)) for number in range(60)]
+QUALITY += [("__label__cc", " ".join(random.Random(number).choices(GERMAN.split(), k=30))) for number in range(50)]
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +61,11 @@ def test_texts_are_identified(identifier: LanguageIdentifier, text: str, code: s
     assert 0 <= found.score <= 1
 
 
-def test_lone_surrogates_and_nuls_do_no_harm(identifier: LanguageIdentifier) -> None:
-    assert identifier.identify("This is an English sentence \ud800 with a broken\x00 character in it.").code == "en"
+def test_odd_characters_and_words_that_fasttext_treats_specially_do_no_harm(identifier: LanguageIdentifier) -> None:
+    for odd in ("\ud800", "\x00", "\r\n", "\u2028", "</s>", "__label__de"):
+        assert identifier.identify(f"This is an English sentence {odd} with a broken character in it.").code == "en"
+    for text in proof_texts():
+        assert 0 <= identifier.identify(text).score <= 1
 
 
 def test_a_foreign_heading_does_not_decide_over_the_document(identifier: LanguageIdentifier) -> None:
@@ -88,11 +101,7 @@ def test_labels_of_every_style_become_the_shortest_code(label: str, code: str) -
 
 
 def test_every_label_of_the_bundled_model_is_its_own_code() -> None:
-    import fasttext
-
-    labels = {label for _, label in fasttext.load_model(str(bundled_model())).f.predict("a b c\n", 176, 0.0, "strict")}
-    assert len(labels) > 100
-    names = {label.removeprefix("__label__") for label in labels}
+    names = {label.removeprefix("__label__") for label in FastTextModel(bundled_model()).labels}
     assert {name for name in names if language_code(name) != name} == set()
 
 
@@ -142,7 +151,7 @@ def test_a_missing_model_is_named_and_nothing_is_fetched(tmp_path: Path, monkeyp
 def test_a_truncated_model_is_refused_with_path_and_remedy(tmp_path: Path, kept: int) -> None:
     path = tmp_path / "cut.ftz"
     path.write_bytes(bundled_model().read_bytes()[:kept])
-    with pytest.raises(ConfigError, match=r"cut\.ftz is truncated or damaged.*copy it again"):
+    with pytest.raises(ConfigError, match=rf"cut\.ftz is truncated or damaged at {kept:,} bytes: copy it again"):
         LanguageIdentifier(path)
 
 
@@ -151,7 +160,25 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
     path.write_text("<html>404 Not Found</html>")
     with pytest.raises(ConfigError, match="is not a fastText model"):
         LanguageIdentifier(path)
-    assert len(check_model(bundled_model())) == 176
+
+
+@pytest.mark.parametrize("options", [{}, {"ngrams": 2, "minn": 2, "maxn": 3, "kept": 300}, {"maxn": 5, "loss": "hs"}])
+def test_models_of_every_kind_are_read_if_whole_and_refused_with_a_byte_more_or_less(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    path = write_model(tmp_path / "model.bin", QUALITY, **options)
+    model = FastTextModel(path)
+    assert set(model.labels) == {"__label__hq", "__label__cc"}
+    for _, text in QUALITY[::20]:
+        both = [model.probability(text, label) for label in model.labels]
+        best = model.best(text)
+        assert best is not None
+        assert best == (model.labels[both.index(max(both))], max(both))
+    data = path.read_bytes()
+    for damaged in (data[:-1], data + b"x"):
+        path.write_bytes(damaged)
+        with pytest.raises(ConfigError, match=rf"truncated or damaged at {len(damaged):,} bytes"):
+            FastTextModel(path)
 
 
 def test_no_download_machinery_is_imported() -> None:
@@ -203,10 +230,49 @@ def test_a_model_whose_file_has_changed_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "own.ftz"
     data = bundled_model().read_bytes()
     path.write_bytes(data)
-    (first,) = LanguageIdentifier(path).identify_all(["Ein Tag wie jeder andere."])
+    first = LanguageIdentifier(path).identify("Ein Tag wie jeder andere.")
     assert first.code == "de"
     path.write_bytes(data[:-8_000] + bytes(8_000))  # other weights of labels, in a file as long
-    changed = LanguageIdentifier(path)
-    (second,) = changed.identify_all(["Ein Tag wie jeder andere."])
+    second = LanguageIdentifier(path).identify("Ein Tag wie jeder andere.")
     assert second.score != pytest.approx(first.score, abs=0.01)
-    assert second.score == pytest.approx(changed.identify("Ein Tag wie jeder andere.").score, abs=1e-5)
+
+
+def test_a_rule_on_a_score_drops_what_scores_less(tmp_path: Path) -> None:
+    model = FastTextModel(write_model(tmp_path / "model.bin", QUALITY, ngrams=2))
+    texts = [english(1), GERMAN, english(2), "two\nlines\u2028" + GERMAN]
+    scores = [model.probability(" ".join(text.splitlines()), "__label__hq") for text in texts]
+    source = write_records(tmp_path / "in.jsonl", texts)
+    (tmp_path / "rules.toml").write_text('fasttext_score = { model = "model.bin", label = "__label__hq", min = 0.5 }\n')
+    manifest = make(source, tmp_path / "out", rules=str(tmp_path / "rules.toml"))
+    kept = sum(score >= 0.5 for score in scores)
+    assert manifest.counts["dropped"] == {"fasttext_score": len(texts) - kept}
+    assert 0 < kept < len(texts)
+    rule = manifest.recipe["definitions"]["rules"]["rules"][0]
+    assert rule["parameters"]["model"]["file"] == "model.bin"
+    assert len(rule["parameters"]["model"]["sha256"]) == 64
+    rules = load_rules(tmp_path / "rules.toml")
+    assert [rules.measure(text)["fasttext_score"] for text in texts] == scores
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (
+            '{ model = "model.bin", label = "__label__hg", min = 0.5 }',
+            "no label '__label__hg' .did you mean '__label__hq'",
+        ),
+        (
+            '{ model = "train.txt", label = "__label__hq", min = 0.5 }',
+            "train.txt is not a fastText model of format 12: copy it again$",
+        ),
+        ('{ model = "gone.bin", label = "__label__hq", min = 0.5 }', "gone.bin' does not exist"),
+        ('{ model = "words.bin", label = "__label__hq", min = 0.5 }', "not a supervised fastText model"),
+    ],
+)
+def test_a_model_that_cannot_score_is_refused_when_rules_are_read(tmp_path: Path, rule: str, said: str) -> None:
+    write_model(tmp_path / "model.bin", QUALITY)
+    (tmp_path / "train.txt").write_text("no model")
+    write_model(tmp_path / "words.bin", [("__label__hq", "a b c")], kind=1)
+    (tmp_path / "rules.toml").write_text(f"fasttext_score = {rule}\n")
+    with pytest.raises(ConfigError, match=said):
+        load_rules(tmp_path / "rules.toml")

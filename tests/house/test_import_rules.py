@@ -54,7 +54,7 @@ def test_the_error_tree_loads_nothing_heavy() -> None:
 
 def test_loops_that_are_compiled_already_load_numba_without_its_libraries_and_extensions() -> None:
     rooms = ("builder.dedup.kernels",)
-    names = [f"pipeline.{each}" for each in rooms] + ["filters.compiled.scan", "filters.language.fasttext"]
+    names = [f"pipeline.{each}" for each in rooms] + ["filters.compiled.scan"]
     code = f"import torch, {', '.join(names)}"
     loaded_after(code)  # they are compiled, unless they were
     assert loaded_after(code).isdisjoint({"numba.np.arraymath", "numba.np.npyimpl"})

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -61,6 +62,15 @@ def test_limits_far_apart_have_bins_of_equal_ratios() -> None:
     wanted = [int(BINS * np.log1p(max(0.0, value)) / np.log1p(200_000)) for value in values[:7]]
     assert places == [*wanted, BINS - 1, BINS - 1]
     assert places[3] > 8  # where bins of equal width would hold all but the longest in the first
+
+
+def test_a_histogram_ends_where_its_measure_says_whatever_the_rule_is_called(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(
+        'rude = { measure = "profanity_ratio", max = 0.01 }\nscored_words = { measure = "words", max = 20 }\n'
+        '"column:int_score" = { min = 3 }\n'
+    )
+    held = Histograms(load_rules(tmp_path / "own.toml").rules).to_json()
+    assert {name: each["top"] for name, each in held.items()} == {"rude": 1, "scored_words": 40, "column:int_score": 6}
 
 
 @pytest.mark.parametrize("name", ["source", "language"])

@@ -89,7 +89,7 @@ class Histograms:
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._rules = tuple(rules)
         self._limits = [[limit for limit in (rule.min, rule.max) if np.isfinite(limit)] for rule in self._rules]
-        self._tops = [_top(rule.name, limits) for rule, limits in zip(self._rules, self._limits, strict=True)]
+        self._tops = [_top(rule, limits) for rule, limits in zip(self._rules, self._limits, strict=True)]
         self._logs = np.array([_far_apart(limits) for limits in self._limits], bool)
         self._ends = np.where(self._logs, np.log2(1.0 + np.array(self._tops)), self._tops)
         self._counts = np.zeros((len(self._rules), BINS), np.int64)
@@ -115,9 +115,12 @@ class Histograms:
         }
 
 
-def _top(name: str, limits: Sequence[float]) -> float:
+def _top(rule: Rule, limits: Sequence[float]) -> float:
     """Return where the last bin ends, as the docstring of `filters` tells authors of measures."""
-    return 1.0 if "ratio" in name or "score" in name else max([2 * limit for limit in limits if limit > 0], default=1.0)
+    measure = rule.measure.rpartition(":")[2]
+    if "ratio" in measure or "score" in measure:
+        return 1.0
+    return max([2 * limit for limit in limits if limit > 0], default=1.0)
 
 
 def _far_apart(limits: Sequence[float]) -> bool:

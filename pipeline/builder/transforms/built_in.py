@@ -54,11 +54,10 @@ class IdentifyLanguage(Transform):
         self._wanted = dict(wanted)
 
     def prepare(self) -> None:
-        self._identifier.identify_all(["to load the model"])
+        self._identifier.load()
 
     def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
-        found = self._identifier.identify_all([document.text for document in documents])
-        return [self._judge(*pair) for pair in zip(documents, found, strict=True)]
+        return [self._judge(document, self._identifier.identify(document.text)) for document in documents]
 
     def _judge(self, document: Document, language: Language) -> Decision:
         document.language = language

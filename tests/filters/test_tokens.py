@@ -1,50 +1,50 @@
-"""Tokens are spaCy's: what its English tokenizer, version 3.8, gives stands beside each text."""
+"""Rules that count spaCy's tokens, as datatrove does."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from filters import Page
+from filters.measures.words import stop_words
 from filters.rules.ruleset import load_rules
 from filters.spacy_tokens import is_symbol, split_tokens
 from pipeline.errors import ConfigError
-
-SPLIT_BY_SPACY = [
-    ("Hello, world!", ["Hello", ",", "world", "!"]),
-    ("wait... no!!! --", ["wait", "...", "no", "!", "!", "!", "--"]),
-    ("film.<br /><br />The end", ["film.<br", "/><br", "/>The", "end"]),
-    ("<b>so</b> <p>", ["<", "b", ">", "so</b", ">", "<", "p", ">"]),
-    ("http://www.example.com/a/b-c?d=e&f=g,", ["http://www.example.com/a/b-c?d=e&f=g", ","]),
-    ("me@mail.example.net www.x.org a/b", ["me@mail.example.net", "www.x.org", "a", "/", "b"]),
-    ("👍🏽👍🏽 wow🔥 (☺)", ["👍", "🏽", "👍", "🏽", "wow", "🔥", "(", "☺", ")"]),
-    ("no...but well… I", ["no", "...", "but", "well", "…", "I"]),
-    ("x[i] += 1; f(self, x=3)", ["x[i", "]", "+", "=", "1", ";", "f(self", ",", "x=3", ")"]),
-    ("if (a != b) { a->b }", ["if", "(", "a", "!", "=", "b", ")", "{", "a->b", "}"]),
-    (
-        "don't I'm you’ll cannot let's 10am",
-        ["do", "n't", "I", "'m", "you", "’ll", "can", "not", "let", "'s", "10", "am"],
-    ),
-    ("Mr. Smith's U.S. firms, e.g. J.R.R.", ["Mr.", "Smith", "'s", "U.S.", "firms", ",", "e.g.", "J.R.R."]),
-    (
-        "end.Next 3-4 3km $5.50 US$3 50%",
-        ["end", ".", "Next", "3", "-", "4", "3", "km", "$", "5.50", "US$", "3", "50", "%"],
-    ),
-    ("well-known and/or (see):", ["well", "-", "known", "and/or", "(", "see", "):"]),
-]
-
-
-@pytest.mark.parametrize(("text", "tokens"), SPLIT_BY_SPACY)
-def test_tokens_are_those_of_spacy(text: str, tokens: list[str]) -> None:
-    assert split_tokens(text) == tokens
+from tests.cost import is_linear
 
 
 @given(st.text(st.sampled_from("aB1.,:-'’<>/()…%+$€ \n👍🏽_=m@s"), max_size=40))
+@example("x" * 2500 + " y")
 def test_tokens_lose_no_visible_character(text: str) -> None:
     assert "".join(split_tokens(text)) == "".join(text.split())
+
+
+@pytest.mark.parametrize("unit", ["!", "a.", "("])
+def test_the_time_of_a_line_without_a_space_grows_with_its_length(unit: str) -> None:
+    assert is_linear(lambda size: split_tokens((unit * size)[:size]), 1 << 14, 1 << 18)
+
+
+def test_rules_that_count_tokens_say_what_to_install_where_spacy_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = load_rules("gopher_datatrove")
+    assert (
+        rules.describe()["tokens"] == f"spacy {importlib.metadata.version('spacy')}"
+    )  # another version, another recipe
+    assert "tokens" not in load_rules("gopher").describe()
+
+    monkeypatch.setitem(sys.modules, "spacy", None)  # as where it is not installed
+    with pytest.raises(ConfigError, match=r"spaCy, which is not installed: pip install 'shardwright\[datatrove\]'"):
+        rules.describe()
+
+
+def test_stop_words_are_found_among_tokens_as_written_only_where_asked() -> None:
+    page, wanted = Page("The-and. THE"), ["the", "and", "of"]
+    assert stop_words(page, words=wanted, by="tokens") == 2
+    assert stop_words(page, words=wanted, by="tokens", any_case=False) == 1
 
 
 def test_words_among_tokens_are_not_of_punctuation_alone() -> None:
