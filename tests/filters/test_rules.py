@@ -21,57 +21,53 @@ from pipeline.errors import ConfigError
 from tests.builds import run
 from tests.rule_samples import PROSE, rule_file
 
+NO, INF = -math.inf, math.inf
+REPETITION = {
+    "duplicate_paragraph_ratio": (NO, 0.3), "duplicate_paragraph_char_ratio": (NO, 0.2),
+    "duplicate_line_ratio": (NO, 0.3), "duplicate_line_char_ratio": (NO, 0.2),
+    "top_2_gram_ratio": (NO, 0.2), "top_3_gram_ratio": (NO, 0.18), "top_4_gram_ratio": (NO, 0.16),
+    "duplicate_5_gram_ratio": (NO, 0.15), "duplicate_6_gram_ratio": (NO, 0.14), "duplicate_7_gram_ratio": (NO, 0.13),
+    "duplicate_8_gram_ratio": (NO, 0.12), "duplicate_9_gram_ratio": (NO, 0.11), "duplicate_10_gram_ratio": (NO, 0.1),
+}  # fmt: skip
+QUALITY = {
+    "words": (50, 100_000), "mean_word_length": (3, 10), "hash_ratio": (NO, 0.1), "ellipsis_ratio": (NO, 0.1),
+    "bullet_line_ratio": (NO, 0.9), "ellipsis_line_ratio": (NO, 0.3), "alphabetic_ratio": (0.8, INF),
+    "stop_words": (2, INF),
+}  # fmt: skip
+PRESETS: dict[str, dict[str, tuple[float, float]]] = {  # the limits of the papers
+    "gopher": REPETITION | QUALITY,
+    "gopher_repetition": REPETITION,
+    "gopher_quality": QUALITY,
+    "gopher_datatrove": REPETITION | QUALITY,
+    "fineweb": {
+        "terminal_line_ratio": (0.12, INF), "short_line_ratio": (NO, 0.67), "newline_ratio": (NO, 0.3),
+        "fineweb_duplicate_line_char_ratio": (NO, 0.01),
+    },
+    "fineweb2": {
+        "duplicate_line_char_ratio": (NO, 0.1), "words": (50, 100_000), "hash_ratio": (NO, 0.1),
+        "ellipsis_ratio": (NO, 0.1), "bullet_line_ratio": (NO, 0.9), "ellipsis_line_ratio": (NO, 0.3),
+    },
+    "c4": {"sentences": (3, INF), "lorem_ipsum": (NO, 0), "curly_brackets": (NO, 0)},
+    "code": {"code_line_ratio": (NO, 0.4), "code_symbol_ratio": (NO, 0.15)},
+    "profanity": {"profanity_ratio": (NO, 0.0045)},
+    "html_remnants": {},
+    "repeated_lines": {},
+}  # fmt: skip
 
-@pytest.mark.parametrize("name", sorted(bundled_rule_sets()))
-def test_every_bundled_set_loads_measures_and_describes_itself(name: str) -> None:
+
+@pytest.mark.parametrize("name", bundled_rule_sets())
+def test_a_bundled_set_has_the_limits_of_its_paper_and_keeps_prose_and_values_on_every_limit(name: str) -> None:
     rules = load_rules(name)
+    assert {rule.name: (rule.min, rule.max) for rule in rules.rules} == PRESETS[name]
+    json.dumps(rules.describe(), allow_nan=False)
     values = rules.measure(PROSE, {"language": "en", "language_score": 1.0})
     assert tuple(values) == rules.measures
     assert all(type(value) is float for value in values.values())
-    json.dumps(rules.describe(), allow_nan=False)
-
-
-@pytest.mark.parametrize("name", ["gopher", "fineweb", "code", "profanity", "gopher,fineweb,code,profanity"])
-def test_prose_passes(name: str) -> None:
-    rules = load_rules(name)
-    assert rules.judge(rules.measure(PROSE)) is None
-
-
-def test_gopher_is_the_whole_table_of_its_paper() -> None:
-    limits = {rule.name: (rule.min, rule.max) for rule in load_rules("gopher").rules}
-    no, inf = -math.inf, math.inf
-    assert limits == {
-        "duplicate_paragraph_ratio": (no, 0.3),
-        "duplicate_paragraph_char_ratio": (no, 0.2),
-        "duplicate_line_ratio": (no, 0.3),
-        "duplicate_line_char_ratio": (no, 0.2),
-        "top_2_gram_ratio": (no, 0.2),
-        "top_3_gram_ratio": (no, 0.18),
-        "top_4_gram_ratio": (no, 0.16),
-        "duplicate_5_gram_ratio": (no, 0.15),
-        "duplicate_6_gram_ratio": (no, 0.14),
-        "duplicate_7_gram_ratio": (no, 0.13),
-        "duplicate_8_gram_ratio": (no, 0.12),
-        "duplicate_9_gram_ratio": (no, 0.11),
-        "duplicate_10_gram_ratio": (no, 0.1),
-        "words": (50, 100_000),
-        "mean_word_length": (3, 10),
-        "hash_ratio": (no, 0.1),
-        "ellipsis_ratio": (no, 0.1),
-        "bullet_line_ratio": (no, 0.9),
-        "ellipsis_line_ratio": (no, 0.3),
-        "alphabetic_ratio": (0.8, inf),
-        "stop_words": (2, inf),
-    }
-
-
-@pytest.mark.parametrize("name", ["gopher", "fineweb", "c4"])
-def test_values_exactly_on_every_threshold_are_kept(name: str) -> None:
-    rules = load_rules(name)
+    assert rules.judge(values) is None
     on = {rule.name: rule.min if math.isfinite(rule.min) else rule.max for rule in rules.rules}
     assert rules.judge(on) is None
     for rule in rules.rules:
-        for limit, beyond, kind in ((rule.min, -math.inf, "min"), (rule.max, math.inf, "max")):
+        for limit, beyond, kind in ((rule.min, NO, "min"), (rule.max, INF, "max")):
             if math.isfinite(limit):
                 assert rules.judge({**on, rule.name: limit}) is None
                 violation = rules.judge({**on, rule.name: math.nextafter(limit, beyond)})

@@ -23,7 +23,20 @@ from filters.measures.lines import (
     short_line_ratio,
     terminal_line_ratio,
 )
+from filters.measures.profanity import profanity_ratio
+from filters.measures.repetition import (
+    duplicate_5_gram_ratio,
+    duplicate_line_char_ratio,
+    duplicate_line_ratio,
+    duplicate_ngram_ratio,
+    duplicate_paragraph_char_ratio,
+    duplicate_paragraph_ratio,
+    top_2_gram_ratio,
+    top_ngram_ratio,
+)
+from filters.measures.sentences import curly_brackets, lorem_ipsum, sentences
 from filters.measures.words import alphabetic_ratio, ellipsis_ratio, hash_ratio, mean_word_length, stop_words
+from filters.rules.ruleset import load_rules
 from pipeline.errors import ConfigError
 
 RECORD = {"metadata": {"stars": 3}}
@@ -78,12 +91,6 @@ def test_stop_words_are_counted_once_each_in_their_usual_spellings(text: str, fo
     assert stop_words(Page(text), words=["the", "and", "of"]) == found
 
 
-def test_stop_words_are_found_among_pieces_and_tokens_and_as_written_only_where_asked() -> None:
-    page, wanted = Page("The-and. THE"), ["the", "and", "of"]
-    assert stop_words(page, words=wanted, by="pieces") == stop_words(page, words=wanted, by="tokens") == 2
-    assert stop_words(page, words=wanted, by="tokens", any_case=False) == 1
-
-
 def test_blank_lines_do_not_dilute_line_ratios() -> None:
     page = Page("- one\n\n• two\n\n\nthree...\n\nfour…\nfive.")
     assert bullet_line_ratio(page) == 2 / 5
@@ -132,6 +139,130 @@ def test_programs_and_prose_lie_far_apart() -> None:
 )  # fmt: skip
 def test_lines_of_many_languages_look_like_code(line: str) -> None:
     assert code_line_ratio(Page(line)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("", 0),
+        ("One. Two! Three?", 3),
+        ("No end", 1),
+        ("One.\nNo end\n\nTwo.", 3),
+        ("It cost 3.14 euros, e.g. on Monday.", 1),
+        ("雨が降った。止んだ。", 2),
+        ('"Go!" he said. "Why?"', 2),
+    ],
+)
+def test_sentences(text: str, count: int) -> None:
+    assert sentences(Page(text)) == count
+
+
+def test_lorem_ipsum_and_curly_brackets_are_counted() -> None:
+    assert lorem_ipsum(Page("Lorem Ipsum dolor. lorem ipsum")) == 2
+    assert curly_brackets(Page("{ a { b }")) == 2
+
+
+def test_blank_lines_are_not_duplicates_of_each_other() -> None:
+    assert duplicate_line_ratio(Page("a\n\n\n\nb\n \nc")) == 0
+    assert duplicate_paragraph_ratio(Page("\n\na\n\n\n\nb\n\n")) == 0
+
+
+def test_second_and_later_occurrences_are_the_duplicates() -> None:
+    page = Page("cat\ncat\ndog\ncat")
+    assert duplicate_line_ratio(page) == 2 / 4
+    assert duplicate_line_char_ratio(page) == 6 / len(page.text)
+
+
+def test_paragraphs_are_duplicates_whatever_parts_them() -> None:
+    page = Page("cat\ndog\n\ncat\ndog\n \n\nbird")
+    assert duplicate_paragraph_ratio(page) == 1 / 3
+    assert duplicate_paragraph_char_ratio(page) == 7 / len(page.text)
+
+
+@pytest.mark.parametrize("text", ["Three short words", "Hello.", "a b", "method execution failed [_prw] acpica 2004"])
+def test_short_text_without_repetition_has_no_top_ngram(text: str) -> None:
+    assert top_2_gram_ratio(Page(text)) == 0
+
+
+def test_top_ngram_counts_its_characters_with_single_spaces() -> None:
+    page = Page("new   york new\nyork")
+    assert top_ngram_ratio(page, n=2) == 2 * len("new york") / len(page.text)
+
+
+def test_marks_belong_to_words_between_spaces_and_are_pieces_of_their_own() -> None:
+    page = Page("new york, new york")
+    assert top_ngram_ratio(page, n=2) == 0
+    assert top_ngram_ratio(page, n=2, by="pieces") == 2 * len("new york") / len(page.text)
+
+
+def test_the_first_of_equally_frequent_ngrams_is_the_top_one() -> None:
+    page = Page("aa bb x aa bb y cccc dddd z cccc dddd")
+    assert top_ngram_ratio(page, n=2) == 2 * len("aa bb") / len(page.text)
+
+
+def test_no_character_is_counted_twice_in_duplicate_ngrams() -> None:
+    page = Page("a " * 20)
+    # The first five pieces, then one more, are new or overlap; each of the next repeats is stepped over whole.
+    assert duplicate_ngram_ratio(page, n=5) == 15 / 40
+    assert duplicate_5_gram_ratio(page) == 15 / 40
+    assert duplicate_ngram_ratio(Page("word " * 500), n=3) <= 1
+
+
+def test_fewer_words_than_n_have_no_ngrams() -> None:
+    assert duplicate_ngram_ratio(Page("one two three"), n=5) == 0
+    assert top_ngram_ratio(Page("one"), n=2) == 0
+
+
+def test_ngrams_of_other_words_with_the_same_letters_are_others() -> None:
+    assert duplicate_ngram_ratio(Page("ab c x a bc"), n=2) == 0
+
+
+@pytest.mark.parametrize(
+    "word", ["shit", "SHIT", "sh1t", "$hit", "sh!t", "s*it", "shiiiit", "fuuuck", "f**k", "a$$hole!"]
+)
+def test_listed_words_are_found_in_thin_disguises(word: str) -> None:
+    assert profanity_ratio(Page(f"one two {word} four")) == 0.25
+
+
+@pytest.mark.parametrize(
+    "word", ["Scunthorpe", "cocktail", "classic", "shitake", "455", "5417", "***", "$", "Essex", "!!"]
+)
+def test_innocent_words_are_left_alone(word: str) -> None:
+    assert profanity_ratio(Page(f"one {word} three")) == 0
+
+
+def test_phrases_are_found_across_white_space() -> None:
+    assert profanity_ratio(Page("You son of\na bitch")) == 1 / 5
+
+
+def test_a_list_of_ones_own_takes_its_place(tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text("# comment\nrutabaga\nbrussels sprouts  # a phrase\n", encoding="utf-8")
+    assert profanity_ratio(Page("Rutabaga, brussels sprouts and shit"), word_list=tmp_path / "own.txt") == 2 / 5
+    (tmp_path / "own.toml").write_text('profanity_ratio = { max = 0.1, word_list = "own.txt" }', encoding="utf-8")
+    rules = load_rules(str(tmp_path / "own.toml"))
+    verdict = rules.judge(rules.measure("a rutabaga"))
+    assert verdict is not None
+    assert verdict.reason == "profanity_ratio 0.5 > 0.1"
+
+
+def test_a_list_that_is_changed_changes_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text('profanity_ratio = { max = 0, word_list = "own.txt" }', encoding="utf-8")
+    (tmp_path / "own.txt").write_text("one", encoding="utf-8")
+    before = load_rules(str(tmp_path / "own.toml")).describe()
+    (tmp_path / "own.txt").write_text("two", encoding="utf-8")
+    assert load_rules(str(tmp_path / "own.toml")).describe() != before
+
+
+def test_the_default_list_stands_in_the_recipe_by_its_hash() -> None:
+    (rule,) = load_rules("profanity").describe()["rules"]
+    assert rule["parameters"]["word_list"]["file"] == "profanity.txt"
+    assert len(rule["parameters"]["word_list"]["sha256"]) == 64
+
+
+def test_a_list_that_is_missing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text('profanity_ratio = { max = 0, word_list = "none.txt" }', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"none\.txt"):
+        load_rules(str(tmp_path / "own.toml"))
 
 
 def module(folder: Path, name: str, source: str) -> ModuleType:

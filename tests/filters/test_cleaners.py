@@ -1,4 +1,4 @@
-"""C4's lines, sentences and pages; cutting repeated lines."""
+"""Cleaners: C4's lines, repeated lines, remnants of HTML; and the rule sets that cut."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filters import Page
-from filters.cleaners.cleaners import c4_lines, duplicate_lines, duplicate_paragraphs
-from filters.measures.sentences import curly_brackets, lorem_ipsum, sentences
+from filters.cleaners.cleaners import c4_lines, duplicate_lines, duplicate_paragraphs, html_remnants
 from filters.rules.ruleset import load_rules
+from filters.unicode_classes import SPACES
 
+C4 = load_rules("c4")
 THREE = "One is a whole sentence here. Two is another sentence here. Three is the last one here."
 
 
@@ -49,27 +49,6 @@ def test_terminal_punctuation_can_be_waived_as_fineweb_did() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("", 0),
-        ("One. Two! Three?", 3),
-        ("No end", 1),
-        ("One.\nNo end\n\nTwo.", 3),
-        ("It cost 3.14 euros, e.g. on Monday.", 1),
-        ("雨が降った。止んだ。", 2),
-        ('"Go!" he said. "Why?"', 2),
-    ],
-)
-def test_sentences(text: str, count: int) -> None:
-    assert sentences(Page(text)) == count
-
-
-def test_lorem_ipsum_and_curly_brackets_are_counted() -> None:
-    assert lorem_ipsum(Page("Lorem Ipsum dolor. lorem ipsum")) == 2
-    assert curly_brackets(Page("{ a { b }")) == 2
-
-
-@pytest.mark.parametrize(
     ("text", "rule"),
     [
         ("One is a whole sentence here. Two is another sentence here. Three is the last one here.", None),
@@ -84,9 +63,7 @@ def test_lorem_ipsum_and_curly_brackets_are_counted() -> None:
     ],
 )
 def test_c4_drops_the_pages_that_its_paper_names(text: str, rule: str | None) -> None:
-    rules = load_rules("c4")
-    cut, _ = rules.cut(text)
-    verdict = rules.judge(rules.measure(cut))
+    verdict = C4.judge(C4.measure(C4.cut(text)[0]))
     assert (verdict and verdict.measure) == rule
 
 
@@ -105,9 +82,6 @@ def test_repeated_lines_is_a_rule_set() -> None:
     assert rules
     assert rules.cut("x\ny\nx") == ("x\ny", {"duplicate_lines.duplicate": 1})
     assert rules.judge(rules.measure("x")) is None
-
-
-C4 = load_rules("c4")
 
 
 def clean_page(text: str) -> str | None:
@@ -156,3 +130,47 @@ def test_lines_are_cut_and_pages_dropped_as_by_the_code_of_c4(text: str) -> None
     left, _ = C4.cut(text)
     values = C4.measure(left)
     assert (None if values["lorem_ipsum"] or values["curly_brackets"] else left) == clean_page(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("Good.<br /><br />Bad.<BR>Ugly.", "Good.\n\nBad.\nUgly."),
+        ("<p>One.</p>\n\n<p>Two &amp; three.</p>", "One.\n\nTwo & three."),
+        ("See <a href=\"x.html?a>b\" title='t'>this</a> <!-- not\nthis -->page.", "See this page."),
+        ("Tom&#39;s caf&eacute;&nbsp;&#x2014; open", "Tom's café — open"),
+        ("&amp;lt; once", "&lt; once"),
+        ("<h1>Title</h1>Text <b>bold</b>er", "Title\nText bolder"),
+    ],
+)
+def test_tags_comments_and_entities_are_replaced(text: str, left: str) -> None:
+    assert html_remnants(text)[0] == left
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#include <stdio.h>", "a < b and b > c", "x &y; AT&T", "std::vector<int> v;", "List<String>", "\n indented\n", "",
+        "I <3 you", "<angle brackets>", "<brand new>", "a<br", "&unknownname; &;",
+    ],
+)  # fmt: skip
+def test_text_without_remnants_stays_to_the_byte(text: str) -> None:
+    assert html_remnants(text)[0] == text
+
+
+def test_the_preset_cleans_before_rules_measure_and_counts_what_it_replaced() -> None:
+    rules = load_rules("gopher_quality,html_remnants")
+    text, counts = rules.cut("I saw it &amp; I liked it.<br /><br />Twice.")
+    assert text == "I saw it & I liked it.\n\nTwice."
+    assert counts == {"html_remnants.tags": 2, "html_remnants.entities": 1}
+    assert load_rules("gopher").cleaners == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["\n \n", " \n x\n\n\n", "<br>", "a<br>\n<br> \n \u200b\n b", "a\n<b></b>b", "<p>\n \t</p>x"]
+)
+def test_blanks_around_tags_become_one_empty_line_at_most(text: str) -> None:
+    blanks = f"[{SPACES}]*"
+    without = re.sub("</?b>", "", re.sub("</?(br|p)>", "\n", text))
+    expected = re.sub(f"{blanks}\n{blanks}\n{blanks}", "\n\n", without).strip(SPACES) if "<" in text else text
+    assert html_remnants(text)[0] == expected
