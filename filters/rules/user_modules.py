@@ -17,7 +17,7 @@ import importlib.util
 import json
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -59,9 +59,7 @@ class UserModule:
         """Import the module. Raises ``ConfigError`` where it cannot be imported or is another one than was found."""
         name = self.name
         if self.files:
-            package = _PREFIX + self.sha256[:32]
-            _known[package] = self
-            name = f"{package}.{name}"
+            name = f"{_importable(self)}.{name}"
         module = _imported(name, f"module {self.name!r} of {self.folder or 'the installed packages'}")
         if not self.files and _source_hash(module) != self.installed:
             raise ConfigError(
@@ -153,58 +151,54 @@ def _imports(tree: ast.AST, package: Sequence[str]) -> Iterator[str]:
         yield from (name for name in names if name and name.partition(".")[0] not in sys.stdlib_module_names)
 
 
-_known: dict[str, UserModule] = {}
+_packages: set[str] = set()
 
 
-class _Finder(MetaPathFinder):
-    """Finds the modules of every `UserModule` that was loaded, below a package named by its hash."""
+def _importable(module: UserModule) -> str:
+    """Return the name of the package below which the sources of a module can be imported."""
+    package = _PREFIX + module.sha256[:32]
+    if package not in _packages:
+        _packages.add(package)
+        sys.meta_path.insert(0, _Importer(package, module))
+    return package
+
+
+class _Importer(MetaPathFinder, Loader):
+    """Finds the modules of a `UserModule` and runs their sources, with the paths of the files that they were read from."""
+
+    def __init__(self, package: str, module: UserModule) -> None:
+        self._package, self._module = package, module
+        self._own = {file.partition("/")[0].removesuffix(".py") for file in module.files} - sys.stdlib_module_names
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         package, _, name = fullname.partition(".")
-        module = _known.get(package)
-        if module is None:
+        if package != self._package:
             return None
         base = name.replace(".", "/")
-        for file, is_package in ((f"{base}/__init__.py", True), (f"{base}.py", False)):
-            if file in module.files:
-                origin = str(Path(module.folder, file))
-                loader = _Loader(module.files[file], origin, _importer(package, module))
-                spec = ModuleSpec(fullname, loader, origin=origin, is_package=is_package)
+        for file in (f"{base}/__init__.py", f"{base}.py"):
+            if file in self._module.files:
+                origin = str(Path(self._module.folder, file))
+                is_package = file.endswith("/__init__.py")
+                spec = ModuleSpec(fullname, self, origin=origin, loader_state=file, is_package=is_package)
                 spec.has_location = True
                 return spec
-        if not name or any(file.startswith(f"{base}/") for file in module.files):
+        if not name or any(file.startswith(f"{base}/") for file in self._module.files):
             return ModuleSpec(fullname, None, is_package=True)
         return None
 
-
-class _Loader(Loader):
-    """Runs the source that was kept, with the path of the file that it was read from."""
-
-    def __init__(self, source: str, path: str, importer: Callable[..., Any]) -> None:
-        self._source, self._path, self._importer = source, path, importer
-
     def exec_module(self, module: ModuleType) -> None:
-        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": self._importer}
-        exec(compile(self._source, self._path, "exec", dont_inherit=True), module.__dict__)
+        spec = module.__spec__
+        assert spec is not None
+        code = compile(self._module.files[spec.loader_state], spec.origin or "", "exec", dont_inherit=True)
+        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": self._import}
+        exec(code, module.__dict__)
 
-    def get_source(self, fullname: str) -> str:
-        return self._source
-
-
-def _importer(package: str, module: UserModule) -> Callable[..., Any]:
-    """Return an ``__import__`` that takes the modules of the user's folder from what was kept of them."""
-    own = {file.partition("/")[0].removesuffix(".py") for file in module.files} - sys.stdlib_module_names
-
-    def importer(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+    def _import(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        """Import as ``__import__`` does, but the modules of the user's folder from what was kept of them."""
         top = name.partition(".")[0]
-        if level or top not in own:
+        if level or top not in self._own:
             return builtins.__import__(name, globals, locals, fromlist, level)
-        found = builtins.__import__(f"{package}.{name}", globals, locals, fromlist, 0)
-        return found if fromlist else sys.modules[f"{package}.{top}"]
-
-    return importer
-
-
-sys.meta_path.insert(0, _Finder())
+        found = builtins.__import__(f"{self._package}.{name}", globals, locals, fromlist, 0)
+        return found if fromlist else sys.modules[f"{self._package}.{top}"]
