@@ -57,7 +57,7 @@ def tokens_version() -> str:
     if importlib.util.find_spec("spacy") is None:
         raise ConfigError(
             'rules with by = "tokens", as in gopher_datatrove, count the tokens of spaCy, which is not installed: '
-            "pip install 'shardwright[datatrove]', or count by \"spaces\" or \"pieces\""
+            'pip install \'shardwright[datatrove]\', or count by "spaces" or "pieces"'
         )
     return importlib.metadata.version("spacy")
 

@@ -85,9 +85,7 @@ class RuleSet:
         self.rules = tuple(rules)
         self.cleaners = tuple(cleaners)
         self._cleaners = [(cleaner.name, cleaner.bound()) for cleaner in self.cleaners]
-        for (
-            rule
-        ) in self.rules:  # a mistake in any rule is an error now, and not at the first document that it applies to
+        for rule in self.rules:  # a mistake in any rule is an error now, not at the first document that it applies to
             rule.bound()
         self._special = {rule.language for rule in self.rules if rule.language}
         self._scripted = {rule.language for rule in self.rules if rule.script}
