@@ -249,7 +249,7 @@ def selected(records: Iterable[Record], where: Where) -> Iterator[Record]:
 
     Of many in a row some are told at a time, so that who reads sees how far reading is.
     """
-    holds = where.condition.holds
+    holds = where.holds
     held: Unselected | None = None
     for record in records:
         if isinstance(record, Document) and not holds(record.metadata):

@@ -10,27 +10,33 @@ A comparison with a missing value does not hold. The values give each field its 
 
 from __future__ import annotations
 
+import ast
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..errors import ConfigError
 from .fields import Field, merge_fields
 
-_TOKEN = re.compile(
-    r"\s*(?:(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?![\w.])"
-    r"|(?P<text>\"[^\"]*\"|'[^']*')|(?P<quoted>`[^`]+`)|(?P<name>[^\W\d][\w.]*)|(?P<sign><=|>=|==|!=|[<>()\[\],]))"
+_WORDS = re.compile(
+    r"(?P<text>\"[^\"]*\"|'[^']*')|(?P<field>`[^`]+`|[^\W\d][\w.]*)|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?![\w.])"
+    r"|(?P<sign>[<>=!]=|[<>()\[\],])|(?P<blank>\s)|(?P<other>.)"
 )
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+_OPERATORS = ("and", "or", "not", "in", "is")
+_CONSTANTS = {"null": None, "true": True, "false": False}
+_SIGNS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne,
 }  # fmt: skip
-_KEYWORDS = {"and", "or", "not", "in", "is", "null", "true", "false"}
 
 
 class Range(NamedTuple):
-    """What is known of the values of a field in a part of a file: bounds, which NaN may be outside of where ``nan``."""
+    """What is known of the values of a field in some records: bounds, which NaN may be outside of where ``nan``.
+
+    ``low`` None: all values are missing.
+    """
 
     low: Any
     high: Any
@@ -39,110 +45,22 @@ class Range(NamedTuple):
 
 
 Ranges = Mapping[str, Range]
-
-
-class Condition:
-    """A condition on the fields of a record."""
-
-    def holds(self, record: Mapping[str, Any]) -> bool:
-        """Whether it holds for a record."""
-        raise NotImplementedError
-
-    def may_hold(self, ranges: Ranges) -> bool:
-        """Whether it may hold for a record with values in the ranges; fields that are not among them may have any."""
-        raise NotImplementedError
-
-    def must_hold(self, ranges: Ranges) -> bool:
-        """Whether it holds for every record with values in the ranges."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, slots=True)
-class _Compare(Condition):
-    field: str
-    sign: str
-    value: Any
-
-    def holds(self, record: Mapping[str, Any]) -> bool:
-        found = record.get(self.field)
-        return found is not None and _COMPARE[self.sign](found, self.value)
-
-    def may_hold(self, ranges: Ranges) -> bool:
-        known, value = ranges.get(self.field), self.value
-        if known is None:
-            return True
-        if self.sign == "==":
-            return bool(known.low <= value <= known.high)
-        if self.sign == "!=":
-            return known.nan or not known.low == value == known.high
-        return _COMPARE[self.sign](known.low if self.sign[0] == "<" else known.high, value)
-
-    def must_hold(self, ranges: Ranges) -> bool:
-        known, value = ranges.get(self.field), self.value
-        if known is None or known.nulls or known.nan:
-            return False
-        if self.sign == "==":
-            return bool(known.low == value == known.high)
-        if self.sign == "!=":
-            return not known.low <= value <= known.high
-        return _COMPARE[self.sign](known.high if self.sign[0] == "<" else known.low, value)
-
-
-@dataclass(frozen=True, slots=True)
-class _Null(Condition):
-    field: str
-
-    def holds(self, record: Mapping[str, Any]) -> bool:
-        return record.get(self.field) is None
-
-    def may_hold(self, ranges: Ranges) -> bool:
-        return self.field not in ranges or ranges[self.field].nulls
-
-    def must_hold(self, ranges: Ranges) -> bool:
-        return False
-
-
-@dataclass(frozen=True, slots=True)
-class _Not(Condition):
-    of: Condition
-
-    def holds(self, record: Mapping[str, Any]) -> bool:
-        return not self.of.holds(record)
-
-    def may_hold(self, ranges: Ranges) -> bool:
-        return not self.of.must_hold(ranges)
-
-    def must_hold(self, ranges: Ranges) -> bool:
-        return not self.of.may_hold(ranges)
-
-
-@dataclass(frozen=True, slots=True)
-class _Several(Condition):
-    join: Callable[[Iterator[bool]], bool]  # all or any
-    of: tuple[Condition, ...]
-
-    def holds(self, record: Mapping[str, Any]) -> bool:
-        return self.join(each.holds(record) for each in self.of)
-
-    def may_hold(self, ranges: Ranges) -> bool:
-        return self.join(each.may_hold(ranges) for each in self.of)
-
-    def must_hold(self, ranges: Ranges) -> bool:
-        return self.join(each.must_hold(ranges) for each in self.of)
+Condition = Callable[[Ranges], tuple[bool, bool]]
+"""Whether a condition may hold for some record with values in the ranges, and whether it holds for every one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A condition as it was written, and the fields that it reads.
+    """A condition as it is written, and the fields that it reads.
 
     >>> where = Where.parse('int_score >= 3 and not language in ["de"]')
-    >>> where.condition.holds({"int_score": 4, "language": "en"}), [str(field) for field in where.fields]
+    >>> where.holds({"int_score": 4, "language": "en"}), [str(field) for field in where.fields]
     (True, ['int_score:float', 'language:str'])
     """
 
     text: str
-    condition: Condition
     fields: tuple[Field, ...]
+    condition: Condition
 
     @classmethod
     def parse(cls, text: str) -> Where:
@@ -150,112 +68,139 @@ class Where:
         if not isinstance(text, str):
             raise ConfigError(f"where must be a condition as text, as in 'int_score >= 3', got {text!r}")
         parser = _Parser(text)
-        condition = parser.any()
-        parser.end()
-        return cls(text, condition, merge_fields([parser.fields]))
+        return cls(text, merge_fields([parser.fields]), parser.condition)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Where.parse, (self.text,)
+
+    def holds(self, record: Mapping[str, Any]) -> bool:
+        """Whether the condition holds for the fields of a record: its values are ranges of one value each."""
+        values = ((field.name, record.get(field.name)) for field in self.fields)
+        return self.condition({name: Range(value, value, value is None) for name, value in values})[1]
+
+    def may_hold(self, ranges: Ranges) -> bool:
+        """Whether it may hold for a record with values in the ranges; fields that are not among them may have any."""
+        return self.condition(ranges)[0]
+
+
+def _compare(field: str, compare: Callable[[Any, Any], bool], value: Any) -> Condition:
+    def condition(ranges: Ranges) -> tuple[bool, bool]:
+        if field not in ranges:
+            return True, False
+        low, high, nulls, nan = ranges[field]
+        if low is None:
+            return False, False
+        if compare is operator.eq:
+            some, every = low <= value <= high, low == value == high
+        elif compare is operator.ne:
+            some, every = nan or not low == value == high, not low <= value <= high
+        else:
+            least, most = (low, high) if compare in (operator.lt, operator.le) else (high, low)
+            some, every = compare(least, value), compare(most, value)
+        return some, every and not (nulls or nan)
+
+    return condition
+
+
+def _is_null(field: str) -> Condition:
+    return lambda ranges: (ranges[field].nulls, ranges[field].low is None) if field in ranges else (True, False)
+
+
+def _negated(inner: Condition) -> Condition:
+    def condition(ranges: Ranges) -> tuple[bool, bool]:
+        some, every = inner(ranges)
+        return not every, not some
+
+    return condition
+
+
+def _joined(join: Callable[[Iterable[bool]], bool], parts: list[Condition]) -> Condition:
+    """Join conditions by ``all`` or ``any``."""
+
+    def condition(ranges: Ranges) -> tuple[bool, bool]:
+        some, every = zip(*(part(ranges) for part in parts), strict=True)
+        return join(some), join(every)
+
+    return condition
 
 
 class _Parser:
-    """Reads a condition from left to right; each method reads what its name says."""
+    """Parses a condition by Python's grammar of expressions, of which it takes comparisons, and, or, not and lists.
+
+    A name and blanks take the place of each field and value. So any field may be named, texts have no escapes, and
+    each character stays where the user wrote it.
+    """
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens: list[tuple[str, str, int]] = []  # kind, what it is, where
-        at = 0
-        while text[at:].strip():
-            found = _TOKEN.match(text, at)
-            if found is None or found.lastgroup is None:
-                raise self._error(at + len(text[at:]) - len(text[at:].lstrip()), "no part of a condition")
-            self._tokens.append((found.lastgroup, found[found.lastgroup], found.start(found.lastgroup)))
-            at = found.end()
-        self._at = 0
+        self._words: dict[int, re.Match[str]] = {}  # fields and values, by where they begin
         self.fields: list[Field] = []
+        python = _WORDS.sub(self._placeholder, text)
+        self._begin = len(python) - len(python.lstrip())
+        try:
+            tree = ast.parse(python[self._begin :], mode="eval").body
+        except SyntaxError as error:
+            if not error.offset or error.offset > len(python):
+                raise self._error(len(text), "it ends before it is whole") from None
+            raise self._error(self._begin + error.offset - 1, error.msg) from None
+        except (RecursionError, MemoryError):
+            raise self._error(0, "it is nested too deeply") from None
+        self.condition = self._condition(tree)
 
-    def any(self) -> Condition:
-        return self._joined("or", any, lambda: self._joined("and", all, self._term))
+    def _placeholder(self, word: re.Match[str]) -> str:
+        if word["other"]:
+            raise self._error(word.start(), "no part of a condition")
+        if word["sign"] or word[0] in _OPERATORS:
+            return word[0]
+        if word["blank"]:
+            return " "
+        self._words[word.start()] = word
+        return "x".ljust(len(word[0]))
 
-    def _joined(self, word: str, join: Callable[[Iterator[bool]], bool], read: Callable[[], Condition]) -> Condition:
-        found = [read()]
-        while self._take(word):
-            found.append(read())
-        return found[0] if len(found) == 1 else _Several(join, tuple(found))
+    def _condition(self, node: ast.expr) -> Condition:
+        match node:
+            case ast.BoolOp():
+                return _joined(all if isinstance(node.op, ast.And) else any, list(map(self._condition, node.values)))
+            case ast.UnaryOp():  # of these, only `not` has no sign of its own
+                return _negated(self._condition(node.operand))
+            case ast.Compare(ops=[sign]):
+                return self._comparison(node.left, sign, node.comparators[0])
+        raise self._refused(node, "a comparison belongs here")
 
-    def _term(self) -> Condition:
-        if self._take("not"):
-            return _Not(self._term())
-        if self._take("("):
-            inside = self.any()
-            self._expect(")")
-            return inside
-        return self._comparison()
+    def _comparison(self, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> Condition:
+        word = self._word(left)
+        if word is None or not word["field"] or word[0] in _CONSTANTS:
+            raise self._refused(left, "a field belongs here")
+        field = word[0].strip("`")
+        if isinstance(sign, ast.Is | ast.IsNot):
+            if (null := self._word(right)) is None or null[0] != "null":
+                raise self._refused(right, "null belongs here")
+            self.fields.append(Field(field))
+            found = _is_null(field)
+        elif isinstance(sign, ast.In | ast.NotIn):
+            if not isinstance(right, ast.List) or not right.elts:
+                raise self._refused(right, "a list of values in [ ] belongs here")
+            found = _joined(any, [_compare(field, operator.eq, self._value(field, each)) for each in right.elts])
+        else:
+            found = _compare(field, _SIGNS[type(sign)], self._value(field, right))
+        return _negated(found) if isinstance(sign, ast.IsNot | ast.NotIn) else found
 
-    def _comparison(self) -> Condition:
-        kind, name, at = self._next("a field")
-        if kind == "quoted":
-            name = name[1:-1]
-        elif kind != "name" or name in _KEYWORDS:
-            raise self._error(at, "a field belongs here")
-        if self._take("is"):
-            negated = self._take("not")
-            self._expect("null")
-            self.fields.append(Field(name))
-            return _Not(_Null(name)) if negated else _Null(name)
-        negated = self._take("not")
-        if negated or self._peek() == "in":
-            self._expect("in")
-            found = _Several(any, tuple(_Compare(name, "==", value) for value in self._list(name)))
-            return _Not(found) if negated else found
-        _, sign, at = self._next("a comparison")
-        if sign not in _COMPARE:
-            raise self._error(at, f"one of {' '.join(_COMPARE)} in is belongs here")
-        return _Compare(name, sign, self._value(name))
+    def _value(self, field: str, node: ast.expr) -> Any:
+        word = self._word(node)
+        if word is not None and word["text"]:
+            value: Any = word[0][1:-1]
+        elif word is not None and word["number"]:
+            value = int(word[0]) if re.fullmatch(r"[+-]?\d{1,400}", word[0]) else float(word[0])
+        elif (value := _CONSTANTS.get(word[0]) if word else None) is None:
+            raise self._refused(node, 'a number, "text", true or false belongs here')
+        self.fields.append(Field(field, "float" if type(value) is int else type(value).__name__))
+        return value
 
-    def _list(self, field: str) -> Sequence[Any]:
-        self._expect("[")
-        values = [self._value(field)]
-        while self._take(","):
-            values.append(self._value(field))
-        self._expect("]")
-        return values
+    def _word(self, node: ast.expr) -> re.Match[str] | None:
+        return self._words[self._begin + node.col_offset] if isinstance(node, ast.Name) else None
 
-    def _value(self, field: str) -> Any:
-        kind, word, at = self._next("a value")
-        if kind == "number":
-            self.fields.append(Field(field, "float"))
-            return int(word) if re.fullmatch(r"[+-]?\d+", word) else float(word)
-        if kind == "text":
-            self.fields.append(Field(field, "str"))
-            return word[1:-1]
-        if word in ("true", "false"):
-            self.fields.append(Field(field, "bool"))
-            return word == "true"
-        raise self._error(at, 'a number, "text", true or false belongs here')
-
-    def _peek(self) -> str:
-        if self._at == len(self._tokens):
-            return ""
-        kind, word, _ = self._tokens[self._at]
-        return word if kind in ("name", "sign") else ""
-
-    def _take(self, word: str) -> bool:
-        found = self._peek() == word
-        self._at += found
-        return found
-
-    def _expect(self, word: str) -> None:
-        if not self._take(word):
-            _, _, at = self._tokens[self._at] if self._at < len(self._tokens) else ("", "", len(self._text))
-            raise self._error(at, f"{word!r} belongs here")
-
-    def _next(self, what: str) -> tuple[str, str, int]:
-        if self._at == len(self._tokens):
-            raise self._error(len(self._text), f"{what} is missing")
-        self._at += 1
-        return self._tokens[self._at - 1]
-
-    def end(self) -> None:
-        if self._at < len(self._tokens):
-            raise self._error(self._tokens[self._at][2], "'and' or 'or' belongs here")
+    def _refused(self, node: ast.expr, said: str) -> ConfigError:
+        return self._error(self._begin + node.col_offset, said)
 
     def _error(self, at: int, said: str) -> ConfigError:
         return ConfigError(

@@ -208,7 +208,7 @@ def _rows_to_skip(table: Any, group: int, fields: RecordKeys, kept: list[tuple[F
         low, high = found.min, found.max
         if Field("", field.kind).fit(low) is not MISFIT and Field("", field.kind).fit(high) is not MISFIT:
             ranges[field.name] = Range(low, high, nulls=found.null_count > 0, nan=isinstance(low, float))
-    return 0 if fields.where.condition.may_hold(ranges) else metadata.num_rows
+    return 0 if fields.where.may_hold(ranges) else metadata.num_rows
 
 
 def _kept_path(schema: Any, name: str) -> list[str]:
