@@ -37,9 +37,9 @@ _BYTES_OF_RECORD, _BYTES_OF_TOKEN = 1 << 16, 32  # of input, which few need
 class Span:
     """A piece of one input: bytes of a plain file, row groups of a parquet file; ``stop`` None means to its end.
 
-    A large compressed file can only be read from its start. Each of several lanes reads all of it, which is cheap, and
-    filters every ``lanes``-th of its parts, which is not. Where a quota bounds what is read, it counts as so many
-    ``pieces`` of equal size, of which the first are read.
+    A large file that is compressed, or CSV, can only be read from its start. Each of several lanes reads all of it, which is
+    cheap, and filters every ``lanes``-th of its parts, which is not. Where a quota bounds what is read, it counts as so
+    many ``pieces`` of equal size, of which the first are read.
     """
 
     input: int
@@ -198,7 +198,7 @@ def cut_units(
         held, weight = [], 0
 
     for number, (item, file) in enumerate(zip(inputs, cut, strict=True)):
-        lanes = _lanes(item, len(inputs), limits) if len(file.spans) == 1 else 1
+        lanes = _lanes(item, recipe.format, len(inputs), limits) if len(file.spans) == 1 else 1
         in_pieces = recipe.reads_by_quota and (len(file.spans) > 1 or file.pieces > 1)
         other = recipe.reads_by_quota and held and item.source != inputs[held[-1].input].source
         if in_pieces or other or lanes > 1:
@@ -268,11 +268,16 @@ def _files_far_beyond(inputs: Sequence[Input], recipe: Recipe) -> set[int]:
     return far
 
 
-def _lanes(item: Input, inputs: int, limits: Limits) -> int:
+def _lanes(item: Input, format: str, inputs: int, limits: Limits) -> int:
     """Return how many lanes a file that cannot be cut is worth: more where there are few files to keep cores busy."""
+    from ..text.formats import format_of
     from ..text.readers.byte_stream import is_compressed
+    from ..text.readers.format_reader import load_reader, never_cut
 
     if item.is_remote:
         return 1  # each lane would fetch the whole file
     wanted = min(item.size // limits.lane_bytes, -(-limits.units_wanted // inputs), limits.most_lanes)
-    return wanted if wanted > 1 and is_compressed(item.path) else 1
+    if wanted <= 1:
+        return 1
+    reader = load_reader(format_of(item.file(format=format)))
+    return wanted if is_compressed(item.path) or (reader.gradual and reader.cuts is never_cut) else 1

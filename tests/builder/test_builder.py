@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -247,8 +249,12 @@ def test_quotas_cut_a_source_to_its_tokens_and_say_so(tmp_path: Path) -> None:
         run(specs, tmp_path / "other", tokenizer="bytes", max_tokens="wep=5")
 
 
-def test_the_lanes_of_a_compressed_file_share_its_parts_and_keep_its_order(tmp_path: Path) -> None:
+def test_the_lanes_of_a_file_that_cannot_be_cut_share_its_parts_and_keep_its_order(tmp_path: Path) -> None:
     every = documents(400)
+    with open(tmp_path / "in.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, list(every[0]))
+        writer.writeheader()
+        writer.writerows(every)
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in every) + "{\n")
     subprocess.run(["gzip", "-k", str(tmp_path / "in.jsonl")], check=True)
     plain = run(tmp_path / "in.jsonl", tmp_path / "plain", tokenizer="bytes", val_fraction=0)
@@ -263,6 +269,11 @@ def test_the_lanes_of_a_compressed_file_share_its_parts_and_keep_its_order(tmp_p
     assert lanes.counts["bad"] == {"invalid JSON": 1}
     [item] = lanes.inputs
     assert item["sha256"] == hashlib.sha256((tmp_path / "in.jsonl.gz").read_bytes()).hexdigest()
+    assert len(cut_units(list_inputs([str(tmp_path / "in.csv")]), limits)) > 2
+    one_lane = replace(limits, lane_bytes=1 << 30)
+    run(tmp_path / "in.csv", tmp_path / "rows", **options)
+    run(tmp_path / "in.csv", tmp_path / "one lane", **{**options, "limits": one_lane})
+    assert digests(tmp_path / "rows") == digests(tmp_path / "one lane")
 
 
 def test_a_misspelt_setting_offers_the_nearest(inputs: list[str], tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""CSV as RFC 4180 defines it: commas (tabs in ``.tsv``), double quotes, line feeds inside quotes; and where to cut it."""
+"""CSV as RFC 4180 defines it: commas (tabs in ``.tsv``), double quotes, line feeds inside quotes.
+
+A file is never cut: only the quotes before a line feed tell whether it ends a row.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +9,22 @@ import csv
 import os
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ...errors import did_you_mean
 from ..document import INVALID_CSV, INVALID_UTF8, TEXT_KEY, BadRecord, Document, Record, RecordKeys, Tally
 from ..fields import MISFIT, shown, surrogate_in
-from ..storage.input_file import InputFile
-from .byte_stream import BLOCK, Source, UnreadableFileError
+from .byte_stream import Source, UnreadableFileError
 from .format_reader import FormatReader, bytes_of
 
 LONGEST_FIELD = 1 << 28  # characters; without a bound, one stray quote would take in the rest of a large file
-_QUOTE, _FEED, _RETURN = b'"\n\r'
-_BEFORE_OPENING = np.frombuffer(b',\t\n"', np.uint8)  # the quote: an escaped one ends here and another begins
-_AFTER_CLOSING = np.frombuffer(b',\t\r\n"', np.uint8)
 
 
 def read_csv(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
-    """Yield a record for each row; the columns of a span that does not begin the file are those of the file."""
+    """Yield a record for each row below the header line."""
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
     feed = _Feed(source)
-    rows = csv.reader(
-        feed, strict=True, delimiter=delimiter_of(source.path)
-    )  # strict: an open quote at the end is an error, not a very long field
-    columns = _Columns(csv_header(source.path), fields) if source.start else None
+    # strict: an open quote at the end is an error, not a very long field
+    rows = csv.reader(feed, strict=True, delimiter=delimiter_of(source.path))
+    columns: _Columns | None = None
     records: list[Record] = []
     row: list[str] | None = []
     while row is not None:
@@ -63,12 +58,6 @@ def read_csv(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[
     yield records
 
 
-def csv_header(path: str | os.PathLike[str]) -> list[str]:
-    """Return the column names of an uncompressed CSV file."""
-    with open(path, "rb") as file:
-        return next(csv.reader(_Feed(Source(file)), strict=True, delimiter=delimiter_of(os.fspath(path))), [])
-
-
 def delimiter_of(name: str) -> str:
     """Return what separates the fields of a file, by its name.
 
@@ -76,64 +65,6 @@ def delimiter_of(name: str) -> str:
     ('\\t', ',')
     """
     return "\t" if ".tsv" in os.path.basename(name).lower()[-9:] else ","
-
-
-def csv_cuts(path: InputFile, unit_bytes: int) -> list[int]:
-    """Return offsets at which rows begin, at least ``unit_bytes`` apart: the places where the file may be cut.
-
-    A line feed ends a row unless it lies inside quotes, which only the number of quotes before it tells. That holds
-    while every quote opens or closes a field, or is doubled inside one, and no carriage return stands alone; one pass
-    over the bytes (about 1 GB/s) checks each. From the first that breaks this (``5" pipe``) on there are no cuts. A remote
-    file has none, for that pass would fetch all of it.
-    """
-    if path.stored is not None:
-        return []
-    cuts: list[int] = []
-    wanted = unit_bytes
-    inside = False
-    before = np.frombuffer(b"\n", np.uint8)  # the byte before the block: the file begins like a line
-    with open(path, "rb") as file:
-        offset = 0
-        after = file.read(BLOCK)
-        if after.startswith(b"\xef\xbb\xbf"):
-            offset, after = 3, after[3:]
-        while after:
-            block, after = after, file.read(BLOCK)
-            data = np.concatenate((before, np.frombuffer(block + (after[:1] or b"\n"), np.uint8)))
-            quotes = np.flatnonzero(data[1:-1] == _QUOTE) + 1
-            if not _quotes_are_plain(data, quotes, inside):
-                break
-            while wanted < offset + len(block):
-                cut = _row_after(data, quotes, inside, max(wanted - offset, 0))
-                if cut is None:
-                    break
-                cuts.append(offset + cut)
-                wanted = cuts[-1] + unit_bytes
-            inside ^= len(quotes) % 2 == 1
-            before = data[-2:-1]
-            offset += len(block)
-    return [cut for cut in cuts if cut < os.path.getsize(path)]
-
-
-def _quotes_are_plain(data: NDArray[np.uint8], quotes: NDArray[np.int64], inside: bool) -> bool:
-    """Tell whether counting quotes tells rows apart in a block; ``data`` has one byte more at either end."""
-    opening, closing = quotes[inside::2], quotes[not inside :: 2]
-    if not np.isin(data[opening - 1], _BEFORE_OPENING).all() or not np.isin(data[closing + 1], _AFTER_CLOSING).all():
-        return False
-    returns = np.flatnonzero(data[1:-1] == _RETURN) + 1
-    return not len(_outside(returns[data[returns + 1] != _FEED], quotes, inside))
-
-
-def _row_after(data: NDArray[np.uint8], quotes: NDArray[np.int64], inside: bool, start: int) -> int | None:
-    """Return where, from ``start`` in a block on, the next row begins: behind a line feed outside quotes."""
-    feeds = _outside(np.flatnonzero(data[start + 1 : -1] == _FEED) + start + 1, quotes, inside)
-    return int(feeds[0]) if len(feeds) else None
-
-
-def _outside(places: NDArray[np.int64], quotes: NDArray[np.int64], inside: bool) -> NDArray[np.int64]:
-    """Return those places with an even number of quotes before them since the file began."""
-    outside: NDArray[np.int64] = places[(np.searchsorted(quotes, places) + inside) % 2 == 0]
-    return outside
 
 
 class _Feed:
@@ -144,11 +75,8 @@ class _Feed:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self.batch: tuple[int, int, list[bytes]] = (
-            0,
-            0,
-            [],
-        )  # lines and bytes before the current lines, and these lines
+        # Lines and bytes before the current lines, and these lines.
+        self.batch: tuple[int, int, list[bytes]] = (0, 0, [])
 
     def __iter__(self) -> Iterator[str]:
         for lines in self._source.lines():
@@ -207,4 +135,4 @@ def two_columns(name: str, count: int) -> str:
     return f"{count} columns are named {name!r}, and only one can be read; rename the others"
 
 
-READER = FormatReader(read_csv, cuts=csv_cuts, gradual=True)
+READER = FormatReader(read_csv, gradual=True)
