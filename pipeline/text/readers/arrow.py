@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,15 +24,11 @@ def read_arrow(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[lis
         for records in rows_of(batches, paths_of(schema, fields), fields, tally):
             source.bytes_read, ended = ended, source.file.tell()
             yield records
-        source.bytes_read = ended
+        source.bytes_read = source.file.seek(0, io.SEEK_END)
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's fault, not the file's
         raise UnreadableFileError(f"not a whole Arrow file ({str(error).splitlines()[0]})") from None
-    if source.is_local:  # hashed like any other file
-        source.bytes_read = 0
-        for _ in source.raw():
-            pass
 
 
 def _open(source: Source) -> tuple[Iterator[Any], Any]:

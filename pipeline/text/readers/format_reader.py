@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -45,33 +45,24 @@ def never_cut(file: InputFile, unit_bytes: int) -> list[int]:
     return []
 
 
-def spans_of_bytes(file: InputFile, spans: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
-    """Return the spans themselves, of a format whose spans are bytes."""
-    return list(spans)
-
-
 @dataclass(frozen=True, slots=True)
 class FormatReader:
     """How the files of one format are read. Each module of a format has one, named ``READER``.
 
     ``read`` yields the records from ``source.start`` to ``source.stop`` in lists, each of what one block of the file
-    holds, before it reads the next one. It reads all bytes of that range (their hash tells
-    whether the file changed; of a remote file, only the bytes that it needs), and counts lines and documents in the tally. It
+    holds, before it reads the next one. It counts lines and documents in the tally, and
     raises ``UnreadableFileError`` for a file that cannot be read further. A record that cannot be used is a ``BadRecord``.
 
     ``cuts`` returns the places, in ascending order, at which an uncompressed file may be cut into spans of about
-    ``unit_bytes``; it depends on the file alone. ``byte_ranges`` returns the bytes that ``read`` hashes for each span.
-    ``in_order`` says that ``read`` goes over the file from its beginning to its end, so that a remote one is read ahead;
-    ``gradual`` that it yields records as their bytes come, so that who wants few of them can stop early.
-    ``read_lines`` is for formats in which each line is one record: lines that are not wanted are then never parsed.
-    ``cut_anywhere`` says that streams cut an uncompressed file at any byte.
-    ``part_rows`` returns the rows of the parts that the numbers of a span count, such as
-    row groups: streams read these apart.
+    ``unit_bytes``; it depends on the file alone. ``in_order`` says that ``read`` goes over the file from its beginning to
+    its end, so that a remote one is read ahead; ``gradual`` that it yields records as their bytes come, so that who wants
+    few of them can stop early. ``read_lines`` is for formats in which each line is one record: lines that are not wanted
+    are then never parsed. ``cut_anywhere`` says that streams cut an uncompressed file at any byte. ``part_rows`` returns
+    the rows of the parts that the numbers of a span count, such as row groups: streams read these apart.
     """
 
     read: Callable[[Source, RecordKeys, Tally], Iterator[list[Record]]]
     cuts: Callable[[InputFile, int], list[int]] = never_cut
-    byte_ranges: Callable[[InputFile, Sequence[tuple[int, int | None]]], list[tuple[int, int | None]]] = spans_of_bytes
     in_order: bool = True
     gradual: bool = False
     read_lines: ReadLines | None = None

@@ -7,6 +7,7 @@ yielded; one that the machine fails to read, ``InputError``.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -35,7 +36,6 @@ __all__ = [
     "Reader",
     "Record",
     "Unselected",
-    "byte_ranges",
     "find_inputs",
     "fingerprint",
     "made_id",
@@ -60,7 +60,7 @@ class Reader:
 
     While it is read, ``lines`` counts the lines (rows, elements) of the blocks begun, blank and bad ones included,
     ``documents`` those that gave one, and ``bytes_read`` the raw bytes of the span, in steps of up to a MiB; at the end
-    they are exact and ``sha256`` is the hash of those bytes: of the whole file, if the span is.
+    they are exact and ``sha256`` is the hash of those bytes.
 
     In a span that does not begin the file, lines are counted from the span's own first: add the ``lines`` of the spans
     before it. Documents without an id have the id '' there, for ``made_id`` to name when the line is known.
@@ -132,10 +132,18 @@ class Reader:
 
     @property
     def sha256(self) -> str | None:
-        """The hash of the bytes read; None for a remote file of which only parts were fetched."""
+        """The hash of the bytes of the span, of a local file that is read out of order by another pass over the whole.
+
+        None for a remote file of which only parts were fetched, and for row groups.
+        """
         if self._source is None:
             raise ValueError("the hash is known when the records have been read")
-        return self._source.sha256 if self._source.is_hashed else None
+        if self._source.is_hashed:
+            return self._source.sha256
+        if self._file.stored is not None or self.span != WHOLE:
+            return None
+        with open(self._file, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def __iter__(self) -> Iterator[Record]:
         return chain.from_iterable(self.batches())
@@ -226,8 +234,3 @@ def split_file(path: StrPath | InputFile, unit_bytes: int) -> list[FileSpan]:
         return [WHOLE]
     cuts = load_reader(form).cuts(file, unit_bytes)
     return [FileSpan(start, stop) for start, stop in zip([0, *cuts], [*cuts, None], strict=True)]
-
-
-def byte_ranges(path: StrPath | InputFile, spans: Sequence[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
-    """Return the bytes that ``Reader`` hashes for each of the spans that ``split_file`` cut a file into."""
-    return load_reader(format_of(path)).byte_ranges(as_input(path), spans)
