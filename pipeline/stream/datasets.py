@@ -336,8 +336,7 @@ class TextDataset(Texts):
         named = parse_fields(fields.split(",") if isinstance(fields, str) else fields)
         kept = merge_fields([named, condition.fields if condition else ()])
         given, found = split_holders(files), []
-        # While servers are waited for; the encoder is chosen while the first texts are.
-        loading = in_thread(lambda: load_tokenizer(tokenizer, in_thread=True), "shardwright-tokenizer")
+        loading = in_thread(lambda: load_tokenizer(tokenizer), "shardwright-tokenizer")  # while servers are waited for
         if not any(isinstance(each, str) and is_remote(each) for _, each in given):
             loading.result()
         for source, each in given:

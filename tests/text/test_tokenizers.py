@@ -1,11 +1,9 @@
-"""Tokenizers are trained, saved, loaded and refused; the encoder of a definition is chosen once."""
+"""Tokenizers are trained, saved, loaded and refused."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +12,6 @@ from typing import Any
 import pytest
 
 from pipeline.errors import ConfigError
-from pipeline.text.tokenizer.loading import parsed
 from pipeline.text.tokenizer.tokenizer import END_OF_TEXT, Tokenizer, load_tokenizer, train_tokenizer
 from tests.tokenizer_samples import CORPUS, auto_ids
 
@@ -38,42 +35,6 @@ def test_a_saved_tokenizer_is_the_same_tokenizer(
         assert {file.name: file.read_bytes() for file in folder.iterdir()} == first
         defining = first.get("tokenizer.json", first["tokenizer_config.json"])
         assert hashlib.sha256(defining).hexdigest() == tokenizer.sha256
-
-
-def test_the_encoder_of_one_definition_is_chosen_once(tmp_path: Path) -> None:
-    texts = ["to be or not to be, that is the question"] * 50
-    trained = train_tokenizer(texts, 300)
-    trained.save(tmp_path / "saved")
-    loaded = load_tokenizer(str(tmp_path / "saved"))
-    assert loaded._chosen().encoder is trained._chosen().encoder
-    other = load_tokenizer(str(tmp_path / "saved"), sample=["another text"])
-    assert other._chosen().encoder is not trained._chosen().encoder
-
-
-def test_the_definition_of_a_tokenizer_is_parsed_once(definitions: dict[str, Path], trained: Tokenizer) -> None:
-    for path in definitions.values():
-        loaded = load_tokenizer(path)
-        assert loaded._definition().tokenizer is parsed(loaded.definition)
-    assert parsed(trained.definition) is not trained._definition().tokenizer  # it is another one by now
-    assert parsed(trained.definition).to_str() == trained.definition
-
-
-def test_an_encoder_is_chosen_in_a_thread_for_which_a_fork_waits(tmp_path: Path) -> None:
-    def lengths(queue: Any) -> None:
-        queue.put(chosen.encode_flat(CORPUS[:3])[1].tolist())
-
-    made = train_tokenizer(CORPUS, 420)
-    made.save(tmp_path)
-    load_tokenizer(tmp_path, sample=["another text"])  # so that no choice of this definition is kept
-    chosen = load_tokenizer(tmp_path, in_thread=True)
-    queue = multiprocessing.get_context("fork").SimpleQueue()
-    child = multiprocessing.get_context("fork").Process(target=lengths, args=(queue,))
-    child.start()
-    child.join(60)
-    assert child.exitcode == 0
-    assert queue.get() == chosen.encode_flat(CORPUS[:3])[1].tolist() == made.encode_flat(CORPUS[:3])[1].tolist()
-    assert (chosen.encoder, chosen.refused) == (made.encoder, made.refused)
-    assert pickle.loads(pickle.dumps(load_tokenizer(tmp_path, in_thread=True))).encoder == made.encoder
 
 
 def test_training_twice_gives_the_same_bytes_on_any_number_of_threads(trained: Tokenizer) -> None:

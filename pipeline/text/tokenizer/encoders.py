@@ -6,13 +6,13 @@ encoder is single-threaded and survives a fork: to use more cores, run more proc
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from .conformance import proof_texts
 from .loading import BYTES, parsed
 
 ID = np.dtype("<u4")
@@ -25,11 +25,11 @@ class Encoder(Protocol):
     def encode(self, text: str) -> bytes: ...
 
 
-Encoders = Mapping[str, Callable[[str], Encoder]]  # what makes each from a definition, by name
+Load = Callable[[str], Encoder]  # makes an encoder from a definition
 
 
 class Definition:
-    """``tokenizers``: what the ids mean. About 3 MB/s."""
+    """``tokenizers``: what the ids mean. About 2 MB/s."""
 
     def __init__(self, definition: str) -> None:
         # So that tokenizers neither starts threads of its own nor warns of them when a worker is forked.
@@ -42,7 +42,7 @@ class Definition:
 
 
 class Fastokens:
-    """fastokens: about 130 MB/s. One text at a call, which it encodes in this thread."""
+    """fastokens: 180 to 220 MB/s for byte-level BPE. One text at a call, which it encodes in this thread."""
 
     def __init__(self, definition: str) -> None:
         from fastokens import Tokenizer
@@ -52,20 +52,6 @@ class Fastokens:
     def encode(self, text: str) -> bytes:
         ids: bytes = self._tokenizer.encode_batch_flat([text], split_special_tokens=True)[0]
         return ids
-
-
-class Gigatoken:
-    """gigatoken: about 170 MB/s. It always honours special tokens, so it is given none."""
-
-    def __init__(self, definition: str) -> None:
-        from gigatoken import Tokenizer
-
-        value = json.loads(definition)
-        value["added_tokens"] = [token for token in value.get("added_tokens", []) if not token["special"]]
-        self._tokenizer = Tokenizer.from_json(json.dumps(value))
-
-    def encode(self, text: str) -> bytes:
-        return self._tokenizer.encode(text).astype(ID, copy=False).tobytes()
 
 
 class Bytes:
@@ -80,44 +66,46 @@ class Bytes:
         return (np.frombuffer(text.encode(), np.uint8).astype(ID) + self.FIRST).tobytes()
 
 
-DEFINITION = "tokenizers"
-# fastokens goes first: gigatoken is a fifth faster at best, and its 0.10 knows no letters newer than Unicode 16.
-FAST: Encoders = {"fastokens": Fastokens, "gigatoken": Gigatoken}
-ENCODERS: Encoders = {**FAST, DEFINITION: Definition, BYTES: Bytes}
+DEFINITION, FAST = "tokenizers", "fastokens"
+ENCODERS: Mapping[str, Load] = {FAST: Fastokens, DEFINITION: Definition, BYTES: Bytes}
 
 
-def fastest_equal(
-    definition: str, judge: Encoder, texts: Iterable[str], fast: Encoders = FAST
-) -> tuple[str, Encoder, dict[str, str]]:
-    """Return name and object of the first ``fast`` encoder whose ids equal the definition's on every text, and why others fail.
+class Choice(NamedTuple):
+    """The encoder that is used, the name of its program, and why the fast one does not serve, if so."""
 
-    Where none does, that is ``judge``, the definition itself.
+    name: str
+    encoder: Encoder
+    refused: str = ""
+
+
+_last: dict[tuple[object, ...], Choice] = {}
+
+
+def choose_encoder(
+    definition: str, spelled: Iterable[str], sample: Iterable[str], judge: Encoder, load: Load = Fastokens
+) -> Choice:
+    """Return the fast encoder where its ids are those of ``judge``, the definition, on every text; else the definition.
+
+    The texts are a sample and those of `proof_texts` with the tokens ``spelled``. The last choice is kept, for a build and
+    its stages load the same tokenizer.
     """
-    expected = [(text, judge.encode(text)) for text in texts]
-    refused: dict[str, str] = {}
-    for name, load in fast.items():
-        try:
-            encoder = load(definition)
-            different = next((text for text, ids in expected if encoder.encode(text) != ids), None)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # Rust's panics among them: whatever it raises, it does not serve
-            refused[name] = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
-            continue
-        if different is None:
-            return name, encoder, refused
-        refused[name] = f"other ids for {_excerpt(different, judge, encoder)}"
-    return DEFINITION, judge, refused
+    spelled, sample = tuple(dict.fromkeys(spelled)), tuple(sample)
+    key = definition, spelled, sample, load
+    if key not in _last:
+        choice = _choose(definition, [*sample, *proof_texts(spelled)], judge, load)
+        _last.clear()
+        _last[key] = choice
+    return _last[key]
 
 
-def _excerpt(text: str, judge: Encoder, encoder: Encoder) -> str:
-    """Return the shortest of a text's halves of halves on which both still differ, printable."""
-    while len(text) > 1:
-        half = len(text) // 2
-        for part in (text[:half], text[half:]):
-            if judge.encode(part) != encoder.encode(part):
-                text = part
-                break
-        else:
-            break
-    return ascii(text)[:80]
+def _choose(definition: str, texts: Iterable[str], judge: Encoder, load: Load) -> Choice:
+    try:
+        encoder = load(definition)
+        different = next((text for text in texts if encoder.encode(text) != judge.encode(text)), None)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # Rust's panics among them: whatever it raises, it does not serve
+        return Choice(DEFINITION, judge, f"{type(error).__name__}: {error}".partition("\n")[0][:200])
+    if different is None:
+        return Choice(FAST, encoder)
+    return Choice(DEFINITION, judge, f"other ids for {ascii(different)[:80]}")

@@ -1,4 +1,4 @@
-"""Tokenizers: load one, train one, encode with the fastest program that is proved to give the same ids.
+"""Tokenizers: load one, train one, encode with a fast program where it is proved to give the same ids.
 
 What the ids mean is fixed by Hugging Face's ``tokenizer.json``: those of ``AutoTokenizer`` with
 ``add_special_tokens=False, split_special_tokens=True``. Text never becomes a special token, whatever it spells: where a
@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,7 @@ import numpy as np
 
 from ...atomic import atomic_file
 from ...errors import ConfigError, InputError
-from .choice import Choice, choose, choose_in_thread
-from .encoders import DEFINITION, ENCODERS, FAST, ID, THREADS, Definition, Encoders
+from .encoders import DEFINITION, ENCODERS, FAST, ID, THREADS, Choice, Definition, Load, choose_encoder
 from .loading import (
     BYT5,
     BYT5_IDS,
@@ -55,7 +53,7 @@ class Tokenizer:
     ``name`` is what it was asked for by, ``vocab_size`` one more than its greatest id, ``dtype`` the stored width
     (uint16 up to 65,536 ids, else uint32), ``special_ids`` its special tokens by their spelling, ``eos_id`` and
     ``bos_id`` two of them (``bos_id`` None where there is none), ``sha256`` that of the definition as ``save`` writes
-    it, ``encoder`` the program in use, ``refused`` why faster ones are not, ``extras`` the chat template and the special
+    it, ``encoder`` the program in use, ``refused`` why the fast one is not, ``extras`` the chat template and the special
     tokens without a role, which change no id and are saved.
     """
 
@@ -65,16 +63,16 @@ class Tokenizer:
         name: str,
         roles: Mapping[str, str],
         encoder: str = DEFINITION,
-        refused: Mapping[str, str] | None = None,
+        refused: str = "",
         extras: Mapping[str, Any] | None = None,
-        encoders: Encoders = ENCODERS,
+        encoders: Mapping[str, Load] = ENCODERS,
     ) -> None:
         self.definition = definition
         self.name = name
         self.roles = dict(roles)
         self.extras = dict(extras or {})
         made = encoders[encoder](definition)
-        self._choice: Choice | Future[Choice] = Choice(encoder, made, dict(refused or {}))
+        self._choice = Choice(encoder, made, refused)
         self.sha256 = hashlib.sha256(definition.encode()).hexdigest()
         self._vocabulary = read_vocabulary(definition)
         ids, special = self._vocabulary.ids, self._vocabulary.special
@@ -89,11 +87,11 @@ class Tokenizer:
 
     @property
     def encoder(self) -> str:
-        return self._chosen().name
+        return self._choice.name
 
     @property
-    def refused(self) -> dict[str, str]:
-        return self._chosen().refused
+    def refused(self) -> str:
+        return self._choice.refused
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Tokenizer, (self.definition, self.name, self.roles, self.encoder, self.refused, self.extras)
@@ -162,29 +160,17 @@ class Tokenizer:
             config = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
         _write(directory / CONFIG_NAME, config)
 
-    def choose_encoder(self, sample: Iterable[str] = (), *, in_thread: bool = False) -> None:
-        """Take the fastest encoder with the definition's ids on ``sample`` and on hostile texts.
-
-        ``in_thread`` chooses it, without a sample, while the caller does something else: who needs it first waits.
-        """
+    def choose_encoder(self, sample: Iterable[str] = ()) -> None:
+        """Take the fast encoder where it has the definition's ids on ``sample`` and on hostile texts."""
         if self.encoder == BYTES:
             return
         added = self._vocabulary.added
         few = added if len(added) <= 200 else added[:100] + added[-100:]
-        spelled = [*few, *self.roles.values()]
-        if in_thread:
-            self._choice = choose_in_thread(self.definition, spelled, self._definition)
-        else:
-            self._choice = choose(self.definition, spelled, sample, self._definition)
-
-    def _chosen(self) -> Choice:
-        if isinstance(self._choice, Future):
-            self._choice = self._choice.result()
-        return self._choice
+        self._choice = choose_encoder(self.definition, [*few, *self.roles.values()], sample, self._definition())
 
     def _encode(self, text: str) -> bytes:
         try:
-            return self._chosen().encoder.encode(text)
+            return self._choice.encoder.encode(text)
         except (KeyboardInterrupt, SystemExit, MemoryError):
             raise
         except BaseException:  # Rust's panics among them
@@ -192,7 +178,7 @@ class Tokenizer:
                 text.encode()
             except UnicodeEncodeError as error:
                 raise InputError(f"a lone surrogate at character {error.start} cannot be encoded") from None
-            if self.encoder not in FAST:
+            if self.encoder != FAST:
                 raise
             return self._definition().encode(text)  # the fast one met a limit, such as its regular expressions' stack
 
@@ -238,41 +224,36 @@ class Tokenizer:
         return first.tobytes() + b"".join(spelled)
 
 
-def load_tokenizer(
-    spec: Any, *, eos: str | None = None, sample: Iterable[str] = (), in_thread: bool = False
-) -> Tokenizer:
+def load_tokenizer(spec: Any, *, eos: str | None = None, sample: Iterable[str] = ()) -> Tokenizer:
     """Load the tokenizer that ``spec`` names and choose its encoder.
 
     ``spec`` is ``bytes`` (ByT5's: the bytes of UTF-8, no files), a ``tokenizer.json``, a directory with one or with what
     else ``AutoTokenizer`` reads, or a name on the Hugging Face hub; or a loaded tokenizer: a `Tokenizer`, which is
     returned as it is, or one of ``tokenizers`` or ``transformers``, of which the serialised definition is used. ``eos``
     names the token that ends documents; else it is the configured ``eos_token``, or the first usual name in the
-    vocabulary. ``sample`` are texts on which, beside hostile ones, a faster encoder must prove itself; ``in_thread`` lets it
-    do so, without a sample, in a thread that the first call of the encoder waits for. Raises ``ConfigError`` with the cure.
+    vocabulary. ``sample`` are texts on which, beside hostile ones, the fast encoder must prove itself. Raises
+    ``ConfigError`` with the cure.
     """
     if isinstance(spec, Tokenizer):
-        return (
-            spec
-            if eos is None
-            else _made(Found(spec.definition, spec.roles, spec.extras), spec.name, spec.name, eos, sample, in_thread)
-        )
+        found = Found(spec.definition, spec.roles, spec.extras)
+        return spec if eos is None else _made(found, spec.name, spec.name, eos, sample)
     if not isinstance(spec, str | os.PathLike):
         name, found = read_loaded(spec)
-        return _made(found, name, name, eos, sample, in_thread)
+        return _made(found, name, name, eos, sample)
     spec = os.fspath(spec)
     if spec.startswith("train:"):
         raise ConfigError(f"{spec} names a tokenizer to train, not one to load: the build trains and saves it")
     found = Found(BYTES, BYT5_ROLES) if spec == BYTES else read_definition(spec)
-    return _made(found, spec, _name(spec), eos, sample, in_thread)
+    return _made(found, spec, _name(spec), eos, sample)
 
 
-def _made(found: Found, where: str, name: str, eos: str | None, sample: Iterable[str], in_thread: bool) -> Tokenizer:
+def _made(found: Found, where: str, name: str, eos: str | None, sample: Iterable[str]) -> Tokenizer:
     definition = BYT5 if found.definition == BYTES else found.definition
     roles = {**found.roles, "eos_token": end_token(where, read_vocabulary(definition).ids, found.roles, eos)}
     if definition == BYT5:
         return Tokenizer(definition, BYTES, roles, encoder=BYTES)
     tokenizer = Tokenizer(definition, name, roles, extras=found.extras)
-    tokenizer.choose_encoder(sample, in_thread=in_thread)
+    tokenizer.choose_encoder(sample)
     return tokenizer
 
 
