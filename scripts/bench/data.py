@@ -20,7 +20,7 @@ from pipeline.shards.extents.indexing import write_table
 from pipeline.shards.manifest import Manifest, Split
 from pipeline.shards.reader import Shard
 from pipeline.shards.writer import write_shard_with_extents
-from pipeline.text.readers.reader import Document, find_inputs, read_documents
+from pipeline.text.readers.reader import Document, Reader, find_inputs
 from pipeline.text.tokenizer.tokenizer import train_tokenizer
 
 SEQ_LEN, BATCH = 2048, 32
@@ -113,4 +113,4 @@ def read_lines(files: Sequence[str]) -> Iterator[str]:
 def read_inputs(inputs: Sequence[str]) -> Iterator[Document]:
     """Yield the documents of files, directories or globs; records that are none are left out."""
     for file in find_inputs(inputs):
-        yield from (record for record in read_documents(file) if isinstance(record, Document))
+        yield from (record for record in Reader(file) if isinstance(record, Document))

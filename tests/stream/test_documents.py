@@ -16,7 +16,7 @@ import pytest
 
 from pipeline.text import formats, readers
 from pipeline.text.readers.format_reader import FormatReader, load_reader
-from pipeline.text.readers.reader import BadRecord, Document, Reader, find_inputs, made_id, read_documents
+from pipeline.text.readers.reader import BadRecord, Document, Reader, find_inputs, made_id
 from tests.format_samples import FORMATS, PAIRS, Pairs, as_zst, write_parquet
 
 ONE_DOCUMENT = "plain"  # the format whose files are one document each, which has tests of its own
@@ -147,7 +147,7 @@ def test_only_line_feeds_end_lines_and_every_line_is_counted(tmp_path: Path) -> 
 def test_a_bad_line_is_named_with_its_place_and_costs_only_itself(tmp_path: Path) -> None:
     lines = [b'{"text": "a"}', b"", b'{"text": ', b'{"text": "\xff"}', b'{"text": "b"}', b"[]"]
     (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines))
-    records = list(read_documents(tmp_path / "a.jsonl"))
+    records = list(Reader(tmp_path / "a.jsonl"))
     assert [r.text if isinstance(r, Document) else (r.line, r.byte, r.reason) for r in records] == [
         "a",
         (3, 3 + 15 + 2, "invalid JSON"),

@@ -7,7 +7,7 @@ import hashlib
 import io
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from ..formats import COMPRESSIONS
 from ..storage.input_file import InputFile, as_input
@@ -82,19 +82,19 @@ class Source:
         Raises ``UnreadableFileError`` for a stream that is cut, corrupt or followed by other bytes; what was
         unpacked before is yielded first.
         """
-        opener = None if self.stop is not None else _opener(self.file)
-        return self.raw() if opener is None else self._unpack(*opener)
+        kind = "" if self.stop is not None else _compression(self.file)
+        return self._unpack(kind) if kind else self.raw()
 
     def check_compression(self) -> None:
         """Raise ``UnreadableFileError`` if the file is named as compressed, but holds neither that nor plain text.
 
         Also raises for a compressed file that was cut as plain text, as a remote file is by its name alone.
         """
-        if self.stop is not None and self.start == 0 and not self.is_local and _opener(self.file):
+        if self.stop is not None and self.start == 0 and not self.is_local and _compression(self.file):
             raise UnreadableFileError(
                 "compressed data under a name without .gz, .zst, .bz2 or .xz; give it the name of what it holds"
             )
-        if not self.path.lower().endswith(COMPRESSIONS) or _opener(self.file):
+        if not self.path.lower().endswith(COMPRESSIONS) or _compression(self.file):
             return
         self.file.seek(0)
         head = self.file.read(BLOCK)
@@ -184,8 +184,9 @@ class Source:
         yield head[self.text_start :]
         yield from blocks
 
-    def _unpack(self, kind: str, new: type[_Unpacker]) -> Iterator[bytes]:
-        stream: _Unpacker | None = None
+    def _unpack(self, kind: str) -> Iterator[bytes]:
+        stream: Any = None
+        bound = () if kind == "zstd" else (BLOCK,)  # of what one step unpacks; zstd's takes none
         members = 0
         for piece in self.raw(_PIECE):
             data = b""
@@ -194,16 +195,18 @@ class Source:
                     if kind in ("gzip", "xz") and members and not piece.strip(b"\0"):
                         break  # zeros after the last member are padding, as tapes and some tools leave it
                     self._on_stream()
-                    stream, members = new(), members + 1
+                    stream, members = _decompressor(kind), members + 1
                 try:
-                    data, piece = stream.feed(piece)
+                    data = stream.decompress(piece, *bound)
                 except Exception as error:
                     what = f"corrupt {kind} data" if members == 1 else f"corrupt {kind} data, or stray bytes after it,"
                     raise UnreadableFileError(f"{what} near byte {self.bytes_read} ({error})") from None
                 if data:
                     yield data
-                if stream.finished:
-                    stream = None
+                if stream.eof:
+                    piece, stream = stream.unused_data, None
+                else:
+                    piece = stream.unconsumed_tail if kind == "gzip" else b""
         if stream is not None:
             cause = "" if members == 1 else "stray bytes follow the data, or "
             raise UnreadableFileError(f"{cause}the {kind} stream is cut off at byte {self.bytes_read}, before its end")
@@ -221,77 +224,38 @@ def is_utf16(text: bytes) -> bool:
     return min(even, odd) == 0 and max(even, odd) > max(1, min(len(text), _TEXT_HEAD) // 20)
 
 
-class _Unpacker(Protocol):
-    """One member or frame: ``feed`` returns data and the bytes after the member's end."""
-
-    finished: bool
-
-    def feed(self, piece: bytes) -> tuple[bytes, bytes]: ...
-
-
-class _Gzip:
-    def __init__(self) -> None:
+def _decompressor(kind: str) -> Any:
+    """Return what unpacks one member or frame."""
+    if kind == "gzip":
         from isal import isal_zlib
 
-        self._stream: Any = isal_zlib.decompressobj(wbits=31)
-        self.finished = False
-
-    def feed(self, piece: bytes) -> tuple[bytes, bytes]:
-        data = self._stream.decompress(piece, BLOCK)
-        self.finished = self._stream.eof
-        return data, self._stream.unused_data if self.finished else self._stream.unconsumed_tail
-
-
-class _Zstd:
-    def __init__(self) -> None:
+        return isal_zlib.decompressobj(wbits=31)
+    if kind == "zstd":
         import zstandard
 
         # 2 GiB windows are what `zstd --long=31` writes; the window is allocated only if a frame asks for it.
-        self._stream = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
-        self.finished = False
-
-    def feed(self, piece: bytes) -> tuple[bytes, bytes]:
-        data = self._stream.decompress(piece)
-        self.finished = self._stream.eof
-        return data, self._stream.unused_data if self.finished else b""
-
-
-class _Lzma:
-    """xz streams; `_Bzip2` differs by its library alone."""
-
-    def __init__(self) -> None:
+        return zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+    if kind == "xz":
         import lzma
 
-        self._stream: Any = lzma.LZMADecompressor(lzma.FORMAT_XZ)
-        self.finished = False
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ)
+    import bz2
 
-    def feed(self, piece: bytes) -> tuple[bytes, bytes]:
-        data = self._stream.decompress(piece, BLOCK)
-        self.finished = self._stream.eof
-        return data, self._stream.unused_data if self.finished else b""
+    return bz2.BZ2Decompressor()
 
 
-class _Bzip2(_Lzma):
-    def __init__(self) -> None:
-        import bz2
-
-        self._stream = bz2.BZ2Decompressor()
-        self.finished = False
-
-
-def _opener(file: BinaryIO) -> tuple[str, type[_Unpacker]] | None:
+def _compression(file: BinaryIO) -> str:
+    """Return how a file is compressed, by its first bytes; '' where it is not."""
     file.seek(0)
-    start = file.read(_HEAD)
-    if start.startswith(_XZ):
-        return "xz", _Lzma
-    if start.startswith(_BZIP2) and start[4:] in _BZIP2_BLOCKS:
-        return "bzip2", _Bzip2
-    head = start[:4]
+    head = file.read(_HEAD)
+    if head.startswith(_XZ):
+        return "xz"
+    if head.startswith(_BZIP2) and head[4:] in _BZIP2_BLOCKS:
+        return "bzip2"
     if head.startswith(_GZIP):
-        return "gzip", _Gzip
-    if head == _ZSTD or (len(head) == 4 and int.from_bytes(head, "little") in _SKIPPABLE):
-        return "zstd", _Zstd
-    return None
+        return "gzip"
+    skippable = len(head) >= 4 and int.from_bytes(head[:4], "little") in _SKIPPABLE
+    return "zstd" if skippable or head.startswith(_ZSTD) else ""
 
 
 def is_compressed(path: str | os.PathLike[str] | InputFile) -> bool:
@@ -299,4 +263,4 @@ def is_compressed(path: str | os.PathLike[str] | InputFile) -> bool:
     if as_input(path).stored is not None:
         return os.fspath(path).lower().endswith(COMPRESSIONS)
     with open(path, "rb") as file:
-        return _opener(file) is not None
+        return bool(_compression(file))

@@ -39,7 +39,6 @@ __all__ = [
     "find_inputs",
     "fingerprint",
     "made_id",
-    "read_documents",
     "split_file",
 ]
 
@@ -195,28 +194,6 @@ def check_sha256(file: InputFile, source: Source) -> None:
         f"{stored.url}: its bytes have sha256 {source.sha256}, but the listing says {stored.sha256}: the store or something "
         "between changes them; fetch it again, or report it where the file is published"
     )
-
-
-def read_documents(
-    path: StrPath | InputFile,
-    span: FileSpan | tuple[int, int | None] = WHOLE,
-    *,
-    text_key: str = "text",
-    id_key: str = "id",
-) -> Iterator[Record]:
-    """Yield the records of a file or of a span of it, as ``Reader`` does.
-
-    >>> from pathlib import Path
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as directory:
-    ...     path = Path(directory) / "two.jsonl"
-    ...     _ = path.write_text('{"id": 7, "text": "one"}\\n{"text": null}\\n')
-    ...     for record in read_documents(path):
-    ...         print(record.line, getattr(record, "text", None) or record.reason)
-    1 one
-    2 'text' is null, not text
-    """
-    return iter(Reader(path, span, text_key=text_key, id_key=id_key))
 
 
 def split_file(path: StrPath | InputFile, unit_bytes: int) -> list[FileSpan]:

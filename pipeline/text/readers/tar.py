@@ -123,25 +123,15 @@ class MemberFile(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._at
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._at = max(0, {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence] + offset)
         return self._at
 
-    def read(self, size: int | None = -1) -> bytes:
-        stop = self._size if size is None or size < 0 else min(self._size, self._at + size)
-        start, self._at = self._at, max(self._at, stop)
-        return self._data[self._start + start : self._start + stop] if start < stop else b""
-
-    def readall(self) -> bytes:
-        return self.read()
-
     def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+        size = max(0, min(len(buffer), self._size - self._at))
+        buffer[:size] = self._data[self._start + self._at : self._start + self._at + size]
+        self._at += size
+        return size
 
 
 READER = FormatReader(read_tar)
