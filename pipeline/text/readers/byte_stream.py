@@ -259,8 +259,9 @@ def _compression(file: BinaryIO) -> str:
 
 
 def is_compressed(path: str | os.PathLike[str] | InputFile) -> bool:
-    """Tell by its first bytes whether a file is compressed; of a remote one by its name, so that none is fetched."""
-    if as_input(path).stored is not None:
-        return os.fspath(path).lower().endswith(COMPRESSIONS)
-    with open(path, "rb") as file:
-        return bool(_compression(file))
+    """Tell by its first bytes whether a file is compressed; of an empty or a remote one by its name."""
+    if as_input(path).stored is None:
+        with open(path, "rb") as file:
+            if file.read(1):
+                return bool(_compression(file))
+    return os.fspath(path).lower().endswith(COMPRESSIONS)

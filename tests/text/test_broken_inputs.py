@@ -1,0 +1,317 @@
+"""Broken and odd inputs: a reader, a build and a stream lose nothing without a word that names file, place and reason."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import io
+import json
+import struct
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+import pipeline
+from pipeline.errors import InputError
+from pipeline.text.normalize import normalize
+from pipeline.text.readers.reader import BadRecord, Document, Reader, find_inputs
+from tests.builds import run
+from tests.cost import is_linear
+
+LINES = b"".join(b'{"id": "%d", "text": "document %d, with some text to it"}\n' % (n, n) for n in range(2_000))
+GZIP = gzip.compress(LINES, mtime=0)
+ZSTD = zstandard.ZstdCompressor(write_checksum=True).compress(LINES)
+UTF16 = "UTF-16 text; convert it to UTF-8 first"
+
+
+class Broken(NamedTuple):
+    """A file, and what is read of it: documents (their number, or texts; None: some first lines), bad records, the last error."""
+
+    name: str
+    data: bytes
+    documents: int | list[str] | None = 0
+    bad: list[tuple[int, str]] = []  # noqa: RUF012
+    error: str = ""
+
+
+def parquet(table: pa.Table, **options: Any) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(table, file, **options)
+    return file.getvalue()
+
+
+def changed(data: bytes, at: int, new: bytes) -> bytes:
+    at %= len(data)
+    return data[:at] + new + data[at + len(new) :]
+
+
+def with_flipped_bit() -> bytes:
+    texts = [f"a text of some length, number {n}" for n in range(500)]
+    options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    data = parquet(pa.table({"text": texts}), **options)
+    at = data.index(b"number 250")
+    return changed(data, at, bytes([data[at] ^ 1]))
+
+
+def with_two_columns_of_a_name() -> pa.Table:
+    return pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+
+
+def arrow(table: pa.Table) -> bytes:
+    file = io.BytesIO()
+    with pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    return file.getvalue()
+
+
+def blocked_gzip() -> bytes:
+    """Compress lines as bgzip does: an extra header field and at most 64 KiB a member."""
+    blocks = b""
+    for start in range(0, len(LINES), 60_000):
+        packer = zlib.compressobj(wbits=-15)
+        body = packer.compress(LINES[start : start + 60_000]) + packer.flush()
+        extra = struct.pack("<BBHH", 66, 67, 2, len(body) + 25)
+        size = struct.pack("<II", zlib.crc32(LINES[start : start + 60_000]), len(LINES[start : start + 60_000]))
+        blocks += b"\x1f\x8b\x08\x04\0\0\0\0\0\xff\x06\0" + extra + body + size
+    return blocks
+
+
+def long_distance_zstd() -> bytes:
+    parameters = zstandard.ZstdCompressionParameters(window_log=28, enable_ldm=True)
+    return zstandard.ZstdCompressor(compression_params=parameters).compress(LINES)
+
+
+def many_streams(ending: str) -> bytes:
+    """Compress lines as several streams, which part in the middle of lines, with padding or skippable frames."""
+    third = len(LINES) // 3
+    parts = [LINES[:third], b"", LINES[third : 2 * third], LINES[2 * third :]]
+    if ending == ".gz":
+        return b"".join(map(gzip.compress, parts)) + bytes(512)
+    skippable = b"\x50\x2a\x4d\x18" + struct.pack("<I", 5) + b"12345"
+    frames = [zstandard.ZstdCompressor(write_content_size=False).compress(part) for part in parts]
+    return skippable + frames[0] + skippable + b"".join(frames[1:]) + skippable
+
+
+WHOLE = parquet(pa.table({"text": [f"{n * 7919:x} is the text of {n}" for n in range(500)]}), row_group_size=100)
+NOT_WHOLE = "not a whole parquet file"
+BAD_LINES: list[tuple[bytes, str]] = [
+    (b'{"text": "cut', "invalid JSON"),
+    (b'{"text": "a"} {"text": "b"}', "invalid JSON"),
+    (b'{"text": "raw \0 byte"}', "invalid JSON"),
+    (b"[" * 100_000, "invalid JSON"),
+    (b'{"text": "\xe2\x82"}', "invalid UTF-8"),
+    (b'{"text": "\xed\xa0\x80"}', "invalid UTF-8"),
+    (b'["text"]', "not a JSON object"),
+    (b"null", "not a JSON object"),
+    (b'{"Text": "other name"}', "no field 'text'"),
+    (b'{"text": null}', "'text' is null, not text"),
+    (b'{"text": 1.5}', "'text' is a number, not text"),
+    (b'{"text": true}', "'text' is a boolean, not text"),
+    (b'{"text": ["a"]}', "'text' is a list, not text"),
+    (b'{"text": {"a": 1}}', "'text' is an object, not text"),
+    (b'{"text": "\\ud800"}', "lone surrogate"),
+    (b'{"text": "x", "id": "\\udc00"}', "lone surrogate"),
+    (b'{"text": "x", "id": ["a"]}', "'id' is a list, not a name or number"),
+]
+
+FILES = [
+    # Compressed streams.
+    Broken("cut.jsonl.gz", GZIP[: len(GZIP) // 2], None, error=f"is cut off at byte {len(GZIP) // 2}"),
+    Broken("cut.jsonl.zst", ZSTD[: len(ZSTD) // 2], None, error=f"is cut off at byte {len(ZSTD) // 2}"),
+    Broken("last-byte.jsonl.gz", GZIP[:-1], 2000, error="cut off"),
+    Broken("last-byte.jsonl.zst", ZSTD[:-1], 2000, error="cut off"),
+    Broken("first-bytes.jsonl.gz", GZIP[:7], error="cut off at byte 7"),
+    Broken("first-byte.txt.zst", ZSTD[:1], error="cut off at byte 1"),
+    Broken("zeros.jsonl.gz", changed(GZIP, len(GZIP) // 3, bytes(16)), None, error="near byte"),
+    Broken("zeros.jsonl.zst", changed(ZSTD, len(ZSTD) // 3, bytes(16)), None, error="corrupt zstd data near byte"),
+    Broken("sum.jsonl.gz", changed(GZIP, -8, bytes([GZIP[-8] ^ 1])), error="corrupt gzip data"),
+    Broken("size.jsonl.gz", changed(GZIP, -1, bytes([GZIP[-1] ^ 1])), error="corrupt gzip data"),
+    Broken("sum.jsonl.zst", changed(ZSTD, -1, bytes([ZSTD[-1] ^ 1])), error="corrupt zstd data"),
+    Broken("stray.jsonl.gz", GZIP + b"\n", 2000, error="stray bytes"),
+    Broken("stray.jsonl.zst", ZSTD + b"junk behind the data" * 10, 2000, error="stray bytes"),
+    Broken("empty.jsonl.gz", b"", error="0 bytes"),
+    Broken("no-head.jsonl.gz", bytes(10) + GZIP[10:], error="neither gzip nor zstd, bzip2 or xz data"),
+    Broken("nothing.jsonl.gz", gzip.compress(b"")),
+    Broken("streams.jsonl.gz", many_streams(".gz"), 2000),
+    Broken("streams.jsonl.zst", many_streams(".zst"), 2000),
+    Broken("blocked.jsonl.gz", blocked_gzip(), 2000),
+    Broken("long.jsonl.zst", long_distance_zstd(), 2000),
+    Broken("plain.jsonl.gz", LINES, 2000),
+    Broken("zstd-named.jsonl.gz", ZSTD, 2000),
+    Broken("packed.jsonl", GZIP, 2000),
+    # Lines.
+    *(
+        Broken(f"line-{number}.jsonl", b'{"text": "before"}\n' + line + b'\n{"text": "after"}', 2, [(2, reason)])
+        for number, (line, reason) in enumerate(BAD_LINES)
+    ),
+    Broken("pair.jsonl", b'{"text": "good \\ud83d\\ude00", "title": "\\ud800"}', ["good \U0001f600"]),
+    Broken("empty.jsonl", b""),
+    Broken("empty.json", b""),
+    Broken("empty.csv", b""),
+    Broken("array.json", b'[{"text": "a"}, {"text": ', error="not a whole JSON array"),
+    Broken(
+        "elements.json",
+        b'[{"text": "a"}, 7, {"text": "\\ud800"}, {"text": "b"}]',
+        ["a", "b"],
+        [(2, "not a JSON object"), (3, "lone surrogate")],
+    ),
+    # Text.
+    Broken("latin.txt", b"caf\xe9", bad=[(1, "invalid UTF-8")]),
+    Broken("zeros.txt", b"\0" * 9, ["\0" * 9]),
+    Broken("zeros-between.txt", b"a \0 b" * 9, ["a \0 b" * 9]),
+    *(
+        Broken(f"{form}-{number}.txt", (text * 40).encode(form), bad=[(1, "invalid UTF-8")])
+        for form in ("utf-16", "utf-16-le", "utf-16-be")
+        for number, text in enumerate(("Plain English words.\n", "Слова по-русски, и не одно.\n"))
+    ),
+    Broken("utf-16.csv", "id,text\n1,Plain words.\n".encode("utf-16"), error=UTF16),
+    Broken("utf-16.jsonl", '{"text": "Слова по-русски"}'.encode("utf-16-le"), error=UTF16),
+    # Tables.
+    Broken("width.csv", b"id,text\n1,a\n2,b,c\n3\n4,d\n", ["a", "d"], [(3, "invalid CSV"), (4, "invalid CSV")]),
+    Broken("long.csv", b'id,text\n1,"' + b"x\n" * 500_000 + b'"\n', ["x\n" * 500_000]),
+    Broken(
+        "names.csv",
+        b"id,texts\n1,a\n",
+        error="no column 'text' (did you mean 'texts'?); there are 'id', 'texts'; text_key",
+    ),
+    Broken("twice.csv", b"text,text\na,b\n", error="2 columns are named 'text', and only one can be read; rename the"),
+    Broken("twice.parquet", parquet(with_two_columns_of_a_name()), error="2 columns are named 'text'"),
+    Broken("twice.arrow", arrow(with_two_columns_of_a_name()), error="2 columns are named 'text'"),
+    Broken("names.parquet", parquet(pa.table({"id": ["1"], "texts": ["a"]})), error="no column 'text' (did you mean"),
+    Broken("numbers.parquet", parquet(pa.table({"text": [1, 2]})), error="column 'text' is int64, not text"),
+    Broken("ids.parquet", parquet(pa.table({"text": ["a"], "id": [["x"]]})), error="column 'id' is list"),
+    Broken(
+        "bytes.parquet",
+        parquet(pa.table({"text": pa.array([b"a", b"\xff", b"b"]).view(pa.string())})),
+        ["a", "b"],
+        [(2, "invalid UTF-8")],
+    ),
+    Broken("null.parquet", parquet(pa.table({"text": ["a", None]})), ["a"], [(2, "'text' is null, not text")]),
+    Broken("no-rows.parquet", parquet(pa.table({"text": pa.array([], pa.string())}))),
+    Broken("0-bytes.parquet", b"", error=NOT_WHOLE),
+    Broken("magic.parquet", b"PAR1", error=NOT_WHOLE),
+    Broken("cut.parquet", WHOLE[: len(WHOLE) // 2], error=NOT_WHOLE),
+    Broken("no-footer.parquet", WHOLE[:-100], error=NOT_WHOLE),
+    Broken("flipped.parquet", with_flipped_bit(), error=NOT_WHOLE),
+    Broken("cut.arrow", arrow(pa.table({"text": ["a" * 999]}))[:600], error="not a whole Arrow file"),
+]
+
+
+def read(path: Path) -> tuple[list[Document], list[BadRecord], str]:
+    """Return documents, bad records, and the message of the error that ended the reading, or ''."""
+    documents: list[Document] = []
+    bad: list[BadRecord] = []
+    try:
+        for file in find_inputs(path):
+            for record in Reader(file):
+                documents.append(record) if isinstance(record, Document) else bad.append(record)  # type: ignore[arg-type]
+    except InputError as error:
+        return documents, bad, str(error)
+    return documents, bad, ""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("broken")
+    for file in FILES:
+        (folder / file.name).write_bytes(file.data)
+    return folder
+
+
+@functools.cache
+def seen(folder: Path) -> dict[str, tuple[list[Document], list[BadRecord], str]]:
+    return {file.name: read(folder / file.name) for file in FILES}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_a_reader_gives_the_documents_the_bad_records_and_the_error_of_a_file(folder: Path, file: Broken) -> None:
+    documents, bad, error = seen(folder)[file.name]
+    texts = [document.text for document in documents]
+    if file.documents is None:
+        assert texts == [json.loads(line)["text"] for line in LINES.splitlines()[: len(texts)]]
+    else:
+        assert (texts if isinstance(file.documents, list) else len(texts)) == file.documents
+    assert [(record.line, record.reason) for record in bad] == file.bad
+    assert all(record.file == file.name for record in bad)
+    assert file.error in error
+    assert bool(error) == bool(file.error)
+    if error:
+        assert error.startswith(f"{folder / file.name}: ")
+        assert f"{len(documents):,} documents of it had been read" in error.replace("document of", "documents of")
+
+
+def test_a_build_keeps_what_a_reader_gives_and_counts_the_rest(folder: Path, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"tokenizer": "bytes", "language": (), "rules": (), "dedup": False, "val_fraction": 0}
+    counts = run(folder, tmp_path / "out", on_error="skip", **settings).counts
+    found = seen(folder)
+    wanted = Counter(record.reason for _, bad, _ in found.values() for record in bad)
+    wanted["file that cannot be read further"] = sum(bool(error) for *_, error in found.values())
+    assert counts["bad"] == wanted
+    assert counts["read"] == sum(len(documents) for documents, *_ in found.values())
+    damaged = {each["file"]: each["fault"] for each in counts["damaged"]}
+    assert {file.name for file in FILES if file.error} == damaged.keys()
+    assert all(file.error in damaged[file.name] for file in FILES if file.error)
+
+
+def test_a_stream_gives_what_a_reader_gives_and_counts_the_rest(folder: Path) -> None:
+    stream = pipeline.TextDataset(folder, "bytes", epochs=1, on_error="skip").documents().numpy()
+    given = Counter(bytes((row["input_ids"][:-1] - 3).astype("u1")) for row in stream)
+    found = seen(folder)
+    assert given == Counter(document.text.encode() for documents, *_ in found.values() for document in documents)
+    stats = stream.stats()
+    assert stats["bad_records"] == sum(len(bad) for _, bad, _ in found.values())
+    assert stats["damaged_files"] == sum(bool(error) for *_, error in found.values())
+
+
+def test_every_entry_of_the_kit_meets_its_expectation(shared_data: Path) -> None:
+    entries = json.loads((shared_data / "bad" / "expect.json").read_text())
+    assert len(entries) >= 40
+    for entry in entries:
+        name = entry["file"]
+        documents, bad, error = read(shared_data / "bad" / name)
+        for document in documents:
+            normalize(document.text).encode()
+            (document.id + document.file).encode()
+        said = f"{name}: {len(documents)} documents, bad {bad}, error {error!r}"
+        if name == "empty-text.jsonl":  # kept here, for a length rule to drop and count
+            assert ([d.text == "" for d in documents], bad) == ([False, True, False], []), said
+            continue
+        if name == "crlf.jsonl":
+            assert not [d for d in documents if "\r" in d.text + d.id]
+        if entry["good_docs"] is not None:
+            assert len(documents) == entry["good_docs"], said
+        if entry["bad_lines"]:
+            assert [record.line for record in bad] == entry["bad_lines"], said
+            assert all(record.reason for record in bad), said
+        must_fail = entry["expect"].startswith("error naming") and " or " not in entry["expect"]
+        assert bool(error) >= must_fail, said
+        if error:
+            assert error.startswith(str(shared_data / "bad" / name)), said
+        if entry["expect"].startswith("accept") and " or " not in entry["expect"]:
+            assert (bad, error) == ([], ""), said
+
+
+def test_a_stream_that_unpacks_a_thousandfold_is_read_in_small_pieces(tmp_path: Path) -> None:
+    line = b'{"text": "' + b"x" * (20 << 20) + b'"}\n'
+    for ending, pack in ((".gz", gzip.compress), (".zst", zstandard.compress)):
+        path = tmp_path / f"a.jsonl{ending}"
+        path.write_bytes(pack(line * 2))
+        assert path.stat().st_size < 1 << 20
+        assert [len(d.text) for d in read(path)[0]] == [20 << 20] * 2
+
+
+def test_a_file_that_vanishes_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"gone\.jsonl: cannot be read: No such file"):
+        list(Reader(tmp_path / "gone.jsonl"))
+
+
+def test_time_grows_with_a_line_and_not_with_its_square(tmp_path: Path) -> None:
+    for size in (8 << 20, 64 << 20):
+        (tmp_path / f"{size}.jsonl").write_bytes(b'{"text": "' + b"x" * size + b'"}\n')
+    assert is_linear(lambda size: read(tmp_path / f"{size}.jsonl"), 8 << 20, 64 << 20)
