@@ -50,7 +50,6 @@ FILES = {
     "a.jsonl.zst": lambda: zstandard.ZstdCompressor(write_checksum=True).compress(LINES),
     "a.json": lambda: json.dumps(DOCUMENTS).encode(),
     "a.csv": lambda: CSV,
-    "a.csv.gz": lambda: gzip.compress(CSV, mtime=0),
     "a.txt": lambda: DOCUMENTS[0]["text"].encode(),
     "a.parquet": parquet,
     "a.tar": tar,
@@ -82,7 +81,7 @@ def mutate(data: bytes, generator: random.Random) -> bytes:
 @pytest.mark.filterwarnings("ignore")
 def test_a_broken_file_is_counted_or_named_and_never_more(tmp_path: Path, name: str) -> None:
     generator = random.Random(name)
-    for number in range(8):
+    for number in range(4):
         (tmp_path / name).write_bytes(mutate(FILES[name](), generator))
         output = tmp_path / f"out-{number}"
         settings: dict[str, Any] = {

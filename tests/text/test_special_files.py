@@ -3,60 +3,79 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import pipeline
+from pipeline.cli.main import run_command
+from pipeline.errors import ShardwrightError
 from pipeline.paths import special_kind
-from tests import interpreters
 from tests.builds import ROOT
 
-BUILD = ["scripts/build_shards.py", "{file}", "--output", "{out}", "--tokenizer", "bytes"]
-READ = "import pipeline, sys; next(iter(pipeline.{}(sys.argv[1]{}).pack(4).batch(1)))"
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    """End a test that waits."""
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
 
 
-def first(name: str, more: str = "") -> list[str]:
-    return ["-c", READ.format(name, more), "{fifo}"]
-
-
+@pytest.mark.usefixtures("alarm")
 @pytest.mark.parametrize(
-    ("command", "ending"),
+    ("command", "name"),
     [
-        (["scripts/build_shards.py", "{fifo}", "--output", "{out}"], "jsonl"),
-        (["scripts/build_shards.py", "web={fifo}", "--output", "{out}"], "parquet"),
-        (["scripts/build_shards.py", "{folder}", "--output", "{out}"], "jsonl.gz"),
-        (["scripts/build_shards.py", "{fifo}", "--output", "{out}", "--dry-run"], "csv"),
-        ([*BUILD, "--config", "{fifo}"], "yaml"),
-        ([*BUILD, "--lid-model", "{fifo}"], "ftz"),
-        ([*BUILD, "--decontaminate", "{fifo}"], "jsonl"),
-        ([*BUILD, "--against", "{folder}"], "manifest.json"),
-        (["scripts/build_shards.py", "{file}", "--output", "{folder}", "--tokenizer", "bytes"], "manifest.json"),
-        (["scripts/verify_shards.py", "{fifo}"], "tar"),
-        (["scripts/verify_shards.py", "{folder}"], "manifest.json"),
-        (["scripts/try_rules.py", "{fifo}"], "jsonl"),
-        (first("ShardDataset"), "tar"),
-        (["-c", "import pipeline, sys; pipeline.ShardDataset(sys.argv[1])", "{folder}"], "manifest.json"),
-        (first("TextDataset", ", tokenizer='bytes'"), "jsonl"),
+        ("build {fifo} --output {out}", "x.jsonl"),
+        ("build web={fifo} --output {out}", "x.parquet"),
+        ("build {folder} --output {out}", "x.jsonl.gz"),
+        ("build {fifo} --output {out} --dry-run", "x.csv"),
+        ("build {file} --output {out} --config {fifo}", "x.yaml"),
+        ("build {file} --output {out} --lid-model {fifo}", "x.ftz"),
+        ("build {file} --output {out} --decontaminate {fifo}", "x.jsonl"),
+        ("build {file} --output {out} --against {folder}", "manifest.json"),
+        ("build {file} --output {folder}", "manifest.json"),
+        ("verify {fifo}", "x.tar"),
+        ("verify {folder}", "manifest.json"),
+        ("try-rules {fifo}", "x.jsonl"),
     ],
-    ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_a_fifo_is_refused_at_once(tmp_path: Path, command: list[str], ending: str) -> None:
+def test_a_command_refuses_a_fifo_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, name: str
+) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "some words"}\n')
     (tmp_path / "data").mkdir()
-    name = ending if ending.endswith(".json") else f"x.{ending}"
     os.mkfifo(tmp_path / "data" / name)
-    if ending == "manifest.json" and "--against" in command:
+    if "--against" in command:
         (tmp_path / "data" / "signatures").mkdir()
         os.mkfifo(tmp_path / "data" / "signatures" / "scheme.json")
     places = {"file": tmp_path / "in.jsonl", "fifo": tmp_path / "data" / name}
     places |= {"folder": tmp_path / "data", "out": tmp_path / "out"}
-    given = [part.format(**places) if "{" in part else part for part in command]
-    done = interpreters.run(*given, timeout=60)
-    assert done.returncode in (1, 2)
-    assert "FIFO" in done.stdout + done.stderr
+    which, *flags = command.format(**places).split(" ")
+    flags += ["--tokenizer", "bytes"] if which == "build" else []
+    assert run_command(which, flags) in (1, 2)
+    assert "FIFO" in "".join(capsys.readouterr())
+
+
+@pytest.mark.usefixtures("alarm")
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda path: pipeline.ShardDataset(path), "x.tar"),
+        (lambda path: pipeline.ShardDataset(path.parent), "manifest.json"),
+        (lambda path: pipeline.TextDataset(path, "bytes"), "x.jsonl"),
+    ],
+    ids=["shard", "dataset", "text"],
+)
+def test_a_stream_refuses_a_fifo_at_once(tmp_path: Path, make: Callable[[Path], pipeline.Stream], name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ShardwrightError, match="FIFO"):
+        next(iter(make(tmp_path / name).pack(4).batch(1)))
 
 
 def test_what_is_piped_in_is_refused_with_the_cure(tmp_path: Path) -> None:
