@@ -25,7 +25,6 @@ LONE_SURROGATE = "lone surrogate"
 TEXT_KEY = "text_key (--text-key)"  # as errors name it
 _MISSING = object()
 _NAMES = 10  # of members left out, that are shown
-_TOLD_TOGETHER = 256  # records that a condition does not select
 _KINDS = (
     (bool, "a boolean"),
     (int | float, "a number"),
@@ -118,7 +117,7 @@ class Tally:
             self.left_out_names += (name,)
 
     @property
-    def left_out_said(self) -> str:
+    def left_out_text(self) -> str:
         """The names of the members that give no text, or of the first of them."""
         more = self.left_out - len(self.left_out_names)
         return ", ".join(self.left_out_names) + (f" and {more:,} more" if more else "")
@@ -245,29 +244,22 @@ def look_up(record: Mapping[str, Any], key: str) -> Any:
 
 
 def selected(records: Iterable[Record], where: Where) -> Iterator[Record]:
-    """Yield records, and in place of the documents that a condition does not select how many follow each other.
-
-    Of many in a row some are told at a time, so that who reads sees how far reading is.
-    """
-    holds = where.holds
-    held: Unselected | None = None
+    """Yield records, and in place of the documents that a condition does not select how many follow each other."""
+    run: Unselected | None = None
     for record in records:
-        if isinstance(record, Document) and not holds(record.metadata):
+        if isinstance(record, Document) and not where.holds(record.metadata):
             record = Unselected(record.file, record.line, 1, record.source)
         if not isinstance(record, Unselected):
-            if held is not None:
-                yield held
-                held = None
+            if run is not None:
+                yield run
+                run = None
             yield record
-        elif held is None:
-            held = record
+        elif run is None:
+            run = record
         else:
-            held.count += record.count
-            if held.count >= _TOLD_TOGETHER:
-                yield held
-                held = None
-    if held is not None:
-        yield held
+            run.count += record.count
+    if run is not None:
+        yield run
 
 
 def kind_of(value: object) -> str:

@@ -105,8 +105,8 @@ def format_of(path: str | os.PathLike[str]) -> Format:
     >>> format_of("a/b.JSONL.gz").module, format_of("c.parquet").module
     ('jsonl', 'parquet')
     """
-    if said := getattr(path, "forced_format", ""):
-        return format_named(said)
+    if name := getattr(path, "forced_format", ""):
+        return format_named(name)
     name = os.path.basename(os.fspath(path))
     found = find_format(name)
     if found is None:

@@ -199,10 +199,10 @@ class _Parser:
     def _word(self, node: ast.expr) -> re.Match[str] | None:
         return self._words[self._begin + node.col_offset] if isinstance(node, ast.Name) else None
 
-    def _refused(self, node: ast.expr, said: str) -> ConfigError:
-        return self._error(self._begin + node.col_offset, said)
+    def _refused(self, node: ast.expr, reason: str) -> ConfigError:
+        return self._error(self._begin + node.col_offset, reason)
 
-    def _error(self, at: int, said: str) -> ConfigError:
+    def _error(self, at: int, reason: str) -> ConfigError:
         return ConfigError(
-            f"where {self._text!r}, character {at + 1}: {said}; write it as in 'int_score >= 3 and lang == \"en\"'"
+            f"where {self._text!r}, character {at + 1}: {reason}; write it as in 'int_score >= 3 and lang == \"en\"'"
         )

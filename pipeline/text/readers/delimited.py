@@ -101,7 +101,7 @@ def _pieces(source: Source, delimiter: _Delimiter) -> Iterator[tuple[int, list[b
     stop = source.stop
     skips = source.start > 0  # what precedes the first delimiter belongs to the span before
     position = -1  # of the buffer
-    held: list[bytes] = []  # of the piece whose end is yet to come
+    parts: list[bytes] = []  # of the piece whose end is yet to come
     size, buffer = 0, b""
     for block in _blocks(source):
         if position < 0:
@@ -117,8 +117,8 @@ def _pieces(source: Source, delimiter: _Delimiter) -> Iterator[tuple[int, list[b
             if skips:
                 begin = position + found.end()
             else:
-                pieces.append(b"".join((*held, buffer[at : found.end()])))
-            at, skips, held, size = found.end(), False, [], 0
+                pieces.append(b"".join((*parts, buffer[at : found.end()])))
+            at, skips, parts, size = found.end(), False, [], 0
             if ends:
                 break
         yield begin, pieces
@@ -126,7 +126,7 @@ def _pieces(source: Source, delimiter: _Delimiter) -> Iterator[tuple[int, list[b
             return
         rest = max(at, delimiter.undecided(buffer))
         if not skips:
-            held.append(buffer[at:rest])
+            parts.append(buffer[at:rest])
             size += rest - at
         position, buffer = position + rest, buffer[rest:]
         if size > _LONGEST:
@@ -134,7 +134,7 @@ def _pieces(source: Source, delimiter: _Delimiter) -> Iterator[tuple[int, list[b
         if skips and stop is not None and position >= stop - 1:
             return
     if not skips:
-        piece = b"".join((*held, buffer))
+        piece = b"".join((*parts, buffer))
         yield position - size, [piece]
 
 

@@ -117,8 +117,9 @@ class Reader:
     def left_out(self) -> str:
         """What to say of the members of a tar that were left out; '' where there are none."""
         count = self._tally.left_out
-        said = f"{count:,} member{' was' if count == 1 else 's were'} left out (an ending not known, a tar, a link or a device)"
-        return f"{self._fields.file}: {said}: {self._tally.left_out_said}" if count else ""
+        members = f"{count:,} member{' was' if count == 1 else 's were'} left out"
+        reasons = "an ending not known, a tar, a link or a device"
+        return f"{self._fields.file}: {members} ({reasons}): {self._tally.left_out_text}" if count else ""
 
     @property
     def unconfirmed(self) -> int:
@@ -168,10 +169,10 @@ class Reader:
 
     def _read_so_far(self) -> str:
         count = self._tally.documents
-        said = f"{count:,} document{'' if count == 1 else 's'} of it had been read"
+        message = f"{count:,} document{'' if count == 1 else 's'} of it had been read"
         if self._confirmed is None or not self.unconfirmed:
-            return said
-        return f"{said}, of which no checksum confirms those after line {self._confirmed.lines:,}"
+            return message
+        return f"{message}, of which no checksum confirms those after line {self._confirmed.lines:,}"
 
     def _confirm(self) -> None:
         self._confirmed = replace(self._tally)

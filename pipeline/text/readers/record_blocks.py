@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import accumulate, chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...errors import DamagedInputError, InputError
 from ..discovery import InputFile
@@ -86,6 +86,7 @@ class BlockScan:
         record = format_of(file).record
         self._fields = RecordKeys(text_key, id_key, file.name, file.source, kept=kept, where=where, record=record)
         self._wanted = wanted
+        self._byte = 0  # at which the block begins that is cut
         self._blocks = self._cut()
         self._first: Future[tuple[int, Block] | None] | None = None
 
@@ -110,26 +111,46 @@ class BlockScan:
             self._blocks.close()
 
     def _cut(self) -> Generator[tuple[int, Block], None, None]:
-        path = os.fspath(self._file)
-        reader = load_reader(format_of(self._file))
         try:
-            if reader.cut_anywhere and self._span != WHOLE and is_compressed(self._file):
-                if self._span.start:
-                    return
-                self._span = WHOLE
-            if reader.read_lines is None:
-                yield from self._of_records(by_byte=reader.cut_anywhere and self._span != WHOLE)
-            else:
-                yield from self._of_lines(reader.read_lines)
+            yield from self._cut_parts()
         except UnreadableFileError as damage:
-            raise DamagedInputError(f"{path}: {damage}; {self.number} blocks of it were read") from None
+            raise DamagedInputError(
+                f"{os.fspath(self._file)}: {damage}; {self.number} blocks of it were read"
+            ) from None
         except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+            raise InputError(f"{os.fspath(self._file)}: cannot be read: {error.strerror or error}") from None
 
-    def _of_lines(self, read: ReadLines) -> Iterator[tuple[int, Block]]:
-        block: list[bytes] = []
+    def _cut_parts(self) -> Iterator[tuple[int, Block]]:
+        reader = load_reader(format_of(self._file))
+        read_lines, by_byte = reader.read_lines, reader.cut_anywhere and self._span != WHOLE
+        if by_byte and is_compressed(self._file):
+            if self._span.start:
+                return
+            self._span, by_byte = WHOLE, False
+        parts: Iterator[Any] = self._lines() if read_lines else self._records(by_byte=by_byte)
+        block: list[Any] = []  # lines, or records
         size = before = 0  # bytes of the block, and lines before it
-        fault: UnreadableFileError | None = None
+        fault: Exception | None = None
+        part: tuple[Any, int] | None = (None, 0)
+        while part is not None:
+            try:
+                part = next(parts, None)
+            except (UnreadableFileError, InputError) as error:  # what was read before it is a block
+                part, fault = None, error
+            if part is not None:
+                block.append(part[0])
+                size += part[1]
+            if block and (part is None or size >= self._block_bytes):
+                if self._wanted(self.number):
+                    parse = functools.partial(self._parse, read_lines, before, self._byte) if read_lines else list
+                    yield self.number, Block(size, functools.partial(parse, block))
+                before, self._byte = before + len(block), self._byte + size
+                self.number, block, size = self.number + 1, [], 0
+        if fault is not None:
+            raise fault
+
+    def _lines(self) -> Iterator[tuple[bytes, int]]:
+        """Yield each line, and the bytes that it takes."""
         self._fields.made_ids = self._span == WHOLE
         with open_input(self._file, *self._span, first_bytes=FIRST_BYTES, shared=self._shared) as file:
             block_bytes = max(512, self._block_bytes // 4)
@@ -137,45 +158,23 @@ class BlockScan:
                 block_bytes = BLOCK if self._file.stored is None else FIRST_BYTES // 4
             source = Source(file, *self._span, block=block_bytes)
             source.check_compression()
-            batches, most = source.lines(), self._block_bytes
-            begin: int | None = None  # the byte at which the block begins
-            while fault is None:
-                try:
-                    batch = next(batches, None)
-                except UnreadableFileError as damage:
-                    batch, fault = None, damage
-                if batch is None:
-                    break
+            for number, lines in enumerate(source.lines()):
                 self.bytes_read = source.bytes_read
-                if begin is None:
-                    begin = source.text_start
-                for line in batch:
-                    block.append(line)
-                    size += len(line) + 1
-                    if size >= most:
-                        if self._wanted(self.number):
-                            yield self.number, self._lines(read, block, size, before, begin)
-                        before, begin = before + len(block), begin + size
-                        self.number, block, size = self.number + 1, [], 0
-        if fault is None:
+                if number == 0:
+                    self._byte = source.text_start
+                for line in lines:
+                    yield line, len(line) + 1
             check_sha256(self._file, source)
-        if block:  # before a fault too
-            if self._wanted(self.number):
-                yield self.number, self._lines(read, block, size, before, begin or 0)
-            self.number += 1
-        if fault is not None:
-            raise fault
 
-    def _lines(self, read: ReadLines, lines: list[bytes], size: int, before: int, byte: int) -> Block:
-        span = self._span
-
-        def parse() -> list[Record]:
-            if span == WHOLE:
-                records = list(chain.from_iterable(read(_Lines(lines, 0), self._fields, Tally(before))))
-                for record in records:
-                    if isinstance(record, BadRecord):
-                        record.byte = None  # it was counted from the beginning of the block
-                return records
+    def _parse(self, read: ReadLines, before: int, byte: int, lines: list[bytes]) -> list[Record]:
+        """Parse the lines of a block that begins at a byte, and in a whole file behind ``before`` lines."""
+        where = self._fields.where
+        if self._span == WHOLE:
+            records = list(chain.from_iterable(read(_Lines(lines, 0), self._fields, Tally(before))))
+            for record in records:
+                if isinstance(record, BadRecord):
+                    record.byte = None  # it was counted from the beginning of the block
+        else:
             records = list(chain.from_iterable(read(_Lines(lines, byte), self._fields, Tally())))
             starts = list(accumulate((len(line) + 1 for line in lines), initial=byte))
             for record in records:
@@ -183,15 +182,13 @@ class BlockScan:
                 record.byte, record.line = starts[record.line - 1], 0
                 if isinstance(record, Document) and not record.id:
                     record.id = made_id_at(record.file, record.byte)
+        if where is None:
             return records
+        return [record for record in selected(records, where) if not isinstance(record, Unselected)]
 
-        if (where := self._fields.where) is None:
-            return Block(size, parse)
-        return Block(size, functools.partial(_parse_selected, parse, where))
-
-    def _of_records(self, *, by_byte: bool) -> Iterator[tuple[int, Block]]:
+    def _records(self, *, by_byte: bool) -> Iterator[tuple[Record, int]]:
+        """Yield each record that is selected, and the characters that it takes."""
         fields = self._fields
-        lines = self._rows_before if self._span.start else 0
         reader = Reader(
             self._file,
             self._span,
@@ -202,34 +199,17 @@ class BlockScan:
             first_bytes=FIRST_BYTES,
             by_byte=by_byte,
         )
-        records, block, size = iter(reader), list[Record](), 0
-        fault: InputError | None = None
-        while fault is None:
-            try:
-                record = next(records, None)
-            except InputError as error:
-                record, fault = None, error
+        rows_before = self._rows_before if self._span.start else 0
+        for record in reader:
+            self.bytes_read = reader.bytes_read
             if isinstance(record, Unselected):
-                self.bytes_read = reader.bytes_read
                 continue
-            if record is not None:
-                if lines:
-                    record.line += lines  # of the file, not of the span
-                if isinstance(record, Document):
-                    size += len(record.text)
-                    record.start = 0
-                    record.id = record.id or fields.missing_id(record.line)
-                size += 1
-                block.append(record)
-            if block and (record is None or size >= self._block_bytes):
-                self.bytes_read = reader.bytes_read
-                if self._wanted(self.number):
-                    yield self.number, _parsed(block, size)
-                self.number, block, size = self.number + 1, [], 0
-            if record is None:
-                break
-        if fault is not None:
-            raise fault
+            if rows_before:
+                record.line += rows_before  # of the file, not of the span
+            if isinstance(record, Document):
+                record.start = 0
+                record.id = record.id or fields.missing_id(record.line)
+            yield record, 1 + (len(record.text) if isinstance(record, Document) else 0)
 
 
 class _Lines:
@@ -241,12 +221,3 @@ class _Lines:
 
     def lines(self) -> Iterator[list[bytes]]:
         yield self._lines
-
-
-def _parse_selected(parse: Callable[[], list[Record]], where: Where) -> list[Record]:
-    """Return the records that a condition selects, and the bad ones."""
-    return [record for record in selected(parse(), where) if not isinstance(record, Unselected)]
-
-
-def _parsed(records: list[Record], size: int) -> Block:
-    return Block(size, lambda: records)

@@ -49,9 +49,9 @@ def read_tar(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[
     except ShardError as error:
         raise UnreadableFileError(str(error).removeprefix(f"{source.path}: ")) from None
     if not read:
-        held = f"only {tally.left_out_said}" if tally.left_out else "no file"
+        contents = f"only {tally.left_out_text}" if tally.left_out else "no file"
         raise UnreadableFileError(
-            f"no member can be read, {held}; members are read by their endings, as files are; shards of tokens are streamed"
+            f"no member can be read, {contents}; members are read by their endings, as files are; shards of tokens are streamed"
         )
     source.bytes_read = source.file.seek(0, io.SEEK_END)
 

@@ -59,9 +59,6 @@ def read_definition(spec: str) -> Found:
     return _read_auto(spec)
 
 
-_parsed: dict[str, Any] = {}  # the definition that was read last
-
-
 def canonical(text: str, where: str) -> str:
     """Return a ``tokenizer.json`` as ``tokenizers`` writes it, without truncation, padding or dropout."""
     from tokenizers import Tokenizer
@@ -75,25 +72,17 @@ def canonical(text: str, where: str) -> str:
     if getattr(tokenizer.model, "dropout", None) is not None:
         tokenizer.model.dropout = None  # random ids would make every build different
     definition: str = tokenizer.to_str()
-    _keep_parsed(definition, tokenizer)
     return definition
 
 
+@functools.lru_cache(maxsize=4)  # to parse takes long
 def parsed(definition: str) -> Any:
-    """Return a canonical definition as the tokenizer of ``tokenizers`` that it is. The last one is kept: to parse takes long."""
+    """Return a canonical definition as the tokenizer of ``tokenizers`` that it is; text never becomes a special token."""
     from tokenizers import Tokenizer
 
-    found = _parsed.get(definition)
-    if found is None:
-        found = Tokenizer.from_str(definition)
-        _keep_parsed(definition, found)
-    return found
-
-
-def _keep_parsed(definition: str, tokenizer: Any) -> None:
+    tokenizer = Tokenizer.from_str(definition)
     tokenizer.encode_special_tokens = True  # transformers calls it split_special_tokens
-    _parsed.clear()
-    _parsed[definition] = tokenizer
+    return tokenizer
 
 
 @dataclass(frozen=True, slots=True)

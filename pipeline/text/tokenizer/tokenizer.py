@@ -81,7 +81,6 @@ class Tokenizer:
         self.dtype = np.dtype("<u2" if self.vocab_size <= 1 << 16 else "<u4")
         self.eos_id = self.special_ids[self.roles["eos_token"]]
         self.bos_id = self.special_ids.get(self.roles.get("bos_token", ""))
-        self._judge = made if isinstance(made, Definition) else None
         self._spelled = self._spell_special_tokens()
         self._guarded = _runs(sorted(self._spelled))
 
@@ -142,7 +141,7 @@ class Tokenizer:
         if self.encoder == BYTES:
             names = {id: token.encode() for token, id in BYT5_IDS.items()}
             return b"".join(names.get(int(id)) or bytes([int(id) - 3]) for id in ids).decode("utf-8", "replace")
-        text: str = self._definition().tokenizer.decode([int(id) for id in ids], skip_special_tokens=False)
+        text: str = Definition(self.definition).tokenizer.decode([int(id) for id in ids], skip_special_tokens=False)
         return text
 
     def save(self, directory: str | os.PathLike[str]) -> None:
@@ -166,7 +165,9 @@ class Tokenizer:
             return
         added = self._vocabulary.added
         few = added if len(added) <= 200 else added[:100] + added[-100:]
-        self._choice = choose_encoder(self.definition, [*few, *self.roles.values()], sample, self._definition())
+        self._choice = choose_encoder(
+            self.definition, [*few, *self.roles.values()], sample, Definition(self.definition)
+        )
 
     def _encode(self, text: str) -> bytes:
         try:
@@ -180,18 +181,15 @@ class Tokenizer:
                 raise InputError(f"a lone surrogate at character {error.start} cannot be encoded") from None
             if self.encoder != FAST:
                 raise
-            return self._definition().encode(text)  # the fast one met a limit, such as its regular expressions' stack
+            return Definition(self.definition).encode(
+                text
+            )  # the fast one met a limit, such as its regular expressions' stack
 
     def _stored(self, parts: Sequence[bytes]) -> Array:
         tokens = np.frombuffer(b"".join(parts), ID)
         if len(tokens) and int(tokens.max()) >= self.vocab_size:
             raise ConfigError(f"{self.name}: gave id {tokens.max()}, but its vocabulary ends at {self.vocab_size - 1}")
         return tokens.astype(self.dtype)
-
-    def _definition(self) -> Definition:
-        if self._judge is None:
-            self._judge = Definition(self.definition)
-        return self._judge
 
     def _mark(self, role: str, id: int | None) -> bytes:
         if id is None:
