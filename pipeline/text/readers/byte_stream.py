@@ -153,7 +153,7 @@ class Source:
     def _rest_of_line(self) -> bytes:
         """Return what follows the range up to the next line feed."""
         rest = []
-        step = 64 << 10 if self.is_local else 2 << 10  # no more than was fetched with the range, where it ends there
+        step = 2 << 10  # of a remote file, no more than was fetched with the range, where it ends there
         while self.stop is not None and (block := self.file.read(step)):
             rest.append(block.partition(b"\n")[0])
             if len(rest[-1]) < len(block):
