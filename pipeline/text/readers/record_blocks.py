@@ -135,15 +135,15 @@ class BlockScan:
         while part is not None:
             try:
                 part = next(parts, None)
-            except (UnreadableFileError, InputError) as error:  # what was read before it is a block
+            except (UnreadableFileError, DamagedInputError) as error:  # what lies before damage is a block, each time
                 part, fault = None, error
             if part is not None:
                 block.append(part[0])
                 size += part[1]
             if block and (part is None or size >= self._block_bytes):
                 if self._wanted(self.number):
-                    parse = functools.partial(self._parse, read_lines, before, self._byte) if read_lines else list
-                    yield self.number, Block(size, functools.partial(parse, block))
+                    parse = functools.partial(self._parse, read_lines, before, self._byte, block)
+                    yield self.number, Block(size, parse)
                 before, self._byte = before + len(block), self._byte + size
                 self.number, block, size = self.number + 1, [], 0
         if fault is not None:
@@ -166,8 +166,10 @@ class BlockScan:
                     yield line, len(line) + 1
             check_sha256(self._file, source)
 
-    def _parse(self, read: ReadLines, before: int, byte: int, lines: list[bytes]) -> list[Record]:
-        """Parse the lines of a block that begins at a byte, and in a whole file behind ``before`` lines."""
+    def _parse(self, read: ReadLines | None, before: int, byte: int, lines: list[Any]) -> list[Record]:
+        """Parse the lines of a block that begins at a byte, in a whole file behind ``before`` lines; records stay."""
+        if read is None:
+            return lines
         where = self._fields.where
         if self._span == WHOLE:
             records = list(chain.from_iterable(read(_Lines(lines, 0), self._fields, Tally(before))))
