@@ -47,6 +47,7 @@ def build(
     start_method: str | None = None,
     ray_address: str | None = None,
     overwrite: bool = False,
+    lock: bool = True,
     progress: Progress | None = None,
     limits: Limits = DEFAULT_LIMITS,
     storage_options: Mapping[str, object] | None = None,
@@ -60,7 +61,8 @@ def build(
     one of these, a list of them, or a dict of them by the names of their sources; ``name=`` before a path names its source
     too. ``settings`` are the fields of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...), which override
     those of ``recipe``. The same call again continues an interrupted build, or returns the manifest of a complete one;
-    ``overwrite=True`` starts over. The bytes of the result do not depend on ``workers``, ``engine`` (``"local"`` or
+    ``overwrite=True`` starts over; ``lock=False`` is for file systems without locks, where you make sure yourself that no
+    other build works in ``output``. The bytes of the result do not depend on ``workers``, ``engine`` (``"local"`` or
     ``"ray"``), ``start_method`` of the workers, ``ray_address`` or, without ``max_tokens``, ``limits``.
 
     ``transforms`` are functions of documents, or their names as ``module:function``, which run after normalising; a list
@@ -84,6 +86,7 @@ def build(
     for name, value, kind, wanted in (
         ("recipe", recipe, Recipe | None, "a Recipe; give settings by their names, as in build(..., dedup=False)"),
         ("overwrite", overwrite, bool, "True or False"),
+        ("lock", lock, bool, "True or False"),
         ("progress", progress, Progress | None, "a Progress, as in Progress(quiet=True)"),
         ("limits", limits, Limits, "Limits"),
         ("storage_options", storage_options, Mapping | None, "a dict of arguments of fsspec"),
@@ -99,13 +102,13 @@ def build(
     workspace = Workspace(local_directory(output))
     _check_against(recipe, workspace.output)
     progress = progress or Progress()
-    specs, overwrite = spool_holders(inputs, workspace, progress, limits, overwrite)
+    specs, overwrite = spool_holders(inputs, workspace, progress, overwrite, patience=limits.lock_seconds, lock=lock)
     references = resolve(recipe)
     access = Access(options=storage_options or {})
     commits = {} if overwrite else commits_of_started(workspace, progress)
     plan = make_plan(specs, recipe, references.definitions, workspace.output, limits, access, commits)
     plan = with_stages(plan)
-    with workspace.held(limits.lock_seconds):
+    with workspace.locked(limits.lock_seconds, lock):
         if overwrite:
             clear(workspace)
         manifest = finished(workspace.output, plan)

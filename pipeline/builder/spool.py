@@ -8,7 +8,6 @@ from typing import Any
 from ..text.storage.holders import can_be_read_again, is_holder, split_holders, write_holder, written_holder
 from ..text.storage.input_file import InputFile
 from .counts.progress import Progress
-from .limits import Limits
 from .output_directory import clear
 from .workspace.workspace import SPOOL_NAME, Workspace
 
@@ -16,7 +15,7 @@ Spec = str | InputFile
 
 
 def spool_holders(
-    inputs: Any, workspace: Workspace, progress: Progress, limits: Limits, overwrite: bool
+    inputs: Any, workspace: Workspace, progress: Progress, overwrite: bool, *, patience: float, lock: bool
 ) -> tuple[list[Spec], bool]:
     """Return the inputs as specs and files, those that hold their records written out; and what is left of ``overwrite``.
 
@@ -27,7 +26,7 @@ def spool_holders(
     if not any(is_holder(each) for _, each in given):
         return [each for _, each in given], overwrite
     specs: list[Spec] = []
-    with workspace.held(limits.lock_seconds):
+    with workspace.locked(patience, lock):
         if overwrite:
             clear(workspace)
         for number, (source, each) in enumerate(given):

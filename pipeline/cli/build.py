@@ -205,6 +205,12 @@ def make_parser(prog: str | None = None) -> Parser:
         help="load every file named, filter a sample, tell expected tokens, disk and time, write nothing",
     )
     add("--overwrite", action="store_true", help="discard what OUTPUT holds and start over")
+    add(
+        "--no-lock",
+        dest="lock",
+        action="store_false",
+        help="for an output on a file system without locks: make sure yourself that no other build works there",
+    )
     add("--quiet", action="store_true", help="print errors only")
     return parser
 
@@ -219,7 +225,7 @@ def _add_flags(groups: Mapping[str | None, argparse._ArgumentGroup]) -> None:
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
     flags = vars(options).copy()
-    dry_run, overwrite, quiet = (flags.pop(name) for name in ("dry_run", "overwrite", "quiet"))
+    dry_run, overwrite, lock, quiet = (flags.pop(name) for name in ("dry_run", "overwrite", "lock", "quiet"))
     path = flags.pop("config")
     config = read_config(path) if path else {}
     if "transforms" in config:
@@ -243,7 +249,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     from pipeline.builder.build import build
     from pipeline.builder.counts.progress import Progress
 
-    manifest = build(inputs, output, recipe, overwrite=overwrite, progress=Progress(quiet=quiet), **running)
+    manifest = build(inputs, output, recipe, overwrite=overwrite, lock=lock, progress=Progress(quiet=quiet), **running)
     if not quiet:
         print("\n".join(_closing_lines(parser.prog, output, manifest)), file=sys.stderr)
     if not manifest.counts["kept"]:

@@ -14,6 +14,7 @@ import pytest
 
 from pipeline.builder.build import build
 from pipeline.builder.counts.progress import Progress
+from pipeline.builder.limits import Limits
 from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
@@ -172,3 +173,21 @@ def test_a_build_that_cannot_write_what_is_beside_the_shards_leaves_no_manifest_
     report.rmdir()
     assert run(source, tmp_path / "out", text_key="content").counts["kept"] == 20
     assert list(verify_dataset(tmp_path / "out")) == []
+
+
+def test_what_a_plan_counted_that_came_to_nothing_is_not_used_by_the_next(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text("".join(f'{{"text": "{name} {k}"}}\n' for k in range(6_000)))
+    settings: dict[str, Any] = {"dedup": False}
+    settings["limits"] = Limits(unit_bytes=200_000, smallest_unit_bytes=1_000, units_wanted=1)
+    files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+
+    class Stop(Progress):
+        def bar(self, name: str, total: int, *, bytes: bool = False) -> Any:
+            if name == "filter":  # records are counted by now
+                raise KeyboardInterrupt
+            return super().bar(name, total, bytes=bytes)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(files, tmp_path / "out", limit=11_000, progress=Stop(quiet=True), **settings)
+    assert run(files, tmp_path / "out", limit=10_500, **settings).counts["read"] == 10_500

@@ -141,7 +141,7 @@ def test_two_builds_do_not_work_in_one_directory(
     inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from pipeline.builder.workspace.locking import locked\n"
+        "import sys, time; from pathlib import Path; from pipeline.builder.workspace.lock import locked\n"
         "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen(
@@ -151,7 +151,7 @@ def test_two_builds_do_not_work_in_one_directory(
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         assert build_main([*inputs, "--output", str(tmp_path / "out"), *FLAGS]) == 1
-        assert f"another build works here (process {holder.pid})" in capsys.readouterr().err
+        assert f"another build works here (process {holder.pid} on" in capsys.readouterr().err
     finally:
         holder.kill()
         holder.wait()

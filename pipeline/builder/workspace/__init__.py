@@ -2,5 +2,5 @@
 
 workspace.py         the work directory: layout, plan, lock
 atomic_directory.py  directories that appear under their name only when whole
-locking.py           one build at a time in a directory
+lock.py              one build at a time in a directory
 """

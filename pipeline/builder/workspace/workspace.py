@@ -2,7 +2,7 @@
 
     plan.json          what is to be done, fixed before the first unit
     references/        what the recipe names, by content (references.py)
-    lock, lease        the process that builds here (locking.py)
+    lock               the process that builds here (lock.py)
     partitions.json    every partition in input order (partitions/partition.py)
     STAGE/             the results of one stage, which its module describes
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from ...atomic import is_temporary
 from ...shards.manifest import PLAN_NAME, WORK_NAME
 from .atomic_directory import discard, explain_disk_full_errors, sweep
-from .locking import LEASE_NAME, LOCK_NAME, locked
+from .lock import LOCK_NAME, locked
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -59,21 +59,21 @@ class Workspace:
         return self.root / stage
 
     @contextmanager
-    def held(self, patience: float) -> Iterator[None]:
-        """Hold the directory for this process alone; ``BuildError`` where another holds it, or the disk is full."""
-        with locked(self.root, patience=patience), explain_disk_full_errors(self.output):
+    def locked(self, patience: float, lock: bool) -> Iterator[None]:
+        """Lock the directory as `lock.locked` does; ``BuildError`` where the disk is full."""
+        with locked(self.root, lock=lock, patience=patience), explain_disk_full_errors(self.output):
             yield
 
     def clear(self, keep: Container[str] = ()) -> None:
         """Remove everything but the lock, the plan first: a build without a plan is not continued."""
         paths = sorted(self.root.iterdir(), key=lambda path: path.name != PLAN_NAME)
         for path in paths:
-            if path.name not in (LOCK_NAME, LEASE_NAME) and path.name not in keep:
+            if path.name != LOCK_NAME and path.name not in keep:
                 discard(path)
 
     def stray(self) -> Path | None:
         """Return something in the work directory that no build leaves there before it has a plan, if there is any."""
-        early = (LOCK_NAME, LEASE_NAME, REFERENCES_NAME, SPOOL_NAME)
+        early = (LOCK_NAME, REFERENCES_NAME, SPOOL_NAME)
         return next(
             (path for path in sorted(self.root.iterdir()) if path.name not in early and not is_temporary(path)), None
         )

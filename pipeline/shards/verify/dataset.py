@@ -32,7 +32,7 @@ from .shard import check_shard
 
 __all__ = ["Problem", "verify_dataset", "verify_shard"]
 
-LOCK_NAMES = ("lock", "lease")  # of its lock
+LOCK_NAME = "lock"
 TOKENIZER_NAME = "tokenizer.json"
 FOR_PEOPLE = ("rejected.jsonl", "report.html")  # which nothing reads: they may be removed
 
@@ -281,7 +281,7 @@ def _leftovers(folder: Path) -> Iterator[Problem]:
     for path in sorted(folder.glob(".*.tmp")):
         yield Problem(str(path), None, None, "left by a process that was killed while writing; remove it")
     complete = (folder / MANIFEST_NAME).exists()
-    held = [path for path in (folder / WORK_NAME).glob("[!.]*") if path.name not in LOCK_NAMES]
+    held = [path for path in (folder / WORK_NAME).glob("[!.]*") if path.name != LOCK_NAME]
     # A lock alone is of a build command that runs now or was killed before it did anything.
     if held if complete else (folder / WORK_NAME).exists():
         state = "remove it" if complete else "the same build command again completes it"

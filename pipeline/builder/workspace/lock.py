@@ -1,0 +1,107 @@
+"""One build at a time in a work directory, by a lock of the kernel on ``.build/lock``.
+
+The lock ends with its process, however that ends. It is a record lock: a forked worker that outlives its parent by a moment
+would inherit a ``flock``.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import platform
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from ...errors import BuildError
+from ..limits import DEFAULT_LIMITS
+
+LOCK_NAME = "lock"
+_UNSUPPORTED = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
+_guard = threading.Lock()
+_locked: set[tuple[int, str]] = (
+    set()
+)  # process and directory: a record lock does not exclude threads of its own process
+
+
+@contextmanager
+def locked(work: Path, *, lock: bool = True, patience: float = DEFAULT_LIMITS.lock_seconds) -> Iterator[None]:
+    """Lock the work directory, which is made where it is missing, for this thread alone until the block ends.
+
+    The file of the lock is removed then, and so are the work directory and its parent if they are empty and were made here.
+    Without ``lock``, only builds of this process exclude each other. Raises ``BuildError`` where another build works there
+    for longer than ``patience`` seconds, where the file system has no locks, or where it cannot be written.
+    """
+    made, mine = not work.parent.exists(), (os.getpid(), os.path.realpath(work))
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            file = _lock(work, mine, lock)
+            break
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                raise BuildError(
+                    f"{work.parent}: another build works here ({error}); wait for it, end it, or choose another --output"
+                ) from None
+            time.sleep(0.1)
+        except OSError as error:
+            # A build that ends removes its directory. Then mkdir raises FileExistsError, and all else FileNotFoundError.
+            passing = isinstance(error, FileNotFoundError | FileExistsError)
+            if not passing or time.monotonic() > deadline:
+                raise BuildError(
+                    f"{work.parent}: cannot be written: {error.strerror}; choose another --output"
+                ) from error
+    try:
+        yield
+    finally:
+        # The file is removed before its lock: a process that waits for it notices that, and tries again.
+        (work / LOCK_NAME).unlink(missing_ok=True)
+        file.close()
+        with suppress(OSError):  # not empty: the next run continues from what it holds
+            work.rmdir()
+            if made:
+                work.parent.rmdir()
+        _locked.discard(mine)
+
+
+def _lock(work: Path, mine: tuple[int, str], lock: bool) -> IO[str]:
+    """Try once, and return the locked file. ``BlockingIOError`` says which process holds the lock."""
+    with _guard:
+        if mine in _locked:  # first: to open and close the file of a lock ends this process's lock
+            raise BlockingIOError(f"process {mine[0]}")
+        work.mkdir(parents=True, exist_ok=True)
+        file = open(work / LOCK_NAME, "a+")  # noqa: SIM115 - it stays open as long as the lock
+        try:
+            if lock:
+                _lock_file(file)
+                if not os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)):
+                    raise FileNotFoundError(
+                        file.name
+                    )  # its holder removed it, and a third process may have made another
+            file.truncate(0)
+            file.write(f"process {mine[0]} on {platform.node()}\n")
+            file.flush()
+        except BaseException:
+            file.close()
+            raise
+        _locked.add(mine)
+        return file
+
+
+def _lock_file(file: IO[str]) -> None:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            file.seek(0)
+            raise BlockingIOError(file.read().strip() or "process unknown") from None
+        if error.errno in _UNSUPPORTED:
+            raise BuildError(
+                f"{file.name}: this file system has no locks ({error.strerror}), so another build could work here at the "
+                "same time. Choose an --output elsewhere, or make sure that no other build works here and give --no-lock"
+            ) from None
+        raise

@@ -1,0 +1,182 @@
+"""One build at a time works in a directory, and what it writes there is whole or not there at all."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.atomic import temporary_path
+from pipeline.builder.limits import Limits
+from pipeline.builder.workspace.atomic_directory import result_directory
+from pipeline.builder.workspace.lock import locked
+from pipeline.cli.main import run_command
+from pipeline.errors import BuildError
+from pipeline.shards.manifest import Manifest
+from pipeline.shards.verify.dataset import verify_dataset
+from tests.builds import ROOT, digests, run
+from tests.corpus import english
+
+SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "language": (), "val_fraction": 0.005}
+WAIT = """
+import sys, time
+from pathlib import Path
+from pipeline.builder.workspace.lock import locked
+with locked(Path(sys.argv[1])):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+COUNT = """
+import sys
+from pathlib import Path
+from pipeline.builder.workspace.lock import locked
+folder, counter = Path(sys.argv[1]), Path(sys.argv[2])
+for _ in range(15):
+    with locked(folder / "out" / ".build", patience=60):
+        value = int(counter.read_text())
+        counter.write_text("")
+        counter.write_text(str(value + 1))
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps({"text": english(k)}) + "\n" for k in range(20)))
+    return path
+
+
+def start(program: str, *arguments: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)], cwd=ROOT, stdout=subprocess.PIPE)
+
+
+def test_a_directory_is_locked_against_other_processes_until_its_process_is_killed(tmp_path: Path) -> None:
+    work = tmp_path / "out" / ".build"
+    with start(WAIT, work) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
+        message = (
+            rf"another build works here \(process {other.pid} on .*\); wait for it, end it, or choose another --output"
+        )
+        with pytest.raises(BuildError, match=message), locked(work, patience=0.2):
+            pass
+        other.kill()
+    with locked(work):
+        pass
+    assert not (tmp_path / "out").exists() or not work.exists()
+
+
+def test_no_two_processes_work_in_a_directory_at_once_while_locks_come_and_go(tmp_path: Path) -> None:
+    (tmp_path / "count").write_text("0")
+    workers = [start(COUNT, tmp_path, tmp_path / "count") for _ in range(3)]
+    assert [(worker.communicate()[0], worker.returncode) for worker in workers] == [(b"", 0)] * 3
+    assert (tmp_path / "count").read_text() == "45"
+    assert list(tmp_path.glob("out/.build/*")) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (errno.ENOLCK, r"\.build/lock: this file system has no locks .* no other build works here and give --no-lock"),
+        (errno.EAGAIN, "another build works here"),
+        (errno.EIO, "cannot be written: Input/output error; choose another --output"),
+    ],
+)
+def test_a_directory_that_cannot_be_locked_is_refused_with_the_cure(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, message: str
+) -> None:
+    def lockf(*arguments: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(fcntl, "lockf", lockf)
+    with pytest.raises(BuildError, match=message):
+        run(source, tmp_path / "out", limits=Limits(lock_seconds=0), **SETTINGS)
+    flags = ["--output", str(tmp_path / "flag"), "--tokenizer", "bytes", "--rules", "none"]
+    assert run_command("build", [str(source), "--no-lock", "--workers", "1", "--quiet", *flags]) == 0
+    monkeypatch.undo()
+    run(source, tmp_path / "out", **SETTINGS)
+    assert digests(tmp_path / "out") == digests(tmp_path / "flag")
+    assert not (tmp_path / "flag" / ".build").exists()
+
+
+@pytest.mark.parametrize("lock", [True, False])
+def test_two_threads_of_one_process_do_not_build_in_one_directory_at_once(
+    source: Path, tmp_path: Path, lock: bool
+) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def wait(stage: str) -> None:
+        inside.set()
+        assert go_on.wait(60)
+
+    def first() -> Manifest:
+        return run(source, tmp_path / "out", after_stage=wait, lock=lock, **SETTINGS)
+
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(first)
+        try:
+            assert inside.wait(60)
+            for _ in range(2):  # a refused one must not free the directory
+                with pytest.raises(
+                    BuildError, match=rf"another build works here \(process {os.getpid()}\); wait for it"
+                ):
+                    run(source, tmp_path / "out", limits=Limits(lock_seconds=0.2), **SETTINGS)
+            if lock:
+                with start(WAIT, tmp_path / "out" / ".build") as other:
+                    assert other.wait(60) == 1
+        finally:
+            go_on.set()
+        manifest = running.result()
+    assert run(source, tmp_path / "out", **SETTINGS) == manifest
+    assert not (tmp_path / "out" / ".build").exists()
+
+
+def test_builds_that_start_over_in_one_directory_take_turns(source: Path, tmp_path: Path) -> None:
+    def again(number: int) -> None:
+        for _ in range(3):
+            run(source, tmp_path / "out", overwrite=True, limits=Limits(lock_seconds=60), **SETTINGS)
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(again, range(2))) == [None, None]
+    assert list(verify_dataset(tmp_path / "out")) == []
+
+
+def test_a_result_is_there_whole_or_not_at_all_and_one_that_is_there_stays(tmp_path: Path) -> None:
+    with suppress(ValueError), result_directory(tmp_path / "result") as directory:
+        (directory / "one").write_text("1")
+        assert not (tmp_path / "result").exists()
+        raise ValueError("half way")
+    assert list(tmp_path.iterdir()) == []
+    for text in ("first", "second"):
+        with result_directory(tmp_path / "result") as directory:
+            (directory / "one").write_text(text)
+    assert (tmp_path / "result" / "one").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["result"]
+
+
+def test_what_others_keep_in_a_new_output_is_left_alone_and_what_killed_builds_left_is_swept(
+    source: Path, tmp_path: Path
+) -> None:
+    work = tmp_path / "out" / ".build"
+    left = temporary_path(work / "filter" / "000001")
+    left.mkdir(parents=True)
+    (left / "half").write_text("")
+    (work / "notes.txt").write_text("mine")
+    (tmp_path / "out" / ".draft.tmp").write_text("mine")
+    temporary_path(tmp_path / "out" / "train-000000.tar").write_text("")
+    (work / "filter").rename(work / "references")
+    with pytest.raises(BuildError, match=r"out/\.build/notes\.txt is there, but neither .*--overwrite"):
+        run(source, tmp_path / "out", **SETTINGS)
+    (work / "notes.txt").unlink()
+    run(source, tmp_path / "out", **SETTINGS)
+    assert [path.name for path in (tmp_path / "out").iterdir() if path.name.startswith(".")] == [".draft.tmp"]
