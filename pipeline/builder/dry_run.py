@@ -1,31 +1,31 @@
-"""A dry run: prints the plan, the outcomes of a sample and what the whole build would take, and writes nothing."""
+"""A dry run: builds a sample in a temporary folder, and says what the whole build would take. It writes nothing else."""
 
 from __future__ import annotations
 
+import json
 import os
-import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ..errors import InputError
+from ..shards.manifest import Manifest
 from ..text.discovery import evenly
-from ..text.readers.reader import Document, Reader, Record, Unselected
+from ..text.readers.reader import Document, Reader
 from ..text.readers.record_blocks import FIRST_BYTES
 from ..text.storage.input_file import InputFile
-from ..text.tokenizer.tokenizer import Tokenizer
-from .build_tokenizer import load_spec
-from .counts.stats import Histograms, PartitionCounts
-from .engine.signals import reraise_swallowed_signals
+from .build import build
+from .counts.progress import Progress
+from .counts.stats import BuildStats, descending
+from .limits import Limits
+from .manifest import RUN_NAME
 from .output_directory import local_directory
 from .plan import Plan, make_plan
 from .recipe import Recipe
-from .references import References, resolve
+from .references import resolve_tokenizer
 from .stages.registry import wanted_stages
-from .stages.stage import DropsAlone
-from .transforms.chain import Chain
 
 SAMPLE_DOCUMENTS = 1_000
 SAMPLE_FILES = 64
@@ -38,163 +38,108 @@ OTHER_STAGES = 1.5  # the seconds of a whole build for each second of filtering 
 START_SECONDS = 5.0  # to load libraries, models and compiled code
 
 
-@dataclass(slots=True)
-class _Sample:
-    """What a sample showed. Characters are of documents; ``bytes`` are those of the files that were read for ``characters``."""
-
-    reasons: Counter[str] = field(default_factory=Counter)
-    judged: int = 0  # characters
-    kept: list[str] = field(default_factory=list)
-    characters: int = 0
-    documents: int = 0
-    bytes: int = 0
-    seconds: float = 0.0  # of filtering
-
-
-@reraise_swallowed_signals()
 def preview(
     specs: Sequence[str], recipe: Recipe, output: str | Path | None = None, *, workers: int | None = None
 ) -> None:
-    """Print what a build would read, do with the first documents of each input, write and take.
+    """Print what a build would read, what becomes of the first records of its files, and what the whole would take.
 
     Raises the errors that the build itself would raise: everything that the recipe names is loaded.
     """
     output = None if output is None else local_directory(output)
-    references = resolve(recipe)
-    plan = make_plan(specs, recipe, references.definitions, output)
+    plan = make_plan(specs, recipe, output=output)
     size = sum(item.size for item in plan.inputs)
     print(f"{len(plan.inputs)} input files, {size / 1e6:,.1f} MB, {len(plan.units)} units of work")
-    chain = Chain(recipe, references)
-    chain.judge([Document("To load models and compiled code.", "", "", 1)], _no_counts(references))
-    stages = {stage.name: drops for stage in wanted_stages(recipe) if (drops := stage.drops_alone(recipe, references))}
-    sample = _Sample()
     files = evenly([item.file(plan.credentials, recipe.format) for item in plan.inputs], SAMPLE_FILES)
-    each = -(-SAMPLE_DOCUMENTS // len(files))
-    for place, file in enumerate(files):
-        _read(
-            file,
-            recipe,
-            references,
-            chain,
-            stages,
-            each,
-            sample,
-            measured=place < MEASURED_FILES,
-        )
-    total = sample.reasons.total()
+    manifest, seconds = _build_sample(files, recipe)
+    counts = BuildStats.from_json(manifest.counts)
+    outcomes = {
+        "kept": counts.kept,
+        **counts.dropped,
+        **{f"{kind} duplicate": n for kind, n in counts.duplicates.items()},
+    }
+    outcomes |= {f"unreadable: {reason}": number for reason, number in counts.bad.items()}
+    total = sum(outcomes.values())
     of = f" from {len(files)} files" if len(files) < len(plan.inputs) else ""
     print(f"of a sample of {total:,} records{of}:")
-    for reason, number in sample.reasons.most_common():
-        print(f"{number:>8,}  {number / max(1, total):6.1%}  {reason}")
-    for line in _expectations(plan, sample, workers or os.cpu_count() or 1):
-        print(line)
-    left = [stage.name for stage in wanted_stages(recipe) if stage.removes(recipe) and stage.name not in stages]
-    print(f"not applied to a sample: {', '.join(left)}; nothing was written" if left else "nothing was written")
+    for reason, number in descending(outcomes):
+        if number:
+            print(f"{number:>8,}  {number / max(1, total):6.1%}  {reason}")
+    if counts.characters:
+        _print_expectations(plan, files, counts, seconds, workers or os.cpu_count() or 1)
+    alone = [stage.name for stage in wanted_stages(recipe) if stage.compares_documents(recipe)]
+    if alone:
+        print(f"not foreseen: how much more {' and '.join(alone)} remove, which the whole input tells, not a sample")
+    print("nothing was written")
 
 
-def _no_counts(references: References) -> PartitionCounts:
-    return PartitionCounts(Histograms(references.rules.rules))
-
-
-def _read(
-    file: InputFile,
-    recipe: Recipe,
-    references: References,
-    chain: Chain,
-    stages: Mapping[str, DropsAlone],
-    most: int,
-    sample: _Sample,
-    *,
-    measured: bool,
-) -> None:
-    """Judge the first records of an input; where it is ``measured``, count the characters of those after them too."""
-    reader = Reader(
-        file,
-        text_key=recipe.text_key,
-        id_key=recipe.id_key,
-        keep=references.fields(recipe),
-        where=recipe.condition,
-        first_bytes=FIRST_BYTES,
+def _build_sample(files: Sequence[InputFile], recipe: Recipe) -> tuple[Manifest, float]:
+    """Build the first records of some files; return the manifest, and the seconds of filtering and encoding."""
+    resolve_tokenizer(recipe)
+    sample = replace(recipe, limit=None, max_tokens=(), on_error="skip", max_errors=1 << 60, keep_rejected=False)
+    if _is_trained(recipe):  # on more than a sample
+        sample = replace(sample, tokenizer="bytes", eos="never" if recipe.eos == "never" else "always")
+    limits = Limits(
+        file_records=-(-SAMPLE_DOCUMENTS // len(files)), smallest_unit_bytes=1 << 60, unit_bytes=1 << 60, most_lanes=1
     )
-    counts, records = _no_counts(references), iter(reader)
-    documents = []
-    for record in islice(records, most):
-        if isinstance(record, Document):
-            documents.append(record)
-        elif isinstance(record, Unselected):
-            sample.reasons["where"] += record.count
-        else:
-            sample.reasons[f"unreadable: {record.reason}"] += 1
-    read = sum(len(document.text) for document in documents)
-    started = time.process_time()
-    for judged in chain.judge(list(documents), counts):
-        outcome = judged.outcome or next((name for name, drops in stages.items() if drops(judged.document)), "")
-        sample.reasons[outcome or "kept"] += 1
-        if not outcome:
-            sample.kept.append(judged.document.text)
-    sample.seconds += time.process_time() - started
-    sample.judged += read
-    if measured:
-        _measure(reader, records, len(documents), read, sample)
+    with TemporaryDirectory(prefix="shardwright-") as folder:
+        manifest = build(files, Path(folder, "sample"), sample, limits=limits, progress=Progress(quiet=True))
+        seconds = json.loads(Path(folder, "sample", RUN_NAME).read_text(encoding="utf-8"))["seconds"]
+    return manifest, seconds["filter"] + seconds["tokenize"]
 
 
-def _measure(reader: Reader, records: Iterator[Record], documents: int, characters: int, sample: _Sample) -> None:
-    """Count characters, documents and bytes of the beginning of a file, of which some are read already."""
-    sample.characters += characters
-    sample.documents += documents
-    try:
-        while reader.bytes_read < MEASURED_BYTES and (record := next(records, None)) is not None:
-            if isinstance(record, Document):
-                sample.characters += len(record.text)
-                sample.documents += 1
-    except InputError:
-        pass  # the build names the damage
-    sample.bytes += reader.bytes_read
+def _is_trained(recipe: Recipe) -> bool:
+    return recipe.tokenizer.startswith("train:")
 
 
-def _expectations(plan: Plan, sample: _Sample, workers: int) -> list[str]:
-    """Return lines with the tokens, the disk space and the time that the whole build is expected to take."""
-    if not sample.judged or not sample.bytes:
-        return []
-    whole = sum(item.size for item in plan.inputs) / sample.bytes  # times what was measured
-    if plan.recipe.limit is not None:
-        whole = min(whole, plan.recipe.limit / max(1, sample.documents))
-    kept = sum(map(len, sample.kept)) / sample.judged
-    characters, documents = sample.characters * whole, sample.documents * whole
-    per_token, width, speed, about = _tokenizer_numbers(plan.recipe, sample.kept)
-    tokens = characters * kept / per_token
-    quota = sum(plan.recipe.quota(source) for source in {item.source for item in plan.inputs})
-    if tokens > quota:  # no more is read
-        characters, documents, tokens = (value * quota / tokens for value in (characters, documents, tokens))
-    result = tokens * width + documents * BYTES_PER_DOCUMENT * len(sample.kept) / max(1, sample.reasons.total())
-    work = characters * kept * WORK_BYTES_PER_CHARACTER
-    seconds = (
-        START_SECONDS
-        + OTHER_STAGES * (characters * sample.seconds / sample.judged + characters * kept * speed) / workers
-    )
-    return [
-        "expected of the whole input, from this sample:",
-        f"  tokens   about {_short(tokens)}{about}, of {_short(characters)} characters in {_short(documents)} documents",
-        f"  disk     about {_short(result)}B for the dataset, and {_short(work)}B more while the build runs",
-        f"  time     about {_duration(seconds)} with {workers} worker{'s' * (workers != 1)}, on this machine when idle",
-    ]
-
-
-def _tokenizer_numbers(recipe: Recipe, texts: Sequence[str]) -> tuple[float, int, float, str]:
-    """Return characters a token, bytes of a stored token, seconds a character, and a remark on them."""
-    if recipe.tokenizer.startswith("train:"):
-        width = 2 if int(recipe.tokenizer[6:]) <= 1 << 16 else 4
-        return (
-            CHARACTERS_PER_TOKEN,
-            width,
-            1e-8,
-            f" (at {CHARACTERS_PER_TOKEN} characters a token: it is not trained yet)",
+def _measure(files: Sequence[InputFile], recipe: Recipe) -> tuple[int, int, int]:
+    """Return the characters and documents of the beginnings of some files, and how many bytes these are."""
+    characters = documents = size = 0
+    for file in evenly(files, MEASURED_FILES):
+        reader = Reader(
+            file,
+            text_key=recipe.text_key,
+            where=recipe.condition,
+            first_bytes=FIRST_BYTES,
+            until=MEASURED_BYTES,
+            warns=False,
         )
-    tokenizer: Tokenizer = load_spec(recipe.tokenizer, recipe.end_token)
-    started = time.process_time()
-    tokens = len(tokenizer.encode_flat(texts, eos=recipe.eos != "never")[0]) if texts else 0
-    spent, characters = time.process_time() - started, sum(map(len, texts))
-    return characters / max(1, tokens) or 1.0, tokenizer.dtype.itemsize, spent / max(1, characters), ""
+        records = iter(reader)
+        with suppress(InputError):  # the build names the damage
+            while reader.bytes_read < MEASURED_BYTES and (record := next(records, None)) is not None:
+                if isinstance(record, Document):
+                    characters += len(record.text)
+                    documents += 1
+        size += reader.bytes_read
+    return characters, documents, size
+
+
+def _print_expectations(
+    plan: Plan, files: Sequence[InputFile], sample: BuildStats, seconds: float, workers: int
+) -> None:
+    """Print the tokens, the disk space and the time that the whole build is expected to take."""
+    recipe = plan.recipe
+    characters, documents, size = _measure(files, recipe)
+    if not size or not documents:
+        return
+    whole = sum(item.size for item in plan.inputs) / size  # times what was measured
+    if recipe.limit is not None:
+        whole = min(whole, recipe.limit / documents)
+    read, number = characters * whole, documents * whole
+    trained = _is_trained(recipe)
+    width = 2 if not trained or int(recipe.tokenizer[6:]) <= 1 << 16 else 4
+    kept = sample.kept_characters / CHARACTERS_PER_TOKEN if trained else sample.tokens
+    tokens = read * kept / sample.characters
+    quota = sum(recipe.quota(source) for source in {item.source for item in plan.inputs})
+    if tokens > quota:  # no more is read
+        read, number, tokens = (value * quota / tokens for value in (read, number, tokens))
+    result = tokens * width + number * BYTES_PER_DOCUMENT * sample.kept / max(1, sample.read)
+    work = read * sample.kept_characters / sample.characters * WORK_BYTES_PER_CHARACTER
+    spent = START_SECONDS + OTHER_STAGES * seconds * read / sample.characters / workers
+    about = f" (at {CHARACTERS_PER_TOKEN} characters a token: it is not trained yet)" if trained else ""
+    print("expected of the whole input, from this sample:")
+    print(f"  tokens   about {_short(tokens)}{about}, of {_short(read)} characters in {_short(number)} documents")
+    print(f"  disk     about {_short(result)}B for the dataset, and {_short(work)}B more while the build runs")
+    print(f"  time     about {_duration(spent)} with {workers} worker{'s' * (workers != 1)}, on this machine when idle")
 
 
 def _short(number: float) -> str:

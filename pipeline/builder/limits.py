@@ -21,6 +21,7 @@ class Limits:
     lane_bytes: int = 16 << 20  # of a compressed file, at least, for each of its lanes
     most_lanes: int = 8  # reading takes about a sixteenth of the time of filtering
     partition_characters: int = 32 << 20  # read into one partition; bounds what a kill loses of a compressed file
+    file_records: int | None = None  # read of each file, for a sample
     batch_records: int = 512  # filtered together; a partition ends between batches
     batch_characters: int = 1 << 22
     bucket_hashes: int = 1 << 22  # of lines and paragraphs, sorted together in about 130 MB of memory

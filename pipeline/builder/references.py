@@ -130,7 +130,7 @@ def resolve(recipe: Recipe) -> References:
     model = NamedFile.read(identifier.path)
     key = recipe.decontaminate_key or recipe.text_key
     evaluation, hashes, too_short = read_evaluation_sets(recipe.decontaminate, key, normalized=recipe.normalize)
-    tokenizer = _load_tokenizer(recipe)
+    tokenizer = resolve_tokenizer(recipe)
     earlier = zip(dataset_names(recipe.against), recipe.against, strict=True)
     definitions: dict[str, Any] = {
         "rules": rules.describe(),
@@ -185,8 +185,8 @@ def _text_file(setting: str, path: str) -> NamedFile:
     return named
 
 
-def _load_tokenizer(recipe: Recipe) -> Tokenizer | None:
-    """Load a tokenizer; None for one that is yet to be trained."""
+def resolve_tokenizer(recipe: Recipe) -> Tokenizer | None:
+    """Load the tokenizer that a recipe names; None for one that is yet to be trained."""
     spec, eos = recipe.tokenizer, recipe.end_token
     if spec.startswith("train:"):
         if not (spec[6:].isascii() and spec[6:].isdecimal()):

@@ -10,6 +10,7 @@ from typing import Any
 from ...errors import DamagedInputError
 from ...text.fields import Field
 from ...text.readers.reader import BadRecord, Document, Reader, Record, Unselected
+from ...text.readers.record_blocks import FIRST_BYTES
 from ...text.storage.input_file import NO_CREDENTIALS, Credentials
 from ..engine.base import report_progress
 from ..inputs import check_same
@@ -74,14 +75,16 @@ class UnitRecords:
         keys: dict[str, Any] = {"text_key": recipe.text_key, "id_key": recipe.id_key}
         keys |= {"keep": self._fields, "where": recipe.condition, "until": span.pieces_end(self._pieces, item.size)}
         keys["warns"] = False
+        sample = self._plan.limits.file_records
+        keys |= {"first_bytes": FIRST_BYTES, "until": FIRST_BYTES} if sample else {}
         reader = Reader(item.file(self._credentials, recipe.format), (span.start, span.stop), **keys)
         digest, damage = None, None
         try:
-            for record in _with_progress(reader, span.lanes):
+            for record in itertools.islice(_with_progress(reader, span.lanes), sample):
                 if span.pieces > 1 and self._is_beyond(span, reader, item.size):
                     return
                 yield record
-            digest = reader.sha256
+            digest = None if sample else reader.sha256
         except DamagedInputError as error:
             if self._is_beyond(span, reader, item.size):
                 return

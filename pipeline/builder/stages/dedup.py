@@ -208,7 +208,7 @@ class DedupStage(Stage):
 
     name = DEDUP
 
-    def removes(self, recipe: Recipe) -> bool:
+    def compares_documents(self, recipe: Recipe) -> bool:
         return recipe.dedup
 
     def run(self, run: Run) -> None:

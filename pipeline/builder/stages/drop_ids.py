@@ -18,9 +18,9 @@ from ..counts.stats import BuildStats
 from ..outcome import Outcome
 from ..partitions.partition import Partition, partitions
 from ..recipe import Recipe
-from ..references import References, kept_file_path
+from ..references import kept_file_path
 from ..workspace.workspace import Workspace
-from .stage import DropsAlone, Run, Stage
+from .stage import Run, Stage
 
 _WHOLE_FLOAT = re.compile(r"-?(\d+\.0|\d(\.\d+)?e\+\d\d)", re.ASCII)  # as Python spells them
 _SHOWN = 5  # ids
@@ -34,11 +34,6 @@ class DropIdsStage(Stage):
 
     def wanted(self, recipe: Recipe) -> bool:
         return recipe.drop_ids is not None
-
-    def drops_alone(self, recipe: Recipe, references: References) -> DropsAlone:
-        file = references.files[self.name]
-        listed = _read_ids(file.checked(), file.sha256)
-        return lambda document: _listed_as(document.id, document.part, listed) is not None
 
     def run(self, run: Run) -> None:
         run.workspace.folder(self.name).mkdir(exist_ok=True)

@@ -8,19 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
-from ...text.document import Document
 from ..counts.progress import Progress
 from ..counts.stats import BuildStats, Change
 from ..engine.base import Engine
 from ..outcome import Outcome
 from ..plan import Plan
 from ..recipe import Recipe
-from ..references import References
 from ..workspace.workspace import Workspace
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
-DropsAlone = Callable[[Document], bool]
 
 
 @dataclass
@@ -93,8 +90,6 @@ class Stage(ABC):
       documents are survivors so far. To drop some it declares `drops`, and calls `Partition.drop` for each partition, as
       `drop_ids` does: it is counted, sampled and reported then. It stands before the tokenizer is trained.
 
-    A dry run applies what `drops_alone` returns.
-
     What else a stage counts is a field of `counts.stats.BuildStats`, set by `count` and shown by `changes`.
     """
 
@@ -105,9 +100,9 @@ class Stage(ABC):
     applies_quotas: ClassVar[bool] = False
     drops: ClassVar[Outcome | None] = None  # the outcome of the documents that it drops, duplicates aside
 
-    def removes(self, recipe: Recipe) -> bool:
-        """Whether it drops or edits documents that passed the filters; token quotas aside, which a dry run applies itself."""
-        return self.edits or (self.drops is not None and not self.applies_quotas)
+    def compares_documents(self, recipe: Recipe) -> bool:
+        """Whether it removes what other documents hold too: then a sample does not tell how much it removes of the whole."""
+        return self.edits
 
     def wanted(self, recipe: Recipe) -> bool:
         """Whether a recipe asks for this stage."""
@@ -116,13 +111,6 @@ class Stage(ABC):
     @abstractmethod
     def run(self, run: Run) -> None:
         """Do every unit whose result is not there yet."""
-
-    def drops_alone(self, recipe: Recipe, references: References) -> DropsAlone | None:
-        """Return what says of a document whether this stage drops it, whatever else the input holds.
-
-        None where only the whole input tells: a dry run then names the stage as one that it does not apply.
-        """
-        return None
 
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
         """Add what this stage counted, outcomes of documents aside: the split stage counts those of all stages."""
