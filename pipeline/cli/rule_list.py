@@ -55,20 +55,20 @@ def _comment(path: Path) -> list[str]:
 
 
 def _rules(rules: RuleSet) -> list[str]:
-    return [f"  {rule.name:<34}{limits(rule)}" for rule in rules.rules] + [
+    return [f"  {rule.name:<34}{limits_of(rule)}" for rule in rules.rules] + [
         f"  {cleaner.name:<34}cleaner" for cleaner in rules.cleaners
     ]
 
 
-def limits(rule: Rule) -> str:
+def limits_of(rule: Rule) -> str:
     """Return the values that a rule keeps.
 
-    >>> limits(Rule("words", "words", "own", min=50)), limits(Rule("words", "words", "own", min=50, max=99))
+    >>> limits_of(Rule("words", "words", "own", min=50)), limits_of(Rule("words", "words", "own", min=50, max=99))
     ('at least 50', '50 to 99')
     """
-    low, high = f"{rule.min:g}" if rule.min < 1e5 else f"{rule.min:.0f}", f"{rule.max:.15g}"
+    low, high = f"{rule.min:.15g}", f"{rule.max:.15g}"
     if rule.min == float("-inf"):
-        return f"at most {high}"
+        return "any" if rule.max == float("inf") else f"at most {high}"
     return f"at least {low}" if rule.max == float("inf") else f"{low} to {high}"
 
 

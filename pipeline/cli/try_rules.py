@@ -6,30 +6,27 @@ import argparse
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from filters.language.language import (
-    UNDETERMINED,
-    Language,
-    LanguageIdentifier,
-    contexts,
-    parse_languages,
-    wanted_threshold,
-)
+from filters.language.language import LanguageIdentifier, contexts, parse_languages
 from filters.rules.loader import user_module
+from filters.rules.named_files import NamedFile
 from filters.rules.ruleset import Rule, RuleSet, Violation, load_rules
+from pipeline.builder.counts.stats import PASSED, Histograms, PartitionCounts
+from pipeline.builder.recipe import Recipe
 from pipeline.builder.transforms.built_in import EMPTY
+from pipeline.builder.transforms.chain import Chain, Judged
+from pipeline.builder.transforms.registry import Parts
 from pipeline.errors import ConfigError
 from pipeline.text.discovery import evenly
 from pipeline.text.fields import Field, parse_fields
 from pipeline.text.formats import FORMAT_HELP
-from pipeline.text.normalize import normalize
 from pipeline.text.readers.reader import BadRecord, Document, InputFile, Reader, find_inputs
 
 from .command import Command, Parser
-from .rule_list import ListRules, measure_names
+from .rule_list import ListRules, limits_of, measure_names
 
 DESCRIPTION = """\
 Try rules on a sample of documents: show what each would drop, with examples, and the histogram of a measure.
@@ -138,30 +135,30 @@ def _with_limits(rules: RuleSet, settings: Sequence[str]) -> RuleSet:
 
 
 def _measure(rules: RuleSet, options: argparse.Namespace, bad: list[BadRecord]) -> Iterator[Sample]:
+    """Yield the documents that reach the rules in a build, measured, and those of which nothing is left by then."""
+    recipe = Recipe(
+        normalize=not options.no_normalize, language=options.language, transforms=("normalize", "clean", "language")
+    )
     identifier = LanguageIdentifier(options.lid_model)
-    wanted = parse_languages(options.language)
-    identifier.check_known(wanted)
+    identifier.check_known(parse_languages(recipe.language))
+    build = Chain(recipe, Parts(rules, {}, NamedFile.read(identifier.path), None, None))
     files = evenly(find_inputs(options.inputs, format=options.format), MOST_FILES)
     documents = chain.from_iterable(_spread(files, parse_fields(rules.fields), options, bad))
     while batch := list(islice(documents, BATCH)):
-        spelled: Callable[[str], str] = str if options.no_normalize else normalize
-        texts = [spelled(rules.cut(spelled(each.text), each.where)[0]) for each in batch]
-        yield from (
-            Sample(each, UNDETERMINED, text, None) for each, text in zip(batch, texts, strict=True) if not text.strip()
+        judged = build.judge(batch, PartitionCounts(Histograms([])))
+        yield from (_sample(each, None) for each in judged if each.outcome == EMPTY.rule)
+        kept = [each for each in judged if each.outcome == PASSED]
+        known = contexts([each.language for each in kept])
+        for each, context in zip(kept, known, strict=True):
+            context["metadata"] = each.document.metadata
+        measured = rules.measure_all(
+            [each.document.text for each in kept], known, [each.document.where for each in kept]
         )
-        found = [identifier.identify(text) for text in texts]
-        rows = [k for k, each in enumerate(found) if texts[k].strip() and _is_wanted(wanted, each)]
-        known = contexts([found[k] for k in rows])
-        for k, context in zip(rows, known, strict=True):
-            context["metadata"] = batch[k].metadata
-        measured = rules.measure_all([texts[k] for k in rows], known, [batch[k].where for k in rows])
-        values = rules.named(measured)
-        yield from (Sample(batch[k], found[k].code, texts[k], held) for k, held in zip(rows, values, strict=True))
+        yield from map(_sample, kept, rules.named(measured))
 
 
-def _is_wanted(wanted: dict[str, float], found: Language) -> bool:
-    threshold = wanted_threshold(wanted, found)
-    return not wanted or (threshold is not None and found.score >= threshold)
+def _sample(judged: Judged, values: dict[str, float] | None) -> Sample:
+    return Sample(judged.document, judged.language.code, judged.document.text, values)
 
 
 def _spread(
@@ -203,7 +200,7 @@ def _print_table(rules: RuleSet, samples: list[Sample], examples: int) -> None:
     rows = [(EMPTY.rule, "before rules", emptied, emptied)] if emptied else []
     for rule in rules.rules:
         failing = [values for values in measured if rule.name in values and rule.judge(values[rule.name])]
-        rows.append((rule.name, _limits(rule), first[rule.name], len(failing)))
+        rows.append((rule.name, limits_of(rule), first[rule.name], len(failing)))
     width = max([len(name) for name, *_ in rows], default=4)
     print(f"{len(samples):,} documents: {kept:,} kept ({kept / len(samples):.1%}), {len(samples) - kept:,} dropped\n")
     print(f"{'rule':{width}}  {'limits':>16}  {'drops':>7}  {'':>6}  {'fails':>7}")
@@ -231,12 +228,6 @@ def excerpt(text: str) -> str:
     return visible if len(visible) <= EXCERPT else visible[: EXCERPT - 1] + "…"
 
 
-def _limits(rule: Rule) -> str:
-    if math.isinf(rule.min):
-        return "any" if math.isinf(rule.max) else f"at most {rule.max:.6g}"
-    return f"at least {rule.min:.6g}" if math.isinf(rule.max) else f"{rule.min:.6g} to {rule.max:.6g}"
-
-
 def histogram(name: str, values: Sequence[float], rule: Rule | None = None) -> str:
     """Return bars of how `values` are spread, with the limits of `rule` where they lie and quantiles below.
 
@@ -258,7 +249,7 @@ def histogram(name: str, values: Sequence[float], rule: Rule | None = None) -> s
     step = (high - low) / BARS or 1.0
     counts = Counter(min(int((value - low) / step), BARS - 1) for value in ordered)
     tallest = max(counts.values())
-    lines = [f"{name} of {len(ordered):,} documents" + (f", kept: {_limits(rule)}" if inside and rule else "")]
+    lines = [f"{name} of {len(ordered):,} documents" + (f", kept: {limits_of(rule)}" if inside and rule else "")]
     for bar in range(BARS if ordered[-1] > low else 1):
         start, end = low + bar * step, low + (bar + 1) * step
         last = bar == BARS - 1
