@@ -2,6 +2,7 @@
 
 build.py             runs the stages in order: start here
 recipe.py            every setting that decides a byte of the result
+setting.py           what a setting is: its flag, type, check and help
 limits.py            sizes of units and buffers, which change no byte
 inputs.py            input files: listed, named, described so that a change is noticed
 plan.py              inputs and recipe -> units of work

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
@@ -16,34 +15,18 @@ from ..errors import ConfigError, did_you_mean
 from ..paths import special_kind
 from ..text.document import ON_ERROR, OnError
 from ..text.fields import parse_fields
-from ..text.formats import format_named
+from ..text.formats import FORMAT_HELP, format_named
 from ..text.where import Where
 from .dedup.minhash import signature_values
 from .dedup.segments import KINDS, LINES, PARAGRAPHS
+from .setting import GROUPS, check_whole, setting, setting_of
 
 Keep = Literal["first", "longest"]
 Verify = Literal["signatures", "exact"]
 Bos = Literal["never", "always"]
 KEEP, VERIFY, BOS = (get_args(known) for known in (Keep, Verify, Bos))
+READING, FILTERS, DUPLICATES, SHARDS = GROUPS
 RUNNING = ("inputs", "output", "workers", "engine", "ray_address")  # settings of a build beside its recipe
-
-# Metadata of the fields of `Recipe`: what else follows from them.
-_NAMED: Mapping[str, object] = {"named": True}  # names of files or datasets: the manifest has them without folders
-_OPTIONAL: Mapping[str, object] = {"optional": True}  # the manifest leaves it out where it is not given
-
-
-def kept_file(group: str, help: str) -> Mapping[str, object]:
-    """Return the metadata of a setting that names a file of UTF-8 text, with its flag in a group of the command line.
-
-    A build keeps the contents in its work directory, where `references.kept_file_path` finds them, and the manifest has
-    their sha256.
-    """
-    return {"file": True, **_NAMED, **_OPTIONAL, **flag(group, help)}
-
-
-def flag(group: str, help: str) -> Mapping[str, object]:
-    """Return the metadata of a setting whose flag takes text as it is: the command line has it last in a group."""
-    return {"group": group, "help": help}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,84 +43,185 @@ class Recipe:
     pipeline.errors.ConfigError: val_fraction must be 0 <= value < 1, got 2
     """
 
+    # The defaults of thresholds: 0.65 of a language is datatrove's and DCLM's. Lines and paragraphs of fewer than 30 characters
+    # are FineWeb's short line, and about the five words below which BFF (https://github.com/allenai/bff) leaves paragraphs
+    # alone; CCNet has no such minimum. 50 words left are datatrove's ``min_doc_words``.
+
     # reading
-    format: str = ""  # what files of any ending are taken as; '': what their endings say
-    text_key: str = "text"
-    id_key: str = "id"
-    normalize: bool = True
-    keep_fields: tuple[str, ...] = field(default=(), metadata=_OPTIONAL)  # "url:str": fields that shards keep
-    scores: str | None = field(default=None, metadata={**_NAMED, **_OPTIONAL})  # numbers by keys of texts, as Parquet
-    where: str | None = field(default=None, metadata=_OPTIONAL)  # which records are read, as in "int_score >= 3"
-    limit: int | None = None  # records read, in input order, unreadable ones included
-    on_error: OnError = "records"
-    max_errors: int | float = 1000  # a share of all records, if it is below 1
-    transforms: tuple[str, ...] = field(default=(), metadata=_OPTIONAL)  # "module:function", or the whole order
+    format: str = setting("", READING, FORMAT_HELP)
+    text_key: str = setting(
+        "text", READING, "field or column of the text; dots lead into nested fields", example=" that names a field"
+    )
+    id_key: str = setting("id", READING, "field or column of the document's id", example=" that names a field")
+    normalize: bool = setting(True, READING, "keep texts byte for byte, as for code", flag="--no-normalize")
+    keep_fields: tuple[str, ...] = setting(
+        (),
+        READING,
+        "fields to keep in the tables of shards, as in url:str,score:float",
+        example=", as in url:str,score:float",
+        optional=True,
+    )
+    scores: str | None = setting(
+        None,
+        READING,
+        "Parquet file of keys of texts (see shardwright texts) and numbers, for rules such as column:quality",
+        named=True,
+        optional=True,
+    )
+    where: str | None = setting(
+        None,
+        READING,
+        "read only the records of which this holds, as in 'int_score >= 3 and lang in [\"en\"]'",
+        example=", as in 'int_score >= 3'",
+        optional=True,
+    )
+    limit: int | None = setting(
+        None, READING, "read only the first N records in input order, unreadable ones included", least=1
+    )
+    on_error: OnError = setting(
+        "records",
+        READING,
+        "bad records: stop; records: skip and count (default); skip: also damaged files: what can be read of them is kept, and "
+        "what no checksum confirms is counted in the report",
+        choices=ON_ERROR,
+    )
+    max_errors: int | float = setting(
+        1000,
+        READING,
+        "give up when more records than this are bad (default: 1000), or a larger share of them, as 0.01 or 1%%: of the first "
+        "10,000 in input order, and of any more",
+        least=0,
+        example=" or a share between 0 and 1",
+    )
+    transforms: tuple[str, ...] = setting(
+        (),
+        READING,
+        "functions of your own that edit, drop or multiply documents, as in my_module:drop_blocked, joined by commas; with "
+        "names of built-in ones (normalize, clean, language, rules, decontaminate) the whole order",
+        example=", as in my_module:function",
+        optional=True,
+    )
     # measuring and judging
-    rules: tuple[str, ...] = field(default=("gopher",), metadata=_NAMED)
-    language: tuple[str, ...] = ()  # "en" or "en=0.7"; none: identify, keep all
-    language_threshold: float = 0.65  # datatrove's and DCLM's
-    lid_model: str | None = field(default=None, metadata=_NAMED)
-    keep_rejected: bool = False
-    drop_ids: str | None = field(
-        default=None,
-        metadata=kept_file(
-            "filters", "file of ids, one a line: after dedup, documents that have one of them are dropped"
-        ),
+    rules: tuple[str, ...] = setting(
+        ("gopher",),
+        FILTERS,
+        "rule sets and rule files, joined by commas; none for none",
+        example=", as in gopher,own.toml",
+        named=True,
+    )
+    language: tuple[str, ...] = setting(
+        (), FILTERS, "languages to keep, as in en,de=0.7 (default: all)", example=", as in en,de=0.7"
+    )
+    language_threshold: float = setting(0.65, FILTERS, "lowest score that keeps a document", share="<=")
+    lid_model: str | None = setting(
+        None, FILTERS, "fastText model for language identification (default: lid.176.ftz, bundled)", named=True
+    )
+    keep_rejected: bool = setting(False, FILTERS, "keep rejected documents, with reasons, in rejected.jsonl")
+    drop_ids: str | None = setting(
+        None,
+        FILTERS,
+        "file of ids, one a line: after dedup, documents that have one of them are dropped",
+        file=True,
+        named=True,
+        optional=True,
     )
     # duplicates
-    dedup_lines: bool = False  # cut those that occur earlier in the corpus
-    dedup_paragraphs: bool = False
-    # What is shorter is not cut: 30 characters are FineWeb's short line, and about the five words below which BFF
-    # (https://github.com/allenai/bff) leaves paragraphs alone. CCNet has no such minimum.
-    shortest_passage: int = 30
-    words_left: int = 50  # that a text must keep when it was cut, else it is dropped: datatrove's ``min_doc_words``
-    dedup: bool = True
-    dedup_threshold: float = 0.8
-    dedup_bands: int = 14
-    dedup_rows: int = 8
-    dedup_num_perm: int | None = None  # values of a signature; none: as many as the bands use
-    dedup_ngram: int = 5
-    dedup_keep: Keep = "first"
-    dedup_verify: Verify = "signatures"
-    keep_signatures: bool = True
-    against: tuple[str, ...] = field(default=(), metadata=_NAMED)
-    decontaminate: tuple[str, ...] = field(default=(), metadata=_NAMED)
-    decontaminate_key: str | None = None  # field of the evaluation sets' texts; none: text_key
+    dedup_lines: bool = setting(
+        False, DUPLICATES, "cut every line that occurs earlier in the corpus: the first one in input order is kept"
+    )
+    dedup_paragraphs: bool = setting(False, DUPLICATES, "the same for paragraphs (separated by blank lines)")
+    shortest_passage: int = setting(30, DUPLICATES, "lines and paragraphs of fewer characters are never cut", least=1)
+    words_left: int = setting(50, DUPLICATES, "documents that were cut to fewer words are dropped", least=0)
+    dedup: bool = setting(True, DUPLICATES, "keep duplicate documents", flag="--no-dedup")
+    dedup_threshold: float = setting(
+        0.8, DUPLICATES, "estimated Jaccard similarity from which documents are duplicates", share="<="
+    )
+    dedup_bands: int = setting(14, DUPLICATES, "bands of the MinHash index", least=1)
+    dedup_rows: int = setting(8, DUPLICATES, "rows of each band", least=1)
+    dedup_num_perm: int | None = setting(
+        None, DUPLICATES, "values of a signature, all of which verify (default: bands x rows)", least=1
+    )
+    dedup_ngram: int = setting(5, DUPLICATES, "words of a shingle", least=1)
+    dedup_keep: Keep = setting(
+        "first", DUPLICATES, "which of a cluster is kept (default: the first in input order)", choices=KEEP
+    )
+    dedup_verify: Verify = setting(
+        "signatures",
+        DUPLICATES,
+        "how near duplicates are compared with the threshold: by the estimate of their signatures (default), or exact: by the "
+        "shingles of their texts, which are read again",
+        choices=VERIFY,
+    )
+    keep_signatures: bool = setting(
+        True,
+        DUPLICATES,
+        "keep no signatures for later builds to dedup against (460 bytes a document)",
+        flag="--no-signatures",
+    )
+    against: tuple[str, ...] = setting(
+        (),
+        DUPLICATES,
+        "earlier datasets, joined by commas: documents that are in one of them are dropped",
+        example=" that name datasets",
+        named=True,
+    )
+    decontaminate: tuple[str, ...] = setting(
+        (),
+        FILTERS,
+        "evaluation sets, joined by commas: documents that share 13 words with one are dropped",
+        example=" that name evaluation sets",
+        named=True,
+    )
+    decontaminate_key: str | None = setting(
+        None,
+        FILTERS,
+        "field or column of the evaluation sets' texts, such as question (default: that of --text-key)",
+        example=" that names a field",
+    )
     # tokens and shards
-    tokenizer: str = field(default="train:32000", metadata=_NAMED)
-    bos: Bos = "never"
-    eos: str = "always"  # or "never", or the token that ends documents, where the tokenizer's own is another
-    val_fraction: float = 0.005
-    tokens_per_shard: int | None = None
-    tokens_per_sample: int = 0
-    max_tokens: tuple[str, ...] = ()  # "web=5000000", or "5000000" for each source
-    seed: int = 0  # of what is drawn: validation, quotas, samples, the texts of a trained tokenizer
+    tokenizer: str = setting(
+        "train:32000",
+        SHARDS,
+        "Hugging Face name, tokenizer.json, directory, bytes, or train:N",
+        example=", as in bytes, train:32000 or the name of one",
+        named=True,
+    )
+    bos: Bos = setting("never", SHARDS, "begin documents with the begin-of-text id", choices=BOS)
+    eos: str = setting(
+        "always",
+        SHARDS,
+        "end documents with the end-of-text id: always (default), never, or TOKEN to name another",
+        example=": never, always or a token of the vocabulary",
+    )
+    val_fraction: float = setting(0.005, SHARDS, "share of documents for validation", share="<")
+    tokens_per_shard: int | None = setting(
+        None, SHARDS, "tokens of a shard (default: 64 million, fewer for small datasets)", least=1
+    )
+    tokens_per_sample: int = setting(
+        0, SHARDS, "group small documents into tar members of this many tokens (default: no)", least=0
+    )
+    max_tokens: tuple[str, ...] = setting(
+        (),
+        SHARDS,
+        "most tokens of a source, as in web=5e9,wiki=1e9, or of each: its files are read in an order drawn by --seed, until "
+        "what dedup leaves fills the quota; with --limit, a sample of what that reads",
+        example=", as in web=5e9,wiki=1e9",
+    )
+    seed: int = setting(
+        0,
+        SHARDS,
+        "another seed draws other documents for validation, --max-tokens, tokenizer training and the report's samples; "
+        "duplicates are found without it",
+    )
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            object.__setattr__(self, item.name, _fitting(item.name, getattr(self, item.name), str(item.type)))
+            value = setting_of(item.metadata).fit(item.name, getattr(self, item.name), str(item.type))
+            object.__setattr__(self, item.name, value)
         object.__setattr__(self, "rules", tuple(name for name in self.rules if name != NO_RULES))
-        _between("val_fraction", self.val_fraction, 0, 1, open_end=True)
-        _between("dedup_threshold", self.dedup_threshold, 0, 1)
-        _between("language_threshold", self.language_threshold, 0, 1)
         parse_languages(self.language, self.language_threshold)
-        optional = ("dedup_num_perm", "limit", "tokens_per_shard")
-        for name in ("dedup_bands", "dedup_rows", "dedup_ngram", "shortest_passage", *optional):
-            if name not in optional or getattr(self, name) is not None:
-                _whole(name, getattr(self, name), 1)
-        if isinstance(self.max_errors, float) and 0 < self.max_errors < 1:
-            pass  # a share
-        else:
-            _whole("max_errors", self.max_errors, 0, " or a share between 0 and 1")
-        for name in ("tokens_per_sample", "words_left"):
-            _whole(name, getattr(self, name), 0)
-        _whole("seed", self.seed, None)
         if self.format != "":
             format_named(self.format)
-        _one_of("on_error", self.on_error, ON_ERROR)
-        _one_of("dedup_keep", self.dedup_keep, KEEP)
-        _one_of("dedup_verify", self.dedup_verify, VERIFY)
-        _one_of("bos", self.bos, BOS)
         _ = self.quotas, self.permutations, self.condition, parse_fields(self.keep_fields)
 
     @property
@@ -150,7 +234,7 @@ class Recipe:
                 found[source] = int(float(number))
             except (ValueError, OverflowError):
                 raise ConfigError(f"max_tokens {entry!r}: write SOURCE=NUMBER, or NUMBER for every source") from None
-            _whole(f"max_tokens of {source or 'each source'}", found[source], 0)
+            check_whole(f"max_tokens of {source or 'each source'}", found[source], 0)
         return found
 
     def quota(self, source: str) -> float:
@@ -187,7 +271,7 @@ class Recipe:
     @property
     def kept_files(self) -> dict[str, str]:
         """The files whose contents a build keeps, by the settings that name them."""
-        named = {item.name: getattr(self, item.name) for item in fields(self) if "file" in item.metadata}
+        named = {item.name: getattr(self, item.name) for item in fields(self) if setting_of(item.metadata).file}
         return {name: path for name, path in named.items() if path is not None}
 
     def to_json(self) -> dict[str, Any]:
@@ -199,10 +283,10 @@ class Recipe:
         value = self.to_json() | {"dedup_num_perm": self.permutations}
         value["transforms"] = [spec.rpartition("/")[2] for spec in self.transforms]
         for item in fields(self):
-            held = value[item.name]
-            if "named" in item.metadata and held:
+            known, held = setting_of(item.metadata), value[item.name]
+            if known.named and held:
                 value[item.name] = [_name_of(each) for each in held] if isinstance(held, list) else _name_of(held)
-            if "optional" in item.metadata and not held:
+            if known.optional and not held:
                 del value[item.name]  # so that the manifests of builds without it stay as they are
         return value
 
@@ -295,80 +379,3 @@ def _name_of(entry: str) -> str:
     if "://" in entry:
         return entry.rstrip("/").rpartition("/")[2]
     return Path(entry).resolve().name if Path(entry).exists() else entry
-
-
-def _fitting(name: str, value: Any, kind: str) -> Any:
-    """Return a setting as its annotation says: a path as text, the entries of a list as a tuple of texts.
-
-    Raises ``ConfigError`` for a truth value, text or list of another type. Numbers and choices are checked by their ranges.
-    """
-    if isinstance(value, os.PathLike):
-        value = os.fspath(value)
-    if kind == "tuple[str, ...]":
-        return _entries(name, value)
-    if kind == "bool" and not isinstance(value, bool):
-        raise ConfigError(f"{name} must be true or false, got {value!r}")
-    if kind == "str | None" and value is None:
-        return None
-    if kind in ("str", "str | None") and not (isinstance(value, str) and (value or name == "format")):
-        raise ConfigError(f"{name} must be text{_EXAMPLES.get(name, '')}, got {value!r}")
-    return value
-
-
-def _entries(name: str, value: Any) -> tuple[str, ...]:
-    """Return the entries of a setting that is a list, or text that joins them by commas."""
-    if isinstance(value, str):
-        value = value.split(",")
-    elif value is None and name != "rules":  # none of them; but no rules at all are () or "none"
-        value = ()
-    elif isinstance(value, int) and not isinstance(value, bool) and name == "max_tokens":
-        value = [value]
-    whole = (int,) if name == "max_tokens" else ()
-    if not isinstance(value, list | tuple):
-        raise ConfigError(
-            f"{name} must be a list, or text that joins its entries by commas{_EXAMPLES[name]}, got {value!r}"
-        )
-    for each in value:
-        if isinstance(each, bool) or not isinstance(each, (str, os.PathLike, *whole)):
-            quoted = "; YAML reads some words as other values: quote them" if isinstance(each, bool) else ""
-            raise ConfigError(f"{name} must be a list of texts{_EXAMPLES[name]}, got {each!r} among them{quoted}")
-    return tuple(text for text in (str(each).strip() for each in value) if text)
-
-
-_EXAMPLES = {
-    "rules": ", as in gopher,own.toml",
-    "language": ", as in en,de=0.7",
-    "against": " that name datasets",
-    "decontaminate": " that name evaluation sets",
-    "max_tokens": ", as in web=5e9,wiki=1e9",
-    "transforms": ", as in my_module:function",
-    "keep_fields": ", as in url:str,score:float",
-    "tokenizer": ", as in bytes, train:32000 or the name of one",
-    "eos": ": never, always or a token of the vocabulary",
-    "text_key": " that names a field",
-    "id_key": " that names a field",
-    "decontaminate_key": " that names a field",
-    "where": ", as in 'int_score >= 3'",
-}
-
-
-def _between(name: str, value: object, low: float, high: float, *, open_end: bool = False) -> None:
-    if (
-        not isinstance(value, int | float)
-        or isinstance(value, bool)
-        or not (low <= value < high if open_end else low <= value <= high)
-    ):
-        raise ConfigError(f"{name} must be {low} <= value {'<' if open_end else '<='} {high}, got {value!r}")
-
-
-def _whole(name: str, value: object, low: int | None, other: str = "") -> None:
-    """Check a whole number of at least ``low``."""
-    if not isinstance(value, int) or isinstance(value, bool) or (low is not None and value < low):
-        floor = "" if low is None else f" of at least {low}"
-        raise ConfigError(f"{name} must be a whole number{floor}{other}, got {value!r}")
-
-
-def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
-        near = did_you_mean(str(value), known, else_known=False)
-        raise ConfigError(f"{name} must be one of {', '.join(known)}, got {value!r}{near}")

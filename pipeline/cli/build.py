@@ -6,18 +6,17 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
 from pipeline.builder.engine.registry import ENGINES, check_engine
-from pipeline.builder.recipe import KEEP, RUNNING, VERIFY, Recipe, read_config
+from pipeline.builder.recipe import RUNNING, Recipe, read_config
+from pipeline.builder.setting import GROUPS, setting_of
 from pipeline.builder.transforms.user_functions import with_config_folder
 from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
-from pipeline.text.document import ON_ERROR
-from pipeline.text.formats import FORMAT_HELP
 
 from .command import Command, Parser
 from .rule_list import ListRules, measure_names
@@ -70,130 +69,12 @@ def make_parser(prog: str | None = None) -> Parser:
     add("--output", help="directory of the dataset")
     add("--config", type=Path, help="YAML file of these settings; flags override it")
 
-    reading = parser.add_argument_group("reading")
-    add = reading.add_argument
-    add("--format", help=FORMAT_HELP)
-    add("--text-key", help="field or column of the text; dots lead into nested fields (default: text)")
-    add("--id-key", help="field or column of the document's id (default: id)")
-    add(
-        "--no-normalize",
-        dest="normalize",
-        action="store_false",
-        default=None,
-        help="keep texts byte for byte, as for code",
+    groups = {name: parser.add_argument_group(name) for name in GROUPS}
+    for item in fields(Recipe):
+        _add_flag(groups[setting_of(item.metadata).group], item)
+    groups["filters"].add_argument(
+        "--list-rules", action=ListRules, help="show the rule sets, their limits and all measures, and exit"
     )
-    add("--where", help="read only the records of which this holds, as in 'int_score >= 3 and lang in [\"en\"]'")
-    add(
-        "--scores",
-        help="Parquet file of keys of texts (see shardwright texts) and numbers, for rules such as column:quality",
-    )
-    add("--keep-fields", help="fields to keep in the tables of shards, as in url:str,score:float")
-    add("--limit", type=_count, help="read only the first N records, unreadable ones included")
-    add(
-        "--on-error",
-        choices=ON_ERROR,
-        help="bad records: stop; records: skip and count (default); skip: also damaged files: what can be read of them is "
-        "kept, and what no checksum confirms is counted in the report",
-    )
-    add(
-        "--max-errors",
-        type=_count_or_share,
-        help="give up when more records than this are bad (default: 1000), or a larger share of them, as 0.01 or 1%%: of "
-        "the first 10,000 in input order, and of any more",
-    )
-
-    add(
-        "--transforms",
-        help="functions of your own that edit, drop or multiply documents, as in my_module:drop_blocked, joined by commas; with "
-        "names of built-in ones (normalize, clean, language, rules, decontaminate) the whole order",
-    )
-
-    judging = parser.add_argument_group("filters")
-    add = judging.add_argument
-    add("--rules", help="rule sets and rule files, joined by commas; none for none (default: gopher)")
-    add("--list-rules", action=ListRules, help="show the rule sets, their limits and all measures, and exit")
-    add("--language", help="languages to keep, as in en,de=0.7 (default: all)")
-    add("--language-threshold", type=float, help="lowest score that keeps a document (default: 0.65)")
-    add("--lid-model", help="fastText model for language identification (default: lid.176.ftz, bundled)")
-    add("--decontaminate", help="evaluation sets, joined by commas: documents that share 13 words with one are dropped")
-    add(
-        "--decontaminate-key",
-        help="field or column of the evaluation sets' texts, such as question (default: that of --text-key)",
-    )
-    add(
-        "--keep-rejected",
-        action="store_true",
-        default=None,
-        help="keep rejected documents, with reasons, in rejected.jsonl",
-    )
-
-    duplicates = parser.add_argument_group("duplicates")
-    add = duplicates.add_argument
-    add(
-        "--dedup-lines",
-        action="store_true",
-        default=None,
-        help="cut every line that occurs earlier in the corpus: the first one in input order is kept",
-    )
-    add(
-        "--dedup-paragraphs",
-        action="store_true",
-        default=None,
-        help="the same for paragraphs (separated by blank lines)",
-    )
-    add("--shortest-passage", type=int, help="lines and paragraphs of fewer characters are never cut (default: 30)")
-    add("--words-left", type=int, help="documents that were cut to fewer words are dropped (default: 50)")
-    add("--no-dedup", dest="dedup", action="store_false", default=None, help="keep duplicate documents")
-    add(
-        "--dedup-threshold",
-        type=float,
-        help="estimated Jaccard similarity from which documents are duplicates (default: 0.8)",
-    )
-    add("--dedup-bands", type=int, help="bands of the MinHash index (default: 14)")
-    add("--dedup-rows", type=int, help="rows of each band (default: 8)")
-    add("--dedup-num-perm", type=int, help="values of a signature, all of which verify (default: bands x rows)")
-    add("--dedup-ngram", type=int, help="words of a shingle (default: 5)")
-    add(
-        "--dedup-verify",
-        choices=VERIFY,
-        help="how near duplicates are compared with the threshold: by the estimate of their signatures (default), or exact: "
-        "by the shingles of their texts, which are read again",
-    )
-    add("--dedup-keep", choices=KEEP, help="which of a cluster is kept (default: the first in input order)")
-    add(
-        "--no-signatures",
-        dest="keep_signatures",
-        action="store_false",
-        default=None,
-        help="keep no signatures for later builds to dedup against (460 bytes a document)",
-    )
-    add("--against", help="earlier datasets, joined by commas: documents that are in one of them are dropped")
-
-    shards = parser.add_argument_group("tokens and shards")
-    add = shards.add_argument
-    add("--tokenizer", help="Hugging Face name, tokenizer.json, directory, bytes, or train:N (default: train:32000)")
-    add("--bos", choices=("never", "always"), help="begin documents with the begin-of-text id (default: never)")
-    add("--eos", help="end documents with the end-of-text id: always (default), never, or TOKEN to name another")
-    add("--val-fraction", type=float, help="share of documents for validation (default: 0.005)")
-    add("--tokens-per-shard", type=_count, help="tokens of a shard (default: 64 million, fewer for small datasets)")
-    add(
-        "--tokens-per-sample",
-        type=_count,
-        help="group small documents into tar members of this many tokens (default: no)",
-    )
-    add(
-        "--max-tokens",
-        help="most tokens of a source, as in web=5e9,wiki=1e9, or of each: its files are read in an order drawn by --seed, until "
-        "what dedup leaves fills the quota; with --limit, a sample of what that reads",
-    )
-    add(
-        "--seed",
-        type=int,
-        help="another seed draws other documents for validation, --max-tokens, tokenizer training and the report's samples; "
-        "duplicates are found without it (default: 0)",
-    )
-
-    _add_flags({group.title: group for group in (reading, judging, duplicates, shards)})
     running = parser.add_argument_group("running")
     add = running.add_argument
     add("--workers", type=int, help="worker processes (default: all cores)")
@@ -215,12 +96,27 @@ def make_parser(prog: str | None = None) -> Parser:
     return parser
 
 
-def _add_flags(groups: Mapping[str | None, argparse._ArgumentGroup]) -> None:
-    """Add the flags of the settings that describe theirs themselves (`recipe.flag`)."""
-    for setting in fields(Recipe):
-        if "help" in setting.metadata:
-            group = groups[setting.metadata["group"]]
-            group.add_argument(f"--{setting.name.replace('_', '-')}", help=setting.metadata["help"])
+_PARSERS: Mapping[str, Callable[[str], object]] = {
+    "int": _count,
+    "int | None": _count,
+    "int | float": _count_or_share,
+    "float": float,
+}
+"""How flags are read, by the annotation of their settings; others take text as it is."""
+
+
+def _add_flag(group: argparse._ArgumentGroup, item: Field[Any]) -> None:
+    """Add the flag of a setting. Where it is not given, its value is None: a config file or the default decides."""
+    setting, kind = setting_of(item.metadata), str(item.type)
+    flag, default = setting.flag or f"--{item.name.replace('_', '-')}", item.default
+    if kind == "bool":
+        group.add_argument(
+            flag, dest=item.name, action="store_false" if default else "store_true", default=None, help=setting.help
+        )
+        return
+    said = ",".join(default) if isinstance(default, tuple) else "" if default is None else str(default)
+    help = setting.help if "(default" in setting.help or not said else f"{setting.help} (default: {said})"
+    group.add_argument(flag, type=_PARSERS.get(kind, str), choices=setting.choices or None, help=help)
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:

@@ -81,8 +81,8 @@ class Stage(ABC):
     """One step of a build. It has no state: its results are files in ``workspace.folder(name)``.
 
     A new stage is a module with a subclass, a line in `registry` and, unless every build wants it, a setting in `Recipe`
-    that its `wanted` looks at. The metadata of the setting (`recipe.flag`, or `recipe.kept_file` where it names a file)
-    gives the flag of the command line. Where the stage stands decides what it can do:
+    that its `wanted` looks at. Its flag on the command line is made of it. Where the
+    stage stands decides what it can do:
 
     - Before dedup, it reads ``partition.before(self.name)``. It may edit or drop documents: with `edits`, it writes
       ``partition.rewritten(self.name)``, counts of outcomes included, as `line_dedup` does.

@@ -1,0 +1,101 @@
+"""What a setting of a recipe is beside its name, type and default: declared once, as metadata of its field.
+
+The command line makes its flag of it, and `Recipe` checks its value by it, wherever that comes from.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import ConfigError, did_you_mean
+
+GROUPS = ("reading", "filters", "duplicates", "tokens and shards")
+"""The groups of settings in the help of the command line."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """The metadata of a field of `Recipe`. Its name in the metadata is "setting"."""
+
+    group: str
+    help: str
+    flag: str = ""  # by default, the name with dashes; of one that is true by default, the flag that turns it off
+    example: str = ""  # what messages say of values of the right type
+    choices: tuple[str, ...] = ()
+    least: int | None = None  # a whole number of at least this
+    share: str = ""  # "<" or "<=": a number from 0 to 1, which is or is not allowed itself
+    named: bool = False  # names files or datasets: the manifest has them without folders
+    optional: bool = False  # the manifest leaves it out where it is not given
+    file: bool = False  # names a file of UTF-8 text, whose contents a build keeps (`references.kept_file_path`)
+
+    def fit(self, name: str, value: Any, kind: str) -> Any:
+        """Return a value as the annotation ``kind`` says: a path as text, the entries of a list as a tuple of texts.
+
+        Raises ``ConfigError`` for a value that cannot be.
+        """
+        if isinstance(value, os.PathLike):
+            value = os.fspath(value)
+        if kind == "tuple[str, ...]":
+            return self._entries(name, value)
+        if value is None and kind.endswith(" | None"):
+            return None
+        if self.choices:
+            if value not in self.choices:
+                near = did_you_mean(str(value), self.choices, else_known=False)
+                raise ConfigError(f"{name} must be one of {', '.join(self.choices)}, got {value!r}{near}")
+        elif kind == "bool":
+            if not isinstance(value, bool):
+                raise ConfigError(f"{name} must be true or false, got {value!r}")
+        elif self.share:
+            if not _is_number(value) or not 0 <= value <= 1 or (value == 1 and self.share == "<"):
+                raise ConfigError(f"{name} must be 0 <= value {self.share} 1, got {value!r}")
+        elif kind.startswith("int"):
+            if not (kind == "int | float" and isinstance(value, float) and 0 < value < 1):
+                check_whole(name, value, self.least, self.example)
+        elif not (isinstance(value, str) and (value or name == "format")):
+            raise ConfigError(f"{name} must be text{self.example}, got {value!r}")
+        return value
+
+    def _entries(self, name: str, value: Any) -> tuple[str, ...]:
+        """Return the entries of a setting that is a list, or text that joins them by commas."""
+        whole = (int,) if name == "max_tokens" else ()
+        if isinstance(value, str):
+            value = value.split(",")
+        elif value is None and name != "rules":  # none of them; but no rules at all are () or "none"
+            value = ()
+        elif isinstance(value, whole) and not isinstance(value, bool):
+            value = [value]
+        if not isinstance(value, list | tuple):
+            raise ConfigError(
+                f"{name} must be a list, or text that joins its entries by commas{self.example}, got {value!r}"
+            )
+        for each in value:
+            if isinstance(each, bool) or not isinstance(each, (str, os.PathLike, *whole)):
+                quoted = "; YAML reads some words as other values: quote them" if isinstance(each, bool) else ""
+                raise ConfigError(f"{name} must be a list of texts{self.example}, got {each!r} among them{quoted}")
+        return tuple(text for text in (str(each).strip() for each in value) if text)
+
+
+def setting(default: Any, group: str, help: str, **details: Any) -> Any:
+    """Return a field of `Recipe`; ``details`` are the other fields of `Setting`."""
+    return field(default=default, metadata={"setting": Setting(group=group, help=help, **details)})
+
+
+def setting_of(metadata: Mapping[str, Any]) -> Setting:
+    """Return the setting that the metadata of a field hold."""
+    found: Setting = metadata["setting"]
+    return found
+
+
+def check_whole(name: str, value: object, least: int | None, other: str = "") -> None:
+    """Raise ``ConfigError`` unless a value is a whole number of at least ``least``."""
+    if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
+        floor = "" if least is None else f" of at least {least}"
+        raise ConfigError(f"{name} must be a whole number{floor}{other}, got {value!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
