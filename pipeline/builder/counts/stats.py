@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,9 @@ from ..outcome import DUPLICATES, KEPT, OUTCOMES
 from .samples import Samples
 from .types import DamagedFile, Group, Histogram, OutcomeRow, PartitionRecord, Sample
 
-Key = TypeVar("Key", str, tuple[str, str])
-
 BINS = 40
 PASSED = ""  # the outcome of a document that no filter dropped
+_SUMMED = ("bad", "bad_by_source", "cut", "edited", "added", "repeats")  # counters that partitions and builds both have
 # Metadata of the fields of `BuildStats`: whether the manifest has them; it always has all others.
 _NEVER = {"manifest": "never"}
 _IF_ANY = {"manifest": "unless empty"}
@@ -60,18 +59,19 @@ class OutcomeCounts:
 
     def by(self, name: str) -> dict[str, list[int]]:
         """Sum ``[documents, characters]`` by one field."""
-        place = self.FIELDS.index(name)
-        return self._sums(lambda key: key[place])
+        sums: dict[str, list[int]] = {}
+        for (group, _), (documents, characters) in self.by_outcome(name).items():
+            held = sums.setdefault(group, [0, 0])
+            held[0] += documents
+            held[1] += characters
+        return sums
 
     def by_outcome(self, name: str) -> dict[tuple[str, str], list[int]]:
         """Sum ``[documents, characters]`` by one field and the outcome."""
         place = self.FIELDS.index(name)
-        return self._sums(lambda key: (key[place], key[2]))
-
-    def _sums(self, group: Callable[[tuple[str, str, str]], Key]) -> dict[Key, list[int]]:
-        sums: dict[Key, list[int]] = {}
+        sums: dict[tuple[str, str], list[int]] = {}
         for key, (documents, characters) in sorted(self._held.items()):
-            held = sums.setdefault(group(key), [0, 0])
+            held = sums.setdefault((key[place], key[2]), [0, 0])
             held[0] += documents
             held[1] += characters
         return sums
@@ -145,20 +145,9 @@ class PartitionCounts:
     kept: int = 0
 
     def to_json(self) -> PartitionRecord:
-        return {
-            "histograms": self.histograms.to_json(),
-            "outcomes": self.outcomes.to_json(),
-            "bad": dict(self.bad),
-            "bad_by_source": dict(self.bad_by_source),
-            "cut": dict(self.cut),
-            "edited": dict(self.edited),
-            "added": dict(self.added),
-            "added_to": self.added_to.to_json(),
-            "samples": self.samples.to_json(),
-            "read_characters": self.read_characters,
-            "records": self.records,
-            "kept": self.kept,
-        }
+        found = {item.name: getattr(self, item.name) for item in fields(self)}
+        plain = {name: value.to_json() if hasattr(value, "to_json") else value for name, value in found.items()}
+        return cast(PartitionRecord, plain)
 
 
 class Change(NamedTuple):
@@ -216,29 +205,24 @@ class BuildStats:
 
     def add_partitions(self, partitions: Iterable[PartitionRecord]) -> None:
         """Sum the counts of all partitions."""
-        outcomes = self.filtered
-        bad, bad_by_source, cut, edited, added, repeats = (Counter[str]() for _ in range(6))
+        sums = {name: Counter[str]() for name in _SUMMED}
         for partition in partitions:
-            outcomes.update(OutcomeCounts(partition["outcomes"]))
+            self.filtered.update(OutcomeCounts(partition["outcomes"]))
             self.added_to.update(OutcomeCounts(partition["added_to"]))
             self.characters += partition["read_characters"]
-            bad.update(partition["bad"])
-            bad_by_source.update(partition["bad_by_source"])
-            cut.update(partition["cut"])
-            edited.update(partition["edited"])
-            added.update(partition["added"])
-            repeats.update(partition.get("repeats", {}))
+            for name, counter in sums.items():
+                counter.update(cast(dict[str, int], partition.get(name, {})))
             for name, histogram in partition["histograms"].items():
                 held = self.histograms.setdefault(name, {**histogram, "counts": [0] * BINS})
                 held["counts"] = [a + b for a, b in zip(held["counts"], histogram["counts"], strict=True)]
-        by_rule = outcomes.by("outcome")
+        for name, counter in sums.items():
+            setattr(self, name, dict(counter))
+        by_rule = self.filtered.by("outcome")
         self.passed_filters, self.kept_characters = by_rule.pop(PASSED, [0, 0])
         self.read = self.passed_filters + sum(documents for documents, _ in by_rule.values())
-        self.read -= added.total()
+        self.read -= sum(self.added.values())
         self.dropped = {name: documents for name, (documents, _) in by_rule.items()}
         self.dropped_characters = {name: size for name, (_, size) in by_rule.items()}
-        self.bad, self.bad_by_source, self.cut = dict(bad), dict(bad_by_source), dict(cut)
-        self.edited, self.added, self.repeats = dict(edited), dict(added), dict(repeats)
 
     def add_final(self, final: OutcomeCounts, tokens: Mapping[str, Mapping[str, int]]) -> None:
         """Add what became of the documents that passed the filters; ``tokens`` are those by source and by language."""
