@@ -40,6 +40,11 @@ class Input:
     def is_remote(self) -> bool:
         return is_remote(self.path)
 
+    def described(self) -> dict[str, Any]:
+        """Return what the manifest says of it; a remote one has its url, without secrets, and the version that was read."""
+        described = {"name": self.name, "source": self.source, "bytes": self.size, "ends": self.ends}
+        return described | ({"url": self.path, "version": self.version} if self.is_remote else {})
+
     def file(self, credentials: Credentials = NO_CREDENTIALS, format: str = "") -> InputFile:
         """Return the file that is read, as being of a format; ``credentials`` open it where it is remote."""
         if not self.is_remote:

@@ -78,14 +78,10 @@ def make_manifest(workspace: Workspace, stats: BuildStats) -> Manifest:
 
 
 def _inputs(workspace: Workspace) -> list[dict[str, Any]]:
-    """Describe the inputs, with the sha256 of each; null for one that was not read to its end.
-
-    A remote one has its url, without secrets, and the version that was read.
-    """
+    """Describe the inputs, with the sha256 of each; null for one that was not read to its end."""
     plan = workspace.plan
     return [
-        {"name": item.name, "source": item.source, "bytes": item.size, "ends": item.ends, "sha256": digest}
-        | ({"url": item.path, "version": item.version} if item.is_remote else {})
+        item.described() | {"sha256": digest}
         for item, digest in zip(plan.inputs, whole_hashes(workspace, plan, pieces_read(workspace)), strict=True)
     ]
 

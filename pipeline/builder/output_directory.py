@@ -10,12 +10,10 @@ from ..errors import BuildError, ConfigError
 from ..shards.manifest import MANIFEST_NAME, PLAN_NAME, Manifest
 from ..shards.remote.transport import is_remote, local_name
 from .counts.progress import Progress
-from .inputs import Input
 from .manifest import result_files
 from .partitions.partition import DONE, FILTER
 from .plan import Plan
 from .plan_changes import check_unchanged
-from .recipe import Recipe
 from .references import References
 from .workspace.atomic_directory import discard
 from .workspace.workspace import SPOOL_NAME, Workspace
@@ -52,33 +50,13 @@ def finished(output: Path, plan: Plan) -> Manifest | None:
     if not (output / MANIFEST_NAME).exists():
         return None
     manifest = Manifest.read(output)
-    times = {item.name: item.mtime_ns for item in plan.inputs}  # which no manifest holds
     try:
-        recipe = Recipe.from_json(manifest.recipe["settings"])
-        held = Plan(
-            inputs=tuple(
-                Input(
-                    item["name"],
-                    item.get("url", ""),
-                    item["source"],
-                    item["bytes"],
-                    times.get(item["name"], 0),
-                    item["ends"],
-                    item.get("version", ""),
-                )
-                for item in manifest.inputs
-            ),
-            units=plan.units,
-            recipe=recipe,
-            definitions=manifest.recipe["definitions"],
-            settings={**Recipe().described(), **manifest.recipe["settings"], "rules": list(recipe.rules)},
-        )
+        check_unchanged(manifest, plan)
     except (KeyError, TypeError) as error:
         raise BuildError(
             f"{output / MANIFEST_NAME}: not made by this builder ({error!r} is missing); choose another --output, or "
             "discard what is there with --overwrite"
         ) from error
-    check_unchanged(held, plan)
     return manifest
 
 

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ..errors import PlanChangedError
-from .inputs import moment
+from ..shards.manifest import Manifest
+from .inputs import Input, moment
 from .plan import Plan
 
 
-def check_unchanged(old: Plan, new: Plan) -> None:
-    """Raise ``PlanChangedError``, naming each field that differs with both values, unless both plans are equal.
+def check_unchanged(old: Plan | Manifest, new: Plan) -> None:
+    """Raise ``PlanChangedError``, naming each field that differs with both values, unless the plans are equal.
 
-    The paths of inputs are not compared: a dataset that moved is the same dataset.
+    ``old`` may be the manifest of a complete build, which holds no times of inputs. The paths of inputs are not compared: a
+    dataset that moved is the same dataset.
     """
-    differences = list(_differences(_comparable(old), _comparable(new), ""))
+    if isinstance(old, Plan):
+        held = _comparable(old.settings, old.definitions, [_with_time(item) for item in old.inputs])
+        wanted = _comparable(new.settings, new.definitions, [_with_time(item) for item in new.inputs])
+    else:
+        held = _comparable(old.recipe["settings"], old.recipe["definitions"], old.inputs)
+        wanted = _comparable(new.settings, new.definitions, [item.described() for item in new.inputs])
+    differences = list(_differences(held, wanted, ""))
     if differences:
         shown = "\n  ".join(differences[:20])
         more = f"\n  ... and {len(differences) - 20} more" if len(differences) > 20 else ""
@@ -25,22 +34,28 @@ def check_unchanged(old: Plan, new: Plan) -> None:
         )
 
 
-def _comparable(plan: Plan) -> dict[str, object]:
-    inputs = {
-        item.name: {
-            "source": item.source,
-            "bytes": item.size,
-            "modified": moment(item.mtime_ns),
-            "sha256 of its first and last MiB": item.ends,
-        }
-        | ({"url": item.path, "version": item.version} if item.version else {})
-        for item in plan.inputs
+def _with_time(item: Input) -> dict[str, object]:
+    return item.described() | {"modified": moment(item.mtime_ns)}
+
+
+def _comparable(
+    settings: Mapping[str, Any], definitions: Mapping[str, Any], inputs: Sequence[Mapping[str, object]]
+) -> dict[str, object]:
+    ends = "sha256 of its first and last MiB"
+    compared = {
+        "source": "source",
+        "bytes": "bytes",
+        "ends": ends,
+        "url": "url",
+        "version": "version",
+        "modified": "modified",
     }
+    named = {item["name"]: {said: item[key] for key, said in compared.items() if key in item} for item in inputs}
     return {
-        "recipe": plan.settings,
-        "definitions": json.loads(json.dumps(plan.definitions)),
-        "inputs": inputs,
-        "order of inputs": [item.name for item in plan.inputs] if len(plan.inputs) == len(inputs) else None,
+        "recipe": settings,
+        "definitions": json.loads(json.dumps(definitions)),
+        "inputs": named,
+        "order of inputs": [item["name"] for item in inputs] if len(named) == len(inputs) else None,
     }
 
 

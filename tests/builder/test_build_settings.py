@@ -124,7 +124,6 @@ def test_every_argument_of_build_is_checked_by_type(tmp_path: Path, given: dict[
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
-@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -140,13 +139,12 @@ def test_every_value_of_a_config_file_is_checked_by_type_and_the_file_is_named(
     capsys: pytest.CaptureFixture[str],
     given: dict[str, Any],
     message: str,
-    dry_run: list[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("in.jsonl").write_text('{"text": "A text."}\n')
     settings = {"inputs": "in.jsonl", "output": "out", "rules": "none", "tokenizer": "bytes", "workers": 1, **given}
     Path("build.yml").write_text(yaml.safe_dump(settings))
-    assert run_command("build", ["--config", "build.yml", *dry_run]) == 2
+    assert run_command("build", ["--config", "build.yml"]) == 2
     said = capsys.readouterr()
     assert re.search(f"^error: build.yml: {message}", said.err)
     assert said.err.count("\n") == 1

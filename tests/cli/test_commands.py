@@ -40,15 +40,15 @@ def flags_of(command: str) -> list[argparse.Action]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself_and_each_of_its_flags(command: str) -> None:
-    done = subprocess.run([*SHARDWRIGHT, command, "--help"], cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"usage: python -m pipeline {command} " in done.stdout
-    assert "exit status:" in done.stdout
+def test_every_command_explains_itself_and_each_of_its_flags(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    shown = capsys.readouterr().out
+    assert f"usage: shardwright {command} " in shown
+    assert "exit status:" in shown
     for action in flags_of(command):
         assert action.help, f"{command}: {action.option_strings or action.dest} has no help"
-        for flag in action.option_strings:
-            assert flag in done.stdout
+        assert all(flag in shown for flag in action.option_strings)
 
 
 def test_every_command_is_listed_with_one_line_and_named_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,15 +83,15 @@ def test_the_list_of_commands_loads_none_of_them() -> None:
     assert modules.isdisjoint({"numpy", "rich", "torch", "pipeline.builder.recipe", "pipeline.cli.build"})
 
 
-@pytest.mark.parametrize("command", ["build", "verify", "inspect"])
-def test_commands_run_without_torch(dataset: Path, tmp_path: Path, command: str) -> None:
+def test_commands_run_without_torch(dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "one"}\n')
-    build = [str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out"), "--tokenizer", "bytes", "--workers", "1"]
-    build += ["--rules", "none"]
-    arguments = [command, *(build if command == "build" else [str(dataset)])]
-    code = "import sys; from pipeline.cli.main import main; print(main(sys.argv[1:]), 'torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.split()[-2:] == ["0", "False"], done.stderr
+    build = ["build", "in.jsonl", "--output", "out", "--tokenizer", "bytes", "--workers", "1", "--rules", "none"]
+    commands = [build, ["verify", "data"], ["inspect", "data"]]
+    code = "import sys; from pipeline.cli.main import main\n"
+    code += f"print([main(command) for command in {commands}], 'torch' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[0, 0, 0] False", done.stderr
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,8 +199,9 @@ def test_a_value_that_cannot_be_ends_every_command_with_2(
     assert "; 2 " in load_command(arguments[0]).make_parser(None).format_help()
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("arguments", [["--help"], ["build", "--help"], ["inspect", "data"], ["verify", "data"]])
+@pytest.mark.parametrize(
+    ("arguments", "unbuffered"), [(["build", "--help"], ""), (["inspect", "data"], "1"), (["verify", "data"], "")]
+)
 def test_a_reader_that_closes_the_output_ends_a_command_in_silence(
     dataset: Path, arguments: list[str], unbuffered: str
 ) -> None:
@@ -241,8 +242,8 @@ def test_an_interrupt_is_one_line_whatever_the_command_is_doing(number: signal.S
     large = [np.full(5_000_000, 7, documents[0].dtype) for _ in range(2)]
     write_dataset(tmp_path / "data", [large] * 4)
     ends: list[int] = []
-    for tenths in (2, 4, 5, 6, 8, *range(10, 100, 5)):
-        if tenths > 8 and 130 in ends:  # a busy machine takes longer to come so far
+    for tenths in (2, 5, 8, *range(10, 100, 5)):
+        if tenths > 5 and 130 in ends:  # a busy machine takes longer to come so far
             break
         command = [*SHARDWRIGHT, "verify", str(tmp_path / "data"), "--workers", "3", "--json"]
         pipe = subprocess.PIPE
