@@ -72,17 +72,17 @@ def find_and_describe(
     """Return what `list_inputs` does without the hashes of ends, and what opens the remote ones among them."""
     from ..text.discovery import find_inputs, refuse_twice, warn_of_long_texts
 
-    found: list[InputFile] = []
+    files: list[InputFile] = []
     keys: dict[str, Any] = {"output": output, "access": access, "format": format}
     for spec in specs:
-        found += [spec] if isinstance(spec, InputFile) else find_inputs(spec, **keys, commits=commits)
-    if not found:
+        files += [spec] if isinstance(spec, InputFile) else find_inputs(spec, **keys, commits=commits)
+    if not files:
         raise InputError("no inputs were given; name at least one file, directory, pattern or url")
-    refuse_twice(found)
-    found = number_queries(found)
-    warn_of_long_texts(replace(file, forced_format=format) for file in found)
-    inputs = tuple(_describe(name, file) for name, file in zip(unique_names(found), found, strict=True))
-    urls = {clean: url for file in found for clean, url in file.credentials.urls.items()}
+    refuse_twice(files)
+    files = number_queries(files)
+    warn_of_long_texts(replace(file, forced_format=format) for file in files)
+    inputs = tuple(_describe(name, file) for name, file in zip(unique_names(files), files, strict=True))
+    urls = {clean: url for file in files for clean, url in file.credentials.urls.items()}
     return inputs, Credentials(urls, access or Access())
 
 

@@ -55,9 +55,9 @@ def make_manifest(workspace: Workspace, stats: BuildStats) -> Manifest:
     """
     plan, tokenizer, splits = workspace.plan, load_build_tokenizer(workspace), read_splits(workspace)
     for name, counted in (("documents", stats.kept), ("tokens", stats.tokens)):
-        held = sum(getattr(split, name) for split in splits.values())
-        if held != counted:
-            raise BuildError(f"shards hold {held} {name}, but {counted} were counted: a fault of the builder")
+        stored = sum(getattr(split, name) for split in splits.values())
+        if stored != counted:
+            raise BuildError(f"shards hold {stored} {name}, but {counted} were counted: a fault of the builder")
     manifest = Manifest(
         dtype=np.dtype(tokenizer.dtype).str,
         tokenizer={

@@ -78,14 +78,14 @@ def start(workspace: Workspace, plan: Plan, references: References) -> Plan:
 
     Its inputs, and the files that it names, may have moved.
     """
-    held = Plan.read(workspace.root) if workspace.is_planned else None
-    if held is not None and not _anything_done(workspace):
+    started = Plan.read(workspace.root) if workspace.is_planned else None
+    if started is not None and not _anything_done(workspace):
         workspace.clear(keep=(SPOOL_NAME, PLAN_NAME))  # nothing is lost by another plan
         discard(workspace.root / PLAN_NAME)
-        held = None
-    if held is not None:
-        check_unchanged(held, plan)
-        plan = replace(plan, units=held.units, limits=held.limits)
+        started = None
+    if started is not None:
+        check_unchanged(started, plan)
+        plan = replace(plan, units=started.units, limits=started.limits)
     elif stray := next(result_files(workspace.output), None) or workspace.stray():
         raise BuildError(
             f"{stray} is there, but neither a manifest nor an unfinished build; choose another --output, or discard what "
@@ -93,7 +93,7 @@ def start(workspace: Workspace, plan: Plan, references: References) -> Plan:
         )
     workspace.sweep()
     references.write(workspace)
-    if plan != held:
+    if plan != started:
         plan.write(workspace.root)
     return plan
 

@@ -19,12 +19,12 @@ def check_unchanged(old: Plan | Manifest, new: Plan) -> None:
     dataset that moved is the same dataset.
     """
     if isinstance(old, Plan):
-        held = _comparable(old.settings, old.definitions, [_with_time(item) for item in old.inputs])
-        wanted = _comparable(new.settings, new.definitions, [_with_time(item) for item in new.inputs])
+        before = _comparable(old.settings, old.definitions, [_with_time(item) for item in old.inputs])
+        now = _comparable(new.settings, new.definitions, [_with_time(item) for item in new.inputs])
     else:
-        held = _comparable(old.recipe["settings"], old.recipe["definitions"], old.inputs)
-        wanted = _comparable(new.settings, new.definitions, [item.described() for item in new.inputs])
-    differences = list(_differences(held, wanted, ""))
+        before = _comparable(old.recipe["settings"], old.recipe["definitions"], old.inputs)
+        now = _comparable(new.settings, new.definitions, [item.described() for item in new.inputs])
+    differences = list(_differences(before, now, ""))
     if differences:
         shown = "\n  ".join(differences[:20])
         more = f"\n  ... and {len(differences) - 20} more" if len(differences) > 20 else ""
@@ -50,7 +50,7 @@ def _comparable(
         "version": "version",
         "modified": "modified",
     }
-    named = {item["name"]: {said: item[key] for key, said in compared.items() if key in item} for item in inputs}
+    named = {item["name"]: {label: item[key] for key, label in compared.items() if key in item} for item in inputs}
     return {
         "recipe": settings,
         "definitions": json.loads(json.dumps(definitions)),
@@ -62,13 +62,13 @@ def _comparable(
 def _differences(old: object, new: object, where: str) -> Iterable[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
-            place = f"{where}: {key}" if where else str(key)
+            path = f"{where}: {key}" if where else str(key)
             if key not in old:
-                yield f"{place}: new ({_brief(new[key])})"
+                yield f"{path}: new ({_brief(new[key])})"
             elif key not in new:
-                yield f"{place}: gone (was {_brief(old[key])})"
+                yield f"{path}: gone (was {_brief(old[key])})"
             else:
-                yield from _differences(old[key], new[key], place)
+                yield from _differences(old[key], new[key], path)
     elif old != new:
         yield f"{where}: was {_brief(old)}, now {_brief(new)}"
 

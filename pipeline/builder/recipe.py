@@ -227,15 +227,15 @@ class Recipe:
     @property
     def quotas(self) -> dict[str, int]:
         """The most tokens of each source; that of '' holds for every source without one of its own."""
-        found: dict[str, int] = {}
+        quotas: dict[str, int] = {}
         for entry in self.max_tokens:
             source, _, number = entry.rpartition("=")
             try:
-                found[source] = int(float(number))
+                quotas[source] = int(float(number))
             except (ValueError, OverflowError):
                 raise ConfigError(f"max_tokens {entry!r}: write SOURCE=NUMBER, or NUMBER for every source") from None
-            check_whole(f"max_tokens of {source or 'each source'}", found[source], 0)
-        return found
+            check_whole(f"max_tokens of {source or 'each source'}", quotas[source], 0)
+        return quotas
 
     def quota(self, source: str) -> float:
         """Return the most tokens of a source; infinity without a quota."""
@@ -283,10 +283,12 @@ class Recipe:
         value = self.to_json() | {"dedup_num_perm": self.permutations}
         value["transforms"] = [spec.rpartition("/")[2] for spec in self.transforms]
         for item in fields(self):
-            known, held = setting_of(item.metadata), value[item.name]
-            if known.named and held:
-                value[item.name] = [_name_of(each) for each in held] if isinstance(held, list) else _name_of(held)
-            if known.optional and not held:
+            known, current = setting_of(item.metadata), value[item.name]
+            if known.named and current:
+                value[item.name] = (
+                    [_name_of(each) for each in current] if isinstance(current, list) else _name_of(current)
+                )
+            if known.optional and not current:
                 del value[item.name]  # so that the manifests of builds without it stay as they are
         return value
 

@@ -114,8 +114,8 @@ def _add_flag(group: argparse._ArgumentGroup, item: Field[Any]) -> None:
             flag, dest=item.name, action="store_false" if default else "store_true", default=None, help=setting.help
         )
         return
-    said = ",".join(default) if isinstance(default, tuple) else "" if default is None else str(default)
-    help = setting.help if "(default" in setting.help or not said else f"{setting.help} (default: {said})"
+    shown = ",".join(default) if isinstance(default, tuple) else "" if default is None else str(default)
+    help = setting.help if "(default" in setting.help or not shown else f"{setting.help} (default: {shown})"
     group.add_argument(flag, type=_PARSERS.get(kind, str), choices=setting.choices or None, help=help)
 
 

@@ -118,11 +118,11 @@ def find(folder: Folder, store: Store, manifest: Manifest, options: argparse.Nam
     for info in split.shards:
         if options.key is not None:
             url = folder.path(info.name)
-            found = np.flatnonzero(
+            rows = np.flatnonzero(
                 np.asarray(store.keys(url, store.index(url, info).footer, info)) == options.key.encode()
             )
-            if len(found):
-                return info, int(found[0])
+            if len(rows):
+                return info, int(rows[0])
         elif options.id is not None:
             ids = store.open(folder.path(info.name), info).table().get("id", [])
             if options.id in ids:

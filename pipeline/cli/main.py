@@ -79,8 +79,8 @@ def check_filters() -> None:
     spec = importlib.util.find_spec("filters")
     folders = [Path(path).resolve() for path in (spec and spec.submodule_search_locations) or ()]
     if own / "filters" not in folders[:1]:
-        found = folders[0] if folders else spec and spec.origin
+        other = folders[0] if folders else spec and spec.origin
         raise ConfigError(
-            f"'filters' is imported from {found}, but shardwright's own is {own / 'filters'}: rename the former, or remove "
+            f"'filters' is imported from {other}, but shardwright's own is {own / 'filters'}: rename the former, or remove "
             "its parent folder from PYTHONPATH"
         )

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 
 from pipeline.atomic import atomic_file
 from pipeline.builder.dedup.minhash import text_hashes
 from pipeline.errors import ConfigError
 from pipeline.text.formats import FORMAT_HELP
-from pipeline.text.readers.reader import BadRecord, Document, InputFile, Reader, find_inputs
+from pipeline.text.readers.reader import InputFile, find_inputs
 from pipeline.text.where import Where
 
 from .command import Command, Parser
+from .records import BadRecords
 
 DESCRIPTION = """\
 Export the texts of inputs, as they are read, with their keys: BLAKE2b of the UTF-8 in 128 bits, as 32 hexadecimal digits.
@@ -46,16 +47,14 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     schema = pa.schema({"key": pa.string(), "text": pa.large_string()})
     files = find_inputs(options.inputs, format=options.format)
     _check_output(options.output, files)
-    bad: list[BadRecord] = []
+    bad = BadRecords()
     count = 0
     with atomic_file(options.output) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for texts in _batches(files, options, bad):
             keys = [digest.tobytes().hex() for digest in text_hashes(texts)]
             writer.write_table(pa.table({"key": keys, "text": texts}, schema=schema))
             count += len(texts)
-    if bad:
-        first = bad[0]
-        print(f"{len(bad):,} bad records; the first, {first.file}, line {first.line}: {first.reason}", file=sys.stderr)
+    bad.print()
     print(f"{options.output}: {count:,} texts")
     return 0
 
@@ -69,19 +68,10 @@ def _check_output(output: Path, files: Sequence[InputFile]) -> None:
             raise ConfigError(f"--output {output}: it is an input, which would be replaced; choose another name")
 
 
-def _batches(files: Sequence[InputFile], options: argparse.Namespace, bad: list[BadRecord]) -> Iterator[list[str]]:
+def _batches(files: Sequence[InputFile], options: argparse.Namespace, bad: BadRecords) -> Iterator[list[str]]:
     where = Where.parse(options.where) if options.where else None
-    texts: list[str] = []
-    for file in files:
-        for record in Reader(file, text_key=options.text_key, where=where):
-            if isinstance(record, Document):
-                texts.append(record.text)
-            elif isinstance(record, BadRecord):
-                bad.append(record)
-            if len(texts) == _ROWS:
-                yield texts
-                texts = []
-    if texts:
+    documents = chain.from_iterable(bad.documents(file, text_key=options.text_key, where=where) for file in files)
+    while texts := [document.text for document in islice(documents, _ROWS)]:
         yield texts
 
 

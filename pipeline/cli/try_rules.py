@@ -23,9 +23,10 @@ from pipeline.errors import ConfigError
 from pipeline.text.discovery import evenly
 from pipeline.text.fields import Field, parse_fields
 from pipeline.text.formats import FORMAT_HELP
-from pipeline.text.readers.reader import BadRecord, Document, InputFile, Reader, find_inputs
+from pipeline.text.readers.reader import Document, InputFile, find_inputs
 
 from .command import Command, Parser
+from .records import BadRecords
 from .rule_list import ListRules, limits_of, measure_names
 
 DESCRIPTION = """\
@@ -99,13 +100,13 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         module = user_module(options.measure, "", "measure of --measure")
         tried_rule = Rule(options.measure, options.measure, "--measure", module=module)
         measured = RuleSet([*rules.rules, tried_rule], rules.cleaners)
-    bad: list[BadRecord] = []
+    bad = BadRecords()
     samples = list(_measure(measured, options, bad))
     if not samples:
         print("no document was read" + (f" in {options.language}" if options.language else ""), file=sys.stderr)
-        _print_bad(bad)
+        bad.print()
         return 1
-    _print_bad(bad)
+    bad.print()
     _print_table(tried, samples, options.examples)
     if options.set:
         before = sum(sample.judge(rules) is None for sample in samples)
@@ -122,8 +123,8 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 def _with_limits(rules: RuleSet, settings: Sequence[str]) -> RuleSet:
     """Return the rules with limits replaced as in ``words.min=20``."""
     for setting in settings:
-        place, separator, number = setting.partition("=")
-        name, _, kind = place.rpartition(".")
+        limit, separator, number = setting.partition("=")
+        name, _, kind = limit.rpartition(".")
         try:
             value = float(number)
         except ValueError:
@@ -134,7 +135,7 @@ def _with_limits(rules: RuleSet, settings: Sequence[str]) -> RuleSet:
     return rules
 
 
-def _measure(rules: RuleSet, options: argparse.Namespace, bad: list[BadRecord]) -> Iterator[Sample]:
+def _measure(rules: RuleSet, options: argparse.Namespace, bad: BadRecords) -> Iterator[Sample]:
     """Yield the documents that reach the rules in a build, measured, and those of which nothing is left by then."""
     recipe = Recipe(
         normalize=not options.no_normalize, language=options.language, transforms=("normalize", "clean", "language")
@@ -162,32 +163,15 @@ def _sample(judged: Judged, values: dict[str, float] | None) -> Sample:
 
 
 def _spread(
-    files: Sequence[InputFile], fields: Sequence[Field], options: argparse.Namespace, bad: list[BadRecord]
+    files: Sequence[InputFile], fields: Sequence[Field], options: argparse.Namespace, bad: BadRecords
 ) -> Iterator[list[Document]]:
     """Yield the documents of each file, equally many while they last."""
+    keys = {"text_key": options.text_key, "id_key": options.id_key, "keep": fields}
     taken = 0
     for number, file in enumerate(files):
         share = math.ceil((options.limit - taken) / (len(files) - number))
-        yield (found := list(islice(_documents(file, fields, options, bad), share)))
-        taken += len(found)
-
-
-def _documents(
-    file: InputFile, fields: Sequence[Field], options: argparse.Namespace, bad: list[BadRecord]
-) -> Iterator[Document]:
-    for record in Reader(file, text_key=options.text_key, id_key=options.id_key, keep=fields):
-        if isinstance(record, Document):
-            yield record
-        elif isinstance(record, BadRecord):
-            bad.append(record)
-
-
-def _print_bad(bad: list[BadRecord]) -> None:
-    """Say how many records gave no document, and why the first did not."""
-    if bad:
-        first = bad[0]
-        reason = f"{first.reason}{': ' * bool(first.detail)}{first.detail}"
-        print(f"{len(bad):,} bad records; the first, {first.file}, line {first.line}: {reason}", file=sys.stderr)
+        yield (documents := list(islice(bad.documents(file, **keys), share)))
+        taken += len(documents)
 
 
 def _print_table(rules: RuleSet, samples: list[Sample], examples: int) -> None:
@@ -209,8 +193,8 @@ def _print_table(rules: RuleSet, samples: list[Sample], examples: int) -> None:
     print("\n(drops: documents for which it is the first rule to fail; fails: whatever the others say)")
     for rule in rules.rules if examples else ():
         dropped = [(s, v) for s, v in zip(samples, violations, strict=True) if v is not None and v.measure == rule.name]
-        for place, (sample, violation) in enumerate(dropped[:examples]):
-            if place == 0:
+        for number, (sample, violation) in enumerate(dropped[:examples]):
+            if number == 0:
                 print(f"\n{rule.name}")
             where = f"{sample.document.file}:{sample.document.line}"
             print(f"  {violation.reason}   [{sample.language}] {sample.document.id} {where}")

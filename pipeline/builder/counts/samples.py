@@ -29,28 +29,28 @@ class Samples:
     """
 
     def __init__(self) -> None:
-        self._held: dict[str, dict[int, Sample]] = {}
+        self._chosen: dict[str, dict[int, Sample]] = {}
 
     def wants(self, outcome: str, key: int) -> bool:
         """Return whether a text would be shown if no other were added after it."""
-        held = self._held.get(outcome, {})
-        return key not in held and (len(held) < SAMPLES or key < max(held))
+        chosen = self._chosen.get(outcome, {})
+        return key not in chosen and (len(chosen) < SAMPLES or key < max(chosen))
 
     def add(self, outcome: str, key: int, sample: Sample) -> None:
         if self.wants(outcome, key):
-            held = self._held.setdefault(outcome, {})
-            held[key] = {**sample, "id": sample["id"][:_ID_CHARACTERS], "text": sample["text"][:SAMPLE_CHARACTERS]}
-            if len(held) > SAMPLES:
-                del held[max(held)]
+            chosen = self._chosen.setdefault(outcome, {})
+            chosen[key] = {**sample, "id": sample["id"][:_ID_CHARACTERS], "text": sample["text"][:SAMPLE_CHARACTERS]}
+            if len(chosen) > SAMPLES:
+                del chosen[max(chosen)]
 
-    def update(self, held: Mapping[str, Iterable[tuple[int, Sample]]]) -> None:
+    def update(self, chosen: Mapping[str, Iterable[tuple[int, Sample]]]) -> None:
         """Add what ``to_json`` gave."""
-        for outcome, samples in held.items():
+        for outcome, samples in chosen.items():
             for key, sample in samples:
                 self.add(outcome, key, sample)
 
     def to_json(self) -> dict[str, list[tuple[int, Sample]]]:
-        return {outcome: sorted(held.items()) for outcome, held in sorted(self._held.items())}
+        return {outcome: sorted(chosen.items()) for outcome, chosen in sorted(self._chosen.items())}
 
     def shown(self) -> dict[str, list[Sample]]:
         """Return the samples of each outcome, in the order of their keys."""

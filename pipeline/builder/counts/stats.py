@@ -39,14 +39,14 @@ class OutcomeCounts:
     FIELDS = ("source", "language", "outcome")
 
     def __init__(self, rows: Iterable[OutcomeRow] = ()) -> None:
-        self._held: dict[tuple[str, str, str], list[int]] = {}
+        self._sums: dict[tuple[str, str, str], list[int]] = {}
         for source, language, outcome, documents, characters in rows:
             self.add(source, language, outcome, characters, documents=documents)
 
     def add(self, source: str, language: str, outcome: str, characters: int, *, documents: int = 1) -> None:
-        held = self._held.setdefault((source, language, outcome), [0, 0])
-        held[0] += documents
-        held[1] += characters
+        pair = self._sums.setdefault((source, language, outcome), [0, 0])
+        pair[0] += documents
+        pair[1] += characters
 
     def extend(self, documents: Iterable[tuple[str, str, str, int]]) -> None:
         """Count documents by ``(source, language, outcome, characters)``."""
@@ -54,30 +54,30 @@ class OutcomeCounts:
             self.add(source, language, outcome, characters)
 
     def update(self, other: OutcomeCounts) -> None:
-        for (source, language, outcome), (documents, characters) in other._held.items():
+        for (source, language, outcome), (documents, characters) in other._sums.items():
             self.add(source, language, outcome, characters, documents=documents)
 
     def by(self, name: str) -> dict[str, list[int]]:
         """Sum ``[documents, characters]`` by one field."""
         sums: dict[str, list[int]] = {}
         for (group, _), (documents, characters) in self.by_outcome(name).items():
-            held = sums.setdefault(group, [0, 0])
-            held[0] += documents
-            held[1] += characters
+            pair = sums.setdefault(group, [0, 0])
+            pair[0] += documents
+            pair[1] += characters
         return sums
 
     def by_outcome(self, name: str) -> dict[tuple[str, str], list[int]]:
         """Sum ``[documents, characters]`` by one field and the outcome."""
-        place = self.FIELDS.index(name)
+        field = self.FIELDS.index(name)
         sums: dict[tuple[str, str], list[int]] = {}
-        for key, (documents, characters) in sorted(self._held.items()):
-            held = sums.setdefault((key[place], key[2]), [0, 0])
-            held[0] += documents
-            held[1] += characters
+        for key, (documents, characters) in sorted(self._sums.items()):
+            pair = sums.setdefault((key[field], key[2]), [0, 0])
+            pair[0] += documents
+            pair[1] += characters
         return sums
 
     def to_json(self) -> list[OutcomeRow]:
-        return [(*key, documents, characters) for key, (documents, characters) in sorted(self._held.items())]
+        return [(*key, documents, characters) for key, (documents, characters) in sorted(self._sums.items())]
 
 
 class Histograms:
@@ -145,8 +145,8 @@ class PartitionCounts:
     kept: int = 0
 
     def to_json(self) -> PartitionRecord:
-        found = {item.name: getattr(self, item.name) for item in fields(self)}
-        plain = {name: value.to_json() if hasattr(value, "to_json") else value for name, value in found.items()}
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        plain = {name: value.to_json() if hasattr(value, "to_json") else value for name, value in values.items()}
         return cast(PartitionRecord, plain)
 
 
@@ -195,13 +195,13 @@ class BuildStats:
     added_to: OutcomeCounts = field(default_factory=OutcomeCounts, metadata=_NEVER)
 
     def to_json(self) -> dict[str, Any]:
-        found = {item: getattr(self, item.name) for item in fields(self) if item.metadata != _NEVER}
-        return {item.name: value for item, value in found.items() if value or item.metadata != _IF_ANY}
+        values = {item: getattr(self, item.name) for item in fields(self) if item.metadata != _NEVER}
+        return {item.name: value for item, value in values.items() if value or item.metadata != _IF_ANY}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> BuildStats:
         known = {item.name for item in fields(cls) if item.metadata != _NEVER}
-        return cls(**{name: held for name, held in value.items() if name in known})
+        return cls(**{name: count for name, count in value.items() if name in known})
 
     def add_partitions(self, partitions: Iterable[PartitionRecord]) -> None:
         """Sum the counts of all partitions."""
@@ -213,8 +213,8 @@ class BuildStats:
             for name, counter in sums.items():
                 counter.update(cast(dict[str, int], partition.get(name, {})))
             for name, histogram in partition["histograms"].items():
-                held = self.histograms.setdefault(name, {**histogram, "counts": [0] * BINS})
-                held["counts"] = [a + b for a, b in zip(held["counts"], histogram["counts"], strict=True)]
+                total = self.histograms.setdefault(name, {**histogram, "counts": [0] * BINS})
+                total["counts"] = [a + b for a, b in zip(total["counts"], histogram["counts"], strict=True)]
         for name, counter in sums.items():
             setattr(self, name, dict(counter))
         by_rule = self.filtered.by("outcome")
@@ -256,11 +256,11 @@ def by_group(
     """
     groups: dict[str, Group] = {}
     for (group, outcome), (documents, characters) in filtered.by_outcome(name).items():
-        held = groups.setdefault(group, {"read": 0, "characters": 0, "dropped": {}, "kept": 0, "tokens": 0})
-        held["read"] += documents
-        held["characters"] += characters
+        counts = groups.setdefault(group, {"read": 0, "characters": 0, "dropped": {}, "kept": 0, "tokens": 0})
+        counts["read"] += documents
+        counts["characters"] += characters
         if outcome != PASSED:
-            held["dropped"][outcome] = documents
+            counts["dropped"][outcome] = documents
     for group, (documents, _) in (added.by(name) if added else {}).items():
         groups[group]["read"] -= documents
         groups[group]["added"] = documents

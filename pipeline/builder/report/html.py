@@ -137,10 +137,10 @@ class _GroupRow(NamedTuple):
 def _groups(groups: Mapping[str, Group]) -> list[_GroupRow]:
     """Return a row for each of the largest groups, and one for all others."""
     rows = []
-    for name, held in groups.items():
-        dropped, duplicates = sum(held["dropped"].values()), sum(held.get("duplicates", {}).values())
+    for name, group in groups.items():
+        dropped, duplicates = sum(group["dropped"].values()), sum(group.get("duplicates", {}).values())
         rows.append(
-            _GroupRow(name, held["read"], held.get("added", 0), dropped, duplicates, held["kept"], held["tokens"])
+            _GroupRow(name, group["read"], group.get("added", 0), dropped, duplicates, group["kept"], group["tokens"])
         )
     rows.sort(key=lambda row: (-row.read, row.name))
     if rest := rows[_TOP:]:
@@ -212,8 +212,8 @@ def _plot(
         if height
     ]
     low, middle, high = marks
-    places = {"low": low, "middle": middle, "high": high}
-    return {"name": name, "bars": bars, "width": round(width * 0.9, 2), "limits": limits, **places}
+    labels = {"low": low, "middle": middle, "high": high}
+    return {"name": name, "bars": bars, "width": round(width * 0.9, 2), "limits": limits, **labels}
 
 
 def _share(part: float, whole: float) -> float:

@@ -50,8 +50,8 @@ def take_samples(workspace: Workspace) -> Samples:
     """Choose the samples of every outcome. Each partition chose those that the filters dropped; the rest is done here."""
     samples = Samples()
     for partition in partitions(workspace):
-        for outcome, held in partition.counts["samples"].items():
-            for key, sample in held:
+        for outcome, pairs in partition.counts["samples"].items():
+            for key, sample in pairs:
                 if samples.wants(outcome, key):
                     samples.add(outcome, key, locate(partition, sample))
     later = _LaterOutcomes(workspace)
@@ -69,18 +69,18 @@ def take_samples(workspace: Workspace) -> Samples:
 
 def _smallest(workspace: Workspace, outcome: np.ndarray) -> dict[int, int]:
     """Return where the texts with the smallest keys of each outcome are, and their keys."""
-    found: dict[int, dict[int, int]] = {}
+    smallest: dict[int, dict[int, int]] = {}
     for partition in partitions(workspace):
         mine = partition.rows
         keys = hash_keys(partition.hashes, workspace.plan.recipe.seed)
         for what in np.unique(outcome[mine]).tolist():
             rows = np.flatnonzero(outcome[mine] == what)
             distinct, first = np.unique(keys[rows], return_index=True)
-            held = found.setdefault(what, {})
+            rows_of = smallest.setdefault(what, {})
             for key, row in zip(distinct[:SAMPLES].tolist(), rows[first[:SAMPLES]].tolist(), strict=True):
-                held.setdefault(key, mine.start + row)
-            found[what] = dict(sorted(held.items())[:SAMPLES])
-    return {at: key for held in found.values() for key, at in held.items()}
+                rows_of.setdefault(key, mine.start + row)
+            smallest[what] = dict(sorted(rows_of.items())[:SAMPLES])
+    return {at: key for rows_of in smallest.values() for key, at in rows_of.items()}
 
 
 class _Document(NamedTuple):
@@ -89,15 +89,15 @@ class _Document(NamedTuple):
     text: str
 
 
-def _documents(workspace: Workspace, places: np.ndarray, *, texts: bool = True) -> Iterator[_Document]:
+def _documents(workspace: Workspace, numbers: np.ndarray, *, texts: bool = True) -> Iterator[_Document]:
     """Yield the documents with ascending numbers; without ``texts``, which are most of the work, these are ''."""
     for partition in partitions(workspace):
         whole = partition.rows
-        mine = places[np.searchsorted(places, whole.start) : np.searchsorted(places, whole.stop)].tolist()
+        mine = numbers[np.searchsorted(numbers, whole.start) : np.searchsorted(numbers, whole.stop)].tolist()
         if mine:
             origins = partition.origins()
-            held = _texts(partition, [at - whole.start for at in mine]) if texts else itertools.repeat("")
-            for at, text in zip(mine, held, strict=False):
+            documents = _texts(partition, [at - whole.start for at in mine]) if texts else itertools.repeat("")
+            for at, text in zip(mine, documents, strict=False):
                 yield _Document(at, origins[at - whole.start], text)
 
 
@@ -135,24 +135,24 @@ class _LaterOutcomes:
         for begin in range(0, len(self.outcome), step):
             yield begin + np.flatnonzero(self.outcome[begin : begin + step])
 
-    def name(self, places: np.ndarray) -> None:
+    def name(self, numbers: np.ndarray) -> None:
         """Learn the names of the documents that are kept in place of those given."""
-        copies = places[np.isin(self.outcome[places], (EXACT, NEAR))]
+        copies = numbers[np.isin(self.outcome[numbers], (EXACT, NEAR))]
         kept = np.unique(self._keeper[copies])
         self._names = {
             at: f"{origin.id} ({origin.file}, line {origin.line})"
             for at, origin, _ in _documents(self._workspace, kept[kept >= 0], texts=False)
         }
 
-    def originals(self, places: np.ndarray) -> dict[int, str]:
+    def originals(self, numbers: np.ndarray) -> dict[int, str]:
         """Return, for the near duplicates among some documents, the texts that are kept in their place.
 
         Texts of earlier builds are not known.
         """
-        copies = places[self.outcome[places] == NEAR]
+        copies = numbers[self.outcome[numbers] == NEAR]
         kept = np.unique(self._keeper[copies])
         texts = {at: text for at, _, text in _documents(self._workspace, kept[kept >= 0])}
-        return {at: texts[place] for at in copies.tolist() if (place := int(self._keeper[at])) in texts}
+        return {at: texts[keeper] for at in copies.tolist() if (keeper := int(self._keeper[at])) in texts}
 
     def reason(self, at: int) -> str | None:
         """Return why a document was dropped, or None if it was not."""

@@ -1,0 +1,31 @@
+"""The records of inputs as commands read them, and what they say of bad ones."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from pipeline.text.readers.reader import BadRecord, Document, InputFile, Reader
+
+
+class BadRecords:
+    """Reads documents, counts the records that gave none, and says why the first did not."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._first: BadRecord | None = None
+
+    def documents(self, file: InputFile, **keys: Any) -> Iterator[Document]:
+        """Yield the documents of a file; ``keys`` are arguments of `Reader`."""
+        for record in Reader(file, **keys):
+            if isinstance(record, Document):
+                yield record
+            elif isinstance(record, BadRecord):
+                self._count += 1
+                self._first = self._first or record
+
+    def print(self) -> None:
+        if (first := self._first) is not None:
+            reason = f"{first.reason}{': ' * bool(first.detail)}{first.detail}"
+            print(f"{self._count:,} bad records; the first, {first.file}, line {first.line}: {reason}", file=sys.stderr)
