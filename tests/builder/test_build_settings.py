@@ -127,7 +127,11 @@ def test_every_argument_of_build_is_checked_by_type(tmp_path: Path, given: dict[
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        *((given, message) for given, message in WRONG if given != {"transforms": len}),
+        ({"dedup": "false"}, "dedup must be true or false, got 'false'"),
+        ({"language": [False]}, "language must be .* YAML reads some words as other values: quote them"),
+        ({"val_fraction": "0"}, "val_fraction must be 0 <= value < 1, got '0'"),
+        ({"workers": True}, "workers must be a whole number of at least 1, got True"),
+        ({"engine": "lcal"}, r"no engine 'lcal' \(did you mean 'local'\?\)"),
         ({"output": ["oc"]}, r"output must be the name of a directory, got \['oc'\]"),
         ({"inputs": {"web": "in.jsonl"}}, "inputs must be text or a list of texts, got {'web': 'in.jsonl'}"),
         ({"inputs": ["in.jsonl", 3]}, r"inputs must be text or a list of texts, got \['in.jsonl', 3\]"),

@@ -15,15 +15,12 @@ from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...atomic import is_temporary
 from ...shards.manifest import PLAN_NAME, WORK_NAME
+from ..plan import Plan, load_plan
 from .atomic_directory import discard, explain_disk_full_errors, sweep
 from .lock import LOCK_NAME, locked
-
-if TYPE_CHECKING:
-    from ..plan import Plan
 
 REFERENCES_NAME = "references"
 SPOOL_NAME = "spool"  # of inputs that hold their records
@@ -42,8 +39,6 @@ class Workspace:
     @property
     def plan(self) -> Plan:
         """The plan of the build, read once in each process while its file stays as it is."""
-        from ..plan import load_plan
-
         return load_plan(self.root)
 
     @property
