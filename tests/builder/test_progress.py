@@ -18,37 +18,19 @@ from pipeline.builder.counts.progress import Progress
 from pipeline.builder.engine.base import EngineOptions, report_progress
 from pipeline.builder.engine.local import open_local
 from pipeline.cli.main import run_command
+from tests.interruptions import Units
 from tests.text_samples import jsonl, sentences
 
 
-class Recorder(Progress):
-    """Notes what every bar was told."""
+class Recorder(Units):
+    """Notes what is said, too."""
 
     def __init__(self) -> None:
-        super().__init__(quiet=False)
-        self.bars: dict[str, tuple[int, list[int]]] = {}
+        super().__init__()
         self.said: list[str] = []
 
     def say(self, line: str) -> None:
         self.said.append(line)
-
-    def bar(self, name: str, total: int, *, bytes: bool = False):  # type: ignore[no-untyped-def]
-        told = self.bars.setdefault(name, (total, []))[1]
-        return _Bar(told)
-
-    def table(self, *arguments: object) -> None:
-        pass
-
-
-class _Bar:
-    def __init__(self, told: list[int]) -> None:
-        self.told = told
-
-    def __enter__(self):  # type: ignore[no-untyped-def]
-        return self.told.append
-
-    def __exit__(self, *exception: object) -> None:
-        pass
 
 
 def test_progress_counts_bytes_inside_a_single_compressed_file(tmp_path: Path) -> None:
@@ -58,10 +40,8 @@ def test_progress_counts_bytes_inside_a_single_compressed_file(tmp_path: Path) -
     assert path.stat().st_size > 3 << 20
     progress = Recorder()
     pipeline.build(path, tmp_path / "out", tokenizer="bytes", rules=(), dedup=False, progress=progress)
-    total, told = progress.bars["filter"]
-    assert sum(told) == total == path.stat().st_size
-    assert sum(amount > 0 for amount in told) >= 3
-    assert max(told) < total / 2
+    assert progress.amounts["filter"] == progress.totals["filter"] == path.stat().st_size
+    assert progress.counts["filter"] >= 3
 
 
 def _work(unit: int) -> int:
@@ -93,8 +73,7 @@ def test_training_a_tokenizer_tells_the_characters_it_reads_and_when_it_computes
         dedup=False,
         progress=progress,
     )
-    total, told = progress.bars["train tokenizer"]
-    assert sum(told) == total == sum(map(len, texts))
+    assert progress.amounts["train tokenizer"] == progress.totals["train tokenizer"] == sum(map(len, texts))
     assert "train tokenizer: all text is read; computing 300 tokens" in progress.said
 
 

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -147,25 +145,3 @@ def test_the_order_of_rejected_documents_does_not_tell_how_they_were_cut(tmp_pat
     assert found[0] == found[1]
     records = [json.loads(line)["line"] for line in found[0]]
     assert records.index(max(records)) > 20  # those of one step are in input order
-
-
-def test_a_browser_draws_the_page(dataset: Path, tmp_path: Path) -> None:
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("no browser on this machine")
-    picture = tmp_path / "report.png"
-    command = [
-        browser,
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-background-networking",
-        f"--screenshot={picture}",
-    ]
-    command += [f"--user-data-dir={tmp_path}/profile", "--window-size=1200,2400", f"file://{dataset / REPORT_NAME}"]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    from PIL import Image
-
-    colours = Image.open(picture).convert("RGB").getcolors(1 << 24)
-    assert colours is not None
-    assert {colour for _, colour in colours} >= {(47, 116, 208), (221, 122, 77)}  # bars kept, bars gone
