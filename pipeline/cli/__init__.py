@@ -15,7 +15,6 @@ COMMANDS = {
     "build": "build verified shards from raw text",
     "verify": "recompute every hash, count and index of a dataset",
     "inspect": "show a dataset at a glance, or one document and its origin",
-    "index": "write the table of extents of a dataset that has none",
     "texts": "export the texts that a build would read, with their keys, to score them elsewhere",
     "try-rules": "show what rules would drop from a sample of documents",
 }

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ConfigError, InputError
-from ..shards.ranges.open_files import MOST
+from ..shards.ranges.open_files import DEFAULT_MAX_OPEN_FILES
 from .arguments import check_epochs, check_flag, check_integer, check_options, eos_given
 from .config import StreamConfig
 from .data.base import CountedData
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Documents(Stream):
     """A dataset of documents with keys, by which it can be split."""
 
-    def __init__(self, data: KeyedData, *, epochs: int | None, max_open_shards: int = MOST) -> None:
+    def __init__(self, data: KeyedData, *, epochs: int | None, max_open_shards: int = DEFAULT_MAX_OPEN_FILES) -> None:
         super().__init__(StreamConfig(data=data, epochs=epochs, max_open_shards=max_open_shards))
         self._data = data
 
@@ -121,7 +121,7 @@ class ShardDataset(Documents):
     ) -> None:
         check_epochs(epochs)  # before files are asked for
         if max_open_shards is None:
-            max_open_shards = MOST
+            max_open_shards = DEFAULT_MAX_OPEN_FILES
         check_integer("max_open_shards", max_open_shards, least=1)
         data = ShardFiles(
             source,

@@ -17,7 +17,6 @@ TEXT = "Café 汉字 “quoted” …"
 COMMANDS = {
     "verify": ["verify", "data"],
     "inspect": ["inspect", "data"],
-    "index": ["index", "data"],
     "texts": ["texts", "in.jsonl", "--output", "texts.parquet"],
     "try-rules": ["try-rules", "in.jsonl", "--measure", "words", "--rules", "none"],
     "build": ["build", "in.jsonl", "--output", "out", "--tokenizer", "bytes", "--rules", "none", "--workers", "1"],
@@ -99,7 +98,6 @@ def test_characters_that_a_terminal_lacks_are_shown_as_escapes(folder: Path, nam
         ["texts", "BAD.jsonl", "--output", "BAD.parquet"],
         ["verify", "BAD"],
         ["inspect", "BAD"],
-        ["index", "BAD"],
         ["BAD"],
         ["build", "--BAD"],
     ],

@@ -15,14 +15,13 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, ManifestError, ShardError, StateError
-from pipeline.shards.manifest import Manifest, Split
 from pipeline.shards.writer import write_shard
 from pipeline.stream.data.holdout import KEEP_ABOVE, held_out, split_data
 from pipeline.stream.datasets import Documents
 from pipeline.stream.order import derive_key
 from tests.faulty_server import running_server
 from tests.order_oracle import mix64
-from tests.shard_samples import write_dataset
+from tests.shard_samples import write_dataset, write_manifest
 
 
 def by_definition(key: str, share: Fraction, level: int = 0) -> bool:
@@ -50,8 +49,7 @@ def write_split_over(directory: Path, sizes: list[int], **options: Any) -> Path:
         path = directory / f"train-{number:06d}.tar"
         infos.append(write_shard(path, tokens=tokens, lengths=[len(d) for d in documents], keys=keys, **options))
         first += size
-    tokenizer = {"name": "test", "sha256": "0" * 64, "vocab_size": 60_000, "eos_id": 0, "bos_id": None}
-    Manifest("<u2", {**tokenizer, "special_ids": {}}, {"train": Split(tuple(infos))}).write(directory)
+    write_manifest(directory, {"train": infos})
     return directory
 
 

@@ -16,7 +16,6 @@ import pytest
 import pipeline
 from pipeline.errors import CorruptShardError, TruncatedShardError
 from pipeline.shards.extents.file import EXTENTS_NAME, decode_table
-from pipeline.shards.extents.indexing import index_dataset
 from tests import interpreters
 from tests.extent_samples import edit_table
 from tests.shard_samples import make_documents, write_dataset
@@ -26,7 +25,6 @@ from tests.shard_samples import make_documents, write_dataset
 def folder(tmp_path: Path) -> Path:
     """A dataset of several windows."""
     write_dataset(tmp_path / "data", [make_documents(600, seed=k, longest=1000) for k in range(6)])
-    index_dataset(tmp_path / "data")
     return tmp_path / "data"
 
 
@@ -87,7 +85,6 @@ def test_an_index_and_a_checksum_that_were_forged_together_read_nothing_outside_
     tmp_path: Path, column: str, change: int, message: str
 ) -> None:
     write_dataset(tmp_path, [make_documents(60, longest=100)], tokens_per_sample=1000)
-    index_dataset(tmp_path)
     path, table = tmp_path / "train-000000.tar", decode_table((tmp_path / EXTENTS_NAME).read_bytes())
     assert len(table) == 1
     raw, count = bytearray(path.read_bytes()), int(table.documents[0])

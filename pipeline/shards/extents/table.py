@@ -24,6 +24,7 @@ where they share a member, or at the end. The last rule leaves none, except the 
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -35,7 +36,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from ...errors import CorruptShardError
 from ..format import BLOCK, HEADERS, NPY_HEADER
-from .checksums import index_crc32
 
 EXTENT_BYTES = 192 << 10
 PER_SHARD = ("extents", "starts_at", "lengths_at")
@@ -46,6 +46,11 @@ CHECKSUMS = ("index_crc32", "crc32")
 Counts = NDArray[np.unsignedinteger[Any]]
 SomeRows = NDArray[np.int64] | int
 Whole = TypeVar("Whole", int, NDArray[np.int64])
+
+
+def index_crc32(starts: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]]) -> int:
+    """Return the CRC-32 of where documents start (8 bytes each), then of their lengths (4 bytes each)."""
+    return zlib.crc32(lengths.data, zlib.crc32(starts.data))
 
 
 def cut_extents(

@@ -5,6 +5,5 @@ shards.py         shards of a dataset, or arrays in memory
 text.py           files of raw text
 holdout.py        the two results of ``.split``: documents selected by a hash of their keys
 mixture.py        several sources by name
-memory_ranges.py  documents of an array, read as those of shards are
 contents.py       the extents of the shards and the documents that are selected
 """

@@ -23,7 +23,7 @@ from ...shards.extents.loading import load_extent_table, load_tars
 from ...shards.extents.table import ExtentTable
 from ...shards.index import Footer
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
-from ...shards.ranges.handles import Handles
+from ...shards.ranges.memory import MemoryRanges
 from ...shards.ranges.remote_ranges import RemoteRanges
 from ...shards.ranges.shard_ranges import ShardRanges, Stamp, file_stamp
 from ...shards.ranges.source import Source as Ranges
@@ -35,7 +35,6 @@ from ...shards.urls import ENDING
 from ..arguments import check_flag, check_integer, check_options, check_path, eos_given
 from .base import CountedData
 from .contents import Contents, Selection
-from .memory_ranges import MemoryRanges
 
 DEFAULT_CACHE = "auto"
 INDEX_THREADS = 16  # reading an index over the network is waiting
@@ -239,9 +238,9 @@ class ShardFiles(KeyedData):
             self._infos,
             self._lease,
             self._store.scan,
-            limit=min(at_once, max_open) if self._remote else len(self._urls),
+            leases=min(at_once, max_open) if self._remote else len(self._urls),
+            max_open=max_open,
             verify=self._verify,
-            handles=Handles(max_open),
             stamps=self._stamps,
         )
 
@@ -251,8 +250,6 @@ class ShardFiles(KeyedData):
             return False
         if not (table.starts_at > 0).all():
             reason = "tars without an index"
-        elif self._verify and table.crc32 is None:
-            reason = "verify=True without checksums of extents (shardwright index writes them)"
         elif not knows_ranges(self._urls[0], self._store.access):
             reason = "a server that knows no ranges"
         else:

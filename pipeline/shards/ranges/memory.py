@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...shards.extents.table import ExtentTable
-from ...shards.ranges.source import Index, Parts
+from ..extents.table import ExtentTable
+from .source import Index, Parts
 
 
 class MemoryRanges:
