@@ -3,7 +3,7 @@
 main.py         finds the command and runs it
 command.py      what all commands share: the parser, exit statuses, errors, Ctrl-C, closed pipes
 rule_list.py    what --list-rules prints
-build.py verify.py inspect.py index.py texts.py try_rules.py    one command each: its flags, and what it prints
+build.py verify.py inspect.py texts.py try_rules.py    one command each: its flags, and what it prints
 
 A command is a module with a `command.Command` named ``COMMAND``, and one line below. The module is imported only when
 the command is called, so ``shardwright --help`` loads nothing else.

@@ -39,6 +39,7 @@ class OpenFiles:
     """Descriptors of files by the number of their owner and their path. Threads may share it."""
 
     def __init__(self) -> None:
+        self._close = os.close  # also when the interpreter ends, and ``os`` is gone
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._files: OrderedDict[tuple[int, str], _File] = OrderedDict()  # the least recently used first
@@ -75,7 +76,7 @@ class OpenFiles:
             try:
                 gone = {self._gone.popleft() for _ in range(len(self._gone))}
                 for key in [key for key, file in self._files.items() if key[0] in gone and file.users == 0]:
-                    os.close(self._files.pop(key).descriptor)
+                    self._close(self._files.pop(key).descriptor)
             finally:
                 self._lock.release()
 
@@ -101,7 +102,7 @@ class OpenFiles:
         with self._lock:
             if len(self._files) > limit:
                 for key in [key for key, file in self._files.items() if file.users == 0][: len(self._files) - limit]:
-                    os.close(self._files.pop(key).descriptor)
+                    self._close(self._files.pop(key).descriptor)
 
     def _open(self, path: str) -> int:
         """Open a file; where others hold too many, keep to half of what is open now."""

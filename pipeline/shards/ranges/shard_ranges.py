@@ -21,7 +21,7 @@ from ..reader import check_shard
 from ..remote.cache import Lease
 from .open_files import DEFAULT_MAX_OPEN_FILES, OPEN_FILES
 from .reading import read_bytes, read_range
-from .source import Index, Parts, as_index
+from .source import Index, as_index
 
 _INDEX_BYTES = 64 << 20  # of indexes of tars that have none of their own, which are kept in memory whole
 
@@ -79,7 +79,7 @@ class ShardRanges:
         self._leases: OrderedDict[int, Lease] = OrderedDict()
         self._checked: set[int] = set()
         self._indexes: OrderedDict[int, ShardIndex] = OrderedDict()
-        self._owner = OPEN_FILES.add_owner(self)
+        self._files, self._owner = OPEN_FILES, OPEN_FILES.add_owner(self)
 
     def name(self, shard: int) -> str:
         return self._names[shard]
@@ -112,31 +112,18 @@ class ShardRanges:
             if wrong is not None:
                 raise CorruptShardError(f"{self._names[shard]}: {wrong}; copy it again or rebuild it")
 
-    def read_parts(self, first: int, last: int, parts: Parts) -> None:
-        if self._verify:  # checksums are of whole extents
-            offset, end = int(self.table.offset_of(first)), int(self.table.size_sums[last])
-            whole = memoryview(bytearray(end - int(self.table.size_sums[first])))
-            self.read(first, last, whole, 0)
-            for begin, out in parts:
-                out[:] = whole[begin - offset : begin - offset + len(out)]
-            return
-        shard = int(self.table.shard_of(first))
-        with self._opened(shard) as handle:
-            for begin, out in parts:
-                read_range(handle, begin, out, self._names[shard])
-
     def close(self) -> None:
         with self._lock:
             while self._leases:
                 self._leases.popitem()[1].close()
-        OPEN_FILES.close(self._owner)
+        self._files.close(self._owner)
 
     @contextmanager
     def _opened(self, shard: int) -> Iterator[int]:
         """Give the descriptor of a shard whose size and footer agree with what is known of it."""
         path = self._path(shard)
         try:
-            with OPEN_FILES.opened(self._owner, path, self._max_open) as handle:
+            with self._files.opened(self._owner, path, self._max_open) as handle:
                 if shard not in self._checked:
                     check_shard(handle, self._names[shard], self._infos[shard])
                     self._checked.add(shard)
