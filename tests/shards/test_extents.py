@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import zlib
 from dataclasses import replace
 from fractions import Fraction
@@ -205,16 +204,6 @@ def assert_equal(found: ExtentTable, wanted: ExtentTable) -> None:
         one, other = getattr(found, name), getattr(wanted, name)
         assert (one is None) == (other is None)
         assert one is None or one.tolist() == other.tolist(), name
-
-
-def test_a_pickled_table_carries_no_sums() -> None:
-    table = some_table()
-    bare = len(pickle.dumps(table))
-    sums = table.offsets.tolist(), table.first_documents.tolist(), table.shard_numbers.tolist()
-    assert len(pickle.dumps(table)) == bare
-    found = pickle.loads(pickle.dumps(table))
-    assert_equal(found, table)
-    assert (found.offsets.tolist(), found.first_documents.tolist(), found.shard_numbers.tolist()) == sums
 
 
 @settings(max_examples=30, deadline=None)

@@ -5,14 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import CorruptShardError, ManifestError, ShardError, TruncatedShardError
-from pipeline.shards.index import parse_keys
 from pipeline.shards.reader import Shard, read_index
-from pipeline.shards.writer import write_shard
 from tests.shard_samples import index_extents, make_documents, write_dataset, write_documents
 
 
@@ -133,50 +129,3 @@ def test_an_empty_shard_opens(tmp_path: Path) -> None:
     shard = Shard(tmp_path / "a.tar", info, verify=True)
     assert len(shard) == 0
     assert shard.table() == {"key": [], "crc32": []}
-
-
-@pytest.mark.parametrize("group", [0, 60])
-@pytest.mark.parametrize("name", ["{:012d}", 'a],"b{:02d}', "{:070d}"])
-def test_every_document_has_its_key_also_in_a_group_and_long_ones_take_a_second_read(
-    tmp_path: Path, name: str, group: int
-) -> None:
-    keys = sorted(name.format(n) for n in range(50))
-    tokens, table = np.arange(200, dtype="<u2"), {"id": ['],"'] * 50}
-    write_shard(tmp_path / "a.tar", tokens=tokens, lengths=[4] * 50, keys=keys, table=table, tokens_per_sample=group)
-    raw, reads = (tmp_path / "a.tar").read_bytes(), []
-
-    def read(start: int, length: int) -> bytes:
-        reads.append(length)
-        return raw[start : start + length]
-
-    footer = read_index(tmp_path / "a.tar").footer
-    assert [key.decode() for key in parse_keys(footer, "a.tar", read)] == keys
-    assert len(reads) == 1 + (len(keys[0]) > 12)
-    assert reads[0] < footer["table"][1]
-
-
-@pytest.mark.parametrize(
-    ("old", "new"), [(b'{"key":', b'{"kez":'), (b'"0","1"', b'"0"   1'), (b'"0","1"', b'"0\\",1"')]
-)
-def test_a_table_without_a_key_for_every_document_is_refused(tmp_path: Path, old: bytes, new: bytes) -> None:
-    write_shard(tmp_path / "a.tar", tokens=np.arange(4, dtype="<u2"), lengths=[2, 2], keys=["0", "1"])
-    raw = (tmp_path / "a.tar").read_bytes()
-    assert old in raw
-    footer = read_index(tmp_path / "a.tar").footer
-    with pytest.raises(CorruptShardError, match="keys"):
-        parse_keys(footer, "a.tar", lambda start, length: raw.replace(old, new)[start : start + length])
-
-
-@given(st.sets(st.text(st.characters(codec="ascii", exclude_characters="./\0"), min_size=1, max_size=4), max_size=9))
-@example(["0", "1", '",'])
-@example(["ab", 'c"', "de"])
-@example(["],"])
-@example(["a],", "b],"])
-def test_keys_of_any_length_and_sign_are_read_as_they_were_written(
-    tmp_path_factory: pytest.TempPathFactory, names: set[str]
-) -> None:
-    path, keys = tmp_path_factory.getbasetemp() / "keys.tar", sorted(name for name in names if name[:2] != "__")
-    write_shard(path, tokens=np.arange(len(keys), dtype="<u2"), lengths=[1] * len(keys), keys=keys)
-    raw = path.read_bytes()
-    found = parse_keys(read_index(path).footer, "a.tar", lambda start, length: raw[start : start + length])
-    assert [key.decode() for key in found] == keys
