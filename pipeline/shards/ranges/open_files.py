@@ -44,7 +44,8 @@ class OpenFiles:
         self._lock = threading.Lock()
         self._files: OrderedDict[tuple[int, str], _File] = OrderedDict()  # the least recently used first
         self._limit = DEFAULT_MAX_OPEN_FILES
-        self._gone: deque[int] = deque()  # owners whose files are still to be closed
+        self._gone: deque[int] = deque()  # owners whose files are to be closed
+        self._closing: set[int] = set()  # of them, those that use some still
 
     def __len__(self) -> int:
         return len(self._files)
@@ -58,15 +59,18 @@ class OpenFiles:
     @contextmanager
     def opened(self, owner: int, path: str, limit: int) -> Iterator[int]:
         """Give a descriptor, which stays open while it is used; others close until at most ``limit`` are open."""
-        file = self._take((owner, path), limit)
+        key = owner, path
+        file = self._take(key, limit)
         try:
             yield file.descriptor
         finally:
             with self._lock:
                 file.users -= 1
+                if file.users == 0 and owner in self._closing:
+                    self._close(self._files.pop(key).descriptor)
 
     def close(self, owner: int) -> None:
-        """Close the files of an owner that nobody uses."""
+        """Close the files of an owner, those that are used now afterwards."""
         self._gone.append(owner)
         self._close_gone()
 
@@ -74,9 +78,11 @@ class OpenFiles:
         # The garbage collector may call this in a thread that has the lock: then they close at the next use of any file.
         while self._gone and self._lock.acquire(blocking=False):
             try:
-                gone = {self._gone.popleft() for _ in range(len(self._gone))}
-                for key in [key for key, file in self._files.items() if key[0] in gone and file.users == 0]:
+                self._closing |= {self._gone.popleft() for _ in range(len(self._gone))}
+                own = [(key, file) for key, file in self._files.items() if key[0] in self._closing]
+                for key in [key for key, file in own if file.users == 0]:
                     self._close(self._files.pop(key).descriptor)
+                self._closing = {key[0] for key, file in own if file.users}
             finally:
                 self._lock.release()
 
@@ -125,6 +131,7 @@ class OpenFiles:
         """Close what a child inherited: locks may be held by threads that are not there."""
         self._lock = threading.Lock()
         self._gone.clear()
+        self._closing.clear()
         for file in self._files.values():
             os.close(file.descriptor)
         self._files.clear()
