@@ -43,10 +43,10 @@ def file_stamp(path: str) -> Stamp | None:
 
 
 class ShardRanges:
-    """Shards as files: ``lease(number)`` gives one, which stays at its path while the lease is held.
+    """Shards as files: ``lease(number)`` gives one, which stays at its path until the lease is closed.
 
     ``names`` are what errors call shards, ``infos`` what a manifest says of them, ``scan(path)`` gives the index of one that
-    holds none. At most ``leases`` are held, and ``max_open`` files are open. ``verify`` compares bytes with their checksums
+    holds none. At most ``leases`` are kept, and ``max_open`` files are open. ``verify`` compares bytes with their checksums
     each time they are read. ``stamps`` are those that the files of tars without a manifest had when the stream was made
     (None: of no local file): one that changed since is refused.
     """
@@ -96,8 +96,8 @@ class ShardRanges:
                     read_bytes(handle, lengths_at + 4 * begin, 4 * count, self._names[shard]),
                 )
             else:
-                kept, part = self._kept_index(shard), slice(begin, begin + count)
-                starts, lengths = kept.starts[part].astype("<i8"), kept.lengths[part].astype("<u4")
+                whole, part = self._scanned_index(shard), slice(begin, begin + count)
+                starts, lengths = whole.starts[part].astype("<i8"), whole.lengths[part].astype("<u4")
         wrong = table.wrong_index(np.arange(first, last), starts, lengths)
         if wrong is not None:
             raise CorruptShardError(f"{self._names[shard]}: {wrong[1]}; copy the shard again or rebuild it")
@@ -149,14 +149,14 @@ class ShardRanges:
     def _check_stamp(self, shard: int, path: str) -> None:
         """Raise ``ShardError`` where a shard is not the file that it was when the stream was made."""
         stamp = None if self._stamps is None else self._stamps[shard]
-        if stamp is not None and (found := file_stamp(path)) != stamp:
-            sizes = f"{stamp.size} bytes then, {'gone' if found is None else found.size} now"
+        if stamp is not None and (now := file_stamp(path)) != stamp:
+            sizes = f"{stamp.size} bytes then, {'gone' if now is None else now.size} now"
             raise ShardError(
                 f"{self._names[shard]} was written since the stream was made ({sizes}), so its documents may be others; "
                 "do not write to shards that are read, and make the stream again"
             )
 
-    def _kept_index(self, shard: int) -> ShardIndex:
+    def _scanned_index(self, shard: int) -> ShardIndex:
         with self._lock:
             index = self._indexes.get(shard)
             if index is not None:

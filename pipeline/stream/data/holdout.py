@@ -19,17 +19,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...daemon_threads import DaemonThreads
 from ...errors import ConfigError, CorruptShardError
 from ...shards.extents.table import running_sums
 from ...shards.ranges.source import Source as Ranges
@@ -38,7 +38,7 @@ from .contents import Contents
 from .shards import MemoryData, NamedShards
 
 MOST_EXTENTS, MOST_BYTES = 1_000, 200_000_000  # of a source whose documents are split
-_TOGETHER = 4096  # keys that are hashed at once, each in the room of the longest
+_KEYS_AT_ONCE = 4096  # are hashed, each in the room of the longest
 
 Keys = Sequence[str] | NDArray[np.bytes_]  # as text, or its UTF-8
 Marks = NDArray[np.uint64]  # what extents or documents are known by
@@ -54,8 +54,8 @@ def held_out(keys: Keys, share: Fraction, level: int = 0) -> NDArray[np.bool_]:
     >>> held_out(["000000000012", "000000000016"], Fraction(1, 2)).tolist()
     [True, False]
     """
-    if len(keys) > _TOGETHER:
-        parts = (keys[start : start + _TOGETHER] for start in range(0, len(keys), _TOGETHER))
+    if len(keys) > _KEYS_AT_ONCE:
+        parts = (keys[start : start + _KEYS_AT_ONCE] for start in range(0, len(keys), _KEYS_AT_ONCE))
         return np.concatenate([held_out(part, share, level) for part in parts])
     if not isinstance(keys, np.ndarray):  # ids in JSON may hold what is no UTF-8
         keys = np.array([key.encode("utf-8", "surrogatepass") for key in keys], dtype=bytes)
@@ -198,7 +198,14 @@ def _read(whole: NamedShards, max_open: int) -> tuple[NDArray[Any], NDArray[np.i
                 )
             return tokens, lengths.astype(np.int64)
 
-        with ThreadPoolExecutor(source.threads, thread_name_prefix="shardwright-split") as threads:
-            found = list(threads.map(read, *(each.tolist() for each in contents.table_rows(bounds[:-1], bounds[1:]))))
-    tokens = np.concatenate([np.zeros(0, whole.dtype), *(each for each, _ in found)])
-    return tokens, np.concatenate([np.zeros(0, np.int64), *(each for _, each in found)])
+        first, last = contents.table_rows(bounds[:-1], bounds[1:])
+        threads = DaemonThreads(source.threads, "split")
+        pending = [threads.submit(partial(read, *run)) for run in zip(first.tolist(), last.tolist(), strict=True)]
+        try:
+            blocks = [future.result() for future in pending]
+        finally:
+            for future in pending:
+                future.cancel()
+            threads.close()
+    tokens = np.concatenate([np.zeros(0, whole.dtype), *(tokens for tokens, _ in blocks)])
+    return tokens, np.concatenate([np.zeros(0, np.int64), *(lengths for _, lengths in blocks)])
