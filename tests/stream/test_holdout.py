@@ -234,14 +234,14 @@ def test_halves_of_every_kind_of_source_split_again_and_resume(kind: str, tmp_pa
     assert len({str(json.loads(state["shape"])["data"]) for state in states}) == 3
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver"])
-def test_halves_go_through_workers_of_any_start_method(dataset: Path, large: Path, method: str) -> None:
+@pytest.mark.parametrize(("method", "name"), [("fork", "large"), ("forkserver", "dataset")])
+def test_halves_go_through_workers_of_any_start_method(method: str, name: str, request: pytest.FixtureRequest) -> None:
     # To its end: of torch's own spawned workers, some abort when they are stopped half-way, whatever they load.
-    for path in (dataset, large):
-        stream = pipeline.ShardDataset(path).split(val=0.2)[1].shuffle(lanes=4).pack(16).batch(2).take(6)
-        loader = DataLoader(stream, batch_size=None, num_workers=2, multiprocessing_context=method)
-        for a, b in zip(stream, loader, strict=True):
-            assert a["input_ids"].tolist() == b["input_ids"].tolist()
+    whole = pipeline.ShardDataset(request.getfixturevalue(name))
+    stream = whole.split(val=0.2)[1].shuffle(lanes=4).pack(16).batch(2).take(6)
+    loader = DataLoader(stream, batch_size=None, num_workers=2, multiprocessing_context=method)
+    for a, b in zip(stream, loader, strict=True):
+        assert a["input_ids"].tolist() == b["input_ids"].tolist()
 
 
 def test_the_state_of_one_half_or_share_is_refused_by_another(dataset: Path) -> None:
