@@ -81,6 +81,11 @@ def test_an_epoch_is_one_window_up_to_128_mebibytes(size: int) -> None:
     assert (Shuffle(many, 64, default_window(many), seed=0).windows == 1) == (size == 128 << 20)
 
 
+@pytest.mark.parametrize(("lanes", "windows"), [(64, 511), (3, 512), (30, 511), (7, 512)])
+def test_lanes_do_not_change_windows_all_at_once(lanes: int, windows: int) -> None:
+    assert Shuffle(blocks_of(4096, 500_000), lanes, 8, seed=0).windows == windows  # coprime to the lanes
+
+
 @pytest.mark.parametrize("ranks", [3, 5, 7, 24, 100])
 @pytest.mark.parametrize("batch", [8, 32])
 def test_each_lane_is_read_by_few_ranks(ranks: int, batch: int) -> None:
