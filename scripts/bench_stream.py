@@ -77,6 +77,12 @@ def mixed(paths: list[Path]) -> Iterator[Any]:
     return iter(pipeline.mix(sources, weights).shuffle(seed=0).pack(SEQ_LEN).batch(BATCH))
 
 
+def halves(path: Path, val: float) -> list[Iterator[Any]]:
+    """Return the batches of both halves of a split."""
+    data = pipeline.ShardDataset(path)
+    return [iter(half.shuffle(seed=0).pack(SEQ_LEN).batch(BATCH)) for half in data.split(val=val)]
+
+
 def speed(directory: Path, report: Report) -> None:
     """Steady speed of loaders that take turns."""
     path = dataset(directory, shards=16, documents=6_250, median=600)
@@ -175,23 +181,27 @@ def shuffle(directory: Path, report: Report) -> None:
 def memory(directory: Path, report: Report) -> None:
     """Memory that the kernel cannot drop, of processes that read past the border of an epoch."""
     large = dataset(directory, shards=16, documents=20_000, median=800)
-    small = dataset(directory, shards=4, documents=11_000, median=800)
+    small = dataset(directory, shards=4, documents=12_000, median=800)
     sources = [dataset(directory, shards=8, documents=8_000 + number, median=800) for number in range(20)]
     rows = []
     for name, paths in (("a stream of 650 MB", [large]), ("a mix of 20 sources of 130 MB", sources)):
         rows.append((name, f"{memory_of([paths]) / 1e6:,.0f}"))
-    rows.append(("that stream, and a val of 90 MB", f"{memory_of([[large], [small]]) / 1e6:,.0f}"))
+    rows.append(("train and val, split of 100 MB", f"{memory_of([[small]], val=0.1) / 1e6:,.0f}"))
     report.table("Memory that the kernel cannot drop, torch included", ("of one process", "MB"), rows)
 
 
-def memory_of(streams: list[list[Path]]) -> float:
-    """Return the most bytes of a process that reads streams in turn, each of a dataset or a mix."""
+def memory_of(streams: list[list[Path]], val: float = 0) -> float:
+    """Return the most bytes of a process that reads streams in turn, each of a dataset, a mix, or a half of a split."""
     code = """
 import json, sys, itertools, pipeline
 from pathlib import Path
 from scripts.bench.process import memory
-from scripts.bench_stream import mixed, ours
-loaders = [mixed(list(map(Path, paths))) if len(paths) > 1 else ours(Path(paths[0])) for paths in json.loads(sys.argv[1])]
+from scripts.bench_stream import halves, mixed, ours
+streams, val = json.loads(sys.argv[1]), float(sys.argv[2])
+if val:
+    loaders = halves(Path(streams[0][0]), val)
+else:
+    loaders = [mixed(list(map(Path, paths))) if len(paths) > 1 else ours(Path(paths[0])) for paths in streams]
 most = 0
 for number in range(6000 // len(loaders)):
     for batches in loaders:
@@ -202,7 +212,11 @@ print(most)
 """
     request = json.dumps([list(map(str, paths)) for paths in streams])
     done = subprocess.run(
-        [sys.executable, "-c", code, request], env=environment(ROOT), capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, request, str(val)],
+        env=environment(ROOT),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return float(done.stdout)
 

@@ -61,10 +61,7 @@ class Shard:
     documents: list[Document]
     starts: list[int]  # the byte at which each document begins
     payload_bytes: int  # S
-    kept: list[bool] | None = None  # of a selection: which documents are kept; None: all
-
-    def is_kept(self, j: int) -> bool:
-        return self.kept is None or self.kept[j]
+    kept: list[bool] | None = None  # of a selection: which extents are kept; None: all
 
 
 @dataclass
@@ -123,49 +120,52 @@ def pieces(tokens: list[int]) -> list[Document]:
 @dataclass
 class Extent:
     size: int
-    documents: list[Document]  # the kept ones
-
-
-def kept_documents(shard: Shard) -> list[Document]:
-    return [document for j, document in enumerate(shard.documents) if shard.is_kept(j)]
+    documents: list[Document]
 
 
 def tokens_in(documents: list[Document]) -> int:
     return sum(len(document) for document in documents)
 
 
-def shard_extents(shard: Shard, itemsize: int, sparse: bool, extent_bytes: int = EXTENT_BYTES) -> list[Extent]:
+def shard_extents(shard: Shard, itemsize: int, extent_bytes: int = EXTENT_BYTES) -> list[Extent]:
     lengths = [len(document) for document in shard.documents]
     firsts = cut_extents(shard.starts, lengths, itemsize, shard.payload_bytes, extent_bytes)
     sizes = extent_sizes(firsts, shard.starts, shard.payload_bytes)
-    extents = []
-    for (first, end), size in zip(pairwise([*firsts, len(shard.documents)]), sizes, strict=True):
-        documents = [shard.documents[j] for j in range(first, end) if shard.is_kept(j)]
-        if documents:
-            extents.append(Extent(itemsize * tokens_in(documents) if sparse else size, documents))
-    return extents
+    borders = pairwise([*firsts, len(shard.documents)])
+    return [Extent(size, shard.documents[first:end]) for (first, end), size in zip(borders, sizes, strict=True)]
 
 
-def source_extents(source: Source) -> list[list[Extent]]:
-    """Return the extents of each shard, after a selection."""
-    whole = sum(tokens_in(shard.documents) for shard in source.shards)
-    kept = sum(tokens_in(kept_documents(shard)) for shard in source.shards)
-    return [shard_extents(shard, source.itemsize, 4 * kept < whole, source.extent_bytes) for shard in source.shards]
+def source_runs(source: Source) -> list[list[Extent]]:
+    """Return the extents of each shard; of a selection, each run of neighbours that are kept."""
+    runs: list[list[Extent]] = []
+    for shard in source.shards:
+        extents = shard_extents(shard, source.itemsize, source.extent_bytes)
+        kept = [True] * len(extents) if shard.kept is None else shard.kept
+        for n, extent in enumerate(extents):
+            if kept[n] and (n == 0 or not kept[n - 1]):
+                runs.append([])
+            if kept[n]:
+                runs[-1].append(extent)
+    return runs
+
+
+def kept_documents(source: Source) -> list[Document]:
+    return [document for run in source_runs(source) for extent in run for document in extent.documents]
 
 
 def extents_a_block(extent_count: int, y: int, in_mix: bool) -> int:
-    return 1 if in_mix else max(1, min(4, 786_432 * extent_count // y))
+    return 1 if in_mix else max(1, min(4, 524_288 * extent_count // y))
 
 
-def cut_blocks(extents: list[list[Extent]], g: int) -> list[list[Document]]:
+def cut_blocks(runs: list[list[Extent]], g: int) -> list[list[Document]]:
     """Return the documents of each block."""
     blocks = []
-    for of_shard in extents:
-        m = len(of_shard)
+    for run in runs:
+        m = len(run)
         q = ceil_div(m, g)
         for k in range(q):
-            run = of_shard[k * m // q : (k + 1) * m // q]
-            blocks.append([document for extent in run for document in extent.documents])
+            block = run[k * m // q : (k + 1) * m // q]
+            blocks.append([document for extent in block for document in extent.documents])
     return blocks
 
 
@@ -173,14 +173,14 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def held_out(document_key: str, val: Fraction, level: int = 0) -> bool:
-    """Say whether split ``level`` (0: of all documents, 1: of one of its halves, ...) holds a document out."""
-    raw = document_key.encode("utf-8", "surrogatepass")
-    hashed = key("split", level) if level else key("split")
-    for at in range(0, len(raw), 8):
-        word = int.from_bytes(raw[at : at + 8], "little")
-        hashed = mix64(hashed ^ word) if word else hashed
-    return hashed < floor(val * WORD)
+def mark(n: int, shard_name: str) -> int:
+    """Return what ``.split`` knows an extent or a document of a shard by."""
+    return keyed_hash(n, key("split", shard_name))
+
+
+def is_held_out(mark: int, val: Fraction, level: int = 0) -> bool:
+    """Say whether split ``level`` (0: of a dataset, 1: of one of its halves, ...) holds out what has this mark."""
+    return mix64(mark ^ key("share", level)) < floor(val * WORD)
 
 
 # Section 3. Windows
@@ -207,19 +207,22 @@ def lane_count(options: Options, in_mix: bool) -> int:
     return options.lanes or (16 if in_mix else 64)
 
 
-def blocks_a_window(options: Options, in_mix: bool, K: int, y: int, sequential_lanes: int = 0) -> int:
+def blocks_a_window(options: Options, K: int, y: int, C: int, sources: int = 0, sequential: bool = False) -> int:
+    """``sources``: how many a mix has; 0: no mix."""
     if options.window:
         return options.window
-    if sequential_lanes:  # section 10
-        return max(1, (2 * (2**28 // sequential_lanes) * K + y) // (2 * y))
-    least, mebibytes = (16, 3) if in_mix else (8, 4)
-    return max(least, (2 * mebibytes * 2**20 * K + y) // (2 * y))
+    size = 4 * 2**20
+    if sources:
+        size = min(3 * 2**20, 2**28 // (C * sources))
+    if sequential:  # section 10
+        size = 2**28 // C
+    return max(1, (2 * size * K + y) // (2 * y))
 
 
-def window_count(K: int, C: int, W: int) -> int:
-    if K <= C * W:
+def window_count(K: int, C: int, W: int, y: int = 1) -> int:
+    if K <= C * W and y <= 2**27:
         return 1
-    M = K // W
+    M = max(1, K // W)
     while gcd(M, C) != 1:
         M -= 1
     return M
@@ -239,19 +242,21 @@ def windows(blocks: list[list[Document]], M: int, name: str, seed: int | None, e
 
 
 class Stream:
-    """Sections 2 to 4, 6 and 7: a stream of one source, or with a ``name`` that of one source of a mix."""
+    """Sections 2 to 4, 6 and 7: a stream of one source, or with a ``name`` that of one of the ``sources`` of a mix."""
 
-    def __init__(self, source: Source, options: Options, name: str | None = None, sequential: bool = False) -> None:
+    def __init__(
+        self, source: Source, options: Options, name: str | None = None, sources: int = 0, sequential: bool = False
+    ) -> None:
         in_mix = name is not None
-        extents = source_extents(source)
-        sizes = [extent.size for of_shard in extents for extent in of_shard]
+        runs = source_runs(source)
+        sizes = [extent.size for run in runs for extent in run]
         y = max(1, sum(sizes))
         self.name = name or ""
         self.options = options
-        self.blocks = cut_blocks(extents, extents_a_block(len(sizes), y, in_mix))
+        self.blocks = cut_blocks(runs, extents_a_block(len(sizes), y, in_mix))
         self.lanes = lane_count(options, in_mix)
-        self.window = blocks_a_window(options, in_mix, len(self.blocks), y, self.lanes if sequential else 0)
-        self.M = window_count(len(self.blocks), self.lanes, self.window)
+        self.window = blocks_a_window(options, len(self.blocks), y, self.lanes, sources, sequential)
+        self.M = window_count(len(self.blocks), self.lanes, self.window, y)
         self.tokens = sum(tokens_in(block) for block in self.blocks)  # T
         self.T = sum(len(block) for block in self.blocks) if options.whole_documents else self.tokens
         self.stride = 1 if options.whole_documents else options.stride or options.seq_len

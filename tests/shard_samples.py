@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,14 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.shards.extents.indexing import write_table
+from pipeline.shards.extents.file import write_table
 from pipeline.shards.extents.loading import payload_bytes
-from pipeline.shards.extents.table import ExtentTable
+from pipeline.shards.extents.table import EXTENT_BYTES, ExtentTable
 from pipeline.shards.manifest import Manifest, ShardInfo, Split
 from pipeline.shards.reader import read_index
 from pipeline.shards.writer import write_shard
 
 EOS = 0
+TOKENIZER = {"name": "test", "sha256": "0" * 64, "vocab_size": 60_000, "eos_id": EOS, "bos_id": None, "special_ids": {}}
 
 
 def make_documents(count: int, seed: int = 0, longest: int = 40, dtype: str = "<u2") -> list[NDArray[Any]]:
@@ -49,8 +52,28 @@ def write_dataset(
     for number, documents in enumerate(shards):
         infos.append(write_documents(directory / f"{split}-{number:06d}.tar", documents, key, dtype=dtype, **options))
         key += len(documents)
-    tokenizer = {"name": "test", "sha256": "0" * 64, "vocab_size": vocab_size, "eos_id": EOS, "bos_id": None}
-    manifest = Manifest(dtype, {**tokenizer, "special_ids": {}}, {split: Split(tuple(infos))})
+    tokenizer = {**TOKENIZER, "vocab_size": vocab_size}
+    return write_manifest(directory, {split: infos}, dtype=dtype, tokenizer=tokenizer)
+
+
+def write_manifest(
+    directory: Path,
+    splits: Mapping[str, Sequence[ShardInfo]],
+    *,
+    dtype: str = "<u2",
+    tokenizer: Mapping[str, Any] = TOKENIZER,
+    extent_bytes: int = EXTENT_BYTES,
+) -> Manifest:
+    """Complete a dataset of shards that are there, with extents of about so many bytes."""
+    tables = []
+    for info in (info for _, infos in sorted(splits.items()) for info in infos):
+        index, raw = read_index(directory / info.name), (directory / info.name).read_bytes()
+        columns = index.starts, index.lengths, index.dtype, payload_bytes(index)
+        table = ExtentTable.of_shard(*columns, indexed=True, extent_bytes=extent_bytes)
+        places = zip(table.offsets.tolist(), (table.offsets + table.sizes).tolist(), strict=True)
+        tables.append(replace(table, crc32=np.array([zlib.crc32(raw[begin:end]) for begin, end in places], "<u4")))
+    extents = write_table(directory, tables, dtype)
+    manifest = Manifest(dtype, dict(tokenizer), {name: Split(tuple(infos)) for name, infos in splits.items()}, extents)
     manifest.write(directory)
     return manifest
 
@@ -58,9 +81,6 @@ def write_dataset(
 def index_extents(directory: Path, extent_bytes: int) -> None:
     """Give a dataset a table of extents of about so many bytes."""
     manifest = Manifest.read(directory)
-    tables = []
-    for info in manifest.shards:
-        index = read_index(directory / info.name)
-        columns = index.starts, index.lengths, manifest.dtype, payload_bytes(index)
-        tables.append(ExtentTable.of_shard(*columns, indexed=True, extent_bytes=extent_bytes))
-    replace(manifest, extents=write_table(directory, tables, manifest.dtype)).write(directory)
+    splits = {name: split.shards for name, split in manifest.splits.items()}
+    options: dict[str, Any] = {"dtype": manifest.dtype, "tokenizer": manifest.tokenizer}
+    write_manifest(directory, splits, extent_bytes=extent_bytes, **options)

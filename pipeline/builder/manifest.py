@@ -14,8 +14,7 @@ import numpy as np
 
 from ..atomic import write_json
 from ..errors import BuildError
-from ..shards.extents.file import EXTENTS_NAME, decode_table
-from ..shards.extents.indexing import write_table
+from ..shards.extents.file import EXTENTS_NAME, decode_table, write_table
 from ..shards.manifest import MANIFEST_NAME, SIGNATURES_NAME, FileInfo, Manifest
 from ..text.tokenizer.loading import CONFIG_NAME, TOKENIZER_NAME
 from .build_tokenizer import load_build_tokenizer
@@ -58,8 +57,13 @@ def make_manifest(workspace: Workspace, stats: BuildStats) -> Manifest:
         stored = sum(getattr(split, name) for split in splits.values())
         if stored != counted:
             raise BuildError(f"shards hold {stored} {name}, but {counted} were counted: a fault of the builder")
-    manifest = Manifest(
-        dtype=np.dtype(tokenizer.dtype).str,
+    dtype, names = (
+        np.dtype(tokenizer.dtype).str,
+        [info.name for _, split in sorted(splits.items()) for info in split.shards],
+    )
+    tables = (decode_table(extents_path(workspace, name).read_bytes(), name) for name in names)
+    return Manifest(
+        dtype=dtype,
         tokenizer={
             "name": plan.settings["tokenizer"],
             "sha256": tokenizer.sha256,
@@ -69,12 +73,11 @@ def make_manifest(workspace: Workspace, stats: BuildStats) -> Manifest:
             "special_ids": dict(tokenizer.special_ids),
         },
         splits=splits,
+        extents=write_table(workspace.output, tables, dtype),
         recipe={"settings": dict(plan.settings), "definitions": json.loads(json.dumps(plan.definitions))},
         inputs=_inputs(workspace),
         counts=stats.to_json(),
     )
-    tables = (decode_table(extents_path(workspace, info.name).read_bytes(), info.name) for info in manifest.shards)
-    return replace(manifest, extents=write_table(workspace.output, tables, manifest.dtype))
 
 
 def _inputs(workspace: Workspace) -> list[dict[str, Any]]:

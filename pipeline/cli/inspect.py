@@ -7,7 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -116,17 +115,11 @@ def find(folder: Folder, store: Store, manifest: Manifest, options: argparse.Nam
     split = manifest.split(options.split)
     before = 0
     for info in split.shards:
-        if options.key is not None:
-            url = folder.path(info.name)
-            rows = np.flatnonzero(
-                np.asarray(store.keys(url, store.index(url, info).footer, info)) == options.key.encode()
-            )
-            if len(rows):
-                return info, int(rows[0])
-        elif options.id is not None:
-            ids = store.open(folder.path(info.name), info).table().get("id", [])
-            if options.id in ids:
-                return info, ids.index(options.id)
+        if options.document is None:
+            column, wanted = ("key", options.key) if options.key is not None else ("id", options.id)
+            values = store.table(folder.path(info.name), info).get(column, [])
+            if wanted in values:
+                return info, values.index(wanted)
         elif before <= options.document < before + info.documents:
             return info, options.document - before
         before += info.documents

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import mmap
 import os
 import re
@@ -22,7 +21,7 @@ from .index import Index
 from .npy import MAX_HEADER, NpyError, NpyHeader, parse_npy
 from .tar import CURE, Member, map_file, walk_or_raise
 
-INDEX_VERSION = 2
+INDEX_VERSION = 3
 _EDGE = 1 << 20
 _SAMPLED = 512  # bytes at each end of a document's tokens
 # The split that webdataset makes: directories keep their dots, the key ends at the first dot of the file's name.
@@ -51,13 +50,6 @@ def scan_index(path: str | Path) -> Index:
     path = Path(path)
     arrays = _scan(map_file(path), path)
     return Index(arrays["starts"], arrays["lengths"], _dtype(arrays), {})
-
-
-def foreign_keys(path: str | Path, cache_dir: str | Path | None = None) -> list[str]:
-    """Return the key of each document that `foreign_index` finds, in the same order."""
-    arrays, _ = _kept(Path(path), cache_dir)
-    keys: list[str] = json.loads(arrays["keys"].tobytes())
-    return keys
 
 
 def foreign_contents(path: str | Path, cache_dir: str | Path | None = None) -> str:
@@ -124,7 +116,7 @@ def _load(place: Path, mark: str) -> dict[str, NDArray[Any]] | None:
         with np.load(place, allow_pickle=False) as kept:
             if kept["mark"].tobytes().decode() != mark:
                 return None
-            arrays = {name: kept[name] for name in ("starts", "lengths", "keys", "dtype", "contents")}
+            arrays = {name: kept[name] for name in ("starts", "lengths", "dtype", "contents")}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError):
         return None
     sound = arrays["starts"].dtype == arrays["lengths"].dtype == np.int64
@@ -147,7 +139,6 @@ def _save(place: Path, arrays: dict[str, NDArray[Any]]) -> bool:
 def _scan(data: mmap.mmap, path: Path) -> dict[str, NDArray[Any]]:
     starts: list[int] = []
     lengths: list[int] = []
-    keys: list[str] = []
     dtype: np.dtype[Any] | None = None
     field = None
     contents = hashlib.blake2b(digest_size=16)
@@ -170,7 +161,6 @@ def _scan(data: mmap.mmap, path: Path) -> dict[str, NDArray[Any]]:
             )
         starts.append(member.data + header.size)
         lengths.append(header.items)
-        keys.append(key)
         contents.update(f"{member.name} {header.items}\n".encode("utf-8", "surrogateescape"))
         begin, end = starts[-1], starts[-1] + header.items * header.dtype.itemsize
         contents.update(data[begin : min(end, begin + _SAMPLED)])
@@ -180,7 +170,6 @@ def _scan(data: mmap.mmap, path: Path) -> dict[str, NDArray[Any]]:
     return {
         "starts": np.array(starts, np.int64),
         "lengths": np.array(lengths, np.int64),
-        "keys": np.frombuffer(json.dumps(keys).encode(), np.uint8),
         "dtype": np.frombuffer(dtype.str.encode(), np.uint8),
         "contents": np.frombuffer(contents.digest(), np.uint8),
     }

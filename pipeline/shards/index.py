@@ -19,17 +19,13 @@ from .format import (
     FOOTER_NAME,
     FORMAT_NAME,
     FORMAT_VERSION,
-    KEY_COLUMN,
     NPY_HEADER,
     TAIL,
     TOKEN_DTYPES,
     padding,
 )
 from .manifest import ShardInfo
-
-_KEYS_BEGIN = f'{{"{KEY_COLUMN}":['.encode()
-_JSON = json.JSONDecoder()
-_USUAL_KEY = 16  # bytes of a key of twelve signs in the table, and one to spare
+from .tar import CURE
 
 
 class Footer(TypedDict, total=False):
@@ -79,7 +75,7 @@ def parse_footer(tail: bytes, name: str, size: int) -> Footer | None:
             raise ValueError("an index that lies outside the file")
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptShardError(
-            f"{name}: {FOOTER_NAME} at byte {size - TAIL}: {type(error).__name__}: {error}; copy it again or rebuild it"
+            f"{name}: {FOOTER_NAME} at byte {size - TAIL}: {type(error).__name__}: {error}; {CURE}"
         ) from error
     if footer["version"] != FORMAT_VERSION:
         raise ManifestError(f"{name}: shard format {footer['version']}, but this release reads {FORMAT_VERSION}")
@@ -118,52 +114,19 @@ def parse_index(footer: Footer, name: str, size: int, read: Callable[[int, int],
     return Index(starts, lengths, dtype, footer)
 
 
-def parse_keys(footer: Footer, name: str, read: Callable[[int, int], bytes]) -> NDArray[np.bytes_]:
-    """Return each document's key, the first column of the table; ``read(start, length)`` is called once or twice.
-
-    Raises ``CorruptShardError`` where there are not as many keys as documents.
-    """
-    (offset, size), count = footer["table"], footer["documents"]
-    reason = "the table does not begin with them"
-    # Of the whole table, keys are a tenth: as many bytes as those of our own builder take, and only else all.
-    for length in dict.fromkeys((min(size, 64 + _USUAL_KEY * count), size)):
-        raw = read(offset, length)
-        if not raw.startswith(_KEYS_BEGIN):
-            break
-        end = raw.find(b'],"')  # of the column, which one of checksums follows; or a key ends so
-        keys = _even_keys(raw[len(_KEYS_BEGIN) : end], count) if end >= 0 else None
-        if keys is not None:
-            return keys
-        try:
-            column, _ = _JSON.raw_decode(raw.decode("utf-8", "replace"), len(_KEYS_BEGIN) - 1)
-            keys = np.array([key.encode() for key in column], dtype=bytes)
-        except (ValueError, AttributeError) as error:
-            reason = str(error)  # perhaps because not all was read
-            continue
-        if len(keys) == count:
-            return keys
-        reason = f"{len(keys)} of them for {count} documents"
-        break
-    raise CorruptShardError(f"{name}: byte {offset}: keys of the documents: {reason}; copy it again or rebuild it")
-
-
-def _even_keys(column: bytes, count: int) -> NDArray[np.bytes_] | None:
-    """Return the strings of a JSON list without a loop, where they have one length and nothing to escape, else None."""
-    width, over = divmod(len(column) + 1, max(1, count))
-    if over or width <= 3 or b"\\" in column or column.count(b'"') != 2 * count:
-        return None
-    table = np.frombuffer(column + b",", np.uint8).reshape(count, width)
-    if not ((table[:, 0] == ord('"')) & (table[:, -2] == ord('"')) & (table[:, -1] == ord(","))).all():
-        return None
-    return np.ascontiguousarray(table[:, 1:-2]).view(f"S{width - 3}")[:, 0]
+def parse_table(raw: bytes, name: str, offset: int) -> dict[str, list[Any]]:
+    """Return the columns of provenance from the bytes of a shard's table, which lies at byte ``offset``."""
+    try:
+        columns: dict[str, list[Any]] = json.loads(raw)
+    except ValueError as error:
+        raise CorruptShardError(f"{name}: byte {offset}: table of documents: {error}; {CURE}") from error
+    return columns
 
 
 def check_bytes(name: str, size: int, footer: Footer) -> None:
     """Raise ``CorruptShardError`` if a shard is not as many bytes long as its footer says."""
     if footer["bytes"] != size:
-        raise CorruptShardError(
-            f"{name}: {size} bytes, but its footer says {footer['bytes']}; copy it again or rebuild it"
-        )
+        raise CorruptShardError(f"{name}: {size} bytes, but its footer says {footer['bytes']}; {CURE}")
 
 
 def compare(name: str, footer: Footer, expected: ShardInfo) -> None:

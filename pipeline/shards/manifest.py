@@ -24,7 +24,7 @@ from .remote.transport import Access, is_remote, local_name, read_object, shown
 
 MANIFEST_NAME = "manifest.json"
 MAX_MANIFEST = 1 << 30  # bytes of a remote one
-MANIFEST_VERSION = 2  # of a manifest that names a table of extents; without one it is 1
+MANIFEST_VERSION = 3
 WORK_NAME = ".build"  # where a build that has not finished keeps its results,
 PLAN_NAME = "plan.json"  # and in it what it is going to do
 SIGNATURES_NAME = "signatures"  # the folder of what later builds compare their documents with
@@ -91,12 +91,12 @@ class Manifest:
 
     ``dtype`` is ``"<u2"`` or ``"<u4"``. ``tokenizer`` holds ``name``, ``sha256``, ``vocab_size``, ``eos_id``,
     ``bos_id`` and ``special_ids``. ``splits`` maps names to a ``Split``: its ``shards``, and the sums ``documents`` and
-    ``tokens``. ``recipe``, ``inputs`` and ``counts`` are plain JSON from the build. ``extents`` names the file of the
-    table of extents (`extent_file`); a manifest without it has version 1, else 2. The fingerprint and what is streamed
-    are the same with and without it. ``files`` are the other files that a build leaves beside the shards: the tokenizer,
-    signatures, the report.
+    ``tokens``. ``extents`` is the file of the table of extents (`pipeline.shards.extents.file`). ``recipe``, ``inputs`` and
+    ``counts`` are plain JSON from the build. ``files`` are the other files that a build leaves beside the shards: the
+    tokenizer, signatures, the report.
 
-    >>> manifest = Manifest("<u2", {"name": "bytes", "sha256": "", "vocab_size": 257, "eos_id": 256}, {"train": Split()})
+    >>> extents = FileInfo("extents.npz", 0, "")
+    >>> manifest = Manifest("<u2", {"sha256": "", "vocab_size": 257, "eos_id": 256}, {"train": Split()}, extents)
     >>> Manifest.parse(orjson.dumps(manifest.to_json())) == manifest, manifest.split("train").tokens
     (True, 0)
     """
@@ -104,10 +104,10 @@ class Manifest:
     dtype: str
     tokenizer: dict[str, Any]
     splits: dict[str, Split]
+    extents: FileInfo
     recipe: dict[str, Any] = field(default_factory=dict)
     inputs: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, Any] = field(default_factory=dict)
-    extents: FileInfo | None = None
     files: tuple[FileInfo, ...] = ()
 
     @property
@@ -138,7 +138,7 @@ class Manifest:
     def to_json(self) -> dict[str, Any]:
         value = {
             "format": FORMAT_NAME,
-            "version": 1 if self.extents is None else MANIFEST_VERSION,
+            "version": MANIFEST_VERSION,
             "dtype": self.dtype,
             "tokenizer": self.tokenizer,
             "splits": self._splits_json(),
@@ -146,9 +146,8 @@ class Manifest:
             "inputs": self.inputs,
             "counts": self.counts,
             "fingerprint": self.fingerprint,
+            "extents": self.extents._asdict(),
         }
-        if self.extents is not None:
-            value["extents"] = self.extents._asdict()
         if self.files:
             value["files"] = [info._asdict() for info in self.files]
         return value
@@ -205,9 +204,9 @@ class Manifest:
             found = value.get("format") if isinstance(value, dict) else type(value).__name__
             raise ManifestError(f"{name}: not a {FORMAT_NAME} manifest (format: {found!r})")
         version = value.get("version")
-        if type(version) is not int or not 1 <= version <= MANIFEST_VERSION:
+        if version != MANIFEST_VERSION:
             raise ManifestError(
-                f"{name}: format version {version!r}, but this release reads 1 to {MANIFEST_VERSION}; "
+                f"{name}: format version {version!r}, but this release reads {MANIFEST_VERSION}; "
                 "use the release that built it, or build again"
             )
         try:
@@ -215,10 +214,10 @@ class Manifest:
                 dtype=value["dtype"],
                 tokenizer=value["tokenizer"],
                 splits={split: _read_split(entry, name) for split, entry in value["splits"].items()},
+                extents=_read_file(value["extents"], name, "extents"),
                 recipe=value.get("recipe", {}),
                 inputs=value.get("inputs", []),
                 counts=value.get("counts", {}),
-                extents=_read_file(value["extents"], name, "extents") if version > 1 else None,
                 files=tuple(_read_file(entry, name, "files") for entry in value.get("files", [])),
             )
             stated = {split: (entry["documents"], entry["tokens"]) for split, entry in value["splits"].items()}
@@ -263,11 +262,6 @@ def is_dataset(directory: str | Path) -> bool:
 def _read_split(entry: dict[str, Any], name: str) -> Split:
     # By columns: datasets of 10,000 shards are opened in milliseconds.
     given = entry["shards"]
-    if any("table_crc32" not in shard for shard in given):
-        raise ManifestError(
-            f"{name}: its shards have no table_crc32, which holds them to one build; an earlier version wrote this dataset: "
-            "build it again"
-        )
     shards = tuple(starmap(ShardInfo, map(itemgetter(*ShardInfo._fields[:-1]), given)))
     if any("source" in shard for shard in given):
         sources = [shard.get("source", "") for shard in given]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import mmap
 import os
 from pathlib import Path
@@ -15,9 +14,9 @@ from numpy.typing import NDArray
 from ..errors import CorruptShardError, ManifestError, TruncatedShardError
 from .foreign import foreign_index
 from .format import TAIL
-from .index import Index, check_bytes, compare, parse_footer, parse_index
+from .index import Index, check_bytes, compare, parse_footer, parse_index, parse_table
 from .manifest import ShardInfo
-from .tar import map_open, opened
+from .tar import CURE, map_open, opened
 
 
 class Shard:
@@ -52,9 +51,7 @@ class Shard:
         self._path = path
         data, index = _map(path, expected)
         if index is None and expected is not None:
-            raise CorruptShardError(
-                f"{self.path}: byte {len(data) - TAIL}: no index footer at the end; copy it again or rebuild it"
-            )
+            raise CorruptShardError(f"{self.path}: byte {len(data) - TAIL}: no index footer at the end; {CURE}")
         if index is None:
             index = foreign_index(self.path, cache_dir)
         if expected is not None:
@@ -62,9 +59,7 @@ class Shard:
         if verify and expected is not None:
             found = hashlib.sha256(data).hexdigest()
             if found != expected.sha256:
-                raise CorruptShardError(
-                    f"{self.path}: sha256 {found}, but the manifest says {expected.sha256}; copy it again or rebuild it"
-                )
+                raise CorruptShardError(f"{self.path}: sha256 {found}, but the manifest says {expected.sha256}; {CURE}")
         whole = len(data) - len(data) % index.dtype.itemsize
         self.tokens: NDArray[Any] = np.frombuffer(data, dtype=np.uint8, count=whole).view(index.dtype)
         self.starts: NDArray[np.int64] = index.starts // index.dtype.itemsize
@@ -92,12 +87,7 @@ class Shard:
         if not self.footer:
             return {}
         offset, size = self.footer["table"]
-        raw = self.tokens.view(np.uint8)[offset : offset + size].tobytes()
-        try:
-            columns: dict[str, list[Any]] = json.loads(raw)
-        except ValueError as error:
-            raise CorruptShardError(f"{self.path}: byte {offset}: table of documents: {error}") from error
-        return columns
+        return parse_table(self.tokens.view(np.uint8)[offset : offset + size].tobytes(), str(self.path), offset)
 
     def close(self) -> None:
         """Release the map; views that were returned before keep their memory valid."""
@@ -139,7 +129,7 @@ def check_shard(handle: int, name: str, expected: ShardInfo | None) -> None:
         return
     footer = parse_footer(os.pread(handle, TAIL, max(0, size - TAIL)), name, size)
     if footer is None:
-        raise CorruptShardError(f"{name}: byte {size - TAIL}: no index footer at the end; copy it again or rebuild it")
+        raise CorruptShardError(f"{name}: byte {size - TAIL}: no index footer at the end; {CURE}")
     check_bytes(name, size, footer)
     compare(name, footer, expected)
 
@@ -147,4 +137,4 @@ def check_shard(handle: int, name: str, expected: ShardInfo | None) -> None:
 def _check_size(name: str, size: int, expected: ShardInfo | None) -> None:
     if expected is not None and size != expected.bytes:
         kind = TruncatedShardError if size < expected.bytes else ManifestError
-        raise kind(f"{name}: {size} bytes, but the manifest says {expected.bytes}; copy it again or rebuild it")
+        raise kind(f"{name}: {size} bytes, but the manifest says {expected.bytes}; {CURE}")

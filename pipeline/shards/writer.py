@@ -15,7 +15,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from ..atomic import atomic_file
 from ..errors import ConfigError
-from .extents.checksums import RangeChecksums
 from .extents.table import ExtentTable, cut_extents, extent_offsets
 from .format import (
     BLOCK,
@@ -38,6 +37,36 @@ from .format import (
 from .manifest import ShardInfo
 
 _WRITE_BYTES = 1 << 20  # members are joined to writes of about this size
+
+
+class RangeChecksums:
+    """CRC-32 of byte ranges that follow each other, of bytes that come in pieces; ``ends`` are the ends of the ranges.
+
+    >>> sums = RangeChecksums([2, 5])
+    >>> for piece in (b"a", b"bcd", b"ef"):
+    ...     sums.update(piece)
+    >>> sums.values == [zlib.crc32(b"ab"), zlib.crc32(b"cde")]
+    True
+    """
+
+    def __init__(self, ends: Iterable[int]) -> None:
+        self.values: list[int] = []
+        self._ends = list(ends)
+        self._at = 0
+        self._crc32 = 0
+
+    def update(self, piece: bytes) -> None:
+        """Take the next bytes; those behind the last range are ignored."""
+        view = memoryview(piece)
+        while view and len(self.values) < len(self._ends):
+            end = self._ends[len(self.values)]
+            part = view[: end - self._at]
+            self._crc32 = zlib.crc32(part, self._crc32)
+            self._at += len(part)
+            view = view[len(part) :]
+            if self._at == end:
+                self.values.append(self._crc32)
+                self._crc32 = 0
 
 
 class _TarStream:

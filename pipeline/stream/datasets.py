@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ConfigError, InputError
-from ..shards.ranges.open_files import MOST
+from ..shards.ranges.open_files import DEFAULT_MAX_OPEN_FILES
 from .arguments import check_epochs, check_flag, check_integer, check_options, eos_given
 from .config import StreamConfig
 from .data.base import CountedData
 from .data.holdout import share_given, split_data
 from .data.mixture import MixedData
-from .data.shards import DEFAULT_CACHE, PIECE_TOKENS, KeyedData, MemoryData, ShardFiles, Source
+from .data.shards import DEFAULT_CACHE, PIECE_TOKENS, MemoryData, NamedShards, ShardFiles, Source
 from .data.text import TextData
 from .order.mixture import Schedule, exact_weights, temperature_weights
 from .stream import Stream
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 
 
 class Documents(Stream):
-    """A dataset of documents with keys, by which it can be split."""
+    """A dataset of documents, which can be split."""
 
-    def __init__(self, data: KeyedData, *, epochs: int | None, max_open_shards: int = MOST) -> None:
+    def __init__(self, data: NamedShards, *, epochs: int | None, max_open_shards: int = DEFAULT_MAX_OPEN_FILES) -> None:
         super().__init__(StreamConfig(data=data, epochs=epochs, max_open_shards=max_open_shards))
         self._data = data
 
     def split(self, *, val: float) -> tuple[Documents, Documents]:
-        """Return two datasets, ``(train, val)``: ``val`` is the share of documents in the second, chosen by a hash of their keys.
+        """Return two datasets, ``(train, val)``: ``val`` is the share of the second, drawn by a hash.
 
-        Every document is in exactly one of them. A larger share selects the documents of a smaller one, and more. Each result
+        Every document is whole in exactly one of them. Of more than 1,000 extents (runs of documents of about 192 KiB) or of
+        more than 200 MB of tokens, extents are drawn, by the name of their shard and their number in it, and nothing is read.
+        Of less, single documents are, by the name of their shard and their number in it; this call reads all of them, and
+        both results stay in memory.
+
+        Either draw stays as it is when shards are added. A larger share selects what a smaller one did, and more. Each result
         can be split again, by an independent hash; ``val`` is then a share of that result.
 
-        A key is the name of a document's tar member. In a dataset of `pipeline.build`, and for arrays in memory, it is the
-        number of the document: one that is added or dropped changes the keys of all that follow, so a rebuilt
-        dataset draws another split, and documents of the old ``val`` are in the new ``train``. ``val_fraction`` of the build
-        draws by the content of documents instead, and that split stays. In tars with keys of their own, which follow a
-        document, it stays in the same half in any order, company or number of shards. The call reads the
-        index and the keys of every shard (some 30 bytes and half a microsecond a document), and no token; for remote shards
-        and over a million documents, the counts are kept in the cache directory.
+        A dataset that is built again is another dataset, with other shards: documents of the old ``val`` are in the new
+        ``train``. ``val_fraction`` of the build draws by the content of documents instead, and that split stays.
 
         Raises ``ConfigError`` for a share that is not above 0 and below 1.
 
@@ -60,7 +60,7 @@ class Documents(Stream):
         """
         config = self._config
         self._data.check_stage("split")
-        rest, held_out = split_data(self._data, share_given(val))
+        rest, held_out = split_data(self._data, share_given(val), config.max_open_shards)
         return (
             Documents(rest, epochs=config.epochs, max_open_shards=config.max_open_shards),
             Documents(held_out, epochs=config.epochs, max_open_shards=config.max_open_shards),
@@ -121,7 +121,7 @@ class ShardDataset(Documents):
     ) -> None:
         check_epochs(epochs)  # before files are asked for
         if max_open_shards is None:
-            max_open_shards = MOST
+            max_open_shards = DEFAULT_MAX_OPEN_FILES
         check_integer("max_open_shards", max_open_shards, least=1)
         data = ShardFiles(
             source,

@@ -28,12 +28,12 @@ class DocumentStages(PositionedStream):
     ) -> Stream:
         """Shuffle blocks, and documents within windows of blocks, and interleave ``lanes`` parts of the epoch.
 
-        A block is a run of neighbouring documents, of one shard and at most about 768 KiB, or of one file of a
+        A block is a run of neighbouring documents, of one shard and at most about 512 KiB, or of one file of a
         ``TextDataset`` and about 32 KiB. The order is a function of ``seed`` (an int from 0 on) and the epoch: ranks and
         workers do not change it. ``window`` is the number of blocks whose documents are shuffled together; in a
         ``TextDataset`` all lanes share it, and each has a window of its own, of at least one block. Defaults: windows of
-        about 4 MiB (8 blocks or more) and 64 lanes, for a mix 16 blocks and 16 lanes. There is no buffer: ``.shuffle(1000)``
-        and ``buffer_size=`` of other libraries are errors that show what to write.
+        about 4 MiB and 64 lanes, for a mix of up to five sources 3 MiB and 16 lanes, and of more 256 MiB together. There is no
+        buffer: ``.shuffle(1000)`` and ``buffer_size=`` of other libraries are errors that show what to write.
 
         In a sequential stream, each row of a global batch (ranks x batch size) has lanes of its own: 4 to 48, fewer for
         little data. ``lanes`` is then a multiple of the rows, and workers of a loader must divide the lanes of a row. All

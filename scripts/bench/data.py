@@ -7,7 +7,6 @@ import io
 import os
 import sysconfig
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import orjson
 import zstandard
 from numpy.typing import NDArray
 
-from pipeline.shards.extents.indexing import write_table
+from pipeline.shards.extents.file import write_table
 from pipeline.shards.manifest import Manifest, Split
 from pipeline.shards.reader import Shard
 from pipeline.shards.writer import write_shard_with_extents
@@ -58,8 +57,7 @@ def dataset(
             infos.append(info._replace(name=listed))
             tables.append(table)
         original.unlink()
-    manifest = Manifest("<u2", TOKENIZER, {"train": Split(tuple(infos))})
-    replace(manifest, extents=write_table(path, tables, "<u2")).write(path)
+    Manifest("<u2", TOKENIZER, {"train": Split(tuple(infos))}, write_table(path, tables, "<u2")).write(path)
     return path
 
 

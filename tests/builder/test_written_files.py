@@ -10,7 +10,6 @@ import pytest
 
 from pipeline.cli.main import run_command
 from tests.builds import digests
-from tests.shard_samples import make_documents, write_dataset
 from tests.text_samples import jsonl, sentences
 
 
@@ -56,18 +55,6 @@ def test_texts_touches_regular_files_only(
 def special_names(folder: Path) -> list[str]:
     assert (folder / "pipe").is_fifo()
     return sorted(path.name for path in folder.rglob("*"))
-
-
-def test_index_writes_through_links(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    write_dataset(data, [make_documents(20, seed=seed) for seed in range(2)])
-    (tmp_path / "manifest.json").write_bytes((data / "manifest.json").read_bytes())
-    (data / "manifest.json").unlink()
-    (data / "manifest.json").symlink_to(tmp_path / "manifest.json")
-    before = (tmp_path / "manifest.json").read_bytes()
-    assert run_command("index", [str(data)]) == 0
-    assert (data / "manifest.json").is_symlink()
-    assert (tmp_path / "manifest.json").read_bytes() != before
 
 
 @pytest.mark.parametrize("flags", [[], ["--overwrite"]])

@@ -183,7 +183,6 @@ def test_a_command_leaves_signal_handlers_as_they_were() -> None:
         ["inspect", "data", "--document", "-1"],
         ["inspect", "data", "--split", "none"],
         ["verify", "data", "--workers", "0"],
-        ["index", "data", "--workers", "0"],
     ],
 )
 def test_a_value_that_cannot_be_ends_every_command_with_2(

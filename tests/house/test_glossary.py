@@ -44,7 +44,7 @@ BATCH_KEYS = {
     "shift": "int",
     "ignored": "int64",
 }
-COMMAND_NAMES = "build index inspect texts try-rules verify"
+COMMAND_NAMES = "build inspect texts try-rules verify"
 
 # Not used in texts for users, and what they say instead.
 TERMS_NOT_TO_USE = {

@@ -18,7 +18,7 @@ QUICK = Access(
 
 
 def table_of(folder: Path) -> ExtentTable:
-    return decode_table((folder / "extents.bin").read_bytes())
+    return decode_table((folder / "extents.npz").read_bytes())
 
 
 def ranges_of(

@@ -22,7 +22,6 @@ import pytest
 
 import pipeline
 from pipeline.errors import CorruptShardError, ManifestError, ShardwrightError, StorageError
-from pipeline.shards.extents.indexing import index_dataset
 from pipeline.shards.remote.access import Access
 from pipeline.shards.remote.block_cache import BlockCache
 from pipeline.shards.remote.http import server_of
@@ -45,7 +44,6 @@ def server() -> Iterator[FaultyServer]:
 def dataset(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     write_dataset(folder, [make_documents(900, seed=seed, longest=600) for seed in range(2)])
-    index_dataset(folder)
     return folder
 
 
@@ -69,7 +67,6 @@ def test_a_block_comes_right_through_passing_failures(
 
 def write_grouped(dataset: Path, tokens_per_sample: int) -> Path:
     write_dataset(dataset, [make_documents(900, longest=600)], tokens_per_sample=tokens_per_sample)
-    index_dataset(dataset)
     return dataset
 
 

@@ -95,8 +95,37 @@ def test_a_flipped_byte_is_found_before_the_first_use_when_asked_to_verify(datas
     at = BLOCK + 130
     overwrite(path, at, bytes([path.read_bytes()[at] ^ 1]))
     list(pipeline.ShardDataset(dataset, epochs=1).pack(8))  # the payload is not looked at otherwise
-    with pytest.raises(CorruptShardError, match=r"train-000003\.tar: sha256"):
+    with pytest.raises(CorruptShardError, match=r"train-000003\.tar: bytes 0 to \d+ have checksum"):
         list(pipeline.ShardDataset(dataset, epochs=1, verify=True).shuffle().pack(8))
+
+
+def test_a_flipped_byte_anywhere_in_footer_or_index_is_found(tmp_path: Path) -> None:
+    write_dataset(tmp_path, [make_documents(5)])
+    path = tmp_path / "train-000000.tar"
+    raw = path.read_bytes()
+    footer_at = len(raw) - 2048 + BLOCK
+    spans = raw.index(b'"starts"', footer_at), raw.index(b"]", raw.index(b'"table"', footer_at)) + 2
+    # Where the parts of the index lie the table of extents says, too.
+    places = {*range(footer_at, raw.index(b"}", footer_at) + 1)} - {*range(*spans)}
+    for name, width in ((b"__index__/starts", 8), (b"__index__/lengths", 4)):
+        first = raw.rindex(name) + BLOCK + 128
+        places |= {*range(first, first + 5 * width)}
+    for place in sorted(places):
+        overwrite(path, 0, raw[:place] + bytes([raw[place] ^ 4]) + raw[place + 1 :])
+        with pytest.raises(ShardError, match=r"train-000000\.tar"):
+            next(iter(pipeline.ShardDataset(tmp_path).pack(8)))
+
+
+def test_a_shard_of_another_build_with_documents_of_the_same_lengths_is_never_streamed(tmp_path: Path) -> None:
+    documents, name = make_documents(20), "train-000001.tar"
+    write_dataset(tmp_path / "a", [documents, documents])
+    write_dataset(tmp_path / "b", [documents, [document[::-1].copy() for document in documents]])
+    assert (tmp_path / "a" / name).stat().st_size == (tmp_path / "b" / name).stat().st_size
+    shutil.copy(tmp_path / "b" / name, tmp_path / "a" / name)
+    with pytest.raises(ManifestError, match=rf"{name}.*table_crc32.*another shard lies under this name"):
+        list(pipeline.ShardDataset(tmp_path / "a", epochs=1).pack(8))
+    with pytest.raises(ManifestError, match=rf"{name}.*table_crc32"):
+        list(pipeline.ShardDataset([tmp_path / "a" / name], epochs=1).documents())
 
 
 def test_a_shard_that_is_gone_is_named(dataset: Path) -> None:

@@ -1,11 +1,10 @@
-"""The table of extents of a dataset is loaded, computed where there is none, kept and fetched."""
+"""The table of extents: written by a build, loaded by streams, refused and found by verify where it is wrong."""
 
 from __future__ import annotations
 
+import json
 import os
-import queue
-import shutil
-import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,106 +12,66 @@ import numpy as np
 import pytest
 import webdataset
 
+import pipeline
+from pipeline.builder.counts.progress import Progress
 from pipeline.errors import ConfigError, ManifestError, StorageError
-from pipeline.shards.extents.file import decode_table, encode_table
-from pipeline.shards.extents.indexing import index_dataset
-from pipeline.shards.extents.loading import Limits, load_extent_table
+from pipeline.shards.extents.file import EXTENTS_NAME, decode_table
 from pipeline.shards.extents.table import ExtentTable
-from pipeline.shards.manifest import MANIFEST_NAME
+from pipeline.shards.manifest import MANIFEST_NAME, Manifest
 from pipeline.shards.reader import read_index
-from pipeline.shards.remote.store import Store
-from pipeline.shards.resolve import resolve
-from pipeline.shards.verify.dataset import verify_dataset
-from tests.extent_samples import QUICK, columns, edit_table, kept, load, write_without_table
+from pipeline.shards.verify.dataset import Problem, verify_dataset
+from tests.corpus import english
+from tests.extent_samples import QUICK, columns, edit_table, load, replace_table, write_two_splits
 from tests.faulty_server import FaultyServer, running_server
-from tests.shard_samples import make_documents, write_documents
+from tests.shard_samples import make_documents, write_dataset, write_documents
 
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
-    return write_without_table(tmp_path / "data")
+    return write_two_splits(tmp_path / "data")
 
 
-# Loading
+def test_a_build_writes_one_table_for_any_workers_whose_checksums_verify_finds_again(tmp_path: Path) -> None:
+    lines = [json.dumps({"id": str(k), "text": english(k, 40)}) for k in range(300)]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    options: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "dedup": False, "progress": Progress(quiet=True)}
+    options |= {"tokens_per_shard": 200_000, "val_fraction": 0.1, "tokens_per_sample": 500, "start_method": "fork"}
+    for workers in (1, 2):
+        pipeline.build(tmp_path / "in.jsonl", tmp_path / f"{workers}", workers=workers, **options)
+    one, two = tmp_path / "1", tmp_path / "2"
+    for name in (EXTENTS_NAME, MANIFEST_NAME):
+        assert (one / name).read_bytes() == (two / name).read_bytes()
+    table = decode_table((one / EXTENTS_NAME).read_bytes())
+    assert len(table) > table.shards > 3
+    assert list(verify_dataset(one)) == []
 
 
-def test_an_indexed_dataset_is_loaded_without_opening_a_shard(dataset: Path, tmp_path: Path) -> None:
-    index_dataset(dataset)
+def test_a_dataset_is_loaded_without_opening_a_shard(dataset: Path, tmp_path: Path) -> None:
     for path in dataset.glob("*.tar"):
         path.unlink()
-    table = load(dataset, tmp_path / "cache")
-    assert table.shards == 3
+    assert load(dataset, tmp_path / "cache").shards == 3
     assert load(dataset, tmp_path / "cache", "a-val").extents.tolist() == [1]
     assert not (tmp_path / "cache").exists()
-
-
-def test_a_dataset_without_a_table_gives_the_same_but_for_the_checksums_of_bytes(dataset: Path, tmp_path: Path) -> None:
-    computed = load(dataset, tmp_path / "cache")
-    assert computed.crc32 is None
-    (place,) = kept(tmp_path / "cache")
-    assert encode_table(decode_table(place.read_bytes())) == encode_table(computed)
-    index_dataset(dataset)
-    assert columns(load(dataset, tmp_path / "cache"), "crc32") == columns(computed, "crc32")
-
-
-def test_a_kept_table_is_used_until_it_is_damaged(dataset: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    wanted = columns(load(dataset, cache), "crc32")
-    (place,) = kept(cache)
-    for path in dataset.glob("*.tar"):
-        path.rename(path.with_suffix(".away"))
-    assert columns(load(dataset, cache), "crc32") == wanted
-    for path in dataset.glob("*.away"):
-        path.rename(path.with_suffix(".tar"))
-    for raw in (b"", place.read_bytes()[:-5], b"\0" * 999):
-        place.write_bytes(raw)
-        assert columns(load(dataset, cache), "crc32") == wanted
-    other = load([dataset / "val-000000.tar"], cache, split="a-val")
-    place.write_bytes(encode_table(other))
-    assert columns(load(dataset, cache), "crc32") == wanted
-
-
-def test_a_table_of_few_bytes_is_not_kept(dataset: Path, tmp_path: Path) -> None:
-    store = Store(tmp_path / "cache")
-    size = sum(path.stat().st_size for path in dataset.glob("train-*.tar"))
-    for source in (dataset, f"{dataset}/train-*.tar"):
-        for more, times in ((1, 0), (0, 1)):
-            load_extent_table(resolve(source, "train", store), store, Limits(keep_bytes=size + more))
-            assert len(kept(tmp_path / "cache")) == times
-        shutil.rmtree(tmp_path / "cache")
-        (dataset / MANIFEST_NAME).unlink(missing_ok=True)
 
 
 def test_shards_by_list_glob_and_braces_have_the_rows_that_they_have_in_the_table(
     dataset: Path, tmp_path: Path
 ) -> None:
-    index_dataset(dataset)
     cache = tmp_path / "cache"
     whole = load(dataset, cache)
     assert columns(load(f"{dataset}/train-*.tar", cache)) == columns(whole)
-    assert columns(load(f"{dataset}/train-{{000000..000001}}.tar", cache)) == columns(whole.select([0, 1]))
     assert columns(load([dataset / "train-000002.tar"], cache)) == columns(whole.select([2]))
-    assert whole.select(range(3)) is whole  # whose sums are there
     both = load([dataset / "val-000000.tar", dataset / "train-000000.tar"], cache, split=None)
     assert both.per_shard(both.document_sums).tolist() == [25, 40]
 
 
-def test_tars_without_a_manifest_are_computed_and_kept_until_one_changes(dataset: Path, tmp_path: Path) -> None:
-    index_dataset(dataset)
-    cache = tmp_path / "cache"
-    wanted = columns(load(dataset, cache), "crc32")
+# Tars without a manifest
+
+
+def test_the_table_of_shards_without_a_manifest_is_that_of_their_indexes(dataset: Path, tmp_path: Path) -> None:
+    wanted = columns(load(dataset, tmp_path / "cache"), "crc32")
     (dataset / MANIFEST_NAME).unlink()
-    spec = f"{dataset}/train-*.tar"
-    assert columns(load(spec, cache), "crc32") == wanted
-    (place,) = kept(cache)
-    before = place.stat().st_mtime_ns
-    assert columns(load(spec, cache), "crc32") == wanted
-    assert place.stat().st_mtime_ns == before
-    place.write_bytes(encode_table(decode_table(place.read_bytes()).select([0])))
-    assert columns(load(spec, cache), "crc32") == wanted
-    write_documents(dataset / "train-000001.tar", make_documents(3), 40)
-    assert load(spec, cache).document_sums[-1] == 73
-    assert len(kept(cache)) == 2
+    assert columns(load(f"{dataset}/train-*.tar", tmp_path / "cache"), "crc32") == wanted
 
 
 @pytest.mark.parametrize("dtype", ["<u2", "<i4"])
@@ -135,8 +94,7 @@ def test_tars_of_other_tools_have_a_table_too(tmp_path: Path, dtype: str) -> Non
         assert table.tokens[extent] == index.lengths[mine].sum()
     assert int(ends[-1]) <= path.stat().st_size
     os.utime(path, ns=(1, 1))
-    assert columns(load(str(path), tmp_path / "cache"), "crc32") == columns(table, "crc32")
-    assert len(kept(tmp_path / "cache")) == 2
+    assert columns(load(str(path), tmp_path / "cache")) == columns(table)
 
 
 def test_tars_of_two_dtypes_make_no_stream(tmp_path: Path) -> None:
@@ -146,26 +104,85 @@ def test_tars_of_two_dtypes_make_no_stream(tmp_path: Path) -> None:
         load(str(tmp_path), tmp_path / "cache")
 
 
-def test_a_cache_that_cannot_be_written_costs_only_time(dataset: Path, tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("a file where the directory belongs")
-    store = Store(tmp_path / "cache")
-    assert load_extent_table(resolve(dataset, "train", store), store, Limits(keep_bytes=0)).shards == 3
+# Damage
 
 
-def test_long_work_is_reported_with_its_progress_and_its_cure(dataset: Path, tmp_path: Path) -> None:
-    reports: queue.SimpleQueue[str] = queue.SimpleQueue()
+def the_problem(folder: Path, **options: Any) -> Problem:
+    (problem,) = verify_dataset(folder, **options)
+    return problem
 
-    class SlowStore(Store):
-        def index(self, *arguments: Any) -> Any:
-            while reports.empty():  # nothing is read before the first report
-                time.sleep(0.01)
-            return super().index(*arguments)
 
-    store = SlowStore(tmp_path / "cache")
-    load_extent_table(resolve(dataset, "train", store), store, Limits(reports.put, 0.02))
-    report = reports.get()
-    assert f"{dataset}: no table of extents; 0 of 3 indexes read for it" in report
-    assert f"shardwright index {dataset}" in report
+def test_a_table_that_is_flipped_cut_swapped_or_missing_is_named_when_loaded_and_by_verify(
+    dataset: Path, tmp_path: Path
+) -> None:
+    path = dataset / EXTENTS_NAME
+    raw = path.read_bytes()
+    write_dataset(tmp_path / "other", [make_documents(9)])
+    flipped = [raw[:at] + bytes([raw[at] ^ 4]) + raw[at + 1 :] for at in range(0, len(raw), 97)]
+    for damaged in (*flipped, raw[:-7], b"", (tmp_path / "other" / EXTENTS_NAME).read_bytes()):
+        path.write_bytes(damaged)
+        with pytest.raises(ManifestError, match=r"data/extents\.npz: sha256 .*; copy the dataset again or rebuild"):
+            load(dataset, tmp_path / "cache")
+    assert "but the manifest says" in the_problem(dataset).message
+    path.unlink()
+    with pytest.raises(ManifestError, match=r"extents\.npz: not there, but the manifest names it"):
+        load(dataset, tmp_path / "cache")
+    assert the_problem(dataset).shard == str(path)
+
+
+@pytest.mark.parametrize("column", ["tokens", "documents"])
+def test_a_table_that_disagrees_with_its_manifest_is_refused(dataset: Path, tmp_path: Path, column: str) -> None:
+    edit_table(dataset, column, 1, 7)
+    with pytest.raises(
+        ManifestError, match=rf"its extents of train-000000\.tar have \d+ {column}, but the manifest says"
+    ):
+        load(dataset, tmp_path / "cache")
+    assert Path(the_problem(dataset).shard).name == EXTENTS_NAME
+
+
+def test_a_table_of_too_few_shards_and_files_that_are_no_table_are_refused(dataset: Path, tmp_path: Path) -> None:
+    table = decode_table((dataset / EXTENTS_NAME).read_bytes())
+    replace_table(dataset, table.select([0, 1, 2]))
+    with pytest.raises(ManifestError, match="3 shards of uint16, but the manifest has 4 of uint16"):
+        load(dataset, tmp_path / "cache")
+    replace_table(dataset, replace(table, documents=table.documents[1:]))
+    with pytest.raises(ManifestError, match="documents is no column of the table"):
+        load(dataset, tmp_path / "cache")
+    with pytest.raises(ManifestError, match="lost: no table of extents"):
+        decode_table(b"PK", "lost")
+
+
+@pytest.mark.parametrize("column", ["crc32", "index_crc32"])
+def test_verify_finds_a_checksum_that_is_not_the_shards(dataset: Path, column: str) -> None:
+    edit_table(dataset, column, 2, 7)
+    problem = the_problem(dataset)
+    assert Path(problem.shard).name == "train-000000.tar"
+    assert problem.offset == decode_table((dataset / EXTENTS_NAME).read_bytes()).offsets[2]
+    assert f"the table of extents says {column} 7 of extent 1, found" in problem.message
+    assert bool(list(verify_dataset(dataset, quick=True))) is (column == "index_crc32")
+
+
+def test_verify_finds_extents_that_are_cut_elsewhere(dataset: Path) -> None:
+    table = decode_table((dataset / EXTENTS_NAME).read_bytes())
+    joined = {name: getattr(table, name).copy() for name in ("extents", "sizes", "tokens", "documents")}
+    joined["extents"][1] -= 1  # the first two extents of a shard as one: every sum is what it was
+    for name in ("sizes", "tokens", "documents"):
+        joined[name][2] += joined[name][1]
+        joined[name] = np.delete(joined[name], 1)
+    assert table.crc32 is not None
+    sums = {"crc32": np.delete(table.crc32, 1), "index_crc32": np.delete(table.index_crc32, 1)}
+    replace_table(dataset, replace(table, **joined, **sums))
+    assert "the table of extents says" in the_problem(dataset).message
+
+
+def test_verify_blames_a_damaged_shard_and_not_its_table(dataset: Path) -> None:
+    path = dataset / "train-000000.tar"
+    raw = bytearray(path.read_bytes())
+    raw[9_000] ^= 1
+    path.write_bytes(raw)
+    problems = list(verify_dataset(dataset))
+    assert problems
+    assert not any("table of extents" in problem.message for problem in problems)
 
 
 # Remote
@@ -182,60 +199,42 @@ def serve(server: FaultyServer, dataset: Path) -> None:
     server.objects = {f"data/{path.name}": path.read_bytes() for path in dataset.iterdir()}
 
 
-def test_a_remote_table_is_fetched_once_and_no_shard_is_asked_for(
+def test_a_remote_table_is_all_that_is_read_and_is_named_where_it_is_wrong(
     dataset: Path, server: FaultyServer, tmp_path: Path
 ) -> None:
-    index_dataset(dataset)
-    serve(server, dataset)
-    wanted = columns(load(dataset, tmp_path / "cache"))
-    for fetches in (1, 1):
-        assert columns(load(server.url("data"), tmp_path / "cache")) == wanted
-        assert sum("extents.bin" in path for path, _ in server.requests) == fetches
+    assert columns(load(server.url("data"), tmp_path / "cache")) == columns(load(dataset, tmp_path / "cache"))
     assert not any(path.endswith(".tar") for path, _ in server.requests)
-    assert list(verify_dataset(server.url("data"), access=QUICK)) == []
-    assert list(verify_dataset(server.url("data"), access=QUICK, quick=True)) == []
-
-
-def test_a_remote_table_that_is_missing_or_damaged_is_named(
-    dataset: Path, server: FaultyServer, tmp_path: Path
-) -> None:
-    index_dataset(dataset)
-    serve(server, dataset)
-    raw = server.objects["data/extents.bin"]
-    server.objects["data/extents.bin"] = raw[:99] + b"\xff\xff" + raw[101:]
-    with pytest.raises(ManifestError, match=r"http://.*/data/extents\.bin: digest is"):
+    for quick in (True, False):
+        assert list(verify_dataset(server.url("data"), access=QUICK, quick=quick)) == []
+    raw = server.objects["data/extents.npz"]
+    server.objects["data/extents.npz"] = raw[:99] + b"\xff\xff" + raw[101:]
+    with pytest.raises(ManifestError, match=r"http://.*/data/extents\.npz: sha256"):
         load(server.url("data"), tmp_path / "cache")
-    assert kept(tmp_path / "cache") == []
-    server.objects["data/extents.bin"] = raw[:-1]
-    with pytest.raises(StorageError, match=r"extents\.bin"):
+    server.objects["data/extents.npz"] = raw[:-1]
+    with pytest.raises(StorageError, match=r"extents\.npz"):
         load(server.url("data"), tmp_path / "cache")
-    del server.objects["data/extents.bin"]
-    with pytest.raises(ManifestError, match=r"http://.*/data/extents\.bin: not there"):
+    del server.objects["data/extents.npz"]
+    with pytest.raises(ManifestError, match=r"http://.*/data/extents\.npz: not there"):
         load(server.url("data"), tmp_path / "cache")
-    (problem,) = verify_dataset(server.url("data"), access=QUICK, quick=True)
-    assert problem.shard == server.url("data/extents.bin")
-    server.objects["data/extents.bin"] = raw
-    edit_table(dataset, "index_crc32", 2, 7)
-    serve(server, dataset)
-    (problem,) = verify_dataset(server.url("data"), access=QUICK, quick=True)
-    assert problem.shard == server.url("data/train-000000.tar")
 
 
-def test_remote_shards_without_a_table_are_computed_from_their_indexes_alone(
+def test_remote_shards_without_a_manifest_have_the_table_of_their_indexes_alone(
     dataset: Path, server: FaultyServer, tmp_path: Path
 ) -> None:
     wanted = columns(load(dataset, tmp_path / "local"), "crc32")
-    assert columns(load(server.url("data"), tmp_path / "cache"), "crc32") == wanted
-    assert server.sent < sum(map(len, server.objects.values())) // 4
     del server.objects["data/manifest.json"]
     spec = server.url("data/train-{000000..000002}.tar")
     assert columns(load(spec, tmp_path / "cache"), "crc32") == wanted
-    before = len(server.requests)
-    assert columns(load(spec, tmp_path / "cache"), "crc32") == wanted
-    assert len(server.requests) - before <= 4  # the manifest that is not there, and the version of each
+    assert server.sent < sum(map(len, server.objects.values())) // 4
 
 
 def test_a_table_of_memory_has_one_shard_and_no_checksum_of_bytes() -> None:
     table = ExtentTable.of_documents(np.array([70_000, 0, 70_000, 70_000]), "<u4")
     assert (table.shards, table.crc32) == (1, None)
     assert table.offsets.tolist() == [0, 280_000, 560_000]
+
+
+def test_the_fingerprint_of_a_dataset_does_not_cover_its_table(dataset: Path) -> None:
+    before = Manifest.read(dataset).fingerprint
+    edit_table(dataset, "crc32", 0, 7)
+    assert Manifest.read(dataset).fingerprint == before

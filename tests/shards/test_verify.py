@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import ShardError
-from pipeline.shards.manifest import Manifest, ShardInfo, Split
+from pipeline.shards.manifest import Manifest, ShardInfo
 from pipeline.shards.reader import Shard
 from pipeline.shards.tar import scan_tar
 from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
 from pipeline.shards.verify.findings import MAX_PROBLEMS, Contents
 from pipeline.shards.verify.shard import check_shard
-from tests.shard_samples import EOS, make_documents, write_dataset, write_documents
+from tests.shard_samples import EOS, make_documents, write_dataset, write_documents, write_manifest
 
 
 @pytest.fixture
@@ -285,12 +285,12 @@ def test_the_lock_of_a_build_command_says_nothing_against_a_complete_dataset(dat
 def test_a_key_in_two_shards_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
-    infos = (
+    infos = [
         write_documents(folder / "train-000000.tar", make_documents(5), 0),
         write_documents(folder / "train-000001.tar", make_documents(5), 4),
         write_documents(folder / "train-000002.tar", make_documents(5), 9),
-    )
-    Manifest("<u2", {"vocab_size": 60_000, "eos_id": EOS}, {"train": Split(infos)}).write(folder)
+    ]
+    write_manifest(folder, {"train": infos})
     problem = one(list(verify_dataset(folder)), "also in")
     assert problem.member == "000000000004.npy"
     assert problem.shard.endswith("train-000001.tar")
@@ -311,7 +311,7 @@ def test_manifest_numbers_that_cannot_be_are_named(dataset: Path) -> None:
     manifest = Manifest.read(dataset)
     tokenizer = {**manifest.tokenizer, "eos_id": 70_000}
     shards = manifest.split("train").shards
-    Manifest("<u2", tokenizer, {"train": Split(shards), "val": Split(shards[:1])}).write(dataset)
+    write_manifest(dataset, {"train": shards, "val": shards[:1]}, tokenizer=tokenizer)
     messages = [problem.message for problem in verify_dataset(dataset, quick=True)]
     assert any("eos_id 70000" in message for message in messages)
     assert any("train-000000.tar is in split 'val' and in 'train'" in message for message in messages)

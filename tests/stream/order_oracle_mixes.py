@@ -43,7 +43,7 @@ class Mix:
     def __init__(self, sources: dict[str, Source], changes: list[tuple[int, Weights]], options: Options) -> None:
         self.options = options
         self.lanes = lane_count(options, in_mix=True)
-        self.streams = {name: Stream(source, options, name) for name, source in sources.items()}
+        self.streams = {name: Stream(source, options, name, len(sources)) for name, source in sources.items()}
         self.weights = {ceil_div(x, self.lanes): weights for x, weights in changes}  # by row: the last of one row holds
         self._served = [self._serve(lane) for lane in range(self.lanes)]
         self._rows: list[list[tuple[str, int]]] = [[] for _ in range(self.lanes)]
@@ -95,7 +95,7 @@ class Samples:
 
     def __init__(self, source: Source, options: Options) -> None:
         self.options = options
-        self.ring = [t for shard in source.shards for document in kept_documents(shard) for t in document]
+        self.ring = [token for document in kept_documents(source) for token in document]
         if not self.ring:
             raise ValueError("no tokens")
 

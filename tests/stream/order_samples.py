@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -13,7 +14,18 @@ import numpy as np
 import pipeline
 from pipeline.shards.extents.loading import payload_bytes
 from pipeline.shards.reader import read_index
-from tests.order_oracle import EXTENT_BYTES, Row, Rows, Shard, Source, held_out, memory_shard, steps
+from tests.order_oracle import (
+    EXTENT_BYTES,
+    Row,
+    Rows,
+    Shard,
+    Source,
+    is_held_out,
+    mark,
+    memory_shard,
+    shard_extents,
+    steps,
+)
 from tests.shard_samples import EOS, index_extents, write_dataset
 
 Documents = list[list[list[int]]]  # of each shard, the tokens of each document
@@ -48,12 +60,33 @@ def in_memory(documents: list[list[int]], dtype: str) -> tuple[pipeline.Stream, 
     return data, Source([memory_shard(documents, tokens.itemsize)], tokens.itemsize)
 
 
-def keep(source: Source, keys: list[str], val: float, half: int, level: int = 0) -> None:
-    """Leave one half of a split in a source: 0 the rest, 1 what is held out."""
-    marks = iter([held_out(key, Fraction(str(val)), level) == bool(half) for key in keys])
-    for shard in source.shards:
-        kept = [next(marks) for _ in shard.documents]
-        shard.kept = [mark and shard.is_kept(j) for j, mark in enumerate(kept)]
+def halved(source: Source, names: list[str], *splits: tuple[float, int]) -> Source:
+    """Return what is left of shards of these names by splits, the second of a half of the first, and so on.
+
+    A split is its share and the half that is meant, 0 the rest, 1 what is held out. Of up to 1,000 extents it is of documents.
+    """
+
+    def kept(marks: list[int]) -> list[int]:
+        """Return the places of the marks that all splits leave."""
+        return [
+            k
+            for k, each in enumerate(marks)
+            if all(
+                is_held_out(each, Fraction(str(val)), level) == bool(half) for level, (val, half) in enumerate(splits)
+            )
+        ]
+
+    runs = [shard_extents(shard, source.itemsize, source.extent_bytes) for shard in source.shards]
+    if sum(map(len, runs)) <= 1000:
+        pairs = list(zip(source.shards, names, strict=True))
+        marks = [mark(n, name) for shard, name in pairs for n in range(len(shard.documents))]
+        documents = [document for shard in source.shards for document in shard.documents]
+        return Source([memory_shard([documents[k] for k in kept(marks)], source.itemsize)], source.itemsize)
+    shards = []
+    for shard, extents, name in zip(source.shards, runs, names, strict=True):
+        left = {*kept([mark(n, name) for n in range(len(extents))])}
+        shards.append(replace(shard, kept=[n in left for n in range(len(extents))]))
+    return replace(source, shards=shards)
 
 
 def state_at(stream: pipeline.Stream, ranks: int, batch: int, count: int) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tracemalloc
 from fractions import Fraction
 from pathlib import Path
@@ -14,15 +15,14 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import pipeline
-from pipeline.errors import ConfigError, ManifestError, ShardError, StateError
-from pipeline.shards.manifest import Manifest, Split
-from pipeline.shards.writer import write_shard
-from pipeline.stream.data.holdout import KEEP_ABOVE, held_out, split_data
-from pipeline.stream.datasets import Documents
+from pipeline.errors import ConfigError, ManifestError, StateError
+from pipeline.shards.extents.file import EXTENTS_NAME, decode_table
+from pipeline.shards.extents.table import EXTENT_BYTES
+from pipeline.stream.data.holdout import held_out
 from pipeline.stream.order import derive_key
 from tests.faulty_server import running_server
-from tests.order_oracle import mix64
-from tests.shard_samples import write_dataset
+from tests.order_oracle import is_held_out, mark, mix64
+from tests.shard_samples import index_extents, write_dataset
 
 
 def by_definition(key: str, share: Fraction, level: int = 0) -> bool:
@@ -39,19 +39,11 @@ def documents_of(count: int, first: int = 0) -> list[Any]:
     return [np.full(1 + (first + j) % 5, 1 + first + j, dtype="<u2") for j in range(count)]
 
 
-def write_split_over(directory: Path, sizes: list[int], **options: Any) -> Path:
-    """One dataset of the same documents and keys, cut into shards of ``sizes`` documents."""
-    first, infos = 0, []
-    directory.mkdir()
-    for number, size in enumerate(sizes):
-        documents = documents_of(size, first)
-        tokens = np.concatenate(documents) if documents else np.zeros(0, "<u2")
-        keys = [f"{first + j:012d}" for j in range(size)]
-        path = directory / f"train-{number:06d}.tar"
-        infos.append(write_shard(path, tokens=tokens, lengths=[len(d) for d in documents], keys=keys, **options))
-        first += size
-    tokenizer = {"name": "test", "sha256": "0" * 64, "vocab_size": 60_000, "eos_id": 0, "bos_id": None}
-    Manifest("<u2", {**tokenizer, "special_ids": {}}, {"train": Split(tuple(infos))}).write(directory)
+def write_shards(directory: Path, sizes: list[int], extent_bytes: int = EXTENT_BYTES, **options: Any) -> Path:
+    """Write a dataset of shards of ``sizes`` documents, numbered over all of them."""
+    firsts = [sum(sizes[:k]) for k in range(len(sizes))]
+    write_dataset(directory, [documents_of(*pair) for pair in zip(sizes, firsts, strict=True)], **options)
+    index_extents(directory, extent_bytes)
     return directory
 
 
@@ -60,9 +52,19 @@ def numbers(stream: pipeline.Stream) -> list[int]:
     return [int(sample["input_ids"][0]) - 1 for sample in stream.documents()]
 
 
+SIZES = [700, 1, 99, 600]
+
+
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_split_over(tmp_path_factory.mktemp("splitting") / "data", [200, 1, 99, 300])
+    """A dataset whose documents are split."""
+    return write_shards(tmp_path_factory.mktemp("splitting") / "data", SIZES)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of more than 1,000 extents, of a document or two each."""
+    return write_shards(tmp_path_factory.mktemp("splitting") / "large", [1000, 1, 99, 900], extent_bytes=10)
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0"), min_size=1), max_size=9))
@@ -100,28 +102,71 @@ def test_a_larger_share_holds_out_what_a_smaller_one_did_and_more() -> None:
     assert large.sum() > small.sum()
 
 
-def test_every_document_is_in_exactly_one_half_chosen_by_its_key(dataset: Path) -> None:
+def is_out(n: int, shard: str, share: str = "1/10", level: int = 0) -> bool:
+    return is_held_out(mark(n, shard), Fraction(share), level)
+
+
+def test_every_document_is_in_exactly_one_half_by_its_shards_name_and_its_number_there(dataset: Path) -> None:
     rest, val = (numbers(half) for half in pipeline.ShardDataset(dataset, epochs=1).split(val=0.1))
-    assert val == [n for n in range(600) if by_definition(f"{n:012d}", Fraction(1, 10))]
-    assert sorted(rest + val) == list(range(600))
-    assert 30 < len(val) < 90
+    places = [(n, f"train-{k:06d}.tar") for k, size in enumerate(SIZES) for n in range(size)]
+    assert val == [j for j, place in enumerate(places) if is_out(*place)]
+    assert sorted(rest + val) == list(range(1400))
+    assert 100 < len(val) < 180
 
 
-@pytest.mark.parametrize("sizes", [[600], [50] * 12, [0, 599, 1]])
+def test_of_more_than_1000_extents_each_is_in_one_half_and_nothing_is_read(large: Path, tmp_path: Path) -> None:
+    table = decode_table((large / EXTENTS_NAME).read_bytes())
+    assert len(table) > 1000
+    expected = []
+    for row in range(len(table)):
+        shard = int(table.shard_numbers[row])
+        if is_out(row - int(table.shard_bounds[shard]), f"train-{shard:06d}.tar"):
+            expected += range(int(table.document_sums[row]), int(table.document_sums[row + 1]))
+    for path in large.glob("*.tar"):
+        path.rename(tmp_path / path.name)
+    halves = pipeline.ShardDataset(large, epochs=1).split(val=0.1)
+    assert [len(half.documents()) for half in halves] == [2000 - len(expected), len(expected)]
+    for path in tmp_path.glob("*.tar"):
+        path.rename(large / path.name)
+    rest, val = (numbers(half) for half in halves)
+    assert val == expected
+    assert sorted(rest + val) == list(range(2000))
+
+
+@pytest.mark.parametrize("extent_bytes", [10, EXTENT_BYTES])
 @pytest.mark.parametrize("group", [0, 40])
-def test_a_document_keeps_its_half_when_the_number_of_shards_changes(
-    dataset: Path, tmp_path: Path, sizes: list[int], group: int
+def test_halves_stay_as_they_are_when_shards_are_added_or_grouped_otherwise(
+    tmp_path: Path, extent_bytes: int, group: int
 ) -> None:
-    other = write_split_over(tmp_path / "other", sizes, tokens_per_sample=group)
-    halves = [[numbers(h) for h in pipeline.ShardDataset(d, epochs=1).split(val=0.1)] for d in (dataset, other)]
-    assert halves[0] == halves[1]
+    few = write_shards(tmp_path / "few", [1200, 50], extent_bytes)
+    more = write_shards(
+        tmp_path / "more", [1200, 50, 300], extent_bytes, tokens_per_sample=group if extent_bytes > 10 else 0
+    )
+    for one, other in zip(*(pipeline.ShardDataset(each, epochs=1).split(val=0.1) for each in (few, more)), strict=True):
+        assert numbers(one) == [n for n in numbers(other) if n < 1250]
 
 
-def test_halves_shuffle_pack_and_resume_as_whole_datasets_do(dataset: Path) -> None:
+def test_more_than_200_mb_of_few_long_documents_are_split_by_extents_and_not_read(tmp_path: Path) -> None:
+    (tmp_path / "tokens.bin").touch()
+    os.truncate(tmp_path / "tokens.bin", 202_000_000)  # without blocks on the disk
+    tokens = np.memmap(tmp_path / "tokens.bin", "<u2", "r")
+    data = pipeline.ShardDataset.from_tokens(tokens, lengths=[5_050_000] * 20, eos_id=0, epochs=1)
+    tracemalloc.start()
+    try:
+        rest, val = data.split(val=0.3)
+        assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    finally:
+        tracemalloc.stop()
+    assert len(rest.documents()) + len(val.documents()) == 20
+
+
+@pytest.mark.parametrize("name", ["dataset", "large"])
+def test_halves_shuffle_pack_and_resume_as_whole_datasets_do(name: str, request: pytest.FixtureRequest) -> None:
+    path = request.getfixturevalue(name)
     for half in (0, 1):
-        make = lambda: pipeline.ShardDataset(dataset).split(val=0.2)[half].shuffle(lanes=4).pack(16).batch(2)  # noqa: B023, E731
+        make = lambda: pipeline.ShardDataset(path).split(val=0.2)[half].shuffle(lanes=4).pack(16).batch(2)  # noqa: B023, E731
         pipeline.assert_resumes(make)
-        bounded = pipeline.ShardDataset(dataset, epochs=1).split(val=0.2)[half]
+        bounded = pipeline.ShardDataset(path, epochs=1).split(val=0.2)[half]
         packed = bounded.shuffle(lanes=4).pack(16).batch(1)
         held = [t for b in packed for t, label in zip(b["input_ids"][0].tolist(), b["labels"][0], strict=True) if t]
         assert sorted(held) == sorted(int(t) for s in bounded.documents() for t in s["input_ids"])
@@ -133,19 +178,25 @@ def test_the_rule_of_a_later_split_is_its_definition(keys: list[str], level: int
     assert held_out(keys, share, level).tolist() == [by_definition(key, share, level) for key in keys]
 
 
-def test_a_half_splits_again_by_a_hash_of_its_own(dataset: Path) -> None:
-    tenth = Fraction(1, 10)
-    rest, test = pipeline.ShardDataset(dataset, epochs=1).split(val=0.1)
+@pytest.mark.parametrize("name", ["dataset", "large"])
+def test_a_half_splits_again_by_a_hash_of_its_own(name: str, request: pytest.FixtureRequest) -> None:
+    whole = pipeline.ShardDataset(request.getfixturevalue(name), epochs=1)
+    rest, test = whole.split(val=0.1)
     train, val = rest.split(val=0.1)
-    first = [by_definition(f"{n:012d}", tenth) for n in range(600)]
-    second = [by_definition(f"{n:012d}", tenth, level=1) for n in range(600)]
-    assert numbers(test) == [n for n in range(600) if first[n]]
-    assert numbers(val) == [n for n in range(600) if second[n] and not first[n]]
-    assert sorted(numbers(train) + numbers(val) + numbers(test)) == list(range(600))
+    assert sorted(numbers(train) + numbers(val) + numbers(test)) == numbers(whole)
+    assert 0.04 < len(numbers(val)) / len(numbers(whole)) < 0.16
     few, fewer = test.split(val=0.5)
     assert sorted(numbers(few) + numbers(fewer)) == numbers(test)
-    third, _ = val.split(val=0.5)
-    assert numbers(third) == [n for n in numbers(val) if not by_definition(f"{n:012d}", Fraction(1, 2), level=2)]
+    assert {*numbers(rest.split(val=0.2)[1])} > {*numbers(val)}
+
+
+def test_a_small_half_of_a_large_dataset_splits_again_by_documents(large: Path) -> None:
+    _, held = pipeline.ShardDataset(large, epochs=1).split(val=0.1)
+    few, fewer = held.split(val=0.5)
+    assert type(few._data).__name__ == "SelectedDocuments"
+    assert sorted(numbers(few) + numbers(fewer)) == numbers(held)
+    places = [(n, f"train-{k:06d}.tar") for k, size in enumerate([1000, 1, 99, 900]) for n in range(size)]
+    assert numbers(fewer) == [n for n in numbers(held) if is_out(*places[n], share="1/2", level=1)]
 
 
 def test_splits_of_one_share_are_independent() -> None:
@@ -175,9 +226,7 @@ def test_halves_of_every_kind_of_source_split_again_and_resume(kind: str, tmp_pa
     rest, test = source(epochs=1).split(val=0.2)
     train, val = rest.split(val=0.3)
     assert sorted(held(train) + held(val) + held(test)) == held(source(epochs=1))
-    chosen = [n for n in range(300) if not by_definition(str(n), Fraction(1, 5))]
-    chosen = [n for n in chosen if by_definition(str(n), Fraction(3, 10), level=1)]
-    assert len(held(val)) == len(chosen) > 40
+    assert 40 < len(held(val)) < 110
     pipeline.assert_resumes(lambda: source().split(val=0.2)[0].split(val=0.3)[1].shuffle(lanes=2).pack(8).batch(2))
     states = [
         part.pack(8).state_dict() for part in (source().split(val=0.2)[0], *source().split(val=0.2)[0].split(val=0.3))
@@ -185,10 +234,11 @@ def test_halves_of_every_kind_of_source_split_again_and_resume(kind: str, tmp_pa
     assert len({str(json.loads(state["shape"])["data"]) for state in states}) == 3
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver"])
-def test_halves_go_through_workers_of_any_start_method(dataset: Path, method: str) -> None:
+@pytest.mark.parametrize(("method", "name"), [("fork", "large"), ("forkserver", "dataset")])
+def test_halves_go_through_workers_of_any_start_method(method: str, name: str, request: pytest.FixtureRequest) -> None:
     # To its end: of torch's own spawned workers, some abort when they are stopped half-way, whatever they load.
-    stream = pipeline.ShardDataset(dataset).split(val=0.2)[1].shuffle(lanes=4).pack(16).batch(2).take(6)
+    whole = pipeline.ShardDataset(request.getfixturevalue(name))
+    stream = whole.split(val=0.2)[1].shuffle(lanes=4).pack(16).batch(2).take(6)
     loader = DataLoader(stream, batch_size=None, num_workers=2, multiprocessing_context=method)
     for a, b in zip(stream, loader, strict=True):
         assert a["input_ids"].tolist() == b["input_ids"].tolist()
@@ -205,75 +255,31 @@ def test_the_state_of_one_half_or_share_is_refused_by_another(dataset: Path) -> 
             other.load_state_dict(state)
 
 
-def test_tars_of_other_tools_split_by_the_names_of_their_members(tmp_path: Path) -> None:
-    keys = [f"web/{n}" for n in range(80)]
+def test_tars_and_tokens_in_memory_split_by_the_numbers_of_their_documents(tmp_path: Path) -> None:
     with webdataset.TarWriter(str(tmp_path / "a.tar")) as tar:
-        for n, key in enumerate(keys):
-            tar.write({"__key__": key, "npy": np.full(2, n + 1, np.int64)})
-    rest, val = (numbers(h) for h in pipeline.ShardDataset(tmp_path / "a.tar", epochs=1).split(val=0.3))
-    assert val == [n for n, key in enumerate(keys) if by_definition(key, Fraction(3, 10))]
-    assert sorted(rest + val) == list(range(80))
+        for n in range(80):
+            tar.write({"__key__": f"web/{n}", "npy": np.full(2, n + 1, np.int64)})
+    array = pipeline.ShardDataset.from_tokens(np.repeat(np.arange(1, 81), 2), lengths=[2] * 80, epochs=1)
+    for data, name in ((pipeline.ShardDataset(tmp_path / "a.tar", epochs=1), "a.tar"), (array, "")):
+        rest, val = (numbers(half) for half in data.split(val=0.3))
+        assert val == [n for n in range(80) if is_out(n, name, "3/10")]
+        assert sorted(rest + val) == list(range(80))
 
 
-def test_tokens_in_memory_split_by_the_number_of_the_document() -> None:
-    data = pipeline.ShardDataset.from_tokens(np.repeat(np.arange(1, 101), 2), lengths=[2] * 100, epochs=1)
-    rest, val = (numbers(half) for half in data.split(val=0.3))
-    assert val == [n for n in range(100) if by_definition(str(n), Fraction(3, 10))]
-    assert sorted(rest + val) == list(range(100))
-
-
-def test_remote_shards_split_by_their_indexes_without_a_download(dataset: Path, tmp_path: Path) -> None:
+def test_remote_shards_split_as_local_ones_do(dataset: Path, tmp_path: Path) -> None:
     with running_server() as server:
         server.objects = {f"data/{path.name}": path.read_bytes() for path in dataset.iterdir()}
-        data = pipeline.ShardDataset(server.url("data"), epochs=1, cache_dir=str(tmp_path))
-        halves = data.split(val=0.1)
+        halves = pipeline.ShardDataset(server.url("data"), epochs=1, cache_dir=str(tmp_path)).split(val=0.1)
         assert not list(tmp_path.rglob("*.tar"))
         local = pipeline.ShardDataset(dataset, epochs=1).split(val=0.1)
         assert [numbers(half) for half in halves] == [numbers(half) for half in local]
 
 
-def test_counts_of_many_documents_are_kept_and_others_leave_no_trace(dataset: Path, tmp_path: Path) -> None:
-    def halves(directory: Path = dataset, keep_above: int = 0) -> list[list[int]]:
-        data = pipeline.ShardDataset(directory, cache_dir=str(tmp_path / "cache"))._data
-        return [numbers(Documents(half, epochs=1)) for half in split_data(data, Fraction(1, 10), keep_above)]
-
-    expected = halves(keep_above=KEEP_ABOVE)
-    assert not list((tmp_path / "cache").rglob("split-*"))
-    assert halves() == expected
-    (kept,) = (tmp_path / "cache" / "index").glob("split-*")
-    other = write_split_over(tmp_path / "other", [300, 99, 100, 101])  # counts of as many shards in the same cache
-    assert halves(other) == expected
-    with np.load(kept) as arrays:
-        sound = dict(arrays)
-    np.savez(kept, **{name: np.zeros_like(array) for name, array in sound.items()})
-    with pytest.raises(ConfigError, match="holds no documents"):  # what is kept is used, and nothing counted again
-        halves()
-    odd = {"bits": sound["bits"][1:]}, {"tokens": sound["tokens"] * 1000}, {"documents": sound["documents"][:-1]}
-    for damage in (b"", kept.read_bytes()[:-30]):
-        kept.write_bytes(damage)
-        assert halves() == expected
-    for change in odd:
-        np.savez(kept, **{**sound, **change})
-        assert halves() == expected
-
-
 def test_a_shard_that_is_not_the_manifests_is_refused_by_the_split(tmp_path: Path) -> None:
-    directory = write_split_over(tmp_path / "data", [20, 30])
+    directory = write_shards(tmp_path / "data", [20, 30])
     (directory / "train-000000.tar").write_bytes((directory / "train-000001.tar").read_bytes())
-    with pytest.raises(ManifestError, match=r"train-000000\.tar: its footer says documents 30, the manifest 20"):
+    with pytest.raises(ManifestError, match=r"train-000000\.tar: 36352 bytes, but the manifest says 26112"):
         pipeline.ShardDataset(directory).split(val=0.1)
-
-
-def test_a_shard_replaced_after_the_split_is_told(tmp_path: Path) -> None:
-    paths = [tmp_path / "a.tar", tmp_path / "b.tar"]
-    for path, count in zip(paths, (40, 60), strict=True):
-        with webdataset.TarWriter(str(path)) as tar:
-            for n in range(count):
-                tar.write({"__key__": str(n), "npy": np.arange(n % 3 + 1)})
-    rest, _ = pipeline.ShardDataset(paths[0], epochs=1).split(val=0.5)
-    paths[1].rename(paths[0])
-    with pytest.raises(ShardError, match="was written since the stream was made"):
-        numbers(rest)
 
 
 @pytest.mark.parametrize("val", [0, 1, -0.1, 1.5, "x", True, float("nan")])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from pipeline.stream.order.mixture import PERIOD, Mixture, exact_weights, quotas, temperature_weights
+from pipeline.stream.order.mixture import PERIOD, exact_weights, quotas, temperature_weights
 from tests.shard_samples import make_documents, write_dataset
 from tests.stream.global_order import rows_in_order as run
 
@@ -42,44 +43,6 @@ def mixed(folder: Path, weights: Any = None, **options: Any) -> pipeline.Stream:
     if weights is None and not options:
         weights = {"books": 0.2, "code": 0.3, "web": 0.5}
     return pipeline.mix({name: pipeline.ShardDataset(folder / name) for name in NAMES}, weights, **options)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.dictionaries(st.text("abcdef", min_size=1, max_size=3), st.integers(0, 10**6), min_size=1, max_size=8))
-def test_quotas_fill_a_block_and_no_positive_weight_starves(raw: dict[str, int]) -> None:
-    if not sum(raw.values()):
-        return
-    weights = exact_weights(raw, list(raw))
-    found = quotas(weights)
-    assert sum(found.values()) == PERIOD
-    for name, weight in weights.items():
-        assert (found[name] >= 1) == (weight > 0)
-        if all(share * PERIOD >= 1 for share in weights.values() if share):
-            assert abs(found[name] - weight * PERIOD) < 1
-
-
-@settings(max_examples=15, deadline=None)
-@given(
-    lanes=st.integers(1, 4),
-    changes=st.lists(st.tuples(st.integers(1, 9_000), st.integers(1, 5), st.integers(0, 5)), max_size=3),
-    seed=st.integers(0, 9),
-)
-def test_every_draw_of_a_source_comes_once_and_in_order_whatever_the_changes(
-    lanes: int, changes: list[tuple[int, int, int]], seed: int
-) -> None:
-    segments = [(0, exact_weights({"a": 1, "b": 2}, ["a", "b"]))]
-    segments += [(row, exact_weights({"a": a, "b": b}, ["a", "b"])) for row, a, b in changes]
-    mixture = Mixture(["a", "b"], seed, lanes, segments)
-    for lane in range(lanes):
-        drawn: dict[int, int] = {0: 0, 1: 0}
-        whole = mixture.draw(np.arange(10_000), lane)
-        for row, (source, draw) in enumerate(zip(*(each.tolist() for each in whole), strict=True)):
-            if row % 997 == 0:
-                assert mixture.counts(row, lane) == [drawn[0], drawn[1]]
-                some = np.arange(row, 10_000, 7)
-                assert [x.tolist() for x in mixture.draw(some, lane)] == [x[row::7].tolist() for x in whole]
-            assert draw == drawn[source]
-            drawn[source] += 1
 
 
 def test_a_source_keeps_its_order_when_another_joins(folder: Path) -> None:
@@ -333,3 +296,13 @@ def test_a_change_of_weights_survives_counting_batches_and_stats_tell_it(folder:
     list(islice(fresh, 1))
     assert asked == {name: source["asked"] for name, source in fresh.stats()["sources"].items()}
     assert asked["books"] == 0.25
+
+
+def test_the_sources_of_a_mix_share_the_threads_of_one(folder: Path) -> None:
+    names = [f"{number:02}" for number in range(20)]
+    tokens = np.arange(600_000, dtype="<u2")
+    sources = {name: pipeline.ShardDataset.from_tokens(tokens, lengths=[600] * 1000) for name in names}
+    before = threading.active_count()
+    next(batches := iter(pipeline.mix(sources, dict.fromkeys(names, 1)).shuffle(seed=0).pack(64).batch(64)))
+    assert 0 < threading.active_count() - before <= 20  # each keeps memory of its own
+    del batches

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.stream.order import derive_key, mix64, permutation
-from tests.order_oracle import Options, Source, Stream, extents_a_block, sequential_documents, source_extents
+from tests.order_oracle import Options, Source, Stream, extents_a_block, sequential_documents, source_runs
 from tests.stream.order_oracle_mixes import Mix, Samples
-from tests.stream.order_samples import Documents, assert_follows, in_memory, keep, numbered, state_at, written
+from tests.stream.order_samples import Documents, assert_follows, halved, in_memory, numbered, state_at, written
 
 RANKS = st.sampled_from([1, 2, 3, 5, 7, 8, 24, 100])
 SIZES = st.lists(
@@ -127,12 +127,12 @@ def test_documents_and_buckets(case: Case, bucket: int | None, max_length: int |
 def test_halves_of_a_split_and_of_a_half(case: Case, val: float, half: int, again: int | None, documents: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         data, source = case.dataset(folder)
-        keys = [f"{number:012d}" for number in range(sum(map(len, case.shards)))]
         part: Any = data.split(val=val)[half]
-        keep(source, keys, val, half)
+        splits = [(val, half)]
         if again is not None:
             part = part.split(val=0.5)[again]
-            keep(source, keys, 0.5, again, level=1)
+            splits.append((0.5, again))
+        source = halved(source, [f"train-{number:06d}.tar" for number in range(len(case.shards))], *splits)
         options = replace(case.options, whole_documents=documents, shift=1 if documents else case.options.shift)
         stream = case.shuffled(part)
         stream = (
@@ -199,9 +199,7 @@ def test_a_sequential_stream_goes_on_where_its_lanes_find_nothing_in_different_e
 
 
 LONG = {  # documents in extents of at least 192 KiB, by the most extents that a block of them holds
-    4: [1000] * 1200,
-    3: [60_000, *[900] * 300, 0, 0],
-    2: [0, *[40_000, 0] * 14],
+    2: [60_000, *[900] * 900, 0, 0],
     1: [100_000, 0, 9] * 25,
 }
 
@@ -212,10 +210,10 @@ def test_extents_of_192_kib_in_memory(most: int, options: dict[str, int]) -> Non
     (documents,) = numbered([LONG[most]])
     data, source = in_memory(documents, "<i8")
     oracle = Stream(source, Options(seq_len=1024, seed=5, **options))
-    (extents,) = source_extents(source)
+    (extents,) = source_runs(source)
     assert extents_a_block(len(extents), sum(extent.size for extent in extents), in_mix=False) == most
     assert oracle.M > 1 or "window" not in options
-    assert oracle.M == 3 or options != {"lanes": 2} or most > 1  # windows of as many blocks as nobody stated
+    assert oracle.M == 5 or options != {"lanes": 2} or most > 1  # windows of as many blocks as nobody stated
     stream = data.shuffle(seed=5, **options).pack(1024)
     assert_follows(stream, oracle, 1, 8, number=9)
     stream.set_epoch(1)
@@ -223,14 +221,16 @@ def test_extents_of_192_kib_in_memory(most: int, options: dict[str, int]) -> Non
     assert_follows(stream, oracle, 3, 4, state={**state, "sequence_index": oracle.A(1) - 77}, number=9)
 
 
-@pytest.mark.parametrize("val", [0.02, 0.3])
-@pytest.mark.parametrize("half", [0, 1])
-def test_a_selection_counts_its_own_bytes_only_where_it_is_sparse(val: float, half: int) -> None:
-    (documents,) = numbered([[60_000, *[200] * 30] * 14])
-    data, source = in_memory(documents, "<i8")
-    keep(source, [str(number) for number in range(len(documents))], val, half)
-    oracle = Stream(source, Options(seq_len=64, seed=1, lanes=3, window=1))
-    assert_follows(data.split(val=val)[half].shuffle(seed=1, lanes=3, window=1).pack(64), oracle, 2, 4, number=9)
+@pytest.mark.parametrize(("val", "half"), [(0.02, 0), (0.4, 1)])
+def test_halves_of_more_than_1000_extents(tmp_path: Path, val: float, half: int) -> None:
+    path, source = written(
+        tmp_path / "data", numbered([[9] * 900, [30, 0, 1] * 100]), extent_bytes=16, tokens_per_sample=1 << 20
+    )
+    oracle = Stream(
+        halved(source, ["train-000000.tar", "train-000001.tar"], (val, half)), Options(seq_len=16, seed=1, lanes=3)
+    )
+    part = pipeline.ShardDataset(path).split(val=val)[half]
+    assert_follows(part.shuffle(seed=1, lanes=3).pack(16), oracle, 2, 4, number=30)
 
 
 WEIGHTS = st.fixed_dictionaries({name: st.integers(0, 5) for name in "abc"}).filter(lambda w: sum(w.values()) > 0)

@@ -2,16 +2,13 @@
 
 from collections import Counter
 from dataclasses import replace
-from fractions import Fraction
 from itertools import pairwise
-from math import floor, gcd
+from math import gcd
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.shards.extents.table import cut_extents
 from tests import order_oracle as oracle
 from tests.order_oracle import WORD, Options, Shard, Source, Stream
 
@@ -36,7 +33,7 @@ def sources(draw: st.DrawFn, selected: bool = False) -> Source:
             documents.append(list(range(token, token + length)))
             token += length
         kept = draw(st.lists(st.booleans(), min_size=len(lengths), max_size=len(lengths))) if selected else None
-        shards.append(Shard(documents, starts, byte + draw(st.sampled_from([0, 512])), kept))
+        shards.append(Shard(documents, starts, byte + draw(st.sampled_from([0, 512])), kept))  # an extent has documents
     shards.append(Shard([[token]], [512], 512 + itemsize, [True] if selected else None))  # at least one token
     return Source(shards, itemsize)
 
@@ -56,7 +53,7 @@ def options(draw: st.DrawFn) -> Options:
 
 
 def file_order(source: Source) -> list[list[int]]:
-    return [document for shard in source.shards for document in oracle.kept_documents(shard)]
+    return oracle.kept_documents(source)
 
 
 def all_tokens(documents: list[list[int]]) -> list[int]:
@@ -89,83 +86,42 @@ def test_keys_tell_apart_tags_names_and_numbers() -> None:
     assert len({oracle.key(*part) for part in parts}) == len(parts)
 
 
-# Extents and section 2
-
-
-@few
-@given(sources())
-def test_a_cut_falls_behind_each_document_that_reaches_a_multiple_of_the_share(source: Source) -> None:
-    for shard in source.shards:
-        lengths = [len(document) for document in shard.documents]
-        ends = [start + length * source.itemsize for start, length in zip(shard.starts, lengths, strict=True)]
-        S = shard.payload_bytes
-        n = max(1, floor(Fraction(S, 196_608) + Fraction(1, 2)))
-        cuts = {0: 0} if lengths else {}  # by the byte of the cut: of several at one byte, the first
-        for j, (before, end) in enumerate(pairwise([-1, *ends])):
-            reaches = any(before < Fraction(b * S, n) <= end for b in range(1, n))
-            if reaches and j + 1 < len(lengths) and shard.starts[j + 1] < S:
-                cuts.setdefault(shard.starts[j + 1], j + 1)
-        assert oracle.cut_extents(shard.starts, lengths, source.itemsize, S) == list(cuts.values())
-
-
-def test_cuts_are_exact_and_empty_documents_at_the_end_begin_no_extent() -> None:
-    thirds = [0, 200_000, 400_000, 600_000, 600_000]  # three extents of 600,000 bytes: each document reaches a border
-    assert oracle.cut_extents(thirds, [200_000, 200_000, 200_000, 0, 0], 1, 600_000) == [0, 1, 2]
-    assert oracle.cut_extents(thirds, [199_999, 200_000, 200_000, 0, 0], 1, 600_000) == [0, 2]
-
-
-def test_an_extent_of_no_bytes_joins_the_extent_behind_it() -> None:
-    shared = [0, 409_600, 409_600]  # a gap, then an empty document and another at one byte
-    assert oracle.cut_extents(shared, [307_200, 0, 153_600], 1, 563_200) == [0, 1]
-    assert cut_extents(np.array(shared), np.array([307_200, 0, 153_600]), 1, 563_200).tolist() == [0, 1]
-
-
-@few
-@given(sources())
-def test_extents_tile_the_bytes_of_a_shard(source: Source) -> None:
-    for shard in source.shards:
-        sizes = [extent.size for extent in oracle.shard_extents(shard, source.itemsize, sparse=False)]
-        assert sum(sizes) == (shard.payload_bytes if shard.documents else 0)
-        assert min(sizes, default=1) > 0 or len(sizes) == 1
+# Section 2
 
 
 @few
 @given(sources(selected=True), st.integers(1, 4))
-def test_blocks_hold_every_kept_document_once_in_file_order(source: Source, g: int) -> None:
-    extents = oracle.source_extents(source)
-    blocks = oracle.cut_blocks(extents, g)
+def test_blocks_hold_every_document_of_the_kept_extents_once_in_file_order(source: Source, g: int) -> None:
+    runs = oracle.source_runs(source)
+    blocks = oracle.cut_blocks(runs, g)
     assert [document for block in blocks for document in block] == file_order(source)
     assert all(blocks)
-    assert len(blocks) == sum(-(-len(of_shard) // g) for of_shard in extents)
+    assert len(blocks) == sum(-(-len(run) // g) for run in runs)
 
 
-def test_a_block_holds_up_to_four_extents_by_their_mean_bytes() -> None:
-    means = [0, 192 * KIB, 193 * KIB, 256 * KIB, 384 * KIB, 385 * KIB, 768 * KIB, 5000 * KIB]
-    assert [oracle.extents_a_block(10, max(1, 10 * mean), in_mix=False) for mean in means] == [4, 4, 3, 3, 2, 1, 1, 1]
+def test_a_selection_parts_a_shard_into_runs_of_neighbours() -> None:
+    documents = [[k] * 100 for k in range(6)]
+    shard = oracle.memory_shard(documents, 4096)
+    shard.kept = [True, True, False, True, False, False]
+    source = Source([shard], itemsize=4096, extent_bytes=4096 * 100)
+    runs = [[extent.documents for extent in run] for run in oracle.source_runs(source)]
+    assert runs == [[[documents[0]], [documents[1]]], [[documents[3]]]]
+
+
+def test_a_block_holds_up_to_four_extents_of_half_a_mebibyte_together() -> None:
+    means = [0, 128 * KIB, 129 * KIB, 192 * KIB, 256 * KIB, 257 * KIB, 768 * KIB, 5000 * KIB]
+    assert [oracle.extents_a_block(10, max(1, 10 * mean), in_mix=False) for mean in means] == [4, 4, 3, 2, 2, 1, 1, 1]
     assert oracle.extents_a_block(10, 1, in_mix=True) == 1
-
-
-def test_a_selection_under_a_quarter_counts_the_bytes_that_it_keeps() -> None:
-    documents, starts = [[1, 2, 3, 4], [5], [6], [7, 8]], [512, 1536, 2560, 3584]
-    sizes = {}
-    for kept in (
-        [False, True, False, False],
-        [False, True, True, False],
-        [False, False, True, True],
-    ):
-        source = Source([Shard(documents, starts, 4096, kept)], itemsize=2)
-        sizes[sum(map(len, file_order(source)))] = oracle.source_extents(source)[0][0].size
-    assert sizes == {1: 2, 2: 4096, 3: 4096}
 
 
 # Section 3
 
 
-@given(st.integers(1, 700), st.integers(1, 70), st.integers(1, 9))
-def test_windows_are_one_or_the_most_that_are_coprime_to_lanes(K: int, C: int, W: int) -> None:
-    M = oracle.window_count(K, C, W)
+@given(st.integers(1, 700), st.integers(1, 70), st.integers(1, 9), st.sampled_from([1, 2**27, 2**27 + 1]))
+def test_windows_are_one_or_the_most_that_are_coprime_to_lanes(K: int, C: int, W: int, y: int) -> None:
+    M = oracle.window_count(K, C, W, y)
     coprime = [number for number in range(1, K + 1) if number * W <= K and gcd(number, C) == 1]
-    assert (1 if K <= C * W else max(coprime)) == M
+    assert (1 if K <= C * W and y <= 128 << 20 else max(coprime, default=1)) == M
     assert gcd(M, C) == 1
 
 
@@ -173,13 +129,16 @@ def test_lanes_and_windows_follow_from_the_kind_of_stream_and_its_bytes() -> Non
     shuffled, mebibyte = Options(seed=0), 1 << 20
     assert [oracle.lane_count(Options(), True), oracle.lane_count(shuffled, True)] == [1, 16]
     assert [oracle.lane_count(Options(), False), oracle.lane_count(shuffled, False)] == [1, 64]
-    means = [1, 100_000, mebibyte // 4, mebibyte]
-    assert [oracle.blocks_a_window(shuffled, False, 7, 7 * mean) for mean in means] == [4 * mebibyte, 42, 16, 8]
-    assert [oracle.blocks_a_window(shuffled, True, 7, 7 * mean) for mean in means] == [3 * mebibyte, 31, 16, 16]
-    assert [oracle.blocks_a_window(shuffled, False, 7, 7 * mean, 64) for mean in means][1:] == [42, 16, 4]
-    assert oracle.blocks_a_window(shuffled, False, 7, 7 * mebibyte, 512) == 1
-    stated = Options(seed=0, lanes=3, window=5)
-    assert [oracle.lane_count(stated, True), oracle.blocks_a_window(stated, False, 7, 7, 3)] == [3, 5]
+    means = [1, 100_000, mebibyte // 4, mebibyte, 9 * mebibyte]
+
+    def windows(lanes: int, **options: int) -> list[int]:
+        return [oracle.blocks_a_window(shuffled, 7, 7 * mean, lanes, **options) for mean in means]
+
+    assert windows(64) == [4 * mebibyte, 42, 16, 4, 1]
+    assert windows(16, sources=5) == [3 * mebibyte, 31, 12, 3, 1]
+    assert windows(16, sources=16) == windows(64, sources=4) == [mebibyte, 10, 4, 1, 1]
+    assert windows(64, sequential=True) == windows(64)
+    assert oracle.blocks_a_window(Options(seed=0, window=5), 7, 7, 3) == 5
 
 
 @few

@@ -84,7 +84,7 @@ def test_of_changes_at_one_row_the_last_holds() -> None:
 @fewest
 @given(sources(), options())
 def test_a_mix_of_one_source_is_the_stream_of_this_source(source: Source, chosen: Options) -> None:
-    alone = Stream(source, chosen, name="web")
+    alone = Stream(source, chosen, name="web", sources=1)
     mixed = Mix({"web": source}, [(0, {"web": Fraction(1)})], chosen)
     assert mixed.lanes == alone.lanes
     assert oracle.first_rows(mixed, 40) == oracle.first_rows(alone, 40)

@@ -12,31 +12,29 @@ import pytest
 
 import pipeline
 from pipeline.cli.main import main
-from pipeline.shards.extents.indexing import index_dataset
-from pipeline.shards.manifest import MANIFEST_NAME, Manifest, Split
+from pipeline.shards.manifest import MANIFEST_NAME, Manifest, ShardInfo
 from tests.faulty_server import running_server
-from tests.shard_samples import EOS, write_documents
+from tests.shard_samples import EOS, write_documents, write_manifest
 
 SPLITS = {"train": 2, "val": 1}  # shards of each
 DOCUMENTS = 20  # of each shard
 NAMES = ["train-000000.tar", "train-000001.tar", "val-000000.tar"]
 
 
-def write_splits(folder: Path, first: int, *, dtype: str = "<u2", index: bool = True, **tokenizer: Any) -> Path:
+def write_splits(folder: Path, first: int, *, dtype: str = "<u2", **tokenizer: Any) -> Path:
     """Write a dataset whose documents, each of one id from ``first`` on, tell where they are from."""
     folder.mkdir(parents=True)
-    splits, number = {}, first
+    splits: dict[str, list[ShardInfo]] = {}
+    number = first
     for split, shards in SPLITS.items():
         infos = []
         for shard in range(shards):
             documents = [np.array([number + k, number + k, EOS], dtype) for k in range(DOCUMENTS)]
             infos.append(write_documents(folder / f"{split}-{shard:06d}.tar", documents, number - first, dtype=dtype))
             number += DOCUMENTS
-        splits[split] = Split(tuple(infos))
+        splits[split] = infos
     about = {"name": "test", "sha256": "0" * 64, "vocab_size": 60_000, "eos_id": EOS, "bos_id": None, **tokenizer}
-    Manifest(dtype, about, splits).write(folder)
-    if index:
-        index_dataset(folder)
+    write_manifest(folder, splits, dtype=dtype, tokenizer=about)
     return folder
 
 
@@ -143,7 +141,7 @@ def test_shards_of_a_build_that_has_not_finished_are_no_tars_without_a_manifest(
 
 
 def test_directories_are_joined_in_the_order_given(dataset: Path, tmp_path: Path) -> None:
-    other = write_splits(tmp_path / "another", 300, index=False)
+    other = write_splits(tmp_path / "another", 300)
     assert documents([dataset, other], verify=True) == [*TRAIN, *range(300, 340)]
     assert documents([other, dataset]) == documents(f"{tmp_path}/{{another,one}}") == [*range(300, 340), *TRAIN]
     assert documents([f"{other}/*.tar", dataset / NAMES[1]]) == [*range(300, 340), *TRAIN[20:]]
@@ -227,7 +225,6 @@ def test_the_commands_name_the_splits_that_there_are(built: Path, capsys: pytest
     assert main(["inspect", str(built), "--key", key, "--split", "val"]) == 0
     for names in ([built], sorted(built.glob("*.tar")), [f"{built}/*.tar"], [built / "val-000000.tar"]):
         assert main(["verify", *map(str, names)]) == 0  # of every split
-    assert main(["index", str(built)]) == 0
 
 
 def test_an_earlier_dataset_is_compared_with_all_its_splits_and_named_once(

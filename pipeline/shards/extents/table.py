@@ -24,8 +24,9 @@ where they share a member, or at the end. The last rule leaves none, except the 
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -35,7 +36,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from ...errors import CorruptShardError
 from ..format import BLOCK, HEADERS, NPY_HEADER
-from .checksums import index_crc32
 
 EXTENT_BYTES = 192 << 10
 PER_SHARD = ("extents", "starts_at", "lengths_at")
@@ -46,6 +46,11 @@ CHECKSUMS = ("index_crc32", "crc32")
 Counts = NDArray[np.unsignedinteger[Any]]
 SomeRows = NDArray[np.int64] | int
 Whole = TypeVar("Whole", int, NDArray[np.int64])
+
+
+def index_crc32(starts: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]]) -> int:
+    """Return the CRC-32 of where documents start (8 bytes each), then of their lengths (4 bytes each)."""
+    return zlib.crc32(lengths.data, zlib.crc32(starts.data))
 
 
 def cut_extents(
@@ -112,10 +117,6 @@ class ExtentTable:
     def __len__(self) -> int:
         """Return the number of extents."""
         return len(self.sizes)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Sums are made again where they are wanted: a table goes to every worker process.
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def shards(self) -> int:
@@ -228,20 +229,13 @@ class ExtentTable:
         return np.diff(sums[self.shard_bounds])
 
     def select(self, shards: Sequence[int] | NDArray[np.integer[Any]]) -> ExtentTable:
-        """Return the table of these shards alone, in this order; of neighbours in their order it holds views.
-
-        For all shards in their order it is this table itself, so that its sums are not computed again.
-        """
+        """Return the table of these shards alone, in this order; of all in their order, this table itself."""
         chosen = np.asarray(shards, np.int64).reshape(-1)
         if np.array_equal(chosen, np.arange(self.shards)):
             return self
         first, last = self.shard_bounds[chosen], self.shard_bounds[chosen + 1]
-        rows: slice | NDArray[np.int64]
-        if len(chosen) and (last[:-1] == first[1:]).all():
-            rows = slice(int(first[0]), int(last[-1]))
-        else:
-            sizes = last - first
-            rows = np.repeat(first - running_sums(sizes)[:-1], sizes) + np.arange(int(sizes.sum()))
+        sizes = last - first
+        rows = np.repeat(first - running_sums(sizes)[:-1], sizes) + np.arange(int(sizes.sum()))
         columns: dict[str, Any] = {name: getattr(self, name)[chosen] for name in PER_SHARD}
         for name in (*COUNTS, *CHECKSUMS):
             column = getattr(self, name)

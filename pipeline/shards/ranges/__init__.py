@@ -6,6 +6,6 @@ remote_ranges.py    the same of remote shards
 document_starts.py  where documents start, by their lengths
 block_store.py      folders of remote shards in the cache, and retries of wrong bytes
 reading.py          ranges of one open file, whole or not at all
-handles.py          open files, closed when others need them
-open_files.py       one budget of open files for all streams of a process
+open_files.py       the files that the streams of a process keep open
+memory.py           documents of an array
 """

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ..extents.checksums import index_crc32
-from ..extents.table import ExtentTable
+from ..extents.table import ExtentTable, index_crc32
 from ..format import BLOCK, HEADERS, NPY_HEADER
 
 _MOST_LAYOUTS = 1024  # of an extent, for each document that ends the last member

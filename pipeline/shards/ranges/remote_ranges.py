@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,10 @@ from ..manifest import ShardInfo
 from ..remote.access import CONNECTIONS, Access
 from ..remote.block_cache import BlockCache
 from ..remote.objects import RemoteObjects
-from ..remote.transport import attempting
 from .block_store import BlockStore, WrongBytesError
 from .document_starts import starts_by_lengths
 from .reading import read_bytes
-from .source import Index, Parts, as_index
+from .source import Index, as_index
 
 
 class RemoteRanges:
@@ -91,13 +89,6 @@ class RemoteRanges:
         )
         if found is not out:
             out[:] = found
-
-    def read_parts(self, first: int, last: int, parts: Parts) -> None:
-        shard = int(self.table.shard_of(first))
-        for begin, out in parts:
-            read = partial(self._objects.read, shard, begin, len(out))
-            doing = f"read {len(out)} bytes from byte {begin}"
-            out[:] = attempting(read, self._objects.target(shard), doing, self._access)
 
     def close(self) -> None:
         return

@@ -1,13 +1,13 @@
-"""Shards on disk, or brought there, read by extents: slices of their indexes, and their bytes."""
+"""Shards on disk, or downloaded whole, read by extents: slices of their indexes, and their bytes."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,9 +19,9 @@ from ..index import Index as ShardIndex
 from ..manifest import ShardInfo
 from ..reader import check_shard
 from ..remote.cache import Lease
-from .handles import Handles
+from .open_files import DEFAULT_MAX_OPEN_FILES, OPEN_FILES
 from .reading import read_bytes, read_range
-from .source import Index, Parts, as_index
+from .source import Index, as_index
 
 _INDEX_BYTES = 64 << 20  # of indexes of tars that have none of their own, which are kept in memory whole
 
@@ -43,12 +43,12 @@ def file_stamp(path: str) -> Stamp | None:
 
 
 class ShardRanges:
-    """Shards as files: ``lease(number)`` gives one, which stays at its path while the lease is held.
+    """Shards as files: ``lease(number)`` gives one, which stays at its path until the lease is closed.
 
     ``names`` are what errors call shards, ``infos`` what a manifest says of them, ``scan(path)`` gives the index of one that
-    holds none. At most ``limit`` leases are held. ``verify`` compares bytes with their checksums each time they are read.
-    ``stamps`` are those that the files of tars without a manifest had when the stream was made (None: of no local file): one
-    that changed since is refused.
+    holds none. At most ``leases`` are kept, and ``max_open`` files are open. ``verify`` compares bytes with their checksums
+    each time they are read. ``stamps`` are those that the files of tars without a manifest had when the stream was made
+    (None: of no local file): one that changed since is refused.
     """
 
     threads = 4
@@ -61,9 +61,9 @@ class ShardRanges:
         lease: Callable[[int], Lease],
         scan: Callable[[Path], ShardIndex],
         *,
-        limit: int,
+        leases: int,
+        max_open: int = DEFAULT_MAX_OPEN_FILES,
         verify: bool = False,
-        handles: Handles | None = None,
         stamps: Sequence[Stamp | None] | None = None,
     ) -> None:
         self.table = table
@@ -72,37 +72,32 @@ class ShardRanges:
         self._stamps = stamps
         self._lease = lease
         self._scan = scan
-        self._limit = max(1, limit)
+        self._most_leases = max(1, leases)
+        self._max_open = max_open
         self._verify = verify
-        self._files = Handles() if handles is None else handles
         self._lock = threading.Lock()
         self._leases: OrderedDict[int, Lease] = OrderedDict()
-        self._lasting: dict[int, str] = {}  # where shards lie whose leases are never given back for others
         self._checked: set[int] = set()
-        self._hashing = threading.Lock()
-        self._hashed: set[int] = set()
         self._indexes: OrderedDict[int, ShardIndex] = OrderedDict()
+        self._files, self._owner = OPEN_FILES, OPEN_FILES.add_owner(self)
 
     def name(self, shard: int) -> str:
         return self._names[shard]
 
     def index(self, first: int, last: int) -> Index:
         table, shard = self.table, int(self.table.shard_of(first))
-        self._check_stamp(shard)
         begin = int(table.first_document_of(first))
         count = int(table.document_sums[last] - table.document_sums[first])
         starts_at, lengths_at = int(table.starts_at[shard]), int(table.lengths_at[shard])
-        if starts_at:
-            with self._files.opened(self._path(shard)) as handle:
-                name = self._checked_name(shard, handle)
-                raw = (
-                    read_bytes(handle, starts_at + 8 * begin, 8 * count, name),
-                    read_bytes(handle, lengths_at + 4 * begin, 4 * count, name),
+        with self._opened(shard) as handle:
+            if starts_at:
+                starts, lengths = as_index(
+                    read_bytes(handle, starts_at + 8 * begin, 8 * count, self._names[shard]),
+                    read_bytes(handle, lengths_at + 4 * begin, 4 * count, self._names[shard]),
                 )
-            starts, lengths = as_index(*raw)
-        else:
-            kept, part = self._kept_index(shard), slice(begin, begin + count)
-            starts, lengths = kept.starts[part].astype("<i8"), kept.lengths[part].astype("<u4")
+            else:
+                whole, part = self._scanned_index(shard), slice(begin, begin + count)
+                starts, lengths = whole.starts[part].astype("<i8"), whole.lengths[part].astype("<u4")
         wrong = table.wrong_index(np.arange(first, last), starts, lengths)
         if wrong is not None:
             raise CorruptShardError(f"{self._names[shard]}: {wrong[1]}; copy the shard again or rebuild it")
@@ -110,97 +105,58 @@ class ShardRanges:
 
     def read(self, first: int, last: int, out: memoryview, due: float) -> None:
         shard, offset = int(self.table.shard_of(first)), int(self.table.offset_of(first))
-        with self._files.opened(self._path(shard)) as handle:
-            name = self._checked_name(shard, handle)
-            read_range(handle, offset, out, name)
-            self._check_stamp(shard)
-            if self._verify:
-                self._check(shard, first, last, out, handle)
-
-    def read_parts(self, first: int, last: int, parts: Parts) -> None:
-        if self._verify:  # checksums are of whole extents
-            offset, size = (
-                int(self.table.offset_of(first)),
-                int(self.table.size_sums[last] - self.table.size_sums[first]),
-            )
-            whole = memoryview(bytearray(size))
-            self.read(first, last, whole, 0)
-            for begin, out in parts:
-                out[:] = whole[begin - offset : begin - offset + len(out)]
-            return
-        shard = int(self.table.shard_of(first))
-        with self._files.opened(self._path(shard)) as handle:
-            name = self._checked_name(shard, handle)
-            for begin, out in parts:
-                read_range(handle, begin, out, name)
-            self._check_stamp(shard)
+        with self._opened(shard) as handle:
+            read_range(handle, offset, out, self._names[shard])
+        if self._verify:
+            wrong = self.table.wrong_bytes(first, last, lambda begin, end: zlib.crc32(out[begin:end]))
+            if wrong is not None:
+                raise CorruptShardError(f"{self._names[shard]}: {wrong}; copy it again or rebuild it")
 
     def close(self) -> None:
         with self._lock:
-            self._lasting.clear()
-            for shard in list(self._leases):
-                self._leases.pop(shard).close()
-        self._files.close()
+            while self._leases:
+                self._leases.popitem()[1].close()
+        self._files.close(self._owner)
+
+    @contextmanager
+    def _opened(self, shard: int) -> Iterator[int]:
+        """Give the descriptor of a shard whose size and footer agree with what is known of it."""
+        path = self._path(shard)
+        try:
+            with self._files.opened(self._owner, path, self._max_open) as handle:
+                if shard not in self._checked:
+                    check_shard(handle, self._names[shard], self._infos[shard])
+                    self._checked.add(shard)
+                yield handle
+        finally:
+            self._check_stamp(shard, path)
 
     def _path(self, shard: int) -> str:
-        """Return where a shard's file lies, held there."""
-        if shard in self._lasting:
-            return self._lasting[shard]
-        with self._lock:
-            lease = self._leases.get(shard)
-            if lease is not None:
-                self._leases.move_to_end(shard)
-                return os.fspath(lease.path)
-        lease = self._lease(shard)
+        """Return where a shard's file lies, which stays there while few others are read."""
         with self._lock:
             if shard in self._leases:
-                lease.close()
+                self._leases.move_to_end(shard)
                 return os.fspath(self._leases[shard].path)
-            self._leases[shard] = lease
-            while len(self._leases) > self._limit:
-                _, oldest = self._leases.popitem(last=False)
-                oldest.close()
-            if self._limit >= self.table.shards:
-                self._lasting[shard] = os.fspath(lease.path)
+        lease = self._lease(shard)
+        with self._lock:
+            if shard in self._leases:  # another thread was faster
+                lease.close()
+            lease = self._leases.setdefault(shard, lease)
+            while len(self._leases) > self._most_leases:
+                self._leases.popitem(last=False)[1].close()
         return os.fspath(lease.path)
 
-    def _checked_name(self, shard: int, handle: int) -> str:
-        """Return what errors call a shard, once its size and footer agree with what is known of it."""
-        name, info = self._names[shard], self._infos[shard]
-        if shard not in self._checked:
-            check_shard(handle, name, info)
-            self._checked.add(shard)
-        return name
-
-    def _check_stamp(self, shard: int) -> None:
+    def _check_stamp(self, shard: int, path: str) -> None:
         """Raise ``ShardError`` where a shard is not the file that it was when the stream was made."""
         stamp = None if self._stamps is None else self._stamps[shard]
-        if stamp is not None and (found := file_stamp(self._path(shard))) != stamp:
-            sizes = f"{stamp.size} bytes then, {'gone' if found is None else found.size} now"
+        if stamp is not None and (now := file_stamp(path)) != stamp:
+            sizes = f"{stamp.size} bytes then, {'gone' if now is None else now.size} now"
             raise ShardError(
                 f"{self._names[shard]} was written since the stream was made ({sizes}), so its documents may be others; "
                 "do not write to shards that are read, and make the stream again"
             )
 
-    def _check(self, shard: int, first: int, last: int, found: memoryview, handle: int) -> None:
-        """Compare the bytes of extents with their checksums, or where the table has none the whole shard with its hash."""
-        name, info = self._names[shard], self._infos[shard]
-        if self.table.crc32 is not None:
-            wrong = self.table.wrong_bytes(first, last, lambda begin, end: zlib.crc32(found[begin:end]))
-            if wrong is not None:
-                raise CorruptShardError(f"{name}: {wrong}; copy it again or rebuild it")
-            return
-        with self._hashing:  # others wait until the shard is known to be sound
-            if shard in self._hashed:
-                return
-            digest = _sha256(handle)
-            if info is not None and digest != info.sha256:
-                raise CorruptShardError(
-                    f"{name}: sha256 {digest}, but the manifest says {info.sha256}; copy it again or rebuild it"
-                )
-            self._hashed.add(shard)
-
-    def _kept_index(self, shard: int) -> ShardIndex:
+    def _scanned_index(self, shard: int) -> ShardIndex:
         with self._lock:
             index = self._indexes.get(shard)
             if index is not None:
@@ -215,16 +171,8 @@ class ShardRanges:
             )
         with self._lock:
             self._indexes[shard] = index
-            held = sum(16 * len(each.lengths) for each in self._indexes.values())
-            while held > _INDEX_BYTES and len(self._indexes) > 1:
-                _, oldest = self._indexes.popitem(last=False)
-                held -= 16 * len(oldest.lengths)
+            while (
+                len(self._indexes) > 1 and sum(16 * len(each.lengths) for each in self._indexes.values()) > _INDEX_BYTES
+            ):
+                self._indexes.popitem(last=False)
         return index
-
-
-def _sha256(handle: int) -> str:
-    digest, offset = hashlib.sha256(), 0
-    while part := os.pread(handle, 1 << 20, offset):
-        digest.update(part)
-        offset += len(part)
-    return digest.hexdigest()

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Index = tuple[NDArray[np.int64], NDArray[np.uint32]]  # where documents start in their file (bytes), and their tokens
-Parts = list[tuple[int, memoryview]]  # bytes of a shard: where they begin, and what they are read into
 
 
 class Source(Protocol):
@@ -27,9 +26,6 @@ class Source(Protocol):
 
     def read(self, first: int, last: int, out: memoryview, due: float) -> None:
         """Fill ``out`` with the bytes of a run; ``due`` is when the order needs it again, in epochs."""
-
-    def read_parts(self, first: int, last: int, parts: Parts) -> None:
-        """Fill parts of the bytes of a run."""
 
     def close(self) -> None:
         """Close files and stop requests."""

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from ...errors import ConfigError, CorruptShardError, ShardwrightError, TruncatedShardError
 from ...user_cache import default_directory
-from ..foreign import foreign_contents, foreign_keys
+from ..foreign import foreign_contents
 from ..format import TAIL
-from ..index import Footer, Index, compare, parse_footer, parse_index, parse_keys
+from ..index import Index, compare, parse_footer, parse_index, parse_table
 from ..manifest import ShardInfo
 from ..reader import Shard, read_index
 from ..tar import map_file
@@ -166,19 +166,13 @@ class Store:
         """Return what tells the contents of a local tar of another tool from those of others."""
         return foreign_contents(path, self._index_dir)
 
-    def keys(self, url: str, footer: Footer, expected: ShardInfo | None = None) -> list[str] | NDArray[np.bytes_]:
-        """Return each document's key, of our own shards as bytes, given the footer of the shard's index.
-
-        That takes one or two small reads where it is remote; only a remote tar of another tool, whose footer is empty, is
-        downloaded.
-        """
-        if footer and is_remote(url):
-            return parse_keys(footer, shown(url), lambda start, count: read_range(url, start, count, self.access))
-        with self.lease(url, expected) as lease:
-            if not footer:
-                return foreign_keys(lease.path, self._index_dir)
-            data = map_file(lease.path)
-            return parse_keys(footer, str(lease.path), lambda start, count: data[start : start + count])
+    def table(self, url: str, expected: ShardInfo | None = None) -> dict[str, list[Any]]:
+        """Return the columns of provenance of a shard of ours; of a remote one by small reads."""
+        footer = self.index(url, expected).footer
+        if is_remote(url):
+            offset, size = footer["table"]
+            return parse_table(read_range(url, offset, size, self.access), shown(url), offset)
+        return Shard(local_name(url), expected).table()
 
     def _lease(self, url: str, expected: ShardInfo | None, *, spare: bool) -> Lease:
         if not is_remote(url):

@@ -4,6 +4,7 @@ findings.py  problems, and what is counted while looking for them
 members.py   the members of a shard: headers, padding, keys
 index.py     the index of a shard: footer, starts, lengths, table
 shard.py     one shard
+extents.py   the table of extents
 counts.py    the balance of a build: documents read or added are dropped, duplicates or kept
 dataset.py   a dataset: hashes, counts, indexes and keys compared with the manifest and each other
 """

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import ConfigError, ManifestError, MissingObjectError, ShardwrightError
-from ..extents.check import check_extents, check_table
 from ..extents.table import ExtentTable
 from ..folder import Folder, local_copy, size_of
 from ..foreign import scan_index
@@ -27,6 +26,7 @@ from ..remote.store import remote_index
 from ..remote.transport import Access, is_remote, shown
 from ..tar import CURE, Member, TarDamage, map_file, walk
 from .counts import imbalances
+from .extents import check_extents, check_table
 from .findings import Contents, Problem, ShardCheck
 from .shard import check_shard
 

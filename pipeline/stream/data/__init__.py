@@ -3,8 +3,7 @@
 base.py           what every kind of data offers
 shards.py         shards of a dataset, or arrays in memory
 text.py           files of raw text
-holdout.py        the two results of ``.split``: documents selected by a hash of their keys
+holdout.py        the two halves of ``.split``
 mixture.py        several sources by name
-memory_ranges.py  documents of an array, read as those of shards are
-contents.py       the extents of the shards and the documents that are selected
+contents.py       the extents of the shards that are streamed
 """

@@ -183,15 +183,26 @@ class CountedData:
         self.raise_if_empty(order.tokens if unit == "tokens" else order.documents, unit)
         return order
 
-    def loaded_windows(self, config: StreamConfig, order: Shuffle, spare: int = _SPARE_WINDOWS) -> LoadedWindows:
+    def loaded_windows(
+        self, config: StreamConfig, order: Shuffle, spare: int = _SPARE_WINDOWS, sources: int = 1
+    ) -> LoadedWindows:
         """Return the windows of an order; ``spare`` of them stay in memory although no lane needs them."""
-        return LoadedWindows(WindowMaker(self.ranges(config.max_open_shards), self.contents, order), spare)
+        return LoadedWindows(WindowMaker(self.ranges(config.max_open_shards), self.contents, order), spare, sources)
 
     def token_rows(
-        self, config: StreamConfig, order: Shuffle, sequences: Sequences, width: int, end: int | None = None
+        self,
+        config: StreamConfig,
+        order: Shuffle,
+        sequences: Sequences,
+        width: int,
+        end: int | None = None,
+        sources: int = 1,
     ) -> TokenRows:
-        """Return what cuts packed rows of ``width`` tokens; the stream ends before epoch ``end`` (None: nowhere)."""
-        lanes = LaneWindows(self.loaded_windows(config, order), order, sequences, width=width, end=end)
+        """Return what cuts packed rows of ``width`` tokens; the stream ends before epoch ``end`` (None: nowhere).
+
+        ``sources``: how many a mix has that this is one of.
+        """
+        lanes = LaneWindows(self.loaded_windows(config, order, sources=sources), order, sequences, width=width, end=end)
         return self.rows_of(config, lanes, None if end is None else end * order.tokens)
 
     def rows_of(self, config: StreamConfig, lanes: LaneWindows, tokens: int | None) -> TokenRows:

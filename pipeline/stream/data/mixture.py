@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ...errors import ConfigError
 from ..indexed.mixed import MixedSequences, source_shares
 from ..layout import PackLayout
-from ..order import LANES_OF_MIX, Sequences, Shuffle, default_window
+from ..order import LANES_OF_MIX, Sequences, Shuffle, mix_window
 from ..order.mixture import Mixture
 from .base import CountedData, Share
 
@@ -76,7 +76,7 @@ class MixedData:
         if config.seed is None:
             return dict.fromkeys(self.sources, 1)
         return {
-            name: config.window or default_window(data.contents.blocks(in_mix=True), in_mix=True)
+            name: config.window or mix_window(data.contents.blocks(in_mix=True), lanes, len(self.sources))
             for name, data in self.sources.items()
         }
 
@@ -92,7 +92,8 @@ class MixedData:
         for name, data in self.sources.items():
             order = Shuffle(data.contents.blocks(in_mix=True), lanes, windows[name], config.seed, name)
             data.raise_if_empty(order.tokens, "tokens")
-            rows[name] = data.token_rows(config, order, Sequences(order.tokens, layout.stride, lanes), layout.width)
+            sequences = Sequences(order.tokens, layout.stride, lanes)
+            rows[name] = data.token_rows(config, order, sequences, layout.width, sources=len(self.sources))
         return MixedSequences(rows, self._mixture(config), self.dtype, boundaries=layout.boundaries)
 
     def stats(self, config: StreamConfig, position: Position) -> dict[str, Any]:

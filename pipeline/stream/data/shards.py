@@ -9,11 +9,10 @@ import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +20,8 @@ from numpy.typing import NDArray
 from ...errors import ConfigError
 from ...shards.extents.loading import load_extent_table, load_tars
 from ...shards.extents.table import ExtentTable
-from ...shards.index import Footer
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
-from ...shards.ranges.handles import Handles
+from ...shards.ranges.memory import MemoryRanges
 from ...shards.ranges.remote_ranges import RemoteRanges
 from ...shards.ranges.shard_ranges import ShardRanges, Stamp, file_stamp
 from ...shards.ranges.source import Source as Ranges
@@ -34,11 +32,9 @@ from ...shards.resolve import Resolved, resolve
 from ...shards.urls import ENDING
 from ..arguments import check_flag, check_integer, check_options, check_path, eos_given
 from .base import CountedData
-from .contents import Contents, Selection
-from .memory_ranges import MemoryRanges
+from .contents import Contents
 
 DEFAULT_CACHE = "auto"
-INDEX_THREADS = 16  # reading an index over the network is waiting
 PIECE_TOKENS = 4096  # of an array without documents, that are shuffled as one (section 2 of the order)
 _SAMPLES = 256  # pieces of a mapped file that identify it
 _OF_DOCUMENTS = (
@@ -52,55 +48,14 @@ _OF_DOCUMENTS = (
     "split",
 )
 
-Keys = Sequence[str] | NDArray[np.bytes_]  # as text, or its UTF-8
 Source = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
-class Indexed(Protocol):
-    """What an index tells of a shard's documents, by which their keys are found."""
+class NamedShards(CountedData):
+    """A source of shards that ``.split`` knows by their names; ``splits`` says how many splits made this."""
 
-    @property
-    def lengths(self) -> NDArray[np.int64]: ...
-
-    @property
-    def footer(self) -> Footer: ...
-
-
-class KeyedData(CountedData):
-    """A source whose documents have keys, by which it can be split.
-
-    ``index_threads`` read indexes fastest; ``kept`` is a folder for what was learnt of them, if the fingerprint covers it.
-    ``splits`` says how many splits made this.
-    """
-
-    index_threads = 1
-    kept: Path | None = None
+    shard_names: Sequence[str]
     splits = 0
-
-    @property
-    def root(self) -> KeyedData:
-        """The source before any split."""
-        return self
-
-    def selected(self) -> Selection:
-        """Return which documents of the source before any split these are."""
-        return Selection.whole(self.contents.table)
-
-    def index(self, number: int) -> Indexed:
-        """Return the index of a shard without opening it, and without a download where it has one of its own."""
-        raise NotImplementedError
-
-    def keys(self, number: int, index: Indexed) -> Keys:
-        """Return the key of each document of a shard, given its index or the open shard."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentLengths:
-    """An index of documents in memory."""
-
-    lengths: NDArray[np.int64]
-    footer: Footer = field(default_factory=Footer)
 
 
 class _Table:
@@ -119,7 +74,7 @@ class _Table:
         return {**self.__dict__, "_table": None}
 
 
-class ShardFiles(KeyedData):
+class ShardFiles(NamedShards):
     """Shards in order, on disk or remote, with what the manifest says of each, or the index of tars that have none.
 
     Remote shards come block by block (or whole: ``whole_shards``), through a cache in ``cache_dir`` of at most ``cache_limit``
@@ -158,6 +113,9 @@ class ShardFiles(KeyedData):
         self._verify = verify
         parts = [_absolute(part) for part in resolve(source, split, self._store)]
         self._urls = [url for part in parts for url in part.urls]
+        self.shard_names = [
+            shown(url).rpartition("/")[2] for url in self._urls
+        ]  # without queries, which may be signed anew
         self._table = _Table(parts, self._store)
         self._stamps: Sequence[Stamp | None] | None = None
         self._numbers: Sequence[int] | None = None  # of the shards of the table that are meant
@@ -188,16 +146,11 @@ class ShardFiles(KeyedData):
             self.documents = table.per_shard(table.document_sums).tolist()
             self.tokens = table.per_shard(table.token_sums).tolist()
             self.tokenizer = None
-            names = [shown(url).rpartition("/")[2] for url in self._urls]  # a query may be signed anew for each run
             checksums = [table.index_crc32.tolist(), table.documents.tolist(), table.extents.tolist()]
-            self.fingerprint = _digest([self.dtype.str, names, checksums, contents])
+            self.fingerprint = _digest([self.dtype.str, self.shard_names, checksums, contents])
 
         self._remote = any("://" in url and is_remote(url) for url in self._urls)
-        largest = max((info.bytes for info in self._infos if info is not None), default=0)
-        # The fingerprint of other tools' tars does not cover their keys.
-        self.kept = None if manifest is None or cache_dir is None else self._store.directory / "index"
-        self.index_threads = INDEX_THREADS if self._remote else 1
-        self._largest = largest
+        self._largest = max((info.bytes for info in self._infos if info is not None), default=0)
 
     def of_sources(self) -> dict[str, ShardFiles]:
         """Return the shards of each source that the manifest names, in the order of their first shards."""
@@ -213,6 +166,7 @@ class ShardFiles(KeyedData):
         """Return the same data with the shards of one source alone."""
         data = copy.copy(self)
         data._label = f"{self._label}.sources()[{source!r}]"
+        data.shard_names = [self.shard_names[k] for k in numbers]
         data._urls, data._infos = [self._urls[k] for k in numbers], [self._infos[k] for k in numbers]
         data.documents, data.tokens = [self.documents[k] for k in numbers], [self.tokens[k] for k in numbers]
         hashes = [info.sha256 for info in data._infos if info is not None]
@@ -224,7 +178,7 @@ class ShardFiles(KeyedData):
     @cached_property
     def contents(self) -> Contents:
         table = self._table.get()
-        return Contents.whole(table if self._numbers is None else table.select(self._numbers))
+        return Contents(table if self._numbers is None else table.select(self._numbers))
 
     def ranges(self, max_open: int) -> Ranges:
         table = self.contents.table
@@ -239,9 +193,9 @@ class ShardFiles(KeyedData):
             self._infos,
             self._lease,
             self._store.scan,
-            limit=min(at_once, max_open) if self._remote else len(self._urls),
+            leases=min(at_once, max_open) if self._remote else len(self._urls),
+            max_open=max_open,
             verify=self._verify,
-            handles=Handles(max_open),
             stamps=self._stamps,
         )
 
@@ -251,8 +205,6 @@ class ShardFiles(KeyedData):
             return False
         if not (table.starts_at > 0).all():
             reason = "tars without an index"
-        elif self._verify and table.crc32 is None:
-            reason = "verify=True without checksums of extents (shardwright index writes them)"
         elif not knows_ranges(self._urls[0], self._store.access):
             reason = "a server that knows no ranges"
         else:
@@ -266,17 +218,12 @@ class ShardFiles(KeyedData):
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "contents"}
 
-    def index(self, number: int) -> Indexed:
-        return self._store.index(self._urls[number], self._infos[number])
 
-    def keys(self, number: int, index: Indexed) -> Keys:
-        return self._store.keys(self._urls[number], index.footer, self._infos[number])
-
-
-class MemoryData(KeyedData):
+class MemoryData(NamedShards):
     """Tokens in memory or in a mapped file, as one shard; ``ConfigError`` where ``lengths`` or ``eos_id`` do not fit them.
 
-    ``pieces``: the lengths are those of pieces, and nothing says where documents end.
+    ``pieces``: the lengths are those of pieces, and nothing says where documents end. ``fingerprint``: None for that of the
+    tokens and lengths.
     """
 
     def __init__(
@@ -288,6 +235,7 @@ class MemoryData(KeyedData):
         label: str,
         *,
         pieces: bool = False,
+        fingerprint: str | None = None,
     ) -> None:
         if len(lengths) and int(lengths.min()) < 0:
             raise ConfigError(f"lengths must be at least 0, got {int(lengths.min())}")
@@ -304,21 +252,21 @@ class MemoryData(KeyedData):
         self._tokens = np.ascontiguousarray(tokens)
         self._lengths = lengths
         self._pieces = pieces
-        sampled = self._tokens if _mapped_file(self._tokens) is None else _sample(self._tokens)
-        self.fingerprint = _digest_of_arrays(sampled, lengths)
+        self.shard_names = [""]
+        if fingerprint is None:
+            sampled = self._tokens if _mapped_file(self._tokens) is None else _sample(self._tokens)
+            fingerprint = _digest_of_arrays(sampled, lengths)
+        self.fingerprint = fingerprint
 
     def __repr__(self) -> str:
         return self._label
 
     @cached_property
     def contents(self) -> Contents:
-        return Contents.whole(ExtentTable.of_documents(self._lengths, self.dtype))
+        return Contents(ExtentTable.of_documents(self._lengths, self.dtype))
 
     def ranges(self, max_open: int) -> Ranges:
         return MemoryRanges(self.contents.table, self._tokens, self._lengths)
-
-    def index(self, number: int) -> Indexed:
-        return DocumentLengths(self._lengths)
 
     def check_stage(self, method: str) -> None:
         if self._pieces and method in _OF_DOCUMENTS:
@@ -337,10 +285,6 @@ class MemoryData(KeyedData):
             file, offset, dtype, count = mapped
             state["_tokens"] = np.asarray(np.memmap(file, dtype, "r", offset, (count,)))
         vars(self).update(state)
-
-    def keys(self, number: int, index: Indexed) -> list[str]:
-        """Return the numbers of the documents, which have no other key."""
-        return [str(document) for document in range(len(self._lengths))]
 
 
 def _mapped_file(tokens: NDArray[Any]) -> tuple[str, int, str, int] | None:

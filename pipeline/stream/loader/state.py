@@ -26,7 +26,7 @@ from .position import MOST, Position
 from .user_stages import Map, Take, remembering
 from .worker_context import WorkerContext
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 _CURES = {
     "filters": "; filters that keep the same documents are one where both have one name: .filter(..., name=...)",
     "weights": (
@@ -197,7 +197,7 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     of any other stream are all the same. Raises ``StateError`` for states of different positions or streams, where a lane
     is missing, and where a stage of ``apply`` binds the state to one rank.
 
-    >>> merge_states([{"version": 1, "sequence_index": 4, "shape": "{}"}] * 2)["sequence_index"]
+    >>> merge_states([{"version": 2, "sequence_index": 4, "shape": "{}"}] * 2)["sequence_index"]
     4
     """
     if not isinstance(states, Sequence) or isinstance(states, str | bytes):

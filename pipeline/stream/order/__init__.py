@@ -31,35 +31,34 @@ defines the table of extents: runs of consecutive documents of one shard, each o
 bytes, tokens and documents. A stream has ``X`` extents of ``Y`` bytes (the sum of the column ``sizes``) in all. Let
 ``y = max(1, Y)``. A **block** is up to ``g`` neighbouring extents of one shard::
 
-    g = max(1, min(4, 786432 * X // y))             a stream of one source
+    g = max(1, min(4, 524288 * X // y))             a stream of one source: at most 512 KiB, where extents are smaller
     g = 1                                           a source of a mix
 
 A shard of ``m`` extents has ``b = ceil(m / g)`` blocks: its block ``k`` holds its extents ``k * m // b`` to
 ``(k + 1) * m // b``. A shard without extents has none. Blocks are numbered shard after shard, in each by ``k``;
 there are ``K``.
 
-A **selection** (``.split``) keeps some of the documents: `pipeline.stream.data.holdout.held_out` says which. It does not cut
-extents again. Extents of which no document is kept are removed first: they count in neither ``X``, ``Y`` nor ``m``, and a
-block holds extents that are neighbours among those that are left. ``documents`` and ``tokens`` of the others count the kept
-documents alone, here and in all that follows. A selection is sparse if ``4 * kept tokens < tokens`` of all documents of the
-shards, before any selection. The bytes of an extent are then ``itemsize * its kept tokens``, else the table's.
+A **selection** (``.split``) keeps some of the extents: `pipeline.stream.data.holdout` says which. The others count in neither
+``X``, ``Y`` nor ``m``, and each run of neighbours among the kept ones counts as a shard of its own. Documents that ``.split``
+keeps of few extents lie in memory one behind the other, as those of an array do.
 
 3. Windows
 ----------
 ``C`` is the number of lanes, ``W`` the blocks of a shuffle window. ``.shuffle(lanes=C, window=W)`` states them; each that it
 does not state is::
 
-    C = 64     W = max(8,  (8388608 * K + y) // (2 * y))      a stream of one source: 4 MiB / mean block, rounded
-    C = 16     W = max(16, (6291456 * K + y) // (2 * y))      a mix: 3 MiB; W of each source, by its own K and y
+    C = 64     x = 4194304                               a stream of one source: 4 MiB
+    C = 16     x = min(3145728, 268435456 // (C * S))    each source of a mix of S: 3 MiB, of all lanes and sources 256 MiB
+    W = max(1, (2 * x * K + y) // (2 * y))               x / mean block, rounded; by each source's own K and y
 
 Without ``.shuffle()``, ``C = 1``, and the order is the order of the files, whatever ``W`` is.
 
-An epoch has ``M`` windows: ``M = 1`` if ``K <= C * W``; else ``M`` is the largest integer that is at most ``K // W`` and
-coprime to ``C``, so that lanes do not change windows all at once.
+An epoch has ``M`` windows: ``M = 1`` if ``K <= C * W`` and ``Y <= 134217728``; else ``M`` is the largest integer that is at
+most ``max(1, K // W)`` and coprime to ``C``, so that lanes do not change windows all at once.
 
 Epoch ``e`` orders the blocks as ``P = permutation(K, key("blocks", name, seed, e))``; without ``.shuffle()``, ``P`` is
 0 to K - 1. Window ``w`` holds the blocks ``P[w * K // M : (w + 1) * K // M]``. Its documents are listed in the order of
-these blocks, in each block as in the shard (of a selection, the kept ones). With ``d`` documents and
+these blocks, in each block as in the shard. With ``d`` documents and
 ``p = permutation(d, key("block documents", name, seed, e, w))``, the window's ``j``-th document is the ``p[j]``-th of the
 list; without ``.shuffle()``, the ``j``-th. ``name`` is the source's name in a mix, else "".
 
@@ -154,17 +153,18 @@ all changes, come from the same source, the row is sequence index ``k * C + lane
 
 9. Samples
 ----------
-``.sample(seq_len)`` takes the kept documents of all shards in file order as a ring of ``T`` tokens; ``T = 0`` is an error.
-Sequence index ``i`` begins at its token ``mix64(mix64(i * 0x9E3779B97F4A7C15) ^ key("sample", seed)) * T >> 64`` (the product
-has up to 128 bits and is not reduced modulo 2**64; without ``.shuffle()``, as with seed 0) and goes around the ring as far
-as it needs; its labels begin ``shift`` tokens later. ``C = 1`` in section 5, ``stride = seq_len`` in ``A(e)``, and
-``epochs`` bounds the number of sequences but makes no token missing.
+``.sample(seq_len)`` takes the documents of all shards (of a selection, the kept ones) in file order as a ring of ``T``
+tokens; ``T = 0`` is an error. Sequence index ``i`` begins at its token
+``mix64(mix64(i * 0x9E3779B97F4A7C15) ^ key("sample", seed)) * T >> 64`` (the product has up to 128 bits and is not reduced
+modulo 2**64; without ``.shuffle()``, as with seed 0) and goes around the ring as far as it needs; its labels begin
+``shift`` tokens later. ``C = 1`` in section 5, ``stride = seq_len`` in ``A(e)``, and ``epochs`` bounds the number of
+sequences but makes no token missing.
 
 10. Sequential readers
 ----------------------
 Streams whose counts are unknown in advance (``.filter``, best-fit packing) take the documents of each epoch in the order of
 section 3 with their own ``C`` and, where ``.shuffle`` does not state it, ``W`` such that a lane's window holds 256 MiB / ``C``:
-with ``x`` = 2**28 // ``C``, ``max(1, (2 x K + y) // (2 y))``. `pipeline.stream.sequential` says how many lanes there are, which
+``x = 268435456 // C``. `pipeline.stream.sequential` says how many lanes there are, which
 documents each takes and which row of a batch it makes.
 
 11. Files
@@ -177,9 +177,9 @@ mixture.py     section 8
 """
 
 from ...integer_hash import mix64
-from .hashing import derive_key, permutation
+from .hashing import derive_key, keyed_hashes, permutation
 from .interleave import Sequences, Step
-from .shuffle import LANES, LANES_OF_MIX, Blocks, Epoch, Shuffle, default_window, sequential_window
+from .shuffle import LANES, LANES_OF_MIX, Blocks, Epoch, Shuffle, default_window, mix_window, sequential_window
 
 __all__ = [
     "LANES",
@@ -191,7 +191,9 @@ __all__ = [
     "Step",
     "default_window",
     "derive_key",
+    "keyed_hashes",
     "mix64",
+    "mix_window",
     "permutation",
     "sequential_window",
 ]

@@ -24,12 +24,16 @@ def derive_key(tag: str, *parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(json.dumps([tag, *parts]).encode(), digest_size=8).digest(), "little")
 
 
-def permutation(n: int, key: int) -> NDArray[np.int64]:
-    """Return the numbers below ``n`` by ascending mix64(mix64(number * 0x9E3779B97F4A7C15) ^ key).
+def keyed_hashes(n: int, key: int) -> NDArray[np.uint64]:
+    """Return mix64(mix64(number * 0x9E3779B97F4A7C15) ^ key) of the numbers below ``n``, all different."""
+    hashes: NDArray[np.uint64] = mix64(mix64(np.arange(n, dtype=np.uint64) * GOLDEN) ^ np.uint64(key))
+    return hashes
 
-    Distinct numbers have distinct mixes, so there are no ties to break.
+
+def permutation(n: int, key: int) -> NDArray[np.int64]:
+    """Return the numbers below ``n`` by ascending hashes under a key.
 
     >>> sorted(permutation(5, derive_key("example"))) == [0, 1, 2, 3, 4]
     True
     """
-    return np.argsort(mix64(mix64(np.arange(n, dtype=np.uint64) * GOLDEN) ^ np.uint64(key)))
+    return np.argsort(keyed_hashes(n, key))

@@ -16,9 +16,10 @@ from .hashing import derive_key, permutation
 LANES, LANES_OF_MIX = 64, 16
 _KIB, _MIB = 1 << 10, 1 << 20
 _MOST_EXTENTS = 4  # of a block
-_BLOCK_BYTES = 768 * _KIB
+_BLOCK_BYTES = 512 * _KIB
 _WINDOW_BYTES, _WINDOW_BYTES_OF_MIX = 4 * _MIB, 3 * _MIB
-_LEAST_BLOCKS, _LEAST_BLOCKS_OF_MIX = 8, 16
+_MIX_BYTES = 256 * _MIB  # of the windows of all lanes of all sources
+_ONE_WINDOW_BYTES = 128 * _MIB  # of an epoch: a window of more takes three times as much memory when the epoch changes
 _EPOCHS_KEPT, _BLOCKS_KEPT = 3, 1024  # of tiny sources of a mix, many epochs are in use at once
 
 
@@ -102,7 +103,7 @@ class Shuffle:
     @cached_property
     def windows(self) -> int:
         """How many windows an epoch has."""
-        return window_count(len(self.blocks), self.lanes, self.window)
+        return window_count(len(self.blocks), self.lanes, self.window, self.blocks.bytes)
 
     @cached_property
     def tokens(self) -> int:
@@ -142,29 +143,32 @@ class Shuffle:
         return derive_key(tag, self.name, self.seed, *parts)
 
 
-def window_count(blocks: int, lanes: int, window: int) -> int:
-    """Return how many windows an epoch of so many blocks has.
+def window_count(blocks: int, lanes: int, window: int, size: int = 0) -> int:
+    """Return how many windows an epoch of so many blocks has; ``size``: its bytes.
 
-    >>> window_count(512, 64, 8), window_count(513, 64, 8), window_count(1280, 64, 8)
-    (1, 63, 159)
+    >>> window_count(512, 64, 8), window_count(513, 64, 8), window_count(512, 64, 8, size=1 << 28)
+    (1, 63, 63)
     """
-    if blocks <= lanes * window:
+    if blocks <= lanes * window and size <= _ONE_WINDOW_BYTES:
         return 1
-    count = blocks // window
+    count = max(1, blocks // window)
     while math.gcd(count, lanes) != 1:
         count -= 1
     return count
 
 
-def default_window(blocks: Blocks, *, in_mix: bool = False) -> int:
+def default_window(blocks: Blocks) -> int:
     """Return how many blocks make a window unless the user states it."""
-    least, size = (_LEAST_BLOCKS_OF_MIX, _WINDOW_BYTES_OF_MIX) if in_mix else (_LEAST_BLOCKS, _WINDOW_BYTES)
-    total = max(1, blocks.bytes)
-    return max(least, (2 * size * len(blocks) + total) // (2 * total))
+    return sequential_window(blocks, _WINDOW_BYTES)
+
+
+def mix_window(blocks: Blocks, lanes: int, sources: int) -> int:
+    """Return how many blocks of one of the sources of a mix make a window unless the user states it."""
+    return sequential_window(blocks, min(_WINDOW_BYTES_OF_MIX, _MIX_BYTES // (lanes * sources)))
 
 
 def sequential_window(blocks: Blocks, size: int) -> int:
-    """Return how many blocks make about ``size`` bytes, at least one: a window of a sequential reader."""
+    """Return how many blocks make about ``size`` bytes, at least one."""
     total = max(1, blocks.bytes)
     return max(1, (2 * size * len(blocks) + total) // (2 * total))
 

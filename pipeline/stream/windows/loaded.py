@@ -15,9 +15,12 @@ _SMALL = 256 << 10  # bytes of a window that is made in less time than a thread 
 
 
 class LoadedWindows:
-    """Windows that ``maker`` makes, in threads or when they are read; ``spare`` of those that nothing needs stay."""
+    """Windows that ``maker`` makes, in threads or when they are read; ``spare`` of those that nothing needs stay.
 
-    def __init__(self, maker: WindowMaker, spare: int) -> None:
+    The ``sources`` of a mix share the threads that one of them would have: each keeps memory of its own.
+    """
+
+    def __init__(self, maker: WindowMaker, spare: int, sources: int = 1) -> None:
         self.bytes_read = 0
         self._maker = maker
         self._spare = spare
@@ -26,7 +29,9 @@ class LoadedWindows:
         self._pending: dict[Key, Future[Window]] = {}
         source = maker.source
         self._threads = (
-            DaemonThreads(source.threads, "windows") if source.threads > 4 or maker.mean_bytes > _SMALL else None
+            DaemonThreads(max(1, source.threads // sources), "windows")
+            if source.threads > 4 or maker.mean_bytes > _SMALL
+            else None
         )
 
     def ask(self, keys: Iterable[Key]) -> None:

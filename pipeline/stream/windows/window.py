@@ -18,7 +18,6 @@ from ..order import Shuffle
 _KEPT_BYTES = (
     16 << 20
 )  # a thread keeps memory up to this size for the next window: fresh pages cost as much as the copy
-_NEAR = 32 << 10  # bytes between two documents of a sparse selection that are read together
 
 Int = NDArray[np.int64]
 
@@ -73,10 +72,7 @@ class WindowMaker:
         first, last = self._contents.table_rows(bounds[blocks], bounds[blocks + 1])
         runs = list(zip(first.tolist(), last.tolist(), strict=True))
         indexes = [self._index(block, *run) for block, run in zip(blocks.tolist(), runs, strict=True)]
-        if self._contents.sparse:
-            memory, starts = self._read_documents(runs, indexes)
-        else:
-            memory, starts = self._read_blocks(runs, indexes, self._next_use(epoch + 1)[blocks])
+        memory, starts = self._read_blocks(runs, indexes, self._next_use(epoch + 1)[blocks])
         lengths = np.concatenate([np.zeros(0, np.int64), *(lengths for _, lengths in indexes)])
         order = self._order.document_order(epoch, number, len(lengths))
         return _in_order(memory, starts, lengths, order, self._contents.table.dtype)
@@ -87,9 +83,6 @@ class WindowMaker:
         shard, offset = int(table.shard_of(first)), int(table.offset_of(first))
         size = int(table.size_sums[last] - table.size_sums[first])
         starts, counts = self.source.index(first, last)
-        if self._contents.kept is not None:
-            kept = self._contents.kept(shard, int(table.first_document_of(first)), len(counts))
-            starts, counts = starts[kept], counts[kept]
         begins, lengths = starts - offset, counts.astype(np.int64)
         known = self._order.blocks
         if len(lengths) != known.documents[block] or lengths.sum() != known.tokens[block]:
@@ -120,25 +113,6 @@ class WindowMaker:
             self.source.read(first, last, memory[begin:end], when)
         starts = [begins + place for (begins, _), place in zip(indexes, at[:-1], strict=True)]
         return memory, np.concatenate([np.zeros(0, np.int64), *starts])
-
-    def _read_documents(self, runs: list[tuple[int, int]], indexes: list[tuple[Int, Int]]) -> tuple[memoryview, Int]:
-        """Read the documents of a sparse selection, which are a small part of their blocks; neighbours together."""
-        table = self._contents.table
-        wanted, starts, size = [], [np.zeros(0, np.int64)], 0
-        for (first, last), (begins, lengths) in zip(runs, indexes, strict=True):
-            ends = begins + lengths * table.itemsize
-            cuts = np.flatnonzero(np.append(True, begins[1:] - ends[:-1] > _NEAR)[: len(begins)])
-            parts = []
-            for a, b in zip(cuts.tolist(), [*cuts[1:].tolist(), len(begins)], strict=True):
-                begin, end = int(begins[a]), int(ends[b - 1])
-                starts.append(begins[a:b] - begin + size)
-                parts.append((begin, size, size + end - begin))
-                size += end - begin
-            wanted.append((first, last, int(table.offset_of(first)), parts))
-        memory = self._memory(size)
-        for first, last, offset, parts in wanted:
-            self.source.read_parts(first, last, [(offset + begin, memory[a:b]) for begin, a, b in parts])
-        return memory, np.concatenate(starts)
 
     def _memory(self, size: int) -> memoryview:
         """Return memory of this thread, which its next window uses again."""

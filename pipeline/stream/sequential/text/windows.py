@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ....errors import DamagedInputError, InputError
-from ....shards.ranges.open_files import OPEN_FILES, OpenFiles
+from ....shards.ranges.open_files import allowed_files
 from ....text.document import BadRecord, Document
 from ....text.formats import format_of, is_named_compressed
 from ....text.readers.byte_stream import is_compressed
@@ -90,12 +90,10 @@ class TextWindows:
         window: WindowSize,
         filters: tuple[Predicate, ...],
         epochs: int | None,
-        budget: OpenFiles = OPEN_FILES,
         block_bytes: int = _BLOCK_BYTES,
         held_bytes: int = _HELD_BYTES,
     ) -> None:
         self.counts: Counter[str] = Counter()
-        self._budget = budget
         self._data = data
         self._layout = layout
         self._places = dict(places)
@@ -120,7 +118,6 @@ class TextWindows:
         self._ends: dict[int, int] = {}  # how many blocks a piece has, once a scan came to its end
         self._compressed: dict[int, bool] = {}  # files
         self._shared = _shared(data)
-        budget.join(self)
 
     @property
     def bytes_read(self) -> int:
@@ -160,21 +157,6 @@ class TextWindows:
             key = derive_key("text window", self._seed, lane, *place)
             documents = [documents[index] for index in permutation(len(documents), key).tolist()]
         return TextWindow(place, following, documents, self._data)
-
-    # As a holder of the budget of open files: each scan holds one, and only its own thread may close it.
-
-    @property
-    def held(self) -> int:
-        return len(self._scans)
-
-    def closable(self) -> list[tuple[int, int, int]]:
-        return []
-
-    def close_files(self, numbers: list[int]) -> None:
-        assert not numbers
-
-    def forget(self) -> None:
-        self._scans.clear()
 
     def close(self) -> None:
         """Close the files."""
@@ -272,8 +254,7 @@ class TextWindows:
         return scan
 
     def _open_scan(self, epoch: int, at: int, piece: int) -> _Scan:
-        self._budget.make_room(1)
-        while self._scans and (len(self._scans) >= self._most_scans or self._budget.held >= self._budget.limit):
+        while self._scans and (len(self._scans) >= min(self._most_scans, allowed_files())):
             self._drop(self._scans[0])
         data, (number_of_file, span, _, lines) = self._data, self._deal.pieces[piece]
         file = data.files[number_of_file]
@@ -307,7 +288,7 @@ class TextWindows:
         """Begin the scans of remote pieces together, so that the bytes are here when lanes need them."""
         scans = []
         for epoch, at in places:
-            if len(self._scans) >= self._most_scans or self._budget.held >= self._budget.limit:
+            if len(self._scans) >= min(self._most_scans, allowed_files()):
                 break  # what lanes read now is not closed for what they read next
             piece = int(self._deal.epoch(epoch).order[at])
             begun = self._begun.setdefault(epoch, set())

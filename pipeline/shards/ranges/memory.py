@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...shards.extents.table import ExtentTable
-from ...shards.ranges.source import Index, Parts
+from ..extents.table import ExtentTable
+from .source import Index
 
 
 class MemoryRanges:
@@ -30,11 +30,8 @@ class MemoryRanges:
         return self._starts[documents], self._lengths[documents]
 
     def read(self, first: int, last: int, out: memoryview, due: float) -> None:
-        self.read_parts(first, last, [(int(self._table.offset_of(first)), out)])
-
-    def read_parts(self, first: int, last: int, parts: Parts) -> None:
-        for begin, out in parts:
-            out[:] = self._bytes[begin : begin + len(out)]
+        begin = int(self._table.offset_of(first))
+        out[:] = self._bytes[begin : begin + len(out)]
 
     def close(self) -> None:
         return

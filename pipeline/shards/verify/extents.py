@@ -1,0 +1,52 @@
+"""The table of extents compared with the manifest, and each shard's part of it with the shard."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+
+import numpy as np
+
+from ...errors import ManifestError, ShardError
+from ..extents.file import CURE
+from ..extents.loading import read_table, table_of_index
+from ..extents.table import CHECKSUMS, COUNTS, ExtentTable
+from ..folder import Folder
+from ..index import Index
+from ..manifest import Manifest
+from .findings import Problem, ShardCheck
+
+
+def check_table(folder: Folder, manifest: Manifest) -> tuple[ExtentTable | None, list[Problem]]:
+    """Return the table of a dataset and what is wrong with its file; no table where none can be used."""
+    path = folder.path(manifest.extents.name)
+    try:
+        raw = folder.read(manifest.extents.name)
+        if raw is None:
+            return None, [Problem(path, None, None, f"the manifest names it, but it is not there; {CURE}")]
+        return read_table(path, manifest, raw), []
+    except (ManifestError, OSError) as error:
+        return None, [Problem(path, None, None, str(error).removeprefix(f"{path}: "))]
+
+
+def check_extents(check: ShardCheck, stated: ExtentTable, index: Index, data: memoryview | None) -> None:
+    """Compare what the table says of a sound shard with its index, and with its bytes where they are given."""
+    try:
+        found = table_of_index(index, check.name)
+    except ShardError as error:
+        check.add(None, None, str(error).removeprefix(f"{check.name}: "))
+        return
+    if len(stated) != len(found):
+        check.add(None, None, f"the table of extents says {len(stated)} extents, found {len(found)}; {CURE}")
+        return
+    if data is not None:
+        ends = (found.offsets + found.sizes).tolist()
+        crc32 = [zlib.crc32(data[begin:end]) for begin, end in zip(found.offsets.tolist(), ends, strict=True)]
+        found = replace(found, crc32=np.array(crc32, "<u4"))
+    for name in (*COUNTS, *CHECKSUMS):
+        wanted, column = getattr(stated, name), getattr(found, name)
+        if column is not None and (unlike := wanted != column).any():
+            at = int(np.argmax(unlike))
+            message = f"the table of extents says {name} {wanted[at]} of extent {at}, found {column[at]}; {CURE}"
+            check.add(None, int(found.offsets[at]), message)
+            return
