@@ -22,7 +22,8 @@ from queue import SimpleQueue
 
 ROOT = Path(__file__).resolve().parents[1]
 LISTS = ROOT / "tests" / "faults"
-COPIED = ("pipeline", "filters", "scripts", "tests", "setup.cfg", "pyproject.toml", "README.md", "CHANGELOG.md")
+COPIED = "pipeline filters scripts tests docs setup.cfg pyproject.toml README.md CHANGELOG.md CONTRIBUTING.md".split()
+
 TIME_LIMIT = 300  # seconds of one fault's tests: a fault that makes them hang is noticed, too
 
 

@@ -1,10 +1,9 @@
-"""What the recipes of the README find around them: a stream, and models that write down what they are given."""
+"""What the recipes of docs/frameworks.md find around them: a stream, and models that write down what they are given."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import warnings
 from pathlib import Path
@@ -14,10 +13,9 @@ import torch
 import torch.distributed as dist
 
 import pipeline
+from tests.documentation import blocks_of
 
-README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
-SECTION = README.split("\n## Frameworks\n")[1].split("\n## ")[0]
-BLOCKS = [block for block in re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL) if "import jax" not in block]
+BLOCKS = [block for _, block in blocks_of("docs/frameworks.md") if "import jax" not in block]
 RECIPES = dict(zip(("trainer", "accelerate", "lightning", "dcp"), BLOCKS, strict=True))
 VOCABULARY = 64
 VALIDATION_BATCHES = 5
@@ -93,7 +91,7 @@ def make_stream(dataset: str, epochs: int | None = None) -> pipeline.Stream:
 def run_recipe(
     name: str, dataset: str, directory: str, output: str, kill_at: int | None, changes: dict[str, Any]
 ) -> None:
-    """Run a recipe of the README in ``directory``; ``changes`` replace what it finds around it."""
+    """Run a recipe in ``directory``; ``changes`` replace what it finds around it."""
     warnings.simplefilter("ignore")
     os.chdir(directory)
     rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
@@ -117,7 +115,7 @@ def run_recipe(
     for old, new in changes.get("replace", ()):
         assert old in code, old
         code = code.replace(old, new)
-    exec(compile(code, f"README.md, {name}", "exec"), around)
+    exec(compile(code, f"docs/frameworks.md, {name}", "exec"), around)
 
 
 def recorded(directory: Path, world_size: int) -> list[list[Any]]:

@@ -1,4 +1,4 @@
-"""Every block of the README runs, in order, in one directory."""
+"""Every block of the README and of the pages of docs/ runs, in order, in one directory; their links lead somewhere."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ import pytest
 import zstandard
 
 from tests import interpreters
+from tests.documentation import PAGES, README, ROOT, RUN, blocks_of
 from tests.recipes import RECIPES
 
-ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", README, re.DOTALL)
+BLOCKS = blocks_of("README.md")
 WORDS = (
     "the to of and that have with be time people way water day part sound work place year live back give most very after"
     " thing name good sentence man think say great where help through much before line right too mean old any same tell"
@@ -51,7 +50,7 @@ def test_every_other_block_runs_as_it_stands(tmp_path: Path) -> None:
     write_corpus(tmp_path / "raw", 1_500)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     python = "import os\n"
-    for kind, block in BLOCKS[1:]:
+    for kind, block in [block for page in RUN for block in blocks_of(page)][1:]:
         if (
             "import jax" in block or block in RECIPES.values()
         ):  # tests/stream/test_jax.py, tests/stream/test_stack_recipes.py
@@ -66,6 +65,19 @@ def test_every_other_block_runs_as_it_stands(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "blocks.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, f"{python}\n{done.stdout}\n{done.stderr}"
     assert int(done.stdout.split()[-1]) > 100_000
+
+
+def test_every_page_with_blocks_runs_and_every_link_leads_to_a_file_and_a_section() -> None:
+    assert {name for name in PAGES if blocks_of(name)} == set(RUN)
+    for name, text in PAGES.items():
+        for target in re.findall(r"\]\(([^)#:]*(?:#[^)]*)?)\)", text):
+            file, _, section = target.partition("#")
+            path = (ROOT / name).parent / file if file else ROOT / name
+            assert path.is_file(), f"{name}: {target}"
+            heads = re.findall(r"(?m)^#+ (.*)$", path.read_text(encoding="utf-8")) if section else []
+            known = {re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in heads}
+            assert not section or section in known, f"{name}: {target}"
+    assert {name for name in PAGES if name.startswith("docs/")} <= set(re.findall(r"\((docs/\w+\.md)\)", README))
 
 
 def test_the_first_screen_has_two_sentences_and_the_four_steps() -> None:

@@ -16,7 +16,12 @@ import pytest
 
 from pipeline.text import formats, readers
 from pipeline.text.readers.format_reader import FormatReader, load_reader
+<<<<<<< HEAD
 from pipeline.text.readers.reader import BadRecord, Document, Reader, find_inputs, made_id
+=======
+from pipeline.text.readers.reader import BadRecord, Document, Reader, find_inputs, made_id, read_documents
+from tests.documentation import PAGES
+>>>>>>> refs/heads/docs
 from tests.format_samples import FORMATS, PAIRS, Pairs, as_zst, write_parquet
 
 ONE_DOCUMENT = "plain"  # the format whose files are one document each, which has tests of its own
@@ -46,9 +51,8 @@ def test_every_format_has_a_file_above_for_each_of_its_suffixes() -> None:
     assert {suffix for suffix in wanted if any(name.endswith(suffix) for name in FORMATS)} == wanted
 
 
-def test_the_readme_lists_every_suffix_and_compression() -> None:
-    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
-    (listed,) = [block for block in readme.split("\n\n") if block.startswith("Formats: ")]
+def test_the_docs_list_every_suffix_and_compression() -> None:
+    (listed,) = [block for block in PAGES["docs/build.md"].split("\n\n") if block.startswith("Formats: ")]
     compressible, others = listed.split("each also ")
     stated = [re.findall(r"`(\.\w+)`", part) for part in (compressible, *others.split(";", 1))]
     by_kind = [
