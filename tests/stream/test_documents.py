@@ -16,12 +16,8 @@ import pytest
 
 from pipeline.text import formats, readers
 from pipeline.text.readers.format_reader import FormatReader, load_reader
-<<<<<<< HEAD
 from pipeline.text.readers.reader import BadRecord, Document, Reader, find_inputs, made_id
-=======
-from pipeline.text.readers.reader import BadRecord, Document, Reader, find_inputs, made_id, read_documents
 from tests.documentation import PAGES
->>>>>>> refs/heads/docs
 from tests.format_samples import FORMATS, PAIRS, Pairs, as_zst, write_parquet
 
 ONE_DOCUMENT = "plain"  # the format whose files are one document each, which has tests of its own
