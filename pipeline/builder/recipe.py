@@ -22,9 +22,8 @@ from .dedup.segments import KINDS, LINES, PARAGRAPHS
 from .setting import GROUPS, check_whole, setting, setting_of
 
 Keep = Literal["first", "longest"]
-Verify = Literal["signatures", "exact"]
 Bos = Literal["never", "always"]
-KEEP, VERIFY, BOS = (get_args(known) for known in (Keep, Verify, Bos))
+KEEP, BOS = (get_args(known) for known in (Keep, Bos))
 READING, FILTERS, DUPLICATES, SHARDS = GROUPS
 RUNNING = ("inputs", "output", "workers", "engine", "ray_address")  # settings of a build beside its recipe
 
@@ -144,13 +143,6 @@ class Recipe:
     dedup_ngram: int = setting(5, DUPLICATES, "words of a shingle", least=1)
     dedup_keep: Keep = setting(
         "first", DUPLICATES, "which of a cluster is kept (default: the first in input order)", choices=KEEP
-    )
-    dedup_verify: Verify = setting(
-        "signatures",
-        DUPLICATES,
-        "how near duplicates are compared with the threshold: by the estimate of their signatures (default), or exact: by the "
-        "shingles of their texts, which are read again",
-        choices=VERIFY,
     )
     keep_signatures: bool = setting(
         True,
@@ -343,7 +335,6 @@ class Settings(TypedDict, total=False):
     dedup_num_perm: int | None
     dedup_ngram: int
     dedup_keep: Keep
-    dedup_verify: Verify
     keep_signatures: bool
     against: Names
     decontaminate: Names

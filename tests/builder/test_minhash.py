@@ -11,7 +11,6 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.builder.dedup.kernels import count_shared
 from pipeline.builder.dedup.minhash import EMPTY, MinHasher, permutations, shingle_sets, text_hashes, word_table
 from pipeline.errors import ConfigError
 from tests.order_oracle import mix64
@@ -92,12 +91,10 @@ def test_permutations_are_datasketchs() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(texts=st.lists(st.text(st.sampled_from("ab .ß"), max_size=60), max_size=5), ngram=st.integers(1, 6))
-def test_sets_of_shingles_equal_the_definition_and_are_intersected(texts: list[str], ngram: int) -> None:
+def test_sets_of_shingles_equal_the_definition(texts: list[str], ngram: int) -> None:
     found = list(shingle_sets(texts, ngram))
     sets = [set(long_hashes(text, ngram)) for text in texts]
     assert [values.tolist() for values in found] == [sorted(values) for values in sets]
-    for one, a in zip(found, sets, strict=True):
-        assert [count_shared(one, other) for other in found] == [len(a & b) for b in sets]
 
 
 def test_texts_without_words_have_empty_signatures() -> None:

@@ -3,7 +3,6 @@
 minhash.py          texts -> exact hashes and MinHash signatures
 bands.py            signatures -> keys, sorted on disk bucket by bucket
 lsh.py              keys -> candidate pairs -> verified edges
-jaccard.py          the exact Jaccard similarity of candidates, on their shingles
 union_find.py       edges -> clusters -> which document of each is kept
 segments.py         lines and paragraphs, for deduplication below the document
 decontaminate.py    documents that share long n-grams with evaluation sets

@@ -163,18 +163,6 @@ def split(points: Any, ends: Any, spaces: Any, paragraphs: Any, shortest: Any, h
     return found
 
 
-@compiled("int64(Array(uint64, 1, 'C', readonly=True), Array(uint64, 1, 'C', readonly=True))")
-def count_shared(a: Any, b: Any) -> Any:
-    """Return how many values two increasing arrays share."""
-    i = j = shared = 0
-    while i < len(a) and j < len(b):
-        shared += a[i] == b[j]
-        step = a[i] <= b[j]
-        j += a[i] >= b[j]
-        i += step
-    return shared
-
-
 @compiled("void(Array(uint32, 2, 'C', readonly=True), int64, uint64[:, :], bool_[:, :])")
 def band_keys(signatures: Any, rows: Any, keys: Any, without: Any) -> None:
     """Write the key of each band of each signature, and whether the band is one of no shingles, ``[bands, n]``."""

@@ -6,8 +6,7 @@ Exact duplicates are found by the hash of the text; near duplicates, among the r
     key         mix64 over the rows: key = mix64(key * 0x9E3779B97F4A7C15 + value + 1), from 0; a band without shingles has none
     star        each candidate is compared only with the first of its run, so the cost is linear in the run
     verify      an edge counts if the signatures agree on at least `threshold` of their values; a candidate that fails
-                against the first is compared with the next few that also failed, so that one document breaks no cluster;
-                with ``confirm``, the Jaccard similarity of the shingles decides instead (jaccard.py)
+                against the first is compared with the next few that also failed, so that one document breaks no cluster
     component   documents that edges connect are one cluster; its first document in input order stays
 
 The default of 14 bands of 8 rows finds 92% of pairs at a similarity of 0.8 and 99% at 0.85.
@@ -23,13 +22,10 @@ from numpy.typing import NDArray
 from .row_files import Rows, Scalar
 
 REPRESENTATIVES = 8  # documents of a run that a candidate is compared with at most
-MARGIN = 0.12  # three standard deviations of a signature's estimate near the threshold
 _PAIRS = 1 << 13  # whose signatures are in memory at once
 
 Similar = Callable[[NDArray[np.uint32], NDArray[np.uint32]], NDArray[np.bool_]]
 """Takes pairs of documents, one array of each side; returns which are duplicates."""
-Confirm = Callable[[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.bool_]], NDArray[np.bool_]]
-"""Takes pairs of documents, and whether their signatures agree; returns which are duplicates."""
 
 
 def star_edges(
@@ -71,12 +67,11 @@ def equal_rows(rows: Rows[np.uint8]) -> Similar:
     return similar
 
 
-def similar_rows(signatures: Rows[np.uint32], threshold: float, confirm: Confirm | None = None) -> Similar:
-    """Return the comparison of documents by whether their signatures agree on at least ``threshold`` of their values.
-
-    ``confirm`` decides on all pairs above ``threshold - MARGIN``; without it the signatures decide.
-    """
+def similar_rows(signatures: Rows[np.uint32], threshold: float) -> Similar:
+    """Return the comparison of documents by whether their signatures agree on at least ``threshold`` of their values."""
     from .kernels import agreeing
+
+    needed = int(np.ceil(threshold * signatures.width - 1e-9))
 
     def similar(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.bool_]:
         counts = np.empty(len(a), np.int64)
@@ -84,18 +79,9 @@ def similar_rows(signatures: Rows[np.uint32], threshold: float, confirm: Confirm
         for held, x, y in _gathered(signatures, a, b):
             agreeing(held, x, y, counts[begin : begin + len(x)])
             begin += len(x)
-        agree = counts >= _needed(threshold, signatures.width)
-        if confirm is None:
-            return agree
-        near = counts >= _needed(max(0.0, threshold - MARGIN), signatures.width)
-        near[near] = confirm(a[near], b[near], agree[near])
-        return near
+        return counts >= needed
 
     return similar
-
-
-def _needed(threshold: float, values: int) -> int:
-    return int(np.ceil(threshold * values - 1e-9))
 
 
 def _gathered(

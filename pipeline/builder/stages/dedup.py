@@ -6,7 +6,6 @@ Its intermediate files, in ``deduping``, appear by rename:
     keys/000002.bin         unit: the keys of a group of documents, sorted (bands.py)
     edges/00-0003.npy       unit: the verified edges, uint32 [m, 2], within one bucket of the hashes (00) or of a band (01-)
     exact.npy, unique.npy   after the edges of list 0: each document's first equal one (uint32), and whether it is that
-    sets/000002.bin         with verify: exact, the shingles of a group's documents (jaccard.py)
 
 Documents are counted in input order, those of earlier builds first. Its result is one directory of arrays with an entry
 for each document that passed the filters:
@@ -39,13 +38,12 @@ from ...atomic import atomic_file, read_json, write_json
 from ...errors import BuildError
 from ..counts.stats import BuildStats, Change
 from ..dedup.bands import KeyFiles, buckets_for, write_keys
-from ..dedup.jaccard import ExactSimilarity, write_sets
 from ..dedup.lsh import equal_rows, similar_rows, star_edges
 from ..dedup.row_files import Piece, Rows, npy_pieces, write_npy
 from ..dedup.union_find import longest_of, roots_of, write_clusters
 from ..limits import DEFAULT_LIMITS
 from ..outcome import DUPLICATES
-from ..partitions.partition import DEDUP, DEDUPING, partition_rows, partitions, read_batches
+from ..partitions.partition import DEDUP, DEDUPING, partition_rows, partitions
 from ..recipe import Recipe
 from ..signature_store import check_against, fetch_earlier
 from ..workspace.atomic_directory import result_directory
@@ -74,14 +72,12 @@ class Job:
     bands: int
     rows: int
     threshold: float
-    ngram: int = 5
-    verify: str = "signatures"
     before: int = 0
     buckets: int = 1
     group_rows: int = DEFAULT_LIMITS.group_rows
 
     def write(self, folder: Path) -> None:
-        for name in ("keys", "edges", "sets"):
+        for name in ("keys", "edges"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         write_json(folder / "job.json", asdict(self))
 
@@ -128,18 +124,7 @@ def keys_unit(folder: Path, group: int) -> None:
     opened = _opened(folder)
     job, pieces = opened.job, range(*opened.groups[group])
     hashes = np.concatenate([opened.hashes.read(piece) for piece in pieces])
-    if job.verify == "exact":
-        write_sets(_sets_path(folder, group), *_texts(opened, pieces), job.ngram)
     write_keys(opened.keys.paths[group], hashes, map(opened.signatures.read, pieces), job.bands, job.rows, job.buckets)
-
-
-def _texts(opened: _Open, pieces: Iterable[int]) -> tuple[int, Iterator[list[str]]]:
-    """Return how many of some pieces' documents are of earlier builds, and the texts of the others."""
-    starts, before = opened.hashes.starts, opened.job.before
-    own = [piece for piece in pieces if starts[piece] >= before]
-    earlier = sum(opened.job.hashes[piece].rows for piece in pieces) - sum(opened.job.hashes[p].rows for p in own)
-    folders = (Path(opened.job.hashes[piece].path).parent for piece in own)
-    return earlier, (batch.column(0).to_pylist() for folder in folders for batch in read_batches(folder, "text"))
 
 
 def edges_unit(folder: Path, unit: tuple[int, int]) -> None:
@@ -150,18 +135,10 @@ def edges_unit(folder: Path, unit: tuple[int, int]) -> None:
         keys, similar = opened.keys.read(number, bucket), equal_rows(opened.hashes)
     else:
         keys = opened.keys.read(number, bucket, np.load(folder / "unique.npy", mmap_mode="r"))
-        confirm = None
-        if job.verify == "exact":
-            paths = [_sets_path(folder, group) for group in range(len(opened.groups))]
-            confirm = ExactSimilarity(paths, opened.keys.starts, job.before, job.threshold)
-        similar = similar_rows(opened.signatures, job.threshold, confirm)
+        similar = similar_rows(opened.signatures, job.threshold)
     edges = list(star_edges(*keys, similar))
     with atomic_file(_edges_path(folder, unit)) as file:
         np.save(file, np.concatenate([np.zeros((0, 2), np.uint32), *edges]))
-
-
-def _sets_path(folder: Path, group: int) -> Path:
-    return folder / "sets" / f"{group:06d}.bin"
 
 
 def _edges_path(folder: Path, unit: tuple[int, int]) -> Path:
@@ -272,8 +249,6 @@ def _job(workspace: Workspace, hashes: Rows[np.uint8]) -> Job:
         bands=recipe.dedup_bands,
         rows=recipe.dedup_rows,
         threshold=recipe.dedup_threshold,
-        ngram=recipe.dedup_ngram,
-        verify=recipe.dedup_verify,
         before=before,
         buckets=buckets_for(documents, limits.bucket_bytes),
         group_rows=limits.group_rows,
