@@ -2,13 +2,15 @@
 
 The documents are cut into groups, and each group's keys are one file:
 
-    int64   [lists, buckets + 1]    where each bucket of each list begins among the entries below
-    uint64  [entries]               keys, increasing within a list
-    uint32  [entries]               the document of each key, counted from the start of the group
-    uint32  [repeats, 2]            documents of the group with equal texts: the first, and each further one
+    int64           [lists, buckets + 1]    where each bucket of each list begins among the entries below
+    uint64, uint32  [entries]               keys, increasing within a list, each with its document, counted in the group
+    uint32          [repeats, 2]            documents of the group with equal texts: the first, and each further one
 
 List 0 has the first half of the texts' hashes, list k the keys of band k - 1. A bucket holds the keys that begin with the
 same bits. Only the first document of equal texts within the group has entries, and none in a band without shingles.
+
+A bucket is read from each group by two reads, whatever the number of buckets; and there are at most `MOST_GROUPS` groups. So
+what is read of all buckets grows as the number of documents does.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +26,9 @@ from numpy.typing import NDArray
 from ...atomic import atomic_file
 from ..limits import DEFAULT_LIMITS
 
-Number = TypeVar("Number", np.uint32, np.uint64, np.int64)
-
+ENTRY = np.dtype([("key", "<u8"), ("document", "<u4")])  # without padding
 ENTRY_BYTES = 48  # of memory that sorting needs for each entry
+MOST_GROUPS = 1024
 
 
 def buckets_for(documents: int, bucket_bytes: int = DEFAULT_LIMITS.bucket_bytes) -> int:
@@ -37,6 +38,15 @@ def buckets_for(documents: int, bucket_bytes: int = DEFAULT_LIMITS.bucket_bytes)
     (1, 64)
     """
     return 1 << max(0, -(-documents * ENTRY_BYTES // bucket_bytes) - 1).bit_length()
+
+
+def group_rows_for(documents: int, least: int = DEFAULT_LIMITS.group_rows) -> int:
+    """Return how many documents a group has, at least, so that there are few groups.
+
+    >>> group_rows_for(50_000), group_rows_for(1_024_000_000)
+    (32768, 1000000)
+    """
+    return max(least, -(-documents // MOST_GROUPS))
 
 
 def write_keys(
@@ -62,19 +72,22 @@ def write_keys(
         band_keys(some, rows, values[:, begin:end], without[:, begin:end])
         begin = end
     bounds = np.arange(1, buckets, dtype=np.uint64) << np.uint64(65 - buckets.bit_length())
-    offsets = np.empty((bands + 1, buckets + 1), np.int64)
-    keys, documents, held = [], [], 0
-    for number in range(bands + 1):
-        mine = first if number == 0 else first[~without[number - 1][first]]
-        found = (halves if number == 0 else values[number - 1])[mine]
-        order = np.argsort(found, kind="stable")
-        keys.append(found[order])
-        documents.append(mine[order])
-        offsets[number] = held + np.concatenate([[0], np.searchsorted(keys[-1], bounds), [len(order)]])
-        held += len(order)
+    offsets = np.zeros((bands + 1, buckets + 1), np.int64)
+    written = 0
     with atomic_file(path) as file:
-        for array in (offsets, *keys, *documents, repeats):
-            file.write(np.ascontiguousarray(array).data)
+        file.write(offsets.data)
+        for number in range(bands + 1):
+            mine = first if number == 0 else first[~without[number - 1][first]]
+            keys = (halves if number == 0 else values[number - 1])[mine]
+            order = np.argsort(keys, kind="stable")
+            entries = np.empty(len(order), ENTRY)
+            entries["key"], entries["document"] = keys[order], mine[order]
+            file.write(entries.tobytes())
+            offsets[number] = written + np.concatenate([[0], np.searchsorted(entries["key"], bounds), [len(order)]])
+            written += len(order)
+        file.write(repeats.tobytes())
+        file.seek(0)
+        file.write(offsets.data)
 
 
 def first_of_equal(hashes: NDArray[np.uint8]) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
@@ -107,37 +120,31 @@ class KeyFiles:
         """
         keys, documents = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint32)]
         for path, start, stop in zip(self.paths, self.starts, self.starts[1:], strict=False):
-            mine, rows = self._entries(path, number, bucket)
+            entries = self._entries(path, number, bucket)
             if only is not None:
-                taking = only[start:stop][rows]
-                mine, rows = mine[taking], rows[taking]
-            keys.append(mine)
-            documents.append(rows + np.uint32(start))
+                entries = entries[only[start:stop][entries["document"]]]
+            keys.append(entries["key"])
+            documents.append(entries["document"] + np.uint32(start))
         return np.concatenate(keys), np.concatenate(documents)
 
     def repeats(self) -> Iterator[NDArray[np.uint32]]:
         """Yield ``[m, 2]`` documents of equal texts, group by group."""
         for path, start in zip(self.paths, self.starts, strict=False):
-            with open(path, "rb") as file:
-                entries = int(self._offsets(file.fileno())[-1, -1])
-                place = self._header + 12 * entries
-                size = os.fstat(file.fileno()).st_size
-                yield _read(file.fileno(), np.uint32, place, (size - place) // 4).reshape(-1, 2) + np.uint32(start)
+            with open(path, "rb", buffering=0) as file:
+                (entries,) = self._offsets(file.fileno(), self.lists - 1, self.buckets, 1)
+                pairs = np.fromfile(file, np.uint32, offset=self._place(entries))
+            yield pairs.reshape(-1, 2) + np.uint32(start)
 
-    @property
-    def _header(self) -> int:
-        return 8 * self.lists * (self.buckets + 1)
+    def _entries(self, path: Path, number: int, bucket: int) -> NDArray[np.void]:
+        with open(path, "rb", buffering=0) as file:
+            begin, end = self._offsets(file.fileno(), number, bucket, 2)
+            read = os.pread(file.fileno(), (end - begin) * ENTRY.itemsize, self._place(begin))
+        return np.frombuffer(read, ENTRY)
 
-    def _offsets(self, file: int) -> NDArray[np.int64]:
-        return _read(file, np.int64, 0, self._header // 8).reshape(self.lists, self.buckets + 1)
+    def _offsets(self, file: int, number: int, bucket: int, count: int) -> list[int]:
+        place = 8 * (number * (self.buckets + 1) + bucket)
+        offsets: list[int] = np.frombuffer(os.pread(file, 8 * count, place), np.int64).tolist()
+        return offsets
 
-    def _entries(self, path: Path, number: int, bucket: int) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-        with open(path, "rb") as file:
-            offsets = self._offsets(file.fileno())
-            begin, end, entries = (int(k) for k in (*offsets[number, bucket : bucket + 2], offsets[-1, -1]))
-            keys = _read(file.fileno(), np.uint64, self._header + 8 * begin, end - begin)
-            return keys, _read(file.fileno(), np.uint32, self._header + 8 * entries + 4 * begin, end - begin)
-
-
-def _read(file: int, dtype: type[Number], offset: int, count: int) -> NDArray[Number]:
-    return np.frombuffer(os.pread(file, count * np.dtype(dtype).itemsize, offset), dtype)
+    def _place(self, entry: int) -> int:
+        return 8 * self.lists * (self.buckets + 1) + entry * ENTRY.itemsize

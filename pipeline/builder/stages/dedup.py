@@ -16,9 +16,10 @@ for each document that passed the filters:
     hashes.npy          uint8 [n, 16]: the hash of its text
     starts.npy          int64 [partitions + 1]: where each partition's documents begin
 
-In memory at once: in each worker a bucket's keys and the signatures of some pairs, or a group's keys, some 20 MB in all; in
-the parent 8 bytes a document, with ``keep="longest"`` 12, while edges are joined and no worker runs. On disk, beside what the
-partitions hold, some 190 bytes a document. A bucket has more only where very many different texts agree on a whole band.
+In memory at once: in each worker a bucket's keys and the signatures of some pairs, or a group's keys, some 20 MB in all, 200
+MB for the larger groups of a thousand million documents; in the parent 8 bytes a document, with ``keep="longest"`` 12, while
+edges are joined and no worker runs. On disk, beside what the partitions hold, some 190 bytes a document. A bucket has more
+only where very many different texts agree on a whole band.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from numpy.typing import NDArray
 from ...atomic import atomic_file, read_json, write_json
 from ...errors import BuildError
 from ..counts.stats import BuildStats, Change
-from ..dedup.bands import KeyFiles, buckets_for, write_keys
+from ..dedup.bands import KeyFiles, buckets_for, group_rows_for, write_keys
 from ..dedup.lsh import equal_rows, similar_rows, star_edges
 from ..dedup.row_files import Piece, Rows, npy_pieces, write_npy
 from ..dedup.union_find import longest_of, roots_of, write_clusters
@@ -251,7 +252,7 @@ def _job(workspace: Workspace, hashes: Rows[np.uint8]) -> Job:
         threshold=recipe.dedup_threshold,
         before=before,
         buckets=buckets_for(documents, limits.bucket_bytes),
-        group_rows=limits.group_rows,
+        group_rows=group_rows_for(documents, limits.group_rows),
     )
 
 
