@@ -26,7 +26,7 @@ from .limits import DEFAULT_LIMITS, Limits
 from .manifest import gather_stats, make_manifest, write_beside_shards, write_run
 from .output_directory import clear, commits_of_started, finished, local_directory, start
 from .plan import make_plan
-from .reading import read_more, say_what_is_read
+from .quotas import read_more, say_what_is_read
 from .recipe import Recipe, Settings
 from .references import resolve
 from .report.console import print_table

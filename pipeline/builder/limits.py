@@ -11,7 +11,7 @@ class Limits:
 
     They are no part of the recipe, because equal inputs and recipes give equal bytes under any limits. The plan keeps
     them: a build that is continued, and its workers on any machine, use the limits with which it was started. With token
-    quotas, the sizes of units decide in what pieces a source is read until its quota is filled, and
+    quotas, the sizes of units and partitions decide how much of a source is read until its quota is filled, and
     ``tokenizer_characters`` decides on how much of that text a tokenizer is trained.
     """
 
@@ -21,6 +21,7 @@ class Limits:
     lane_bytes: int = 16 << 20  # of a compressed file, at least, for each of its lanes
     most_lanes: int = 8  # reading takes about a sixteenth of the time of filtering
     partition_characters: int = 32 << 20  # read into one partition; bounds what a kill loses of a compressed file
+    partition_records: int = 1 << 16  # the same, also of records that a condition does not select
     file_records: int | None = None  # read of each file, for a sample
     batch_records: int = 512  # filtered together; a partition ends between batches
     batch_characters: int = 1 << 22

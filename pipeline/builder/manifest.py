@@ -23,7 +23,7 @@ from .counts.waterfall import Row
 from .outcome import KEPT
 from .partitions.checksums import whole_hashes
 from .partitions.partition import SPLIT, partitions
-from .reading import pieces_read
+from .quotas import units_read
 from .report.html import REPORT_NAME, write_report
 from .report.rejected import REJECTED_NAME, take_samples, write_rejected
 from .signature_store import FILES, save_signatures
@@ -85,7 +85,7 @@ def _inputs(workspace: Workspace) -> list[dict[str, Any]]:
     plan = workspace.plan
     return [
         item.described() | {"sha256": digest}
-        for item, digest in zip(plan.inputs, whole_hashes(workspace, plan, pieces_read(workspace)), strict=True)
+        for item, digest in zip(plan.inputs, whole_hashes(workspace, plan, units_read(workspace)), strict=True)
     ]
 
 

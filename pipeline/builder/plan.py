@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..atomic import write_json
 from ..errors import ConfigError, PlanChangedError, did_you_mean
@@ -27,9 +27,8 @@ from .limits import DEFAULT_LIMITS, Limits
 from .outcome import OUTCOMES, Outcome
 from .recipe import Recipe
 
-PLAN_VERSION = 7
+PLAN_VERSION = 8
 _REQUESTS_AT_ONCE = 16
-_PIECES_OF_UNIT = 4  # towards a quota
 _BYTES_OF_RECORD, _BYTES_OF_TOKEN = 1 << 16, 32  # of input, which few need
 
 
@@ -38,8 +37,7 @@ class Span:
     """A piece of one input: bytes of a plain file, row groups of a parquet file; ``stop`` None means to its end.
 
     A large file that is compressed, or CSV, can only be read from its start. Each of several lanes reads all of it, which is
-    cheap, and filters every ``lanes``-th of its parts, which is not. Where a quota bounds what is read, it counts as so
-    many ``pieces`` of equal size, of which the first are read.
+    cheap, and filters every ``lanes``-th of its partitions, which is not.
     """
 
     input: int
@@ -47,23 +45,6 @@ class Span:
     stop: int | None = None
     lane: int = 0
     lanes: int = 1
-    pieces: int = 1
-
-    def piece_of(self, read: int, size: int) -> int:
-        """Return the piece of a file of ``size`` bytes that has been reached when so many are ``read``.
-
-        >>> [Span(0, pieces=3).piece_of(read, 10) for read in (0, 4, 5, 7, 8, 10)]
-        [0, 0, 1, 1, 2, 2]
-        """
-        return max(0, read - 1) * self.pieces // size if self.pieces > 1 else 0
-
-    def pieces_end(self, count: int, size: int) -> int | None:
-        """Return how many bytes the first ``count`` pieces hold; None where that is all.
-
-        >>> Span(0, pieces=3).pieces_end(2, 10), Span(0, pieces=3).pieces_end(3, 10)
-        (7, None)
-        """
-        return -(-size * count // self.pieces) if count < self.pieces else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +73,11 @@ class Plan:
     def number_of_drops(self, stage: str) -> int:
         """Return the number of the outcome of documents that a stage drops."""
         return len(OUTCOMES) + list(self.dropping_stages).index(stage)
+
+    def is_whole_file(self, unit: int) -> bool:
+        """Whether a unit reads all of one file, and nothing else."""
+        spans = self.units[unit]
+        return len(spans) == 1 and (spans[0].start, spans[0].stop) == (0, None)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -180,14 +166,13 @@ def cut_units(
 ) -> tuple[tuple[Span, ...], ...]:
     """Cut inputs into units of bounded size: large files into spans or lanes, neighbouring small ones joined.
 
-    The cut depends on names and sizes alone, never on workers, so any number of these gives the same units. Where quotas
-    bound what is read, no unit holds files of two sources, nor a piece of a file and another file, and pieces are small: a
-    whole number of them is read.
+    The cut depends on names and sizes alone, never on workers, so any number of these gives the same units. Where there are
+    quotas, no unit holds files of two sources, nor a piece of a file and another file: files are read in a drawn order.
     """
     recipe = recipe or Recipe()
     wanted = sum(item.size for item in inputs) // limits.units_wanted
     target = min(limits.unit_bytes, max(limits.smallest_unit_bytes, wanted))
-    cut = _cut_files(inputs, limits, target, credentials, recipe)
+    cut = _cut_files(inputs, target, credentials, recipe)
     units: list[tuple[Span, ...]] = []
     held: list[Span] = []
     weight = 0
@@ -197,51 +182,35 @@ def cut_units(
         units.extend([tuple(held)] if held else [])
         held, weight = [], 0
 
-    for number, (item, file) in enumerate(zip(inputs, cut, strict=True)):
-        lanes = _lanes(item, recipe.format, len(inputs), limits) if len(file.spans) == 1 else 1
-        in_pieces = recipe.reads_by_quota and (len(file.spans) > 1 or file.pieces > 1)
-        other = recipe.reads_by_quota and held and item.source != inputs[held[-1].input].source
-        if in_pieces or other or lanes > 1:
+    for number, (item, spans) in enumerate(zip(inputs, cut, strict=True)):
+        lanes = _lanes(item, recipe.format, len(inputs), limits) if len(spans) == 1 else 1
+        alone = bool(recipe.max_tokens) and (len(spans) > 1 or item.size >= target)
+        other = recipe.max_tokens and held and item.source != inputs[held[-1].input].source
+        if alone or other or lanes > 1:
             end_unit()
         if lanes > 1:
-            units += [(Span(number, lane=lane, lanes=lanes, pieces=file.pieces),) for lane in range(lanes)]
+            units += [(Span(number, lane=lane, lanes=lanes),) for lane in range(lanes)]
             continue
-        for start, stop in file.spans:
-            held.append(Span(number, start, stop, pieces=file.pieces))
-            weight += item.size // len(file.spans)
-            if weight >= target or in_pieces:
+        for start, stop in spans:
+            held.append(Span(number, start, stop))
+            weight += item.size // len(spans)
+            if weight >= target or alone:
                 end_unit()
     end_unit()
     return tuple(units)
 
 
-class _CutFile(NamedTuple):
-    """The spans of a file, or the pieces in which one that can only be read from its start counts towards a quota."""
-
-    spans: Sequence[tuple[int, int | None]] = ((0, None),)
-    pieces: int = 1
-
-
 def _cut_files(
-    inputs: Sequence[Input], limits: Limits, target: int, credentials: Credentials, recipe: Recipe
-) -> list[_CutFile]:
-    """Cut each file. To find where a remote one may be cut takes a request: several are asked at once."""
-    from ..text.formats import format_of
-    from ..text.readers.format_reader import WHOLE, load_reader
+    inputs: Sequence[Input], target: int, credentials: Credentials, recipe: Recipe
+) -> list[Sequence[tuple[int, int | None]]]:
+    """Return the spans of each file. To find where a remote one may be cut takes a request: several are asked at once."""
+    from ..text.readers.format_reader import WHOLE
     from ..text.readers.reader import split_file
 
     far = _files_far_beyond(inputs, recipe)
 
-    def cut(number: int) -> _CutFile:
-        item = inputs[number]
-        file = item.file(credentials, recipe.format)
-        size, gradual = target, load_reader(format_of(file)).gradual
-        bounded = recipe.reads_by_quota and recipe.quota(item.source) < math.inf
-        if gradual and bounded:
-            size = max(limits.smallest_unit_bytes, target // _PIECES_OF_UNIT)
-        spans = [WHOLE] if number in far else split_file(file, size)
-        pieces = max(1, item.size // size) if gradual and bounded and len(spans) == 1 else 1
-        return _CutFile(spans, pieces)
+    def cut(number: int) -> Sequence[tuple[int, int | None]]:
+        return [WHOLE] if number in far else split_file(inputs[number].file(credentials, recipe.format), target)
 
     if not any(item.is_remote for item in inputs):
         return list(map(cut, range(len(inputs))))

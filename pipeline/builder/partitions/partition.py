@@ -65,13 +65,13 @@ class Partition:
     @property
     def unit(self) -> int:
         """The number of the filter unit that wrote it."""
-        return partition_table(self.workspace)["partitions"][self.number][0]
+        return self.place[0]
 
     @property
-    def piece(self) -> tuple[int, int]:
-        """The number of its unit, and of the piece of the unit's file that holds its documents."""
-        unit, _, piece = partition_table(self.workspace)["partitions"][self.number]
-        return unit, piece
+    def place(self) -> tuple[int, int]:
+        """The number of its unit, and its own among the partitions of the unit's files, which lanes share."""
+        unit, number = partition_table(self.workspace)["partitions"][self.number]
+        return unit, number
 
     @property
     def inputs(self) -> list[Input]:
@@ -91,7 +91,7 @@ class Partition:
         earlier = [name for name in stages if name in plan.editing_stages]
         if earlier:
             return self.rewritten(earlier[-1])
-        unit, number, _ = partition_table(self.workspace)["partitions"][self.number]
+        unit, number = self.place
         return unit_folder(self.workspace, unit) / partition_name(number)
 
     def rewritten(self, stage: str) -> Path:
@@ -202,7 +202,7 @@ class Partition:
 
     @property
     def token_lengths(self) -> NDArray[np.int64]:
-        """The tokens of each survivor."""
+        """The tokens of each document, 0 of those that are no survivors."""
         lengths: NDArray[np.int64] = np.load(self.tokens_folder / "lengths.npy")
         return lengths
 
@@ -228,7 +228,7 @@ def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int])
     ``damaged`` lists every file that could not be read to its end: where and why reading stopped, and how many documents
     before that are ``unconfirmed``, because no checksum covers them. ``left_out`` says of which tars members were left out.
     """
-    found: list[tuple[int, int, int, int]] = []
+    found: list[tuple[int, int, int]] = []
     first_lines, digests = [], []
     damaged, left_out = [], []
     lines: dict[int, int] = {}  # of each input, before the present span
@@ -236,7 +236,7 @@ def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int])
     for number, unit in enumerate(plan.units):
         done = read_json(unit_folder(workspace, number) / DONE) if number in known else {"partitions": [], "spans": []}
         # The lanes of a file take turns at its partitions.
-        found += [(number - unit[0].lane, partition, number, piece) for partition, piece in done["partitions"]]
+        found += [(number - unit[0].lane, partition, number) for partition in done["partitions"]]
         befores, hashes = [], []
         for span, told in itertools.zip_longest(unit, done["spans"]):
             befores.append(lines.get(span.input, 0))
@@ -249,7 +249,7 @@ def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int])
                 damaged.append({"file": plan.inputs[span.input].name, **told["damage"], "line": line})
         first_lines.append(befores)
         digests.append(hashes)
-    partitions = [[number, partition, piece] for _, partition, number, piece in sorted(found)]
+    partitions = [[number, partition] for _, partition, number in sorted(found)]
     read_over = {"first_lines": first_lines, "sha256": digests, "damaged": damaged, "left_out": left_out}
     write_json(workspace.root / PARTITIONS, {"partitions": partitions, **read_over})
 
@@ -257,11 +257,11 @@ def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int])
 class PartitionTable(TypedDict):
     """What the units of the filter stage hold, as `write_partition_table` writes it.
 
-    ``partitions``: the unit of each, its number there and the piece of the unit's file. Of each span of each unit,
+    ``partitions``: the unit of each, and its number there. Of each span of each unit,
     ``first_lines``: the lines of its file before it, and ``sha256``: the hash of what was read.
     """
 
-    partitions: list[tuple[int, int, int]]
+    partitions: list[tuple[int, int]]
     first_lines: list[list[int]]
     sha256: list[list[str | None]]
     damaged: list[DamagedFile]

@@ -82,9 +82,7 @@ def check_all(workspace: Workspace, plan: Plan, read: Sequence[int]) -> None:
     check_share(records, bad, plan.recipe)
     if bad < records or not records or plan.recipe.on_error == "skip":
         return
-    unit, (number, _) = next(
-        (unit, each["partitions"][0]) for unit, each in zip(units, done, strict=True) if each["bad"]
-    )
+    unit, number = next((unit, each["partitions"][0]) for unit, each in zip(units, done, strict=True) if each["bad"])
     with open(unit / partition_name(number) / "rejected.jsonl", "rb") as file:
         first = orjson.loads(file.readline())
     for path in units:

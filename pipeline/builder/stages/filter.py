@@ -34,7 +34,7 @@ from ..partitions.partition import (
 from ..partitions.partition_writer import MetadataColumn, PartitionWriter, Row, make_hasher, write_line
 from ..partitions.unit_records import Batches, UnitRecords
 from ..plan import Plan, Span
-from ..reading import pieces_read
+from ..quotas import units_read
 from ..recipe import Recipe
 from ..references import References
 from ..transforms.chain import Chain, Judged
@@ -48,7 +48,7 @@ _RECORD_LIMITS = "record_limits.json"
 _FEW_RECORDS = 10_000  # that one worker filters in a second or two
 
 _Rejected = tuple[int, Mapping[str, object]]  # the number of a record in its batch, and what is written of it
-_Task = tuple[str, int, int | None, int]  # "filter" or "hash", a number, the most records and the pieces to read
+_Task = tuple[str, int, int | None, int | None]  # "filter" or "hash", a number, and the most records and bytes to read
 
 
 class FilterStage(Stage):
@@ -62,19 +62,21 @@ class FilterStage(Stage):
             return
         for folder in (workspace.folder(self.name), hash_path(workspace, 0).parent):
             folder.mkdir(exist_ok=True)
-        limits, pieces = _record_limits(run), pieces_read(workspace)
-        units = list(pieces)
+        limits, most_bytes = _record_limits(run), units_read(workspace)
+        units = list(most_bytes)
         todo: list[_Task] = [
-            ("hash", number, None, 0) for number in cut_inputs(plan, units) if not hash_path(workspace, number).exists()
+            ("hash", number, None, None)
+            for number in cut_inputs(plan, units)
+            if not hash_path(workspace, number).exists()
         ]
         bad = BadRecords(plan.recipe, units)
         for unit in units:
             done = unit_folder(workspace, unit) / DONE
-            held = read_json(done) if done.exists() else {}
-            if held.get("pieces") == pieces[unit]:
+            held = read_json(done) if done.exists() else None
+            if held is not None and held["most_bytes"] == most_bytes[unit]:
                 bad.add(unit, held["records"], held["bad"])
             else:
-                todo.append(("filter", unit, limits[unit], pieces[unit]))
+                todo.append(("filter", unit, limits[unit], most_bytes[unit]))
         function, prepare = (
             functools.partial(_do_task, workspace, plan.credentials),
             functools.partial(prepare_filter, workspace),
@@ -97,22 +99,21 @@ class FilterStage(Stage):
 
 def _do_task(workspace: Workspace, credentials: Credentials, task: _Task) -> tuple[int, int]:
     """Do one unit of the stage; return the records that it judged and how many of them were bad."""
-    kind, number, limit, pieces = task
+    kind, number, limit, most_bytes = task
     if kind == "filter":
-        return filter_unit(workspace, number, limit, pieces, credentials)
+        return filter_unit(workspace, number, limit, most_bytes, credentials)
     hash_input(workspace, number)
     return 0, 0
 
 
 def _task_bytes(plan: Plan, task: _Task) -> int:
     """Return about how many bytes of input a unit filters, for the progress bar; hashing takes next to no time."""
-    kind, number, limit, pieces = task
+    kind, number, limit, most_bytes = task
     total = 0
     for span in plan.units[number] if kind == "filter" and limit != 0 else ():
         size = plan.inputs[span.input].size
-        whole = span.start == 0 and span.stop is None
-        total += size * pieces // (span.pieces * span.lanes) if whole else min(size, (span.stop or size) - span.start)
-    return max(1, total)
+        total += min(size, (span.stop or size) - span.start) // span.lanes
+    return max(1, total if most_bytes is None else min(total, most_bytes // plan.units[number][0].lanes))
 
 
 def _record_limits(run: Run) -> list[int | None]:
@@ -182,24 +183,24 @@ def prepare_filter(workspace: Workspace) -> None:
 
 
 def filter_unit(
-    workspace: Workspace, number: int, limit: int | None, pieces: int, credentials: Credentials
+    workspace: Workspace, number: int, limit: int | None, most_bytes: int | None, credentials: Credentials
 ) -> tuple[int, int]:
-    """Filter one unit, or its first ``pieces``, into its folder; return the records it judged and how many were bad.
+    """Filter one unit into its folder, up to the partition that reaches ``most_bytes``; return its records and bad ones.
 
     ``limit`` bounds the records; ``credentials`` open remote inputs. Partitions that are there already, from a run that was
-    killed or read fewer pieces, and those of other lanes, are only read over.
+    killed or read less, and those of other lanes, are only read over.
     """
     loaded = _load(workspace)
     plan = loaded.plan
     folder, unit = unit_folder(workspace, number), plan.units[number]
     folder.mkdir(exist_ok=True)
-    written: list[tuple[int, int]] = []
+    written: list[int] = []
     records = bad = 0
-    read = UnitRecords(plan, number, loaded.fields, credentials, limit, pieces)
-    for number_in_unit, (piece, batches) in enumerate(read.partitions(plan.limits)):
+    read = UnitRecords(plan, number, loaded.fields, credentials, limit, most_bytes)
+    for number_in_unit, batches in enumerate(read.partitions(plan.limits)):
         path = folder / partition_name(number_in_unit)
         if number_in_unit % unit[0].lanes == unit[0].lane:
-            written.append((number_in_unit, piece))
+            written.append(number_in_unit)
             if not path.exists():
                 with result_directory(path) as directory:
                     counts = _filter_partition(loaded, unit, directory, batches, bad)
@@ -209,8 +210,10 @@ def filter_unit(
             bad += sum(counted["bad"].values())
         for _ in batches:
             pass
-    done = {"partitions": written, "pieces": pieces, "records": records, "bad": bad, "selected": read.selected}
-    write_json(folder / DONE, {**done, "spans": read.spans})
+        if most_bytes is not None and read.bytes_read >= most_bytes:
+            break
+    done = {"partitions": written, "most_bytes": most_bytes, "bytes": read.bytes_read, "spans": read.spans}
+    write_json(folder / DONE, {**done, "records": records, "bad": bad, "selected": read.selected})
     return records, bad
 
 
@@ -228,7 +231,7 @@ def filter_and_count_unit(workspace: Workspace, credentials: Credentials, most: 
     """Filter a unit at once, where few records are wanted: it is then read once. Return what `count_unit` does."""
     done = unit_folder(workspace, number) / DONE
     if not done.exists():
-        filter_unit(workspace, number, most, 1, credentials)
+        filter_unit(workspace, number, most, None, credentials)
     return int(read_json(done)["selected"])
 
 

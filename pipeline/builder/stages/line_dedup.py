@@ -34,7 +34,7 @@ from ..inputs import Input
 from ..outcome import Outcome
 from ..partitions.partition import CUT_NAME, Partition, documents_path, partitions, read_batches
 from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, write_line
-from ..reading import is_all_read
+from ..quotas import is_all_read
 from ..recipe import Recipe
 from ..workspace.atomic_directory import result_directory
 from ..workspace.workspace import Workspace

@@ -1,7 +1,7 @@
 """The tokenize stage: the survivors of a partition -> token ids.
 
 tokenize/000034/tokens.bin      ids in the stored dtype, documents joined
-tokenize/000034/lengths.npy     int64, tokens of each survivor: shards are laid out by these exact counts
+tokenize/000034/lengths.npy     int64, tokens of each document, 0 of no survivor: shards are laid out by these exact counts
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class TokenizeStage(Stage):
         run.do(self.name, tokenize_partition, todo, prepare, sizes.__getitem__)
 
 
-def tokenize_partition(partition: Partition) -> int:
-    """Encode the survivors of one partition; return their tokens."""
+def tokenize_partition(partition: Partition) -> None:
+    """Encode the survivors of one partition."""
     tokenizer = load_build_tokenizer(partition.workspace)
     marks = document_marks(tokenizer, partition.workspace.plan.recipe)
     lengths = [np.zeros(0, np.int64)]
@@ -43,8 +43,10 @@ def tokenize_partition(partition: Partition) -> int:
                     tokens, counts = tokenizer.encode_flat(batch, **marks)
                     tokens.tofile(file)
                     lengths.append(counts)
-        np.save(directory / "lengths.npy", np.concatenate(lengths))
-    return sum(int(counts.sum()) for counts in lengths)
+        survives = partition.survives
+        every = np.zeros(len(survives), np.int64)
+        every[survives] = np.concatenate(lengths)
+        np.save(directory / "lengths.npy", every)
 
 
 def surviving_texts(partition: Partition) -> Iterator[list[str]]:

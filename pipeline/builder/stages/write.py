@@ -20,7 +20,7 @@ from ..build_tokenizer import load_build_tokenizer
 from ..partitions.partition import DEDUP, SPLIT, Partition, partitions
 from ..partitions.partition_writer import MetadataColumn
 from ..workspace.workspace import Workspace
-from .split import OVER, SPLITS, TRAIN
+from .split import NEITHER, SPLITS, TRAIN
 from .stage import Run, Stage
 
 TOKENS_PER_SHARD = 64_000_000  # 128 MB of uint16: large enough for object stores, small enough to shuffle by
@@ -85,11 +85,8 @@ class SplitLengths:
 
     def __iter__(self) -> Iterator[NDArray[np.int64]]:
         split = np.load(self._workspace.folder(SPLIT) / "split.npy", mmap_mode="r")
-        begin = 0
         for partition in partitions(self._workspace):
-            lengths = partition.token_lengths
-            yield lengths[split[begin : begin + len(lengths)] == self._number]
-            begin += len(lengths)
+            yield partition.token_lengths[split[partition.rows] == self._number]
 
 
 def source_runs(workspace: Workspace, split: str) -> list[tuple[str, int]]:
@@ -193,20 +190,20 @@ def _tokens(
 def _members(
     workspace: Workspace, shard: ShardPlan
 ) -> Iterator[tuple[Partition, NDArray[np.bool_], NDArray[np.int64]]]:
-    """Yield, for each partition with documents of this shard, which of its survivors they are, and their ordinals."""
+    """Yield, for each partition with documents of this shard, which of its documents they are, and their ordinals."""
     split = np.load(workspace.folder(SPLIT) / "split.npy", mmap_mode="r")
     counts = np.load(workspace.folder(SPLIT) / "partitions.npy")
     ends = np.cumsum(counts, axis=0)
     starts, number = ends - counts, SPLITS.index(shard.split)
     holding = (starts[:, number] < shard.last) & (ends[:, number] > shard.first) & (counts[:, number] > 0)
     for at in np.flatnonzero(holding).tolist():
-        begin = int(starts[at].sum())
-        places = np.asarray(split[begin : begin + int(counts[at].sum())])
+        partition = Partition(workspace, at)
+        places = np.asarray(split[partition.rows])
         mine = places == number
         numbers = starts[at, number] + np.cumsum(mine) - 1
-        ordinals = starts[at, :OVER].sum() + np.cumsum(places != OVER) - 1
+        ordinals = starts[at].sum() + np.cumsum(places != NEITHER) - 1
         chosen = mine & (numbers >= shard.first) & (numbers < shard.last)
-        yield Partition(workspace, at), chosen, ordinals[chosen]
+        yield partition, chosen, ordinals[chosen]
 
 
 class _Table:
@@ -220,9 +217,9 @@ class _Table:
         self.columns |= {f"column:{name}": [] for name in self._metadata.names}  # as rules name them
 
     def extend(self, partition: Partition, chosen: NDArray[np.bool_]) -> None:
-        """Add the survivors of a partition that were chosen."""
+        """Add the documents of a partition that were chosen."""
         add = self.columns
-        rows = np.flatnonzero(partition.survives)[chosen]
+        rows = np.flatnonzero(chosen)
         values = partition.values("language", "score", "metadata")
         for name, column in self._metadata.decode(values["metadata"][row] for row in rows.tolist()).items():
             add[f"column:{name}"] += column

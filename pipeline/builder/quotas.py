@@ -1,0 +1,174 @@
+"""Token quotas of sources: how much of the input is read for them, and which partitions they hold.
+
+The files of a source with a quota follow each other in an order drawn from their names and the seed. The first of them are
+read, filtered, deduplicated and tokenized, the last one as many partitions as hold the bytes that are wanted. Where survivors
+hold too few tokens, more is read, and the stages after filtering start over with all that was read. How much that is depends
+on the counted tokens and the sizes of files alone: neither workers nor interruptions change it. A tokenizer that a build
+trains is trained again, until one has read ``Limits.tokenizer_characters``: that one stays. With ``limit``, all that it
+allows is read.
+
+    quotas.json     how many bytes of input are read of each source with a quota, written once that is more than at first
+
+Quotas are filled partition by partition in the same order. In the partition in which one is reached, documents are chosen by
+the hash of their content.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from ..atomic import read_json, write_json
+from .build_tokenizer import TRAINED, is_kept
+from .counts.progress import Progress
+from .draws import draw_file
+from .partitions.partition import DEDUPING, DONE, FILTER, PARTITIONS, partitions, unit_folder
+from .plan import Plan
+from .workspace.atomic_directory import discard_whole
+from .workspace.workspace import Workspace
+
+QUOTAS = "quotas.json"
+FIRST_BYTES = 2  # of input read for each token wanted, before tokens are counted
+MOST_GROWTH = 16  # times the bytes read so far: the first documents say little about all others
+NOTHING = -1  # tokens that a partition may hold where its source has reached its quota before
+
+
+def drawn_units(plan: Plan) -> dict[str, list[int]]:
+    """Return the units of each source with a quota, in the order in which they are read.
+
+    The units of one file follow each other, so that its lines can be counted.
+
+    >>> from pipeline.builder.inputs import Input
+    >>> from pipeline.builder.plan import Span
+    >>> from pipeline.builder.recipe import Recipe
+    >>> inputs = tuple(Input(name, name, "web", 9, 0, "") for name in ("a", "b", "c"))
+    >>> drawn_units(Plan(inputs, ((Span(0, 0, 5),), (Span(0, 5),), (Span(1), Span(2))), Recipe(max_tokens="web=5"), {}, {}))
+    {'web': [2, 0, 1]}
+    """
+    files: dict[str, list[list[int]]] = {}
+    for number, unit in enumerate(plan.units):
+        source = plan.inputs[unit[0].input].source
+        if plan.recipe.quota(source) == math.inf:
+            continue
+        held = files.setdefault(source, [])
+        if unit[0].start or unit[0].lane:
+            held[-1].append(number)
+        else:
+            held.append([number])
+
+    def drawn(units: list[int]) -> bytes:
+        return draw_file(plan.inputs[plan.units[units[0]][0].input].name, plan.recipe.seed)
+
+    return {source: [number for units in sorted(held, key=drawn) for number in units] for source, held in files.items()}
+
+
+def units_read(workspace: Workspace) -> dict[int, int | None]:
+    """Return the units that are read, in input order, and after how many bytes of its file each ends; None: with its file.
+
+    A unit ends with the partition that reaches so many bytes.
+    """
+    plan = workspace.plan
+    read: dict[int, int | None] = dict.fromkeys(range(len(plan.units)))
+    if not plan.recipe.reads_by_quota:
+        return read
+    sizes, wanted = _unit_sizes(plan), _bytes_wanted(workspace)
+    for source, units in drawn_units(plan).items():
+        left = wanted[source]
+        for number in units:
+            first = plan.units[number][0]
+            if left <= 0:
+                del read[number]
+            elif left < sizes[number] and plan.is_whole_file(number):
+                read[number] = left
+            left -= sizes[number] if first.lane == first.lanes - 1 else 0
+    return read
+
+
+def is_all_read(workspace: Workspace) -> bool:
+    """Whether all of every unit is read, so that no more can be read to fill a quota."""
+    read = units_read(workspace)
+    return len(read) == len(workspace.plan.units) and not any(read.values())
+
+
+def _bytes_wanted(workspace: Workspace) -> dict[str, int]:
+    """Return how many bytes of input are read of each source with a quota."""
+    path, plan = workspace.root / QUOTAS, workspace.plan
+    if path.exists():
+        return dict(read_json(path))
+    return {source: FIRST_BYTES * int(plan.recipe.quota(source)) for source in drawn_units(plan)}
+
+
+def _unit_sizes(plan: Plan) -> list[int]:
+    """Return about how many bytes each unit has, at least one; each lane has all of its file."""
+    spans = Counter(span.input for unit in plan.units for span in unit if span.lane == 0)
+    return [max(1, sum(plan.inputs[span.input].size // spans[span.input] for span in unit)) for unit in plan.units]
+
+
+def read_more(workspace: Workspace, progress: Progress) -> bool:
+    """Mark more to be read where the tokens of survivors do not fill a quota; return whether there is any."""
+    plan, read, sizes = workspace.plan, units_read(workspace), _unit_sizes(workspace.plan)
+    wanted, tokens = _bytes_wanted(workspace), _tokens(workspace)
+    more = dict(wanted)
+    for source, units in drawn_units(plan).items() if plan.recipe.reads_by_quota else ():
+        quota, found = int(plan.recipe.quota(source)), tokens[source]
+        if found >= quota or all(number in read and read[number] is None for number in units):
+            continue
+        done = 0
+        for number in units:
+            if number in read and plan.units[number][0].lane == 0:
+                ends_early = read[number] is not None
+                done += read_json(unit_folder(workspace, number) / DONE)["bytes"] if ends_early else sizes[number]
+        more[source] = max(done + 1, min(MOST_GROWTH * done, done * quota * 9 // (8 * found) if found else 2 * done))
+        progress.say(
+            f"max_tokens: the first {done:,} bytes of {source or 'the input'} hold {found:,} of {quota:,} tokens; "
+            f"{more[source] - done:,} more are read"
+        )
+    if more == wanted:
+        return False
+    # After a kill before the last line, the same is read again, and the same follows from it.
+    kept = {FILTER, TRAINED} if is_kept(workspace) else {FILTER}
+    for name in (*plan.stages, DEDUPING, PARTITIONS):
+        if name not in kept:
+            discard_whole(workspace.folder(name))
+    write_json(workspace.root / QUOTAS, more)
+    return True
+
+
+def say_what_is_read(workspace: Workspace, progress: Progress) -> None:
+    """Say how many files filled the quotas, where there are more."""
+    plan, read = workspace.plan, units_read(workspace)
+    for source, units in drawn_units(plan).items():
+        files = [{span.input for number in some for span in plan.units[number]} for some in (read, units)]
+        opened, every = len(files[0] & files[1]), len(files[1])
+        if any(number not in read or read[number] is not None for number in units):
+            progress.say(
+                f"max_tokens: {opened} of {every} files of {source or 'the input'} fill its quota; no more is read"
+            )
+
+
+def _tokens(workspace: Workspace) -> Counter[str]:
+    """Return the tokens of the survivors of each source with a quota."""
+    found = Counter[str]()
+    for partition in partitions(workspace) if workspace.plan.recipe.reads_by_quota else ():
+        found[partition.inputs[0].source] += int(partition.token_lengths.sum())
+    return found
+
+
+def tokens_allowed(workspace: Workspace) -> list[int | None]:
+    """Return how many tokens of each partition its source's quota has room for; None where it has no quota."""
+    plan, every = workspace.plan, partitions(workspace)
+    drawn = drawn_units(plan)
+    place = {number: rank for units in drawn.values() for rank, number in enumerate(units)}
+    left = {source: int(plan.recipe.quota(source)) for source in drawn}
+    ranked = []
+    for partition in every:
+        unit, number = partition.place
+        first_lane = unit - plan.units[unit][0].lane  # the lanes of a file take turns at its partitions
+        if first_lane in place:
+            ranked.append((place[first_lane], number, partition.number))
+    allowed: list[int | None] = [None] * len(every)
+    for *_, number in sorted(ranked):
+        source, tokens = every[number].inputs[0].source, int(every[number].token_lengths.sum())
+        allowed[number] = left[source]
+        left[source] = left[source] - tokens if tokens <= left[source] else NOTHING
+    return allowed
