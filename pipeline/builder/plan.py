@@ -58,7 +58,6 @@ class Plan:
     settings: Mapping[str, Any]  # the recipe as it is described, with names as seen where the build started
     limits: Limits = DEFAULT_LIMITS
     stages: tuple[str, ...] = ()  # the names of those that the recipe asks for, in order
-    editing_stages: tuple[str, ...] = ()  # those of them that write partitions again
     dropping_stages: Mapping[str, Outcome] = field(
         default_factory=dict
     )  # those that drop documents after dedup, in order
@@ -89,7 +88,6 @@ class Plan:
             "settings": dict(self.settings),
             "limits": asdict(self.limits),
             "stages": list(self.stages),
-            "editing_stages": list(self.editing_stages),
             "dropping_stages": [[name, *astuple(outcome)] for name, outcome in self.dropping_stages.items()],
             "commits": dict(self.commits),
         }
@@ -114,7 +112,6 @@ class Plan:
             settings=value["settings"],
             limits=Limits(**value["limits"]),
             stages=tuple(value["stages"]),
-            editing_stages=tuple(value["editing_stages"]),
             dropping_stages={name: Outcome(*outcome) for name, *outcome in value["dropping_stages"]},
             commits=value["commits"],
         )

@@ -22,28 +22,6 @@ from pipeline.builder.workspace.workspace import Workspace
 from pipeline.errors import BuildError
 
 
-@pytest.mark.parametrize(
-    ("stage", "folder"),
-    [
-        ("counting", "filter/000000/0000"),
-        ("line_dedup", "filter/000000/0000"),
-        ("dedup", "line_dedup/partitions/000000"),
-        (None, "line_dedup/partitions/000000"),
-    ],
-)
-def test_a_stage_that_edits_nothing_reads_what_the_stages_before_it_left(
-    tmp_path: Path, stage: str | None, folder: str
-) -> None:
-    (tmp_path / "in.jsonl").write_text(json.dumps({"text": "a"}))
-    plan = make_plan([str(tmp_path / "in.jsonl")], Recipe(dedup_lines=True))
-    stages = ("filter", "counting", "line_dedup", "dedup")
-    work = tmp_path / "out" / ".build"
-    work.mkdir(parents=True)
-    replace(plan, stages=stages, editing_stages=("line_dedup",)).write(work)
-    (work / "partitions.json").write_text(json.dumps({"partitions": [[0, 0, 0]]}))
-    assert Partition(Workspace(tmp_path / "out"), 0).before(stage) == work / folder
-
-
 def test_the_outcome_of_a_document_is_that_of_the_first_stage_that_drops_it(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text(json.dumps({"text": "a"}))
     plan = make_plan([str(tmp_path / "in.jsonl")], Recipe())

@@ -9,14 +9,14 @@ stage dropped, dedup or another: what is tokenized. Token quotas then choose amo
         signatures.bin      uint32 [passed, permutations], its MinHash signature
         passages.bin        uint64, sorted: every hash of a line or paragraph, where repeated ones will be cut
         rejected.jsonl      what could not be read, and what was dropped (with --keep-rejected)
-        cut.jsonl           of a stage that cuts repeats: what it dropped or cut (with --keep-rejected)
+        cut.jsonl           of line dedup: what it dropped or cut (with --keep-rejected)
         counts.json         everything counted
     filter/000012/done.json the unit is done: its partitions, and lines and hashes of its spans
     partitions.json         all units are: every partition in input order
 
-A stage that edits documents writes each partition again as ``STAGE/partitions/000034``, with the same files. All later
-stages then read that one, and the documents.arrow that it was made of is removed. A stage that drops documents after dedup
-writes ``STAGE/000034.npy``: `Partition.drop`.
+Line dedup writes each partition again as ``line_dedup/partitions/000034``, with the same files. All later stages then read
+that one, and the documents.arrow that it was made of is removed. A stage that drops documents after dedup writes
+``STAGE/000034.npy``: `Partition.drop`.
 
 A unit is what can be read by itself. A partition is bounded by its text, so that a large compressed file, which can only
 be read from its start, neither needs memory for all of it nor loses all of it to a kill, and several units, its lanes,
@@ -45,7 +45,7 @@ from ..outcome import KEPT
 from ..plan import Plan
 from ..workspace.workspace import Workspace
 
-FILTER, DEDUP, TOKENIZE, SPLIT = "filter", "dedup", "tokenize", "split"  # stages whose results partitions show
+FILTER, LINE_DEDUP, DEDUP, TOKENIZE, SPLIT = "filter", "line_dedup", "dedup", "tokenize", "split"
 DEDUPING = "deduping"  # the folder of what dedup keeps while it runs
 DONE = "done.json"
 PARTITIONS = "partitions.json"
@@ -81,22 +81,19 @@ class Partition:
 
     @property
     def folder(self) -> Path:
-        """Its files as the last stage that edits documents left them."""
-        return self.before(None)
+        """Its files as dedup and all later stages read them."""
+        return self.cut_folder if LINE_DEDUP in self.workspace.plan.stages else self.read_folder
 
-    def before(self, stage: str | None) -> Path:
-        """Return its files as a stage finds them: as the stages before it left them, or with None all stages."""
-        plan = self.workspace.plan
-        stages = plan.stages if stage is None else plan.stages[: plan.stages.index(stage)]
-        earlier = [name for name in stages if name in plan.editing_stages]
-        if earlier:
-            return self.rewritten(earlier[-1])
+    @property
+    def read_folder(self) -> Path:
+        """Its files as the filter stage wrote them."""
         unit, number = self.place
         return unit_folder(self.workspace, unit) / partition_name(number)
 
-    def rewritten(self, stage: str) -> Path:
-        """Return the directory for its files after a stage that edits documents."""
-        return self.workspace.folder(stage) / "partitions" / f"{self.number:06d}"
+    @property
+    def cut_folder(self) -> Path:
+        """Its files once repeated lines and paragraphs are cut."""
+        return self.workspace.folder(LINE_DEDUP) / "partitions" / f"{self.number:06d}"
 
     @property
     def bytes(self) -> int:
@@ -140,8 +137,7 @@ class Partition:
     @property
     def hashes(self) -> NDArray[np.uint8]:
         """The hash of each text, uint8 ``[n, 16]``."""
-        hashes: NDArray[np.uint8] = np.load(self.workspace.folder(DEDUP) / "hashes.npy", mmap_mode="r")
-        return hashes[self.rows]
+        return np.fromfile(self.folder / "hashes.bin", np.uint8).reshape(-1, 16)
 
     @property
     def origins_hashes(self) -> NDArray[np.uint8]:
@@ -150,7 +146,6 @@ class Partition:
         if not any(origins):
             return hashes
         parts = [number for number, origin in enumerate(origins) if origin]
-        hashes = np.array(hashes)
         hashes[parts] = np.frombuffer(bytes.fromhex("".join(origins)), np.uint8).reshape(-1, 16)
         return hashes
 

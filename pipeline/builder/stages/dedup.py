@@ -13,7 +13,6 @@ for each document that passed the filters:
     kind.npy            uint8: 0 stays, 1 exact, 2 near duplicate
     keeper.npy          int64: the document that is kept in its place; below 0, counted from the end of the earlier builds'
     cluster_size.npy    int32: documents in its cluster
-    hashes.npy          uint8 [n, 16]: the hash of its text
     starts.npy          int64 [partitions + 1]: where each partition's documents begin
 
 In memory at once: in each worker a bucket's keys and the signatures of some pairs, or a group's keys, some 20 MB in all, 200
@@ -40,7 +39,7 @@ from ...errors import BuildError
 from ..counts.stats import BuildStats, Change
 from ..dedup.bands import KeyFiles, buckets_for, group_rows_for, write_keys
 from ..dedup.lsh import equal_rows, similar_rows, star_edges
-from ..dedup.row_files import Piece, Rows, npy_pieces, write_npy
+from ..dedup.row_files import Piece, Rows, npy_pieces
 from ..dedup.union_find import longest_of, roots_of, write_clusters
 from ..limits import DEFAULT_LIMITS
 from ..outcome import DUPLICATES
@@ -211,8 +210,6 @@ def _dedup(run: Run) -> None:
     job = _job(workspace, hashes) if recipe.dedup and n else None
     with result_directory(workspace.folder(DEDUP)) as directory:
         np.save(directory / "starts.npy", hashes.starts)
-        with open(directory / "hashes.npy", "wb") as file:
-            write_npy(file, (n, 16), np.uint8, map(hashes.read, range(len(hashes.pieces))))
         if job is not None:
             before = job.before
             job.write(folder)

@@ -32,7 +32,7 @@ from ..counts.types import PartitionRecord, Sample
 from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, split, taken, without
 from ..inputs import Input
 from ..outcome import Outcome
-from ..partitions.partition import CUT_NAME, Partition, documents_path, partitions, read_batches
+from ..partitions.partition import CUT_NAME, LINE_DEDUP, Partition, documents_path, partitions, read_batches
 from ..partitions.partition_writer import PartitionWriter, Row, make_hasher, write_line
 from ..quotas import is_all_read
 from ..recipe import Recipe
@@ -47,7 +47,7 @@ CUT = "cut as repeated"  # what samples of it are called
 class LineDedupStage(Stage):
     """Cuts lines and paragraphs that occur earlier in the corpus."""
 
-    name = "line_dedup"
+    name = LINE_DEDUP
     edits = True
     drops = Outcome(WORDS_LEFT, WORDS_LEFT)  # each document with a reason of its own
 
@@ -59,8 +59,8 @@ class LineDedupStage(Stage):
         buckets = count_buckets(workspace, run.plan.limits.bucket_hashes)
         todo = [bucket for bucket in range(buckets) if not bucket_folder(workspace, bucket).exists()]
         run.do("find repeats", functools.partial(sort_bucket, workspace, buckets), todo)
-        left = [each for each in partitions(workspace) if not each.rewritten(self.name).exists()]
-        uncut = {each: documents_path(each.before(self.name)) for each in left}
+        left = [each for each in partitions(workspace) if not each.cut_folder.exists()]
+        uncut = {each: documents_path(each.read_folder) for each in left}
         sizes = {each: path.stat().st_size for each, path in uncut.items()}
         function, prepare = functools.partial(cut_partition, buckets), functools.partial(prepare_cut, workspace)
         again = not is_all_read(workspace)  # all that was read is cut again, where more is read
@@ -83,7 +83,7 @@ def count_buckets(workspace: Workspace, bucket_hashes: int) -> int:
 
 
 def bucket_folder(workspace: Workspace, bucket: int) -> Path:
-    return workspace.folder(LineDedupStage.name) / "buckets" / f"{bucket:06d}"
+    return workspace.folder(LINE_DEDUP) / "buckets" / f"{bucket:06d}"
 
 
 def sort_bucket(workspace: Workspace, buckets: int, bucket: int) -> None:
@@ -100,7 +100,7 @@ def sort_bucket(workspace: Workspace, buckets: int, bucket: int) -> None:
 
 
 def _passages_path(partition: Partition) -> Path:
-    return partition.before(LineDedupStage.name) / "passages.bin"
+    return partition.read_folder / "passages.bin"
 
 
 def _hashes(partition: Partition) -> NDArray[np.uint64]:
@@ -255,12 +255,11 @@ def prepare_cut(workspace: Workspace) -> None:
 
 def cut_partition(buckets: int, partition: Partition) -> None:
     """Write one partition again, without the passages that occur earlier."""
-    result = partition.rewritten(LineDedupStage.name)
-    if result.exists():  # its source may be removed already
+    if partition.cut_folder.exists():  # its source may be removed already
         return
-    recipe, source = partition.workspace.plan.recipe, partition.before(LineDedupStage.name)
+    recipe, source = partition.workspace.plan.recipe, partition.read_folder
     hasher = make_hasher(recipe) if recipe.dedup else None
-    with result_directory(result) as directory:
+    with result_directory(partition.cut_folder) as directory:
         shutil.copyfile(source / "rejected.jsonl", directory / "rejected.jsonl")
         with open(directory / CUT_NAME, "wb") as rejected, PartitionWriter(directory, hasher) as writer:
             remover = PassageRemover(recipe, partition.inputs, load_repeats(partition, buckets), writer, rejected)

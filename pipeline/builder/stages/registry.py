@@ -44,7 +44,6 @@ def with_stages(plan: Plan) -> Plan:
     return replace(
         plan,
         stages=tuple(stage.name for stage in stages),
-        editing_stages=tuple(stage.name for stage in stages if stage.edits),
         dropping_stages={stage.name: stage.drops for stage in stages if stage.drops and not stage.edits},
     )
 

@@ -84,8 +84,8 @@ class Stage(ABC):
     that its `wanted` looks at. Its flag on the command line is made of it. Where the
     stage stands decides what it can do:
 
-    - Before dedup, it reads ``partition.before(self.name)``. It may edit or drop documents: with `edits`, it writes
-      ``partition.rewritten(self.name)``, counts of outcomes included, as `line_dedup` does.
+    - Before dedup, it may edit documents: with `edits`, it writes partitions again, counts of outcomes included, as
+      `line_dedup` does.
     - After dedup, texts stay as they are, and it reads ``partition.folder``. `Partition.outcomes_before` tells which
       documents are survivors so far. To drop some it declares `drops`, and calls `Partition.drop` for each partition, as
       `drop_ids` does: it is counted, sampled and reported then. It stands before the tokenizer is trained.
