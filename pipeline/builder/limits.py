@@ -21,7 +21,7 @@ class Limits:
     lane_bytes: int = 16 << 20  # of a compressed file, at least, for each of its lanes
     most_lanes: int = 8  # reading takes about a sixteenth of the time of filtering
     partition_characters: int = 32 << 20  # read into one partition; bounds what a kill loses of a compressed file
-    partition_records: int = 1 << 16  # the same, also of records that a condition does not select
+    partition_records: int = 1 << 17  # the same, also of records that a condition does not select
     file_records: int | None = None  # read of each file, for a sample
     batch_records: int = 512  # filtered together; a partition ends between batches
     batch_characters: int = 1 << 22

@@ -113,7 +113,7 @@ def test_a_stopped_stage_goes_on_with_the_units_that_are_left(tmp_path: Path, st
         (tmp_path / f"{number}.jsonl").write_text(lines)
     names = [str(tmp_path / f"{number}.jsonl") for number in range(8)]
     options: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "language": (), "tokens_per_shard": 4_000}
-    options["limits"] = Limits(smallest_unit_bytes=1)
+    options["limits"] = Limits(smallest_unit_bytes=1, units_wanted=12)
 
     def fail(name: str, count: int) -> None:
         if name == stage and first.amounts[name] > first.totals[name] / 2:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -52,36 +51,17 @@ def test_texts_without_words_overlap_with_nothing() -> None:
     assert Decontaminator({}).overlaps([QUESTION]) == [(0, None)]
 
 
-def test_a_pickled_copy_finds_the_same() -> None:
-    found = Decontaminator({"quiz": [QUESTION]})
-    assert pickle.loads(pickle.dumps(found)).overlaps([QUESTION]) == found.overlaps([QUESTION])
-
-
 @settings(max_examples=60, deadline=None)
 @given(
-    evaluation=st.lists(st.text("abΣ. ", max_size=30), max_size=5),
-    text=st.text("abΣ. ", max_size=60),
+    evaluation=st.lists(st.text("abΣ中文คำ่。 あア", max_size=12), max_size=5),
+    text=st.text("abΣ中文คำ่。 あア", max_size=40),
     n=st.integers(1, 4),
 )
-def test_counts_equal_the_definition(evaluation: list[str], text: str, n: int) -> None:
+def test_counts_equal_the_definition_in_which_a_letter_of_an_unspaced_script_is_a_word(
+    evaluation: list[str], text: str, n: int
+) -> None:
     def grams(each: str) -> list[tuple[str, ...]]:
-        words = re.findall(r"\w+", each.lower())
-        return [tuple(words[k : k + n]) for k in range(len(words) - n + 1)]
-
-    held = {gram for each in evaluation for gram in grams(each)}
-    expected = sum(gram in held for gram in grams(text))
-    assert Decontaminator({"set": evaluation}, ngram=n).overlaps([text]) == [(expected, "set" if expected else None)]
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    evaluation=st.lists(st.text("ab中文คำ่。 あア", max_size=12), max_size=5),
-    text=st.text("ab中文คำ่。 あア", max_size=40),
-    n=st.integers(1, 4),
-)
-def test_each_letter_of_a_script_without_spaces_is_a_word(evaluation: list[str], text: str, n: int) -> None:
-    def grams(each: str) -> list[tuple[str, ...]]:
-        words = re.findall(r"[中文คあ]|(?:(?![中文คあ])\w)+", each)
+        words = re.findall(r"[中文คあ]|(?:(?![中文คあ])\w)+", each.lower())
         return [tuple(words[k : k + n]) for k in range(len(words) - n + 1)]
 
     held = {gram for each in evaluation for gram in grams(each)}

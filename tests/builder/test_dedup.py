@@ -117,14 +117,6 @@ def test_a_chain_is_one_cluster_and_its_first_document_stays(dedup: Find) -> Non
     assert dedup([text, once, edited(once, 20, 2)]).keeper.tolist() == [0, 0, 0]
 
 
-def test_the_longest_stays_where_asked(dedup: Find) -> None:
-    text = english(1, 40)
-    texts = [text, edited(text, 2) + " and more", text]
-    found = dedup(texts, lengths=np.array([len(t) for t in texts]))
-    assert found.keeper.tolist() == [1, 1, 1]
-    assert found.kind.tolist() == [NEAR, KEPT, NEAR]
-
-
 def test_the_first_of_the_longest_stays_but_an_earlier_build_wins(dedup: Find) -> None:
     text, longer = english(1, 40), english(1, 40) + " and more"
     texts = [text, longer, longer, english(2, 40)]
@@ -141,19 +133,15 @@ def test_documents_of_earlier_builds_stay_and_win(dedup: Find) -> None:
     assert found.kind.tolist() == [NEAR, KEPT]
 
 
-@pytest.mark.parametrize("near", [False, True])
-def test_a_hundred_thousand_copies_are_one_cluster(find: Find, near: bool) -> None:
+def test_a_hundred_thousand_copies_are_one_cluster(find: Find) -> None:
     count = 100_000  # pairs would be five thousand million
     signatures = np.repeat(MinHasher().signatures([english(1, 40)]), count, axis=0)
-    hashes = np.zeros((count, 16), np.uint8)
-    if near:
-        hashes[:, :8] = np.arange(count, dtype="<u8")[:, None].view(np.uint8)
-    found = find(hashes, signatures)
+    found = find(numbered(count), signatures)
     assert (found.keeper == 0).all()
     assert (found.cluster_size == count).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 6), max_size=40), st.integers(0, 5))
 def test_clusters_are_closed_and_kept_by_their_first(dedup: Find, numbers: list[int], before: int) -> None:
     texts = [english(number, 10) for number in numbers]
@@ -192,15 +180,6 @@ def test_candidates_that_fail_against_the_first_are_held_against_the_next_few(
     documents = np.arange(len(signatures), dtype=np.uint32)
     edges = list(star_edges(np.zeros(len(documents), np.uint64), documents, similar_rows(rows, 0.8)))
     assert any(len(some) for some in edges) == found
-
-
-def test_the_order_of_the_bands_does_not_matter(find: Find) -> None:
-    texts = [edited(english(k % 7, 40), 1 + k % 5, k) for k in range(60)]
-    hashes, signatures = text_hashes(texts), MinHasher().signatures(texts)
-    turned = np.ascontiguousarray(signatures.reshape(-1, 14, 8)[:, ::-1].reshape(-1, 112))
-    one, other = find(hashes, signatures), find(hashes, turned)
-    assert (one.keeper == other.keeper).all()
-    assert (one.keeper != np.arange(60)).any()
 
 
 def plainly(signatures: np.ndarray, threshold: float) -> list[int]:

@@ -12,13 +12,11 @@ import pytest
 from pipeline.builder.build import build
 from pipeline.builder.counts.progress import Progress
 from pipeline.builder.limits import Limits
-from pipeline.cli.build import make_parser
 from pipeline.cli.main import run_command
-from pipeline.errors import ConfigError, PlanChangedError
+from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.reader import Shard
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.builds import digests
 from tests.corpus import english
 
 SMALL = Limits(unit_bytes=20_000, smallest_unit_bytes=5_000, batch_records=10, partition_characters=10_000)
@@ -100,25 +98,6 @@ def test_the_parts_of_a_listed_document_are_dropped(tmp_path: Path, source: Path
     assert ids(tmp_path / "out")[4:9] == ["d2#1", "d2#2", "d4#1", "d5#1", "d5#2"]
 
 
-def test_an_interrupted_build_goes_on_to_the_same_bytes_with_any_number_of_workers(
-    tmp_path: Path, source: Path
-) -> None:
-    settings = {"drop_ids": str(listed(tmp_path, "d3", "d42")), "tokenizer": "train:300"}
-    make(source, tmp_path / "whole", **settings)
-
-    def stop(stage: str) -> None:
-        if stage == "drop_ids":
-            raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        make(source, tmp_path / "out", workers=2, after_stage=stop, **settings)
-    (tmp_path / "other").mkdir()
-    with pytest.raises(PlanChangedError, match="drop_ids: was"):
-        make(source, tmp_path / "out", **{**settings, "drop_ids": str(listed(tmp_path / "other", "d4"))})
-    make(source, tmp_path / "out", workers=2, **settings)
-    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
-
-
 def test_a_quota_is_filled_by_what_is_left(tmp_path: Path, source: Path) -> None:
     plain = make(source, tmp_path / "plain", max_tokens="2000", dedup=False)
     names = ids(tmp_path / "plain")
@@ -138,25 +117,7 @@ def test_a_list_that_cannot_be_read_is_refused_before_any_work(tmp_path: Path, s
     assert not (tmp_path / "out").exists()
 
 
-def test_another_list_takes_effect_in_the_same_process(tmp_path: Path, source: Path) -> None:
-    make(source, tmp_path / "out", drop_ids=str(listed(tmp_path, "d3")))
-    make(source, tmp_path / "out", drop_ids=str(listed(tmp_path, "d4")), overwrite=True)
-    assert {"d3", "d4"} & set(ids(tmp_path / "out")) == {"d3"}
-
-
-def test_a_build_without_a_list_names_no_setting_of_it(tmp_path: Path, source: Path) -> None:
-    manifest = make(source, tmp_path / "out")
-    assert "drop_ids" not in {**manifest.recipe["settings"], **manifest.recipe["definitions"]}
-
-
-def test_the_flag_of_a_setting_follows_from_the_recipe() -> None:
-    parser = make_parser("build")
-    assert parser.parse_args(["in", "--output", "out", "--drop-ids", "gone.txt"]).drop_ids == "gone.txt"
-    assert parser.parse_args(["in", "--output", "out"]).drop_ids is None
-    assert "--drop-ids" in parser.format_help().split("duplicates:")[0].split("filters:")[1]
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "json", "parquet"])
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_ids_are_compared_as_they_are_written_without_spaces_and_fractions_of_zero(tmp_path: Path, kind: str) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -168,7 +129,7 @@ def test_ids_are_compared_as_they_are_written_without_spaces_and_fractions_of_ze
     if kind == "parquet":
         pq.write_table(pa.Table.from_pylist(rows), path)
     else:
-        path.write_text(json.dumps(rows) if kind == "json" else "".join(json.dumps(row) + "\n" for row in rows))
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     gone = listed(tmp_path, "spaced", "7", "1", "7.5", "90071992547409930001", "3", "4.0")
     manifest = make(path, tmp_path / "out", drop_ids=str(gone))
     assert ids(tmp_path / "out") == ["1.5", "007", "last"] + ["90071992547409930002"] * (kind != "parquet")

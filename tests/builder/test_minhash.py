@@ -117,7 +117,6 @@ def test_values_beyond_the_bands_do_not_change_those_of_the_bands() -> None:
         MinHasher(num_perm=64)
 
 
-@pytest.mark.parametrize("option", ["ngram", "bands", "rows"])
-def test_sizes_below_one_are_refused(option: str) -> None:
-    with pytest.raises(ConfigError, match=f"{option}=0"):
-        MinHasher(**{option: 0})
+def test_sizes_below_one_are_refused() -> None:
+    with pytest.raises(ConfigError, match="rows=0"):
+        MinHasher(rows=0)

@@ -20,13 +20,6 @@ def write(path: Path, lines: int = 1, width: int = 10) -> Path:
     return path
 
 
-def test_a_plan_survives_its_file(tmp_path: Path) -> None:
-    recipe = Recipe(language="en,de=0.7", rules="gopher", max_tokens="web=1e6")
-    plan = make_plan([f"web={write(tmp_path / 'a.jsonl')}"], recipe, {"rules": {"x": 1}})
-    plan.write(tmp_path)
-    assert Plan.read(tmp_path) == plan
-
-
 def test_a_plan_of_another_release_is_refused(tmp_path: Path) -> None:
     make_plan([str(write(tmp_path / "a.jsonl"))], Recipe()).write(tmp_path)
     value = json.loads((tmp_path / "plan.json").read_text())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import io
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -34,7 +34,7 @@ from pipeline.shards.reader import Shard
 from tests.builds import digests
 from tests.corpus import english
 from tests.input_server import InputServer, running_inputs
-from tests.interruptions import Units, interrupt_after
+from tests.interruptions import Units, interrupt_after, killed_at
 
 FILES, RECORDS = 8, 12  # of a folder whose files are cut in two
 LARGE = 400  # records of one file
@@ -326,25 +326,10 @@ def test_workers_lanes_and_kills_in_any_round_change_no_byte(tmp_path: Path) -> 
     run(path, tmp_path / "lanes", **options, workers=3, limits=lanes)
     assert digests(tmp_path / "lanes") == digests(tmp_path / "whole")
     done = sum(units.counts.values())
-    for count in (1, done // 3, 2 * done // 3, done - 2):
-        assert killed_at(count, path, tmp_path / "out", {**options, "overwrite": True}) == -signal.SIGKILL
-        run(path, tmp_path / "out", **options)
-        assert digests(tmp_path / "out") == digests(tmp_path / "whole")
-
-
-def killed_at(count: int, inputs: Path, output: Path, options: dict[str, Any]) -> int | None:
-    """Build in another process, which kills itself once so many units of stages are done; return its exit code."""
-    left = iter(range(count))
-
-    def kill(name: str, number: int) -> None:
-        if next(left, None) is None:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    settings = {**options, "progress": Units(kill)}
-    process = multiprocessing.get_context("fork").Process(target=run, args=(inputs, output), kwargs=settings)
-    process.start()
-    process.join()
-    return process.exitcode
+    for count in (1, done // 4, done // 4, done // 4):  # each goes on where the one before was killed
+        assert killed_at(count, functools.partial(run, path, tmp_path / "out", **options)) == -signal.SIGKILL
+    run(path, tmp_path / "out", **options)
+    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(("tokens", "kept"), [("15000", True), ("10000000", False)])

@@ -71,22 +71,16 @@ def test_samples_of_every_outcome_come_from_all_over_the_corpus(tmp_path: Path, 
     assert {int(sample["id"][1:]) % 5 for sample in samples["near duplicates"]} == {3}
 
 
-@pytest.mark.parametrize("order", ["shuffled", "cut", "in files"])
-def test_neither_order_nor_files_nor_units_decide_what_is_shown(tmp_path: Path, lines: list[str], order: str) -> None:
+def test_neither_order_nor_files_nor_units_decide_what_is_shown(tmp_path: Path, lines: list[str]) -> None:
     singles = [line for k, line in enumerate(lines) if k % 5 in (1, 4)]
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.jsonl").write_text("".join(singles))
-    wanted = texts(run(tmp_path / "in", tmp_path / "wanted"))
-    limits = Limits()
-    match order:
-        case "shuffled":
-            (tmp_path / "in" / "a.jsonl").write_text("".join(random.Random(0).sample(singles, len(singles))))
-        case "cut":
-            limits = Limits(smallest_unit_bytes=2_000)
-        case "in files":
-            (tmp_path / "in" / "a.jsonl").write_text("".join(singles[::2]))
-            (tmp_path / "in" / "b.jsonl").write_text("".join(singles[1::2]))
-    assert texts(run(tmp_path / "in", tmp_path / "out", limits=limits)) == wanted
+    for name, order in (("one", singles), ("two", random.Random(0).sample(singles, len(singles)))):
+        (tmp_path / name).mkdir()
+        halves = [order] if name == "one" else [order[::2], order[1::2]]
+        for number, some in enumerate(halves):
+            (tmp_path / name / f"{number}.jsonl").write_text("".join(some))
+    cut = Limits(smallest_unit_bytes=20_000, units_wanted=4)
+    wanted = texts(run(tmp_path / "one", tmp_path / "wanted"))
+    assert texts(run(tmp_path / "two", tmp_path / "out", limits=cut)) == wanted
 
 
 def texts(manifest: Manifest) -> dict[str, list[str]]:

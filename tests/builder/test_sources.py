@@ -21,7 +21,6 @@ from pipeline.errors import ConfigError, ManifestError
 from pipeline.shards.manifest import MANIFEST_NAME, Manifest
 from pipeline.shards.reader import Shard
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.builds import digests
 from tests.corpus import english
 
 SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0.1, "tokens_per_shard": 6_000}
@@ -83,21 +82,6 @@ def test_the_sources_of_one_build_are_mixed_by_their_names(tmp_path: Path) -> No
     assert {name: seen[ord(letter)] / seen.total() for name, letter in letters.items()} == weights
 
 
-def test_a_mix_of_named_sources_resumes(dataset: Path) -> None:
-    def stream() -> Any:
-        sources = pipeline.ShardDataset(dataset).sources()
-        return pipeline.mix(sources, weights={"wiki": 0.6, "web": 0.3, "code": 0.1}).shuffle(seed=1).pack(64).batch(4)
-
-    whole = stream()
-    batches = iter(whole)
-    next(batches)
-    state = whole.state_dict()
-    wanted = [next(batches)["input_ids"].tolist() for _ in range(5)]
-    resumed = stream()
-    resumed.load_state_dict(state)
-    assert [batch["input_ids"].tolist() for batch in itertools.islice(iter(resumed), 5)] == wanted
-
-
 def test_a_source_streams_its_own_documents_and_has_a_fingerprint_of_its_own(dataset: Path) -> None:
     whole = pipeline.ShardDataset(dataset, split="val")
     sources = whole.sources()
@@ -119,13 +103,6 @@ def test_inputs_that_take_turns_give_a_shard_each_time_and_keep_their_order(
     assert [info.source for info in manifest.split("train").shards] == order
     assert pipeline.ShardDataset(tmp_path / "out").sources()["wiki"]._data.documents == [70, 70]
     assert list(verify_dataset(tmp_path / "out")) == []
-
-
-def test_workers_change_no_byte_of_a_build_of_named_sources(
-    inputs: dict[str, Path], dataset: Path, tmp_path: Path
-) -> None:
-    run([f"{name}={path}" for name, path in inputs.items()], tmp_path / "out", workers=2)
-    assert digests(tmp_path / "out") == digests(dataset)
 
 
 def test_inputs_without_names_have_no_sources_to_mix(inputs: dict[str, Path], tmp_path: Path) -> None:

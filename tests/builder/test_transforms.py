@@ -14,14 +14,10 @@ import pytest
 import pipeline
 from pipeline.builder.build import build
 from pipeline.builder.counts.progress import Progress
-from pipeline.builder.counts.stats import Histograms, PartitionCounts
-from pipeline.builder.transforms.user import UserTransform
 from pipeline.errors import BuildError, ConfigError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
 from pipeline.text.document import Document
-from tests import interpreters
-from tests.builds import digests
 from tests.corpus import english
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,22 +120,6 @@ def test_a_dataset_to_which_a_transform_added_documents_is_sound(tmp_path: Path)
     (problem,) = verify_dataset(tmp_path / "out")
     said = "counts say 3 documents were read and 1 added, but 1 dropped, 0 duplicates and 4 kept make 5"
     assert problem.message == said
-
-
-def test_any_number_of_workers_gives_the_same_bytes(tmp_path: Path) -> None:
-    for number in range(3):
-        texts = [english(100 * number + k, 20) + " Alpha" * (k % 3) + " rutabaga" * (k % 7 == 0) for k in range(90)]
-        (tmp_path / "in").mkdir(exist_ok=True)
-        (tmp_path / f"in/{number}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    home = write_module(tmp_path / "home")
-    names = [f"{home}/own_transforms:{name}" for name in ("drop_blocked", "shout", "halves", "Count")]
-    small = pipeline.builder.limits.Limits(unit_bytes=40_000, smallest_unit_bytes=10_000, batch_records=20)
-    found = []
-    for number, options in enumerate(({"workers": 1}, {"workers": 2}, {"workers": 4})):
-        settings = {"transforms": names, "dedup": True, "limits": small, "start_method": "fork"}
-        make(tmp_path / "in", tmp_path / f"out{number}", **settings, **options)
-        found.append(digests(tmp_path / f"out{number}"))
-    assert found[0] == found[1] == found[2]
 
 
 def test_the_module_of_a_transform_and_what_it_imports_are_part_of_the_recipe(tmp_path: Path) -> None:
@@ -325,71 +305,12 @@ def test_an_object_is_loaded_once_in_each_process_and_not_before_it_is_forked(tm
     assert str(os.getpid()) not in loads
 
 
-def test_a_batched_transform_calls_no_function_for_each_document() -> None:
-    documents = [Document(f"text {k}", str(k), "in.jsonl", k) for k in range(512)]
-    empty = UserTransform("empty", pipeline.transform(lambda found: found, batch=512))
-    counts = PartitionCounts(Histograms([]))
-    called: list[str] = []
-    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
-    try:
-        empty(documents, counts)
-    finally:
-        sys.setprofile(None)
-    assert 0 < len(called) < 20
-
-
 def test_texts_that_a_transform_empties_are_dropped_as_empty(tmp_path: Path) -> None:
     source = write_records(tmp_path / "in.jsonl", ["One.", "Two."])
     emptied = pipeline.transform(lambda document: Document("", "", "", 0), name="emptied", version="1")
     for order in ([emptied], ["language", emptied]):
         counts = make(source, tmp_path / "out", transforms=order, overwrite=True).counts
         assert (counts["dropped"], counts["edited"]) == ({"empty text": 2}, {"emptied": 2})
-
-
-DYING = """\
-import os
-import signal
-from pathlib import Path
-
-
-def die_once(document):
-    flag = Path(__file__).with_name("died")
-    if document.metadata["n"] == 70 and not flag.exists():
-        flag.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return document
-
-
-die_once.fields = ("n:int",)
-"""
-
-
-def test_a_build_that_was_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
-    from tests.builder.test_scores import key, write_scores
-
-    # A long text in each file makes it a unit of its own.
-    texts = [english(k, 9) + "x" * (1_100_000 * (k % 40 == 0)) for k in range(80)]
-    (tmp_path / "in").mkdir()
-    for first in (0, 40):
-        rows = [json.dumps({"text": texts[k], "n": k}) + "\n" for k in range(first, first + 40)]
-        (tmp_path / f"in/{first}.jsonl").write_text("".join(rows))
-    home = write_module(tmp_path / "home")
-    (home / "own_dying.py").write_text(DYING)
-    columns = {"key": [key(text) for text in texts], "quality": [k % 10 / 10 for k in range(80)]}
-    names = [f"{home}/own_dying:die_once", f"{home}/own_transforms:halves"]
-    flags = {
-        "transforms": ",".join(names), "scores": write_scores(tmp_path / "s.parquet", columns), "where": "n != 7",
-        "keep-fields": "n:int,quality:float", "rules": "none", "tokenizer": "bytes", "workers": "1",
-    }  # fmt: skip
-    given = [part for name, value in flags.items() for part in (f"--{name}", value)]
-    command = [ROOT / "scripts/build_shards.py", tmp_path / "in", *given, "--quiet", "--output"]
-    first = interpreters.run(*command, tmp_path / "out")
-    assert first.returncode == -9, first.stderr
-    assert list((tmp_path / "out/.build/filter").glob("*/done.json"))
-    for output in ("out", "whole"):
-        done = interpreters.run(*command, tmp_path / output)
-        assert done.returncode == 0, done.stderr
-    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +108,15 @@ class Partition:
     def batches(self, *names: str) -> Iterator[Any]:
         """Yield the record batches of its documents, with only the columns named, in that order."""
         return read_batches(self.folder, *names)
+
+    def texts(self, rows: Sequence[int]) -> Iterator[str]:
+        """Yield the texts of some documents, whose rows ascend, a record batch at a time."""
+        first = 0
+        for batch in self.batches("text"):
+            column = batch.column(0)
+            begin, end = bisect_left(rows, first), bisect_left(rows, first + len(column))
+            yield from (column[row - first].as_py() for row in rows[begin:end])
+            first += len(column)
 
     def array(self, name: str, dtype: type[Scalar]) -> NDArray[Scalar]:
         """Return a whole column as an array."""

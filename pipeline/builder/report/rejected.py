@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ from ...atomic import atomic_file, read_json
 from ..counts.samples import SAMPLE_CHARACTERS, SAMPLES, Samples, hash_keys
 from ..counts.types import Sample
 from ..outcome import EXACT, KEPT, NEAR
-from ..partitions.partition import CUT_NAME, DEDUP, SPLIT, Origin, Partition, locate, partitions
+from ..partitions.partition import CUT_NAME, DEDUP, SPLIT, Origin, locate, partitions
 from ..partitions.partition_writer import write_line
 from ..signature_store import earlier_name
 from ..workspace.workspace import Workspace
@@ -96,19 +95,9 @@ def _documents(workspace: Workspace, numbers: np.ndarray, *, texts: bool = True)
         mine = numbers[np.searchsorted(numbers, whole.start) : np.searchsorted(numbers, whole.stop)].tolist()
         if mine:
             origins = partition.origins()
-            documents = _texts(partition, [at - whole.start for at in mine]) if texts else itertools.repeat("")
+            documents = partition.texts([at - whole.start for at in mine]) if texts else itertools.repeat("")
             for at, text in zip(mine, documents, strict=False):
                 yield _Document(at, origins[at - whole.start], text)
-
-
-def _texts(partition: Partition, rows: Sequence[int]) -> Iterator[str]:
-    """Yield the texts of some documents of a partition, whose rows ascend, a record batch at a time."""
-    begin = 0
-    for batch in partition.batches("text"):
-        column = batch.column(0)
-        first, last = bisect_left(rows, begin), bisect_left(rows, begin + len(column))
-        yield from (column[row - begin].as_py() for row in rows[first:last])
-        begin += len(column)
 
 
 def _line(document: _Document, reason: str | None) -> Sample:

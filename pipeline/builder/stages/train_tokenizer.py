@@ -73,10 +73,4 @@ def _drawn(every: Sequence[Partition], seed: int, share: float) -> Iterator[str]
     """Yield the texts of the survivors of which this share is drawn."""
     for partition in every:
         drawn = draws(partition.hashes, seed, "tokenizer") <= threshold(share)
-        rows = np.flatnonzero(partition.survives & drawn)
-        place = 0
-        for batch in partition.batches("text"):
-            column = batch.column(0)
-            for row in rows[(rows >= place) & (rows < place + len(column))].tolist():
-                yield column[row - place].as_py()
-            place += len(column)
+        yield from partition.texts(np.flatnonzero(partition.survives & drawn).tolist())
