@@ -18,7 +18,7 @@ spool.py             inputs that hold their records -> files of the work directo
 signature_store.py   signatures that a build keeps, and those of earlier builds
 dry_run.py           the plan, and the outcomes of a sample, with nothing written
 workspace/           the work directory: its layout, its lock, results that appear only when whole
-dedup/               the algorithms of deduplication: MinHash, LSH, Jaccard, union-find, n-grams of evaluation sets
+dedup/               the algorithms of deduplication: MinHash, LSH, union-find, n-grams of evaluation sets
 engine/              runs units in this process, in worker processes, or on Ray
 counts/              what is counted, and the progress of a build
 report/              how it is shown: terminal, report.html, rejected.jsonl
