@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from .shards.manifest import Manifest
     from .stream.batch.types import DocumentBatch, PackedBatch
     from .stream.datasets import ShardDataset, TextDataset, mix
-    from .stream.loader.state import merge_states
+    from .stream.iteration.state import merge_states
     from .stream.stream import Stream
     from .stream.testing import assert_resumes
 
@@ -59,7 +59,7 @@ _HOME = {
     "ShardDataset": "pipeline.stream.datasets",
     "TextDataset": "pipeline.stream.datasets",
     "mix": "pipeline.stream.datasets",
-    "merge_states": "pipeline.stream.loader.state",
+    "merge_states": "pipeline.stream.iteration.state",
     "assert_resumes": "pipeline.stream.testing",
     "Stream": "pipeline.stream.stream",
     "PackedBatch": "pipeline.stream.batch.types",

@@ -2,7 +2,6 @@
 
 datasets.py   ShardDataset, TextDataset, mix: where a stream starts
 stream.py     the chain: each method returns a new stream. Start here
-document_stages.py    the part of the chain before .pack() and .documents()
 config.py     what the chain amounts to, as one value
 layout.py     what a sample is: packed, sampled or a whole document
 data/         the kinds of data: counts, fingerprints, readers
@@ -12,10 +11,9 @@ indexed/      readers of data whose counts are known in advance: any sequence, d
 sequential/   readers of data whose counts are unknown in advance: a cursor for each lane
 reader.py     the protocols between readers, collators and what drives them
 batch/        rows -> batches -> the device
-loader/       iteration: positions, epochs, states, the user's stages
+iteration/    positions, epochs, states, the user's stages
 frameworks/   stream.loader() for training frameworks
 arguments.py  checks of the users' arguments
-describe.py   repr(stream)
 long_search.py        when to say that a filter or a stage has found nothing for long
 function_identity.py  a name for a function's source and values, for states
 testing.py            assert_resumes

@@ -31,7 +31,8 @@ class StreamConfig:
     is torch.distributed's; ``steps`` and ``batch_steps`` are what users put before and after batching; ``take`` bounds
     the global sequences, ``take_batches`` the batches of a rank; ``stored`` keeps ids in the width they are stored in;
     ``prefetch`` None reads two batches ahead for a GPU and none else. A mix, and nothing else, has ``weights``, from
-    global sequences on. ``filters`` say which documents stay, ``document_maps`` what becomes of them.
+    global sequences on. ``filters`` say which documents stay, ``document_maps`` what becomes of them. ``calls`` are the calls
+    of the chain as text.
     """
 
     data: Data
@@ -56,6 +57,7 @@ class StreamConfig:
     numpy: bool = False
     prefetch: int | None = None
     stored: bool = False
+    calls: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_epochs(self.epochs)  # whatever constructor it was given to

@@ -2,16 +2,17 @@
 
     ShardDataset(...) -> .shuffle() -> .pack() or .documents() -> .map() -> .batch() -> .map() -> .to()
 
-A stage holds one frozen ``StreamConfig`` and one position, at which every ``iter()`` begins (``loader/positioned_stream.py``).
+A stage holds one frozen ``StreamConfig`` and one position, at which every ``iter()`` begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Never, overload
 
 import torch
+from torch.utils.data import IterableDataset
 
 from ..errors import ConfigError
 from .arguments import (
@@ -24,20 +25,23 @@ from .arguments import (
     group_topology,
     labels_are_inputs,
 )
-from .describe import describe
-from .document_stages import DocumentStages
-from .frameworks.framework_loader import Loader
-from .layout import DocumentLayout, pack_layout, sample_layout
-from .loader.user_stages import Map, Take, counts_items
+from .config import StreamConfig
+from .frameworks.loader import Loader
+from .frameworks.refusals import refuse_read_ahead, refuse_second_split
+from .function_identity import DocumentMap, identified
+from .iteration.stages import Map, Take, counts_items
+from .iteration.stream_position import StreamPosition
+from .layout import DocumentLayout, pack_layout, sample_layout, written_call
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
     from torch.distributed.device_mesh import DeviceMesh
 
 Item = dict[str, Any]
+_BEFORE_LAYOUT = (".shuffle(", ".filter(", ".map_documents(")
 
 
-class Stream(DocumentStages):
+class Stream(IterableDataset[Any]):
     """A stage: iterate it, or call a method to get the next stage.
 
     Iterating yields this rank's samples, or its batches after ``batch``, as dicts of torch tensors in CPU memory. A batch
@@ -56,7 +60,114 @@ class Stream(DocumentStages):
     (torch.Size([2, 8]), torch.int64, 16)
     """
 
-    # Stages
+    def __init__(self, config: StreamConfig) -> None:
+        self._config = config
+        self._position = StreamPosition(config)
+
+    # Stages of documents
+
+    def shuffle(
+        self,
+        *unnamed: Never,
+        seed: int = 0,
+        window: int | None = None,
+        lanes: int | None = None,
+        buffer_size: None = None,
+    ) -> Stream:
+        """Shuffle blocks, and documents within windows of blocks, and interleave ``lanes`` parts of the epoch.
+
+        A block is a run of neighbouring documents, of one shard and at most about 512 KiB, or of one file of a
+        ``TextDataset`` and about 32 KiB. The order is a function of ``seed`` (an int from 0 on) and the epoch: ranks and
+        workers do not change it. ``window`` is the number of blocks whose documents are shuffled together; in a
+        ``TextDataset`` all lanes share it, and each has a window of its own, of at least one block. Defaults: windows of
+        about 4 MiB and 64 lanes, for a mix of up to five sources 3 MiB and 16 lanes, and of more 256 MiB together. There is no
+        buffer: ``.shuffle(1000)`` and ``buffer_size=`` of other libraries are errors that show what to write.
+
+        In a sequential stream, each row of a global batch (ranks x batch size) has lanes of its own: 4 to 48, fewer for
+        little data. ``lanes`` is then a multiple of the rows, and workers of a loader must divide the lanes of a row. All
+        windows together hold 256 MiB.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64), lengths=[8] * 8, epochs=1).shuffle(seed=1).pack(8)
+        >>> sorted(row["input_ids"][0].item() for row in stream)
+        [0, 8, 16, 24, 32, 40, 48, 56]
+        """
+        self._before_layout("shuffle")
+        given = [*map(repr, unnamed), *([] if buffer_size is None else [f"buffer_size={buffer_size!r}"])]
+        if given:
+            raise ConfigError(
+                f".shuffle({', '.join(given)}): documents are shuffled by seed, in windows of blocks, and no buffer is "
+                "filled; write .shuffle(seed=0), or .shuffle(seed=0, window=64) to shuffle 64 blocks together"
+            )
+        if self._config.seed is not None:
+            raise ConfigError(
+                f"a stream is shuffled once; remove the second .shuffle(), or that of seed={self._config.seed}"
+            )
+        check_integer("seed", seed, least=0)
+        for name, value in (("window", window), ("lanes", lanes)):
+            if value is not None:
+                check_integer(name, value, least=1, most=MOST_ROWS)
+        call = written_call("shuffle", seed=seed, window=window, lanes=lanes)
+        return self._with(call, seed=seed, window=window, lanes=lanes)
+
+    def filter(self, predicate: Callable[[Any], Any], *, name: str | None = None) -> Stream:
+        """Keep the documents for which ``predicate`` returns true.
+
+        The predicate gets the 1-D array of a document's token ids; for a ``TextDataset``, a record with the attributes
+        ``text``, ``id``, ``file``, ``line`` and ``source``. Its result must depend on nothing else. The kept count is unknown
+        in advance, so the stream becomes sequential (see ``Stream``): every rank takes equally many steps even if nearly all
+        documents of one rank are dropped, and every rank saves its own state (``merge_states``).
+
+        A state belongs to its filters: to their source and the values that it reads, or to ``name``, which a filter needs
+        where there is no source, or no plain value, and which must change when the filter does. Raises ``ConfigError`` for a
+        mix and, while iterating, where no document is kept of a whole epoch (of a rank's part of 8 epochs).
+
+        >>> import pipeline
+        >>> documents = pipeline.ShardDataset.from_tokens(range(64), lengths=[4, 60])
+        >>> next(iter(documents.filter(lambda ids: len(ids) > 8).pack(4)))["input_ids"].tolist()
+        [4, 5, 6, 7]
+        """
+        self._before_layout("filter")
+        if not callable(predicate):
+            raise ConfigError(f"filter needs a function, got {type(predicate).__name__}")
+        self._config.data.check_stage("filter")
+        if self._config.document_maps:
+            raise ConfigError(".filter() sees documents as they are stored; write it before .map_documents()")
+        found = identified(predicate, name)
+        return self._with(f".filter({found.name})", filters=(*self._config.filters, found))
+
+    def map_documents(
+        self, function: Callable[[Any, Any], Any], *, name: str | None = None, same_length: bool = False
+    ) -> Stream:
+        """Replace the token ids of each document before documents are packed: for templates, fill-in-the-middle, loss masks.
+
+        ``function(ids, mask)`` gets the 1-D read-only array of a document's ids, and its loss mask: None where every token
+        counts, else uint8, 0 for tokens that no label counts. It returns the new ids, of any length, or ``(ids, mask)``, one
+        boolean or integer for each. Labels of masked tokens are -100. Its result must depend on nothing else. Several
+        functions run one after another.
+
+        Lengths are unknown in advance then, so the stream becomes sequential (see ``Stream``); where every function is given
+        with ``same_length=True``, it stays as it is, and a mix may have them, too. A state belongs to the functions, as to
+        those of ``filter``, or to their ``name``. Raises ``ConfigError`` for a mix of other functions, and while iterating
+        for a result that is none of these, another length under ``same_length``, or an id that the data's dtype cannot hold.
+
+        >>> import pipeline
+        >>> documents = pipeline.ShardDataset.from_tokens(range(8), lengths=[3, 5])
+        >>> stream = documents.map_documents(lambda ids, mask: (ids[::-1], ids[::-1] > 1)).pack(4)
+        >>> row = next(iter(stream))
+        >>> row["input_ids"].tolist(), row["labels"].tolist()
+        ([2, 1, 0, 7], [-100, -100, 7, 6])
+        """
+        self._before_layout("map_documents")
+        if not callable(function):
+            raise ConfigError(f"map_documents needs a function, got {type(function).__name__}")
+        check_flag("same_length", same_length)
+        self._config.data.check_stage("map_documents(same_length=True)" if same_length else "map_documents")
+        found = DocumentMap(*identified(function, name, "map_documents"), same_length)
+        call = f".map_documents({found.name}{', same_length=True' * same_length})"
+        return self._with(call, document_maps=(*self._config.document_maps, found))
+
+    # Samples and batches
 
     def pack(
         self,
@@ -103,7 +214,8 @@ class Stream(DocumentStages):
             self._config.data.check_stage("pack(best_fit=True)")
         if boundaries:
             self._config.data.check_stage("pack(boundaries=True)")
-        return self._with(layout=pack_layout(seq_len, stride, shift, boundaries, labels, best_fit))
+        layout = pack_layout(seq_len, stride, shift, boundaries, labels, best_fit)
+        return self._with(layout.call(), layout=layout)
 
     def sample(self, seq_len: int, *, shift: int | str = 1, boundaries: bool = False, labels: str = "next") -> Stream:
         """Draw sequences of ``seq_len`` tokens at random positions of the whole split, with replacement.
@@ -130,7 +242,8 @@ class Stream(DocumentStages):
             )
         if self._config.window is not None or self._config.lanes is not None:
             raise ConfigError(".sample() draws from the whole split at once; remove window= and lanes= from .shuffle()")
-        return self._with(layout=sample_layout(seq_len, shift, boundaries, labels))
+        layout = sample_layout(seq_len, shift, boundaries, labels)
+        return self._with(layout.call(), layout=layout)
 
     def documents(
         self,
@@ -167,7 +280,7 @@ class Stream(DocumentStages):
         layout = DocumentLayout(
             max_length=max_length, pad_to_multiple_of=pad_to_multiple_of, same_labels=same, bucket=bucket
         )
-        return self._with(layout=layout)
+        return self._with(layout.call(), layout=layout)
 
     def batch(self, batch_size: int, *, last: str = "pad", dtype: str = "int64") -> Stream:
         """Collate ``batch_size`` samples of each rank; every rank gets equally many batches.
@@ -198,7 +311,10 @@ class Stream(DocumentStages):
         check_choice("dtype", dtype, "int64", "stored")
         if dtype == "stored" and layout is not None and layout.kind == "documents":
             raise ConfigError("dtype='stored' is for packed sequences; remove it after .documents(), which gives int64")
-        return self._with(batch_size=batch_size, drop_last=last == "drop", stored=dtype == "stored")
+        call = written_call(
+            "batch", batch_size, last=None if last == "pad" else last, dtype=None if dtype == "int64" else dtype
+        )
+        return self._with(call, batch_size=batch_size, drop_last=last == "drop", stored=dtype == "stored")
 
     def map(self, function: Callable[[Item], Any]) -> Stream:
         """Replace every sample (a dict), or after ``batch`` every batch, by ``function(item)``.
@@ -209,19 +325,19 @@ class Stream(DocumentStages):
         """
         if not callable(function):
             raise ConfigError(f"map needs a function, got {type(function).__name__}")
-        return self._with_step(Map(function), "map")
+        return self._with_step(Map(function), "map", function)
 
     def apply(self, stage: Callable[[Iterator[Any]], Iterator[Any]]) -> Stream:
         """Run a stage of your own: ``stage`` gets the iterator of the items before it, and returns an iterator.
 
-        A stage that remembers is a callable object whose ``remembers`` names the attributes (plain JSON values) to keep in
-        the state. Its state, and that of a stage that drops items, belongs to one rank: another world size refuses it. Every
-        worker of a loader runs the stage over all items of its rank, so the order stays the same.
+        A stage keeps nothing between the items that it gives: what must be remembered belongs into a checkpoint of your own. A
+        state behind a stage that drops items belongs to one rank: another world size refuses it. Every worker of a loader runs
+        the stage over all items of its rank, so the order stays the same.
 
         Raises ``ConfigError`` while iterating, where a stage drops or adds items of a bounded stream on several ranks, which
         would take unequally many steps: use an endless stream and end it with ``take``; where it gives nothing of a whole
-        epoch of an endless stream (of 8 epochs on several ranks); and where a stage that names nothing in ``remembers`` gives
-        two items for one, or keeps items that it took ahead, as a buffer does: a state would lose these.
+        epoch of an endless stream (of 8 epochs on several ranks); and where it gives two items for one, or keeps items that it
+        took ahead, as a buffer does: a state would lose these.
 
         >>> import pipeline
         >>> def even(items):
@@ -231,7 +347,7 @@ class Stream(DocumentStages):
         """
         if not callable(stage):
             raise ConfigError(f"a stage must be callable with an iterator, got {type(stage).__name__}")
-        return self._with_step(stage, "apply")
+        return self._with_step(stage, "apply", stage)
 
     def take(self, count: int) -> Stream:
         """End the stream after ``count`` batches of each rank; without ``batch`` before it, after ``count`` global sequences.
@@ -247,10 +363,10 @@ class Stream(DocumentStages):
         check_integer("count", count, least=0, most=MOST_STEPS)
         config = self._config
         if not counts_items(config):
-            return self._with_step(Take(count), "take")
+            return self._with_step(Take(count), "take", count)
         name = "take" if config.batch_size is None else "take_batches"
         before = getattr(config, name)
-        return self._with(**{name: count if before is None else min(count, before)})
+        return self._with(written_call("take", count), **{name: count if before is None else min(count, before)})
 
     @overload
     def shard(self, rank: int, world_size: int) -> Stream: ...
@@ -276,7 +392,7 @@ class Stream(DocumentStages):
         check_integer("rank", rank, least=0)
         if rank >= world_size:
             raise ConfigError(f"rank must be below world_size, got rank {rank} of {world_size}")
-        return self._with(rank=rank, world_size=world_size)
+        return self._with(written_call("shard", rank, world_size), rank=rank, world_size=world_size)
 
     def to(self, device: str | torch.device) -> Stream:
         """Give tensors on ``device``, ids and labels as int64; for a GPU, copied ahead of time from pinned memory.
@@ -294,7 +410,8 @@ class Stream(DocumentStages):
             raise ConfigError(".to(device) gives int64 tensors; remove .numpy() and dtype='stored' before it")
         if self._config.device is not None:
             raise ConfigError(f"a stream is moved once; remove .to({self._config.device!r}) or the second .to()")
-        return self._with(device=device_given(device))
+        name = device_given(device)
+        return self._with(written_call("to", name), device=name)
 
     def numpy(self) -> Stream:
         """Give NumPy arrays instead of torch tensors, of the same shapes and dtypes.
@@ -304,7 +421,7 @@ class Stream(DocumentStages):
         array([0, 1, 2, 3])
         """
         self._before_device("numpy")
-        return self._with(numpy=True)
+        return self._with(".numpy()", numpy=True)
 
     def prefetch(self, count: int = 2) -> Stream:
         """Make up to ``count`` items in advance, in a thread (without this method: 2 for a GPU, else 0).
@@ -314,7 +431,7 @@ class Stream(DocumentStages):
         [0, 1, 2, 3]
         """
         check_integer("count", count, least=0, most=MOST_ROWS)
-        return self._with(prefetch=count)
+        return self._with(written_call("prefetch", count), prefetch=count)
 
     def loader(
         self, keys: str | Callable[[Any], Any] | None = None, length: int | None = None, *, repeat: bool = False
@@ -337,16 +454,157 @@ class Stream(DocumentStages):
         check_flag("repeat", repeat)
         return Loader(self, keys, length, repeat)
 
+    # Iteration and position
+
+    def __iter__(self) -> Iterator[Any]:
+        self._refuse_frameworks()
+        return self._position.iterate()
+
+    def __len__(self) -> int:
+        """Return how many items this rank gets in one whole pass, whatever the position.
+
+        Raises ``TypeError`` for an endless stream, and where the count is unknown in advance: after ``apply``, and for a
+        sequential stream unless ``take`` alone ends it.
+
+        >>> import pipeline
+        >>> len(pipeline.ShardDataset.from_tokens(range(64), epochs=1).pack(4).batch(3))
+        6
+        """
+        return self._position.length()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def state_dict(self, batches: int | None = None) -> dict[str, Any]:
+        """Return the position after the items handed out by the latest iterator, as plain JSON of some hundred bytes.
+
+        ``batches`` asks for the position after that many of this rank's batches instead, counted from where ``iter()``
+        began: for a plain DataLoader, whose workers hide their positions. The state of an indexed stream is the same on all
+        ranks; the state of a sequential stream holds this rank's lanes (about 64 bytes each).
+
+        Raises ``StateError`` without ``batches`` where the workers of a DataLoader iterate, and with it for a stream without
+        ``.batch``, for a sequential one and after ``.apply``.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2)
+        >>> _ = next(iter(stream))
+        >>> stream.state_dict()["sequence_index"], stream.state_dict(batches=3)["sequence_index"]
+        (2, 6)
+        """
+        return self._position.save(batches)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from ``state``: every ``iter()`` starts at its position.
+
+        Any rank may have saved it, with any number of ranks and workers. Each rank of a sequential stream loads what it
+        saved itself, or all ranks load what ``merge_states`` made of the states of all.
+
+        Raises ``StateError``, naming the field and both values, where data, seed or settings of the order differ, and while
+        an iterator of this stream is live.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4)
+        >>> stream.load_state_dict(stream.state_dict() | {"sequence_index": 3})
+        >>> next(iter(stream))["input_ids"].tolist()
+        [12, 13, 14, 15]
+        """
+        self._position.load(state)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Move to the start of pass ``epoch`` (an int from 0 on): every ``iter()`` starts there.
+
+        With ``epochs=1``, pass ``e`` is epoch ``e`` alone, its last sequence uncut; with ``take(n)`` too, the first ``n`` steps
+        of it. With ``take(n)`` alone it is the steps ``e * n`` to ``(e + 1) * n`` of the endless stream, so passes neither
+        overlap nor leave anything out. Any other stream, and every sequential one, begins pass ``e`` with epoch ``e``. A mix
+        without ``take`` has no passes: this changes nothing there, and logs so once.
+
+        The first call after ``load_state_dict`` keeps the position, whatever ``epoch`` is, since frameworks count their own
+        passes from 0; later calls count from there. The pass that holds the loaded position ends where it would have ended.
+        At the end of a pass it moves to the next one. Calling it again with the same number changes nothing.
+
+        Raises ``ConfigError`` for an epoch above 0 where ``epochs`` is above 1, and where Accelerate would split the
+        stream among the ranks a second time; and ``StateError`` while an iterator is live.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64), epochs=1).pack(4)
+        >>> stream.set_epoch(2)
+        >>> stream.state_dict()["sequence_index"], len(list(stream))
+        (32, 16)
+        """
+        refuse_second_split(self, Stream, self._position.world_size)
+        self._position.set_epoch(epoch)
+
+    def set_weights(self, weights: dict[str, float]) -> None:
+        """Change the weights of a mix, from the next row of its lanes on; every ``iter()`` continues from there.
+
+        ``weights`` maps every source to its share. Sequences handed out before stay as they were, so no source loses or
+        repeats one. A state keeps the change, and is loaded where ``mix`` has the weights that the run began with. Raises
+        ``ConfigError`` for a stream that is no mix, and ``StateError`` while an iterator is live.
+
+        >>> import pipeline
+        >>> sources = {name: pipeline.ShardDataset.from_tokens(range(64)) for name in ("web", "wiki")}
+        >>> stream = pipeline.mix(sources, weights={"web": 3, "wiki": 1}).pack(4)
+        >>> stream.set_weights({"web": 1, "wiki": 1})
+        >>> [float(source["asked"]) for source in stream.stats()["sources"].values()]
+        [0.5, 0.5]
+        """
+        self._position.set_weights(weights)
+
+    def stats(self) -> dict[str, Any]:
+        """Return counts, rates and the position of the latest iterator; cheap enough for every step.
+
+        ``items`` and ``tokens`` (labels that count) handed out, ``seconds`` since it began, ``tokens_per_second``,
+        ``waited_seconds`` that the consumer waited for items and their ``waited_share`` of the time, ``bytes_read`` from
+        shards, and the position as ``sequence_index`` and ``epoch``. A mix adds ``sources``, with the share asked and served
+        of each; a sequential stream adds the ``documents`` read, and those ``rejected``, ``bad_records`` and
+        ``damaged_files``. Under a DataLoader its workers count, and this process does not see their counts.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4)
+        >>> _ = next(iter(stream))
+        >>> stream.stats()["tokens"], stream.stats()["sequence_index"]
+        (4, 1)
+        """
+        return self._position.stats()
+
     def __repr__(self) -> str:
-        return describe(self._config, self._position.get() if self._progress is None else self._progress.position)
+        config = self._config
+        epochs = "endless" if config.epochs is None else f"epochs={config.epochs}"
+        at = f"sequence_index={self._position.current.sequence_index:,}"
+        return f"{config.data!r}{''.join(config.calls)}\n  {config.data.sizes()}; {epochs}; {at}"
 
-    def _with(self, **changes: Any) -> Stream:
-        return Stream(replace(self._config, **changes))
+    def __getstate__(self) -> dict[str, Any]:
+        self._refuse_frameworks()  # a spawned worker does not see what its parent iterates
+        return self.__dict__
 
-    def _with_step(self, step: Any, method: str) -> Stream:
+    def _refuse_frameworks(self) -> None:
+        """Raise ``ConfigError`` where a framework that reads this stream would lose a part of it."""
+        refuse_second_split(self, Stream, self._position.world_size)
+        refuse_read_ahead(self, Stream)
+
+    def _with(self, *calls: str, **changes: Any) -> Stream:
+        """Return a stream at its start whose config differs by these fields, which the ``calls`` stated."""
+        return Stream(replace(self._config, calls=(*self._config.calls, *calls), **changes))
+
+    def _with_step(self, step: Any, method: str, given: Any) -> Stream:
         self._before_device(method)
         name = "steps" if self._config.batch_size is None else "batch_steps"
-        return self._with(**{name: (*getattr(self._config, name), step)})
+        written = repr(given) if method == "take" else getattr(given, "__qualname__", type(given).__qualname__)
+        return self._with(f".{method}({written})", **{name: (*getattr(self._config, name), step)})
+
+    def _before_layout(self, method: str) -> None:
+        config = self._config
+        later = [call for call in config.calls if not call.startswith(_BEFORE_LAYOUT)]
+        if config.layout is not None:
+            layout = config.layout.call()
+            if method in ("pack", "sample", "documents"):
+                raise ConfigError(
+                    f".{method}() comes once: {layout} already says what a sample is; remove one of the two"
+                )
+            later = later[later.index(layout) :]
+        elif not config.steps and config.batch_size is None:
+            return
+        raise ConfigError(f".{method}() comes before {later[0]}; move it there, as in .{method}(...){''.join(later)}")
 
     def _before_device(self, method: str) -> None:
         if self._config.device is not None:

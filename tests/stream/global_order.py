@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pipeline
-from pipeline.stream.loader.epochs import first_of, pass_bounds
-from pipeline.stream.loader.position import Position
+from pipeline.stream.iteration.passes import first_of, pass_bounds
+from pipeline.stream.iteration.position import Position
 from pipeline.stream.order import Step
 
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import ConfigError
-from pipeline.stream.loader.engine import run, share_of
-from pipeline.stream.loader.state import from_state
-from pipeline.stream.loader.worker_context import WorkerContext
+from pipeline.stream.iteration.items import items_from, share_of
+from pipeline.stream.iteration.state import from_state
+from pipeline.stream.iteration.topology import WorkerContext
 from tests.stream.sequential_oracle import EOS, Case, Tokens, batches_of
 from tests.text_samples import write_texts
 
@@ -79,7 +79,7 @@ def items_of_worker(stream: pipeline.Stream, state: dict[str, Any], context: Wor
     config = stream._config
     start = replace(from_state(state, config, WorkerContext(context.rank, context.world_size)), skip=context.worker)
     reader = config.data.make_reader(config, start, context, share_of(config, start, context))
-    return (item for _, item in run(config, reader, start, context))
+    return (item for _, item in items_from(config, reader, start, context))
 
 
 def divisors(number: int) -> list[int]:

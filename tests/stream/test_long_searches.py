@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from tests.epoch_streams import make, small_dataset, small_texts
+from tests.stream.streams import batched, small_dataset, small_texts
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +75,7 @@ def test_a_stage_that_drops_everything_is_an_error_after_an_epoch(dataset: Path,
         endless(kind, dataset, texts).batch(2).apply(drop_all),
     ):
         stream.set_epoch(3)
-        with pytest.raises(
-            ConfigError, match=r"stage 0\.function took \d+ items, those of a whole epoch, and gave none"
-        ):
+        with pytest.raises(ConfigError, match=r"stage 0\.\w+ took \d+ items, those of a whole epoch, and gave none"):
             next(iter(stream))
     on_two = endless(kind, dataset, texts).batch(2).apply(drop_all).shard(1, 2)
     with pytest.raises(ConfigError, match="those of 8 epochs, and gave none"):
@@ -85,7 +83,7 @@ def test_a_stage_that_drops_everything_is_an_error_after_an_epoch(dataset: Path,
 
 
 def test_a_stage_that_gives_one_item_of_an_epoch_or_drops_all_of_a_bounded_stream_is_left_alone(dataset: Path) -> None:
-    tokens = Counter(int(t) for batch in make(dataset, 1) for t in batch["input_ids"].flatten())
+    tokens = Counter(int(t) for batch in batched(dataset, 1) for t in batch["input_ids"].flatten())
     rare = min(tokens, key=tokens.__getitem__)
     assert tokens[rare] == 1
 
@@ -94,9 +92,9 @@ def test_a_stage_that_gives_one_item_of_an_epoch_or_drops_all_of_a_bounded_strea
             if bool((batch["input_ids"] == rare).any()):
                 yield batch
 
-    assert len(list(make(dataset, None).apply(with_a_rare_token).take(12))) == 12
-    assert list(make(dataset, 1).apply(drop_all)) == []
-    assert list(make(dataset, None).take(200).apply(drop_all)) == []
+    assert len(list(batched(dataset).apply(with_a_rare_token).take(12))) == 12
+    assert list(batched(dataset, 1).apply(drop_all)) == []
+    assert list(batched(dataset).take(200).apply(drop_all)) == []
 
 
 def test_a_stage_that_gives_nothing_for_seconds_is_logged_where_no_epoch_ends_the_search(
@@ -112,7 +110,7 @@ def test_a_stage_that_gives_nothing_for_seconds_is_logged_where_no_epoch_ends_th
     mixed = pipeline.mix({"a": pipeline.ShardDataset(dataset)}, {"a": 1}).pack(8).apply(slow)
     next(iter(mixed))
     (said,) = [record.message for record in caplog.records if "gave no item for" in record.message]
-    assert said.startswith("stage 0.function gave no item for 5 seconds, in which it took ")
+    assert said.startswith("stage 0.slow gave no item for 5 seconds, in which it took ")
 
 
 class FailsAtThird:
@@ -139,17 +137,17 @@ def failing_stage(items: Iterator[Any]) -> Iterator[Any]:
 
 
 CHAINS: dict[str, Any] = {
-    "map": lambda d: make(d).map(FailsAtThird()),
+    "map": lambda d: batched(d, 1).map(FailsAtThird()),
     "map of samples": lambda d: pipeline.ShardDataset(d, epochs=1).pack(8).map(FailsAtThird()).batch(2),
-    "apply": lambda d: make(d).apply(failing_stage),
+    "apply": lambda d: batched(d, 1).apply(failing_stage),
     "filter": lambda d: pipeline.ShardDataset(d, epochs=1).filter(AsFilter(), name="fails").pack(8).batch(2),
-    "prefetch": lambda d: make(d).map(FailsAtThird()).prefetch(2),
-    "device": lambda d: make(d).map(FailsAtThird()).to("cpu"),
-    "loader": lambda d: make(d).map(FailsAtThird()).loader(),
-    "keys": lambda d: make(d).loader(keys=FailsAtThird()),
-    "repeat": lambda d: make(d).map(FailsAtThird()).loader(repeat=True),
-    "DataLoader": lambda d: DataLoader(make(d).map(FailsAtThird()), batch_size=None),
-    "workers": lambda d: DataLoader(make(d).map(FailsAtThird()), batch_size=None, num_workers=2),
+    "prefetch": lambda d: batched(d, 1).map(FailsAtThird()).prefetch(2),
+    "device": lambda d: batched(d, 1).map(FailsAtThird()).to("cpu"),
+    "loader": lambda d: batched(d, 1).map(FailsAtThird()).loader(),
+    "keys": lambda d: batched(d, 1).loader(keys=FailsAtThird()),
+    "repeat": lambda d: batched(d, 1).map(FailsAtThird()).loader(repeat=True),
+    "DataLoader": lambda d: DataLoader(batched(d, 1).map(FailsAtThird()), batch_size=None),
+    "workers": lambda d: DataLoader(batched(d, 1).map(FailsAtThird()), batch_size=None, num_workers=2),
 }
 
 
@@ -157,7 +155,7 @@ def test_an_iterator_that_was_interrupted_says_so(dataset: Path) -> None:
     def interrupt(batch: Any) -> Any:
         raise KeyboardInterrupt
 
-    iterator = iter(make(dataset).map(interrupt))
+    iterator = iter(batched(dataset, 1).map(interrupt))
     with pytest.raises(KeyboardInterrupt):
         next(iterator)
     with pytest.raises(StateError, match=r"was interrupted; call iter\(\)"):
@@ -169,7 +167,9 @@ def test_after_an_error_an_iterator_raises_it_again_instead_of_ending(dataset: P
     if kind.startswith("Stateful"):
         stateful = pytest.importorskip("torchdata.stateful_dataloader")
         workers = 2 if kind.endswith("workers") else 0
-        source = stateful.StatefulDataLoader(make(dataset).map(FailsAtThird()), batch_size=None, num_workers=workers)
+        source = stateful.StatefulDataLoader(
+            batched(dataset, 1).map(FailsAtThird()), batch_size=None, num_workers=workers
+        )
     else:
         source = CHAINS[kind](dataset)
     iterator = iter(source)

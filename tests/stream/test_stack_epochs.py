@@ -100,7 +100,7 @@ def test_a_run_killed_in_an_epoch_or_at_its_end_goes_on_with_what_is_left(
     assert recorded(resumed, 1) == expected[saved : count * 7], why
 
 
-@pytest.mark.parametrize("saved", [3, 7, 16])
+@pytest.mark.parametrize("saved", [7, 16])
 def test_trainer_counts_max_steps_over_the_epochs_of_a_bounded_stream(dataset: str, tmp_path: Path, saved: int) -> None:
     expected = [step for epoch in epochs(dataset, 3, 1, calls=True) for step in epoch]
     killed, resumed = tmp_path / "killed", tmp_path / "resumed"
@@ -112,8 +112,7 @@ def test_trainer_counts_max_steps_over_the_epochs_of_a_bounded_stream(dataset: s
     assert recorded(resumed, 1) == expected[saved:20]
 
 
-@pytest.mark.parametrize("saved", [3, 7])
-@pytest.mark.parametrize("name", ["trainer", "lightning", "accelerate"])
+@pytest.mark.parametrize(("name", "saved"), [("trainer", 3), ("lightning", 7), ("accelerate", 3)])
 def test_passes_of_a_mix_are_whole_after_a_run_was_killed_in_one(
     dataset: str, tmp_path: Path, name: str, saved: int
 ) -> None:
@@ -133,8 +132,10 @@ def test_passes_of_a_mix_are_whole_after_a_run_was_killed_in_one(
     assert recorded(resumed, 1) == expected[saved:]
 
 
-@pytest.mark.parametrize("saved", [1, 3, 6])
-@pytest.mark.parametrize("loader", ["stream", "StatefulDataLoader(stream, batch_size=None, num_workers=2)"])
+@pytest.mark.parametrize(
+    ("loader", "saved"),
+    [("stream", 1), ("stream", 6), ("StatefulDataLoader(stream, batch_size=None, num_workers=2)", 3)],
+)
 def test_lightning_loses_no_batch_of_a_bounded_stream_without_the_loader(
     dataset: str, tmp_path: Path, loader: str, saved: int
 ) -> None:

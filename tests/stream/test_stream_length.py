@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import pipeline
-from tests.epoch_streams import ids, make, small_dataset, small_texts
+from tests.stream.streams import batched, ids, small_dataset, small_texts
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +77,9 @@ def test_len_is_the_count_of_items_of_every_rank(
 
 
 def test_len_stays_the_whole_pass_after_a_load(dataset: Path) -> None:
-    whole = len(make(dataset))
-    state = make(dataset).state_dict(batches=3)
-    stream = make(dataset)
+    whole = len(batched(dataset, 1))
+    state = batched(dataset, 1).state_dict(batches=3)
+    stream = batched(dataset, 1)
     stream.load_state_dict(state)
     assert len(stream) == whole
     assert len(list(stream)) == whole - 3
@@ -93,9 +93,9 @@ def drop_some(items: Iterator[Any]) -> Iterator[Any]:
     ("change", "reason"),
     [
         (lambda d, t: pipeline.ShardDataset(d, epochs=1), r"before \.pack"),
-        (lambda d, t: make(d, None), "endless"),
-        (lambda d, t: make(d, 1).apply(drop_some), r"\.apply"),
-        (lambda d, t: make(d, None).apply(drop_some).take(5), r"\.apply"),
+        (lambda d, t: batched(d), "endless"),
+        (lambda d, t: batched(d, 1).apply(drop_some), r"\.apply"),
+        (lambda d, t: batched(d).apply(drop_some).take(5), r"\.apply"),
         (lambda d, t: pipeline.ShardDataset(d, epochs=1).filter(len).pack(8), "unknown"),
         (lambda d, t: pipeline.ShardDataset(d, epochs=1).pack(8, best_fit=True), "unknown"),
         (lambda d, t: pipeline.TextDataset(t, "bytes", epochs=1).pack(8), "unknown"),
@@ -123,10 +123,10 @@ def test_a_take_of_an_endless_sequential_stream_has_a_len(texts: Path) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_data_loader_neither_warns_of_the_len_nor_ends_by_it(dataset: Path, workers: int) -> None:
-    whole = ids(make(dataset))
+    whole = ids(batched(dataset, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        stream = make(dataset)
+        stream = batched(dataset, 1)
         loader = DataLoader(stream, batch_size=None, num_workers=workers)
         assert len(loader) == len(whole)
         assert ids(loader) == whole

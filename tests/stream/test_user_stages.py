@@ -1,9 +1,8 @@
-"""Stages of the user in a stream: samples and batches that are mapped, dropped, joined or remembered."""
+"""Stages of the user map, drop or join items; what a resume or other ranks would lose is refused."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import threading
 from collections.abc import Iterator
@@ -14,75 +13,41 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
+from tests.loaders import assert_raises
 from tests.shard_samples import write_dataset
+from tests.stream.streams import assert_goes_on, batched, ids, odd, packed
+
+CURE = r"make the stream endless \(no epochs=\) and end it by \.take\(n\)"
 
 
-def packed(dataset: Path, **options: Any) -> pipeline.Stream:
-    return pipeline.ShardDataset(dataset, **options).shuffle(seed=1, lanes=6).pack(16)
+def renamed(items: Iterator[Any]) -> Iterator[Any]:
+    yield from ({**item, "seen": 1} for item in items)
 
 
-def ids(items: Any) -> list[Any]:
-    return [item["input_ids"].tolist() for item in items]
+def pairs(items: Iterator[Any]) -> Iterator[Any]:
+    for one, two in zip(items, items, strict=False):
+        yield {"input_ids": torch.cat([torch.as_tensor(each["input_ids"]) for each in (one, two)])}
 
 
-class EveryOther:
-    """Keeps every second item, and remembers which half it is in."""
-
-    remembers = ("seen",)
-
-    def __init__(self) -> None:
-        self.seen = 0
-
-    def __call__(self, items: Iterator[Any]) -> Iterator[Any]:
-        for item in items:
-            self.seen += 1
-            if self.seen % 2:
-                yield item
-
-
-class Twice:
-    """Gives every item two times, and remembers whether the second is owed."""
-
-    remembers = ("owed",)
-
-    def __init__(self) -> None:
-        self.owed: list[int] = []
-
-    def __call__(self, items: Iterator[Any]) -> Iterator[Any]:
-        if self.owed:
-            item = {"input_ids": torch.tensor(self.owed)}
-            self.owed = []
-            yield item
-        for item in items:
-            self.owed = item["input_ids"].tolist()
-            yield item
-            self.owed = []
-            yield item
-
-
-def resumes(make: Any, count: int) -> None:
-    whole = ids(islice(make(), count))
-    for stop in range(count):
-        stream = make()
-        seen = ids(islice(stream, stop))
-        state = json.loads(json.dumps(stream.state_dict()))
-        resumed = make()
-        resumed.load_state_dict(state)
-        assert resumed.state_dict() == state
-        assert seen + ids(islice(resumed, count - stop)) == whole
+def twice(items: Iterator[Any]) -> Iterator[Any]:
+    for item in items:
+        yield item
+        yield item
 
 
 def test_a_method_returns_a_new_stage_and_leaves_the_old_one_alone(dataset: Path) -> None:
     source = packed(dataset)
     before = ids(islice(source, 3))
-    batched = source.batch(2)
-    batched.set_epoch(1)
+    later = source.batch(2)
+    later.set_epoch(1)
     assert ids(islice(source, 3)) == before
-    assert isinstance(batched, torch.utils.data.IterableDataset)
+    assert isinstance(later, torch.utils.data.IterableDataset)
 
 
 def test_samples_before_batching_are_one_dimensional_and_this_ranks_own(dataset: Path) -> None:
@@ -92,108 +57,81 @@ def test_samples_before_batching_are_one_dimensional_and_this_ranks_own(dataset:
         assert ids(islice(packed(dataset).shard(rank, 3), 4)) == whole[rank::3]
 
 
-def test_map_works_on_samples_and_on_batches_and_resumes(dataset: Path) -> None:
-    def double(item: dict[str, Any]) -> dict[str, Any]:
-        return {**item, "input_ids": item["input_ids"] * 2}
+def test_map_works_on_samples_and_on_batches_and_pads_as_without_it(dataset: Path) -> None:
+    def longer(item: dict[str, Any]) -> dict[str, Any]:
+        return {**item, "input_ids": item["input_ids"] * 2, "length": item["input_ids"].shape[-1], "text": "x"}
 
-    plain = ids(islice(packed(dataset).batch(2), 4))
-    expected = (np.array(plain) * 2).tolist()
-    assert ids(islice(packed(dataset).map(double).batch(2), 4)) == expected
-    assert ids(islice(packed(dataset).batch(2).map(double), 4)) == expected
-    resumes(lambda: packed(dataset).map(double).batch(2), 5)
-
-
-def test_mapped_samples_are_padded_like_others_at_the_end(dataset: Path) -> None:
-    def length(sample: dict[str, Any]) -> dict[str, Any]:
-        return {**sample, "length": len(sample["input_ids"]), "text": "x"}
-
-    for world_size in (1, 2):
-        for rank in range(world_size):
-            plain = list(packed(dataset, epochs=1).shard(rank, world_size).batch(4))
-            mapped = list(packed(dataset, epochs=1).map(length).shard(rank, world_size).batch(4))
-            assert ids(plain) == ids(mapped)
-            for a, b in zip(plain, mapped, strict=True):
-                assert torch.equal(a["labels"], b["labels"])
-                assert a["valid_tokens"] == b["valid_tokens"]
-                assert b["length"].tolist() == [16] * 4
-                assert b["text"] == ["x"] * 4
+    for rank in range(2):
+        plain = list(packed(dataset, 1).shard(rank, 2).batch(4))
+        on_batches = list(packed(dataset, 1).shard(rank, 2).batch(4).map(longer))
+        on_samples = list(packed(dataset, 1).map(longer).shard(rank, 2).batch(4))
+        assert ids(on_samples) == ids(on_batches) == (2 * np.array(ids(plain))).tolist()
+        for a, b in zip(plain, on_samples, strict=True):
+            assert torch.equal(a["labels"], b["labels"])
+            assert (a["valid_tokens"], b["length"].tolist(), b["text"]) == (b["valid_tokens"], [16] * 4, ["x"] * 4)
+    assert_goes_on(lambda: packed(dataset).map(longer).batch(2), 5)
 
 
-def test_a_generator_over_the_items_is_a_stage(dataset: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 3])
+def test_stages_that_change_or_drop_samples_keep_the_order_in_workers(dataset: Path, workers: int) -> None:
+    for stream in (packed(dataset).map(dict).apply(odd).batch(2).take(8), batched(dataset).apply(renamed).take(5)):
+        assert ids(DataLoader(stream, batch_size=None, num_workers=workers)) == ids(stream)
+
+
+def test_a_generator_over_the_items_is_a_stage_and_a_state_behind_it_goes_to_other_ranks(dataset: Path) -> None:
     def first_tokens(samples: Any) -> Any:
         for sample in samples:
             yield {"input_ids": sample["input_ids"][:4]}
 
-    assert ids(islice(packed(dataset).apply(first_tokens), 5)) == [row[:4] for row in ids(islice(packed(dataset), 5))]
-    resumes(lambda: packed(dataset).apply(first_tokens).batch(3), 5)
-    state = packed(dataset).apply(first_tokens).state_dict()
-    packed(dataset).apply(first_tokens).shard(2, 3).load_state_dict(state)
+    make = lambda: packed(dataset).apply(first_tokens)  # noqa: E731
+    assert ids(islice(make(), 5)) == [row[:4] for row in ids(islice(packed(dataset), 5))]
+    assert_goes_on(lambda: make().batch(3), 5)
+    stream = make().shard(0, 1)
+    list(islice(stream, 6))
+    make().shard(2, 3).load_state_dict(stream.state_dict())
 
 
-def test_a_stage_that_remembers_resumes_with_its_fields_under_dotted_names(dataset: Path) -> None:
-    make = lambda: packed(dataset).apply(EveryOther()).batch(2)  # noqa: E731
-    resumes(make, 6)
-    stream = make()
-    next(iter(stream))
-    (part,) = stream.state_dict()["rank_0"].values()
-    assert json.loads(part["stages"]) == {"0.EveryOther": {"seen": 3}}
-    resumes(lambda: packed(dataset).apply(Twice()), 7)
-
-
-def test_iterators_of_a_remembering_stage_do_not_share_what_it_knows(dataset: Path) -> None:
-    stream = packed(dataset).apply(EveryOther())
-    assert ids(islice(stream, 3)) == ids(islice(stream, 3))
-
-
-@pytest.mark.parametrize("after_drop", [False, True])
-def test_the_state_of_a_stage_that_remembers_or_drops_belongs_to_its_rank(dataset: Path, after_drop: bool) -> None:
-    def drop(items: Any) -> Any:
-        for number, item in enumerate(items):
-            if number % 3:
-                yield item
-
-    def make(rank: int, world_size: int) -> pipeline.Stream:
-        source = packed(dataset).shard(rank, world_size)
-        return source.apply(drop if after_drop else EveryOther())
-
-    stream = make(0, 2)
+@pytest.mark.parametrize("stage", [odd, pairs])
+def test_a_state_behind_a_stage_that_drops_or_joins_goes_on_and_belongs_to_its_rank(dataset: Path, stage: Any) -> None:
+    assert_goes_on(lambda: packed(dataset).apply(stage).batch(2), 5)
+    stream = packed(dataset).shard(0, 2).apply(stage)
     list(islice(stream, 4))
-    state = stream.state_dict()
-    make(0, 2).load_state_dict(state)
-    name = "0.function" if after_drop else "0.EveryOther"
-    with pytest.raises(StateError, match=rf"stage {name} .* rank 0 of 2, but this is rank 1 of 2"):
-        make(1, 2).load_state_dict(state)
+    packed(dataset).shard(0, 2).apply(stage).load_state_dict(stream.state_dict())
+    for rank, world_size in ((1, 2), (0, 1)):
+        with pytest.raises(StateError, match=rf"stage 0\.\w+ .* rank 0 of 2, but this is rank {rank} of {world_size}"):
+            packed(dataset).shard(rank, world_size).apply(stage).load_state_dict(stream.state_dict())
 
 
-def test_a_stage_that_adds_items_without_remembering_is_refused(dataset: Path) -> None:
-    def twice(items: Any) -> Any:
-        for item in items:
-            yield item
-            yield item
+def test_a_stage_that_drops_goes_on_in_the_workers_of_a_stateful_data_loader(dataset: Path) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
 
-    with pytest.raises(ConfigError, match=r"0\.function gave two items for one"):
-        ids(islice(packed(dataset).apply(twice), 4))
+    def drop_some(batches: Any) -> Any:
+        yield from (batch for batch in batches if int(batch["input_ids"][0, 0]) % 3)
+
+    stream = batched(dataset).apply(drop_some).take(9)
+    assert ids(stateful(stream, batch_size=None, num_workers=2)) == ids(stream)
+    assert_goes_on(lambda: stateful(batched(dataset).apply(drop_some).take(9), batch_size=None, num_workers=2), 9, [4])
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_take_ends_after_so_many_global_sequences_or_batches_of_a_rank(dataset: Path, world_size: int) -> None:
-    samples = [ids(packed(dataset).take(7).shard(rank, world_size)) for rank in range(world_size)]
-    assert sum(map(len, samples)) == 7
+    assert sum(len(ids(packed(dataset).take(7).shard(rank, world_size))) for rank in range(world_size)) == 7
     for rank in range(world_size):
-        assert len(ids(packed(dataset).batch(2).take(5).shard(rank, world_size))) == 5
-        assert len(ids(packed(dataset).shard(rank, world_size).batch(2).take(5))) == 5
-        assert len(ids(packed(dataset).apply(EveryOther()).batch(2).take(5).shard(rank, world_size))) == 5
-    resumes(lambda: packed(dataset).batch(2).take(5), 5)
-    resumes(lambda: packed(dataset).apply(EveryOther()).batch(2).take(5), 5)
+        assert len(ids(batched(dataset).take(5).shard(rank, world_size))) == 5
+        for stream in (packed(dataset).apply(odd).batch(2).take(5), packed(dataset).batch(2).apply(odd).take(5)):
+            assert len(ids(stream.shard(rank, world_size))) == 5
+        assert len(ids(packed(dataset).apply(odd).take(30).batch(4).shard(rank, world_size))) == 8
+    assert_goes_on(lambda: batched(dataset).take(5), 9)
+    assert_goes_on(lambda: packed(dataset).apply(odd).batch(2).take(5), 9)
 
 
 @pytest.mark.parametrize("world_size", [1, 3])
 def test_drop_gives_all_ranks_equal_full_batches_and_reports_the_rest(
     dataset: Path, world_size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    whole = ids(packed(dataset, epochs=1))
+    whole = ids(packed(dataset, 1))
     with caplog.at_level(logging.WARNING, "pipeline"):
-        ranks = [ids(packed(dataset, epochs=1).batch(4, last="drop").shard(r, world_size)) for r in range(world_size)]
+        ranks = [ids(packed(dataset, 1).batch(4, last="drop").shard(r, world_size)) for r in range(world_size)]
     count = len(whole) // (4 * world_size)
     assert [len(batches) for batches in ranks] == [count] * world_size
     rows = [row for step in zip(*([r for b in rank for r in b] for rank in ranks), strict=True) for row in step]
@@ -201,20 +139,16 @@ def test_drop_gives_all_ranks_equal_full_batches_and_reports_the_rest(
     assert f"drops the last {len(whole) - len(rows)} of {len(whole)} sequences" in caplog.text
 
 
-def test_reading_ahead_changes_neither_order_nor_state(dataset: Path) -> None:
-    plain, ahead = packed(dataset, epochs=1).batch(2), packed(dataset, epochs=1).batch(2).prefetch(3)
+def test_reading_ahead_changes_neither_order_nor_state_and_leaves_no_thread(dataset: Path) -> None:
+    before = set(threading.enumerate())
+    plain, ahead = batched(dataset, 1), batched(dataset, 1).prefetch(3)
     for a, b in zip(plain, ahead, strict=True):
         assert torch.equal(a["input_ids"], b["input_ids"])
         assert plain.state_dict() == ahead.state_dict()
-    resumes(lambda: packed(dataset).batch(2).prefetch(3), 4)
-
-
-def test_dropping_an_iterator_half_way_leaves_no_thread(dataset: Path) -> None:
-    before = set(threading.enumerate())
-    for _ in range(3):
-        iterator = iter(packed(dataset).batch(2).prefetch(2))
-        next(iterator)
-        del iterator
+    assert_goes_on(lambda: batched(dataset).prefetch(3), 4)
+    iterator = iter(batched(dataset).prefetch(2))
+    next(iterator)
+    del iterator
     started = set(threading.enumerate()) - before
     for thread in started:
         thread.join(5)
@@ -225,20 +159,20 @@ def test_an_error_in_a_stage_reaches_the_consumer_also_from_a_thread(dataset: Pa
     def fail(batch: Any) -> Any:
         raise RuntimeError("no such word")
 
-    for stream in (packed(dataset).batch(2).map(fail), packed(dataset).batch(2).map(fail).prefetch(2)):
+    for stream in (batched(dataset).map(fail), batched(dataset).map(fail).prefetch(2)):
         with pytest.raises(RuntimeError, match="no such word"):
             next(iter(stream))
         stream.load_state_dict(stream.state_dict())
 
 
 def test_numpy_gives_the_same_batches_as_arrays(dataset: Path) -> None:
-    for a, b in zip(packed(dataset).batch(2).take(3), packed(dataset).batch(2).take(3).numpy(), strict=True):
-        assert isinstance(b["input_ids"], np.ndarray)
-        assert a["input_ids"].tolist() == b["input_ids"].tolist()
+    arrays = list(batched(dataset).take(3).numpy())
+    assert all(isinstance(batch["input_ids"], np.ndarray) for batch in arrays)
+    assert ids(arrays) == ids(batched(dataset).take(3))
 
 
-def test_stats_tell_what_was_handed_out_and_where_it_stands(dataset: Path) -> None:
-    stream = packed(dataset, epochs=2).batch(2)
+def test_stats_count_what_was_handed_out_and_name_the_position(dataset: Path) -> None:
+    stream = batched(dataset, 2)
     assert stream.stats()["items"] == 0
     batches = list(stream)
     stats = stream.stats()
@@ -250,24 +184,13 @@ def test_stats_tell_what_was_handed_out_and_where_it_stands(dataset: Path) -> No
     assert 0 < stats["waited_seconds"] <= stats["seconds"]
 
 
-def test_a_stream_without_a_kind_of_sample_says_what_is_missing(dataset: Path) -> None:
+def test_chains_that_cannot_work_are_refused(dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"add \.pack\(seq_len\) or \.documents\(\)"):
         iter(pipeline.ShardDataset(dataset))
-
-
-def test_an_epoch_that_a_bounded_stream_does_not_have_is_refused(dataset: Path) -> None:
-    with pytest.raises(ConfigError, match="epochs=2"):
-        packed(dataset, epochs=2).set_epoch(2)
-
-
-def test_a_stage_after_the_device_is_refused(dataset: Path) -> None:
-    moved = packed(dataset).batch(2).to("cpu")
+    moved = batched(dataset).to("cpu")
     for late in (lambda: moved.map(dict), lambda: moved.numpy(), lambda: moved.apply(iter)):
         with pytest.raises(ConfigError, match=r"comes before \.to"):
             late()
-
-
-def test_a_split_without_tokens_is_an_error_not_an_endless_loop(tmp_path: Path) -> None:
     write_dataset(tmp_path / "empty", [[]])
     with pytest.raises(ConfigError, match="holds no tokens"):
         iter(pipeline.ShardDataset(tmp_path / "empty").pack(8))
@@ -276,18 +199,18 @@ def test_a_split_without_tokens_is_an_error_not_an_endless_loop(tmp_path: Path) 
 
 
 def shuffle_buffer(items: Iterator[Any]) -> Iterator[Any]:
-    held, generator = list(islice(items, 5)), np.random.default_rng(0)
+    buffer, generator = list(islice(items, 5)), np.random.default_rng(0)
     for item in items:
-        k = int(generator.integers(len(held)))
-        held[k], given = item, held[k]
+        k = int(generator.integers(len(buffer)))
+        buffer[k], given = item, buffer[k]
         yield given
 
 
 def ahead(items: Iterator[Any]) -> Iterator[Any]:
-    held = list(islice(items, 2))
+    buffer = list(islice(items, 2))
     for item in items:
-        held.append(item)
-        yield held.pop(0)
+        buffer.append(item)
+        yield buffer.pop(0)
 
 
 def overlapping(items: Iterator[Any]) -> Iterator[Any]:
@@ -295,63 +218,37 @@ def overlapping(items: Iterator[Any]) -> Iterator[Any]:
         yield {**two, "input_ids": one["input_ids"] + two["input_ids"]}
 
 
-def in_order_of_length(items: Iterator[Any]) -> Iterator[Any]:
-    while held := list(islice(items, 4)):
-        yield from sorted(held, key=lambda item: int(item["input_ids"].sum()))
+def in_order_of_sums(items: Iterator[Any]) -> Iterator[Any]:
+    while group := list(islice(items, 4)):
+        yield from sorted(group, key=lambda item: int(item["input_ids"].sum()))
 
 
-BUFFERS = [shuffle_buffer, ahead, overlapping, in_order_of_length]
+KINDS: dict[str, Any] = {
+    "samples": lambda source, stage: source.apply(stage),
+    "batches": lambda source, stage: source.batch(3).apply(stage).map(dict),
+    "numpy": lambda source, stage: source.batch(3).numpy().apply(stage).prefetch(2),
+    "maps": lambda source, stage: source.map(lambda item: {**item, "mask": _MASK}).apply(stage).batch(2),
+    "workers": lambda source, stage: DataLoader(source.batch(2).apply(stage), batch_size=None, num_workers=1),
+}
+_MASK = torch.ones(3)
 
 
-@pytest.mark.parametrize("stage", BUFFERS)
-@pytest.mark.parametrize("kind", ["samples", "batches", "numpy", "maps", "workers"])
-def test_a_stage_that_keeps_items_ahead_is_an_error_by_its_second_item(dataset: Path, stage: Any, kind: str) -> None:
-    streams = {
-        "samples": lambda: packed(dataset).apply(stage),
-        "batches": lambda: packed(dataset).batch(2).apply(stage),
-        "numpy": lambda: packed(dataset).batch(2).numpy().apply(stage),
-        "maps": lambda: packed(dataset).map(lambda item: {**item, "n": 1}).apply(stage).batch(2),
-        "workers": lambda: DataLoader(packed(dataset).batch(2).apply(stage), batch_size=None, num_workers=1),
-    }
+@pytest.mark.parametrize("stage", [shuffle_buffer, ahead, overlapping, in_order_of_sums, twice])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stage_that_keeps_items_ahead_or_doubles_them_is_an_error_by_its_second_item(
+    dataset: Path, stage: Any, kind: str
+) -> None:
     found = []
     with pytest.raises(
-        ConfigError, match=r"stage [01]\.function .*(takes items ahead|gave two items).*`remembers` names"
+        ConfigError, match=r"stage [01]\.\w+ (takes items ahead .* \.shuffle\(\)|gave two items for one)"
     ):
-        found += islice(streams[kind](), 2)
+        found += islice(KINDS[kind](packed(dataset), stage), 2)
     assert len(found) <= 1
 
 
-def test_a_stage_that_says_that_it_needs_nothing_may_keep_items(dataset: Path) -> None:
-    class Ahead:
-        remembers = ()
-
-        def __call__(self, items: Iterator[Any]) -> Iterator[Any]:
-            yield from ahead(items)
-
-    assert ids(islice(packed(dataset).apply(Ahead()), 6)) == ids(islice(packed(dataset), 6))
-
-
-def odd_sums(items: Iterator[Any]) -> Iterator[Any]:
-    yield from (item for item in items if int(item["input_ids"].sum()) % 2)
-
-
-def pairs(items: Iterator[Any]) -> Iterator[Any]:
-    for one, two in zip(items, items, strict=False):
-        yield {**one, "input_ids": torch.cat([torch.as_tensor(each["input_ids"]) for each in (one, two)])}
-
-
 def largest_of_four(items: Iterator[Any]) -> Iterator[Any]:
-    while held := list(islice(items, 4)):
-        yield max(held, key=lambda item: int(item["input_ids"].sum()))
-
-
-def joined(items: Iterator[Any]) -> Iterator[Any]:
-    held = []
-    for item in items:
-        held.append(torch.as_tensor(item["input_ids"]))
-        if len(held) == 3:
-            yield {"input_ids": torch.stack(held)}
-            held = []
+    while group := list(islice(items, 4)):
+        yield max(group, key=lambda item: int(item["input_ids"].sum()))
 
 
 def rare(items: Iterator[Any]) -> Iterator[Any]:
@@ -360,14 +257,92 @@ def rare(items: Iterator[Any]) -> Iterator[Any]:
             yield {key: value + 0 for key, value in item.items()}
 
 
-@pytest.mark.parametrize("stage", [odd_sums, pairs, largest_of_four, joined, rare])
-@pytest.mark.parametrize("kind", ["samples", "batches", "numpy", "maps"])
+@pytest.mark.parametrize("stage", [odd, pairs, largest_of_four, rare])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "workers"])
 def test_stages_that_drop_or_join_keep_nothing_and_are_no_error(dataset: Path, stage: Any, kind: str) -> None:
-    mask = torch.ones(3)
-    streams = {
-        "samples": lambda: packed(dataset).apply(stage),
-        "batches": lambda: packed(dataset).batch(3).apply(stage).map(dict),
-        "numpy": lambda: packed(dataset).batch(3).numpy().apply(stage).prefetch(2),
-        "maps": lambda: packed(dataset).map(lambda item: {**item, "mask": mask}).apply(stage).batch(2),
-    }
-    assert len(list(islice(streams[kind](), 8))) == 8
+    assert len(list(islice(KINDS[kind](packed(dataset), stage), 8))) == 8
+
+
+# All ranks take equally many steps, or the stream says why they cannot.
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda s: s.apply(odd).batch(2),
+        lambda s: s.batch(2).apply(odd).map(dict),
+        lambda s: s.map(dict).apply(pairs),
+        lambda s: s.batch(2).take(9).apply(odd),
+        lambda s: s.apply(odd).take(7).batch(2).apply(pairs),
+    ],
+)
+def test_a_stage_that_drops_from_a_bounded_stream_is_refused_on_several_ranks_with_the_cure(
+    dataset: Path, make: Any
+) -> None:
+    stream = make(packed(dataset, 1))
+    assert len(list(stream)) > 0  # one rank may
+    for rank in range(2):
+        loader = DataLoader(stream.shard(rank, 2), batch_size=None, num_workers=2 * rank)
+        assert_raises(ConfigError, rf"drops or adds items of a bounded stream, so its 2 ranks.*{CURE}", loader)
+
+
+def test_dropping_the_very_last_item_alone_is_noticed(dataset: Path) -> None:
+    stream = batched(dataset, 1).shard(1, 2)
+    count = len(list(stream))
+
+    def all_but_the_last(items: Iterator[Any]) -> Iterator[Any]:
+        yield from (item for number, item in enumerate(items, 1) if number < count)
+
+    iterator = iter(stream.apply(all_but_the_last))
+    assert len(list(islice(iterator, count - 1))) == count - 1
+    with pytest.raises(ConfigError, match=CURE):
+        next(iterator)
+
+
+def test_a_take_that_ranks_cannot_all_fill_after_drops_is_refused(dataset: Path) -> None:
+    with pytest.raises(ConfigError, match=r"stage 2\.pairs drops"):
+        list(packed(dataset).apply(odd).take(20).apply(pairs).shard(0, 2))
+    for rank in range(2):
+        stream = packed(dataset, 1).apply(odd).shard(rank, 2)
+        assert len(list(stream.take(5))) == 5
+        with pytest.raises(ConfigError, match=rf"of the 1000 items of \.take\(\) on rank {rank} of 2"):
+            list(stream.take(1000))
+
+
+def test_dropping_99_of_100_on_one_rank_alone_leaves_steps_equal(dataset: Path) -> None:
+    def few(items: Iterator[Any]) -> Iterator[Any]:
+        yield from islice(items, 99, None, 100)
+
+    for rank in range(3):
+        source = packed(dataset).shard(rank, 3)
+        stream = (source if rank else source.apply(few)).batch(4).take(6)
+        assert [batch["input_ids"].shape for batch in stream] == [(4, 16)] * 6
+        assert stream.stats()["sequence_index"] == 6 * 4 * 3 * (1 if rank else 100)
+
+
+def test_stages_that_give_one_for_one_or_end_by_themselves_are_left_alone(dataset: Path) -> None:
+    lengths = []
+    for rank in range(3):
+        stream = packed(dataset, 1).shard(rank, 3)
+        lengths.append(len(list(stream.apply(renamed).batch(2).apply(renamed))))
+        assert len(list(stream.batch(2).apply(lambda items: islice(items, 5)))) == 5
+        assert len(list(stream.apply(renamed).batch(2).take(10**6))) == lengths[0]
+    assert len(set(lengths)) == 1
+
+
+def _train(rank: int, dataset: str, store: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    try:
+        with pytest.raises(ConfigError, match="its 2 ranks would take unequally many steps"):
+            list(packed(dataset, 1).apply(odd).batch(2))
+        steps = 0
+        for _ in packed(dataset).apply(odd).batch(2).take(12):
+            dist.barrier()
+            steps += 1
+        assert steps == 12
+    finally:
+        dist.destroy_process_group()
+
+
+def test_ranks_that_wait_for_each_other_at_every_step_do_not_hang(dataset: Path, tmp_path: Path) -> None:
+    mp.start_processes(_train, (str(dataset), str(tmp_path / "store")), nprocs=2, start_method="forkserver")

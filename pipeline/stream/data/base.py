@@ -28,8 +28,8 @@ from .contents import Contents
 
 if TYPE_CHECKING:
     from ..config import StreamConfig
-    from ..loader.position import Position
-    from ..loader.worker_context import WorkerContext
+    from ..iteration.position import Position
+    from ..iteration.topology import WorkerContext
     from ..reader import Reader
 
 _BLOCK_DOCUMENTS = 64  # of shards, that a filter sees at a time

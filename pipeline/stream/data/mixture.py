@@ -14,8 +14,8 @@ from .base import CountedData, Share
 
 if TYPE_CHECKING:
     from ..config import StreamConfig
-    from ..loader.position import Position
-    from ..loader.worker_context import WorkerContext
+    from ..iteration.position import Position
+    from ..iteration.topology import WorkerContext
 
 _REFUSED = {
     "filter": "a mix counts the tokens of its sources in advance, so it cannot be filtered; build filtered shards",

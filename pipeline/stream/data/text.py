@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ...text.tokenizer.tokenizer import Tokenizer
     from ...text.where import Where
     from ..config import StreamConfig
-    from ..loader.position import Position
-    from ..loader.worker_context import WorkerContext
+    from ..iteration.position import Position
+    from ..iteration.topology import WorkerContext
     from ..reader import Reader
 
 _COUNTED_BYTES = 64 << 20  # of input: if it holds fewer records than were asked for, more are estimated from it

@@ -21,8 +21,8 @@ from .reader import SequentialReader
 
 if TYPE_CHECKING:
     from ..config import StreamConfig
-    from ..loader.position import Position
-    from ..loader.worker_context import WorkerContext
+    from ..iteration.position import Position
+    from ..iteration.topology import WorkerContext
 
 OnPacked = Callable[[int, NDArray[np.int64], int], object]  # a lane, the sizes that it packed, the sequences they fill
 # Makes the windows of lanes, given the config, all lanes, the cursors of those and the epoch behind the last (None: endless).

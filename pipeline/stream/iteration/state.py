@@ -1,12 +1,12 @@
 """A position as users save it: plain JSON of some hundred bytes, refused where it belongs to another stream.
 
     version, shape          what the state holds under
-    sequence_index ...      the position: also start_epoch, stages and step, of a mix weights, of a sequential stream lanes
+    sequence_index ...      the position: also start_epoch, given and step, of a mix weights, of a sequential stream lanes
     rank_R: {STAGE: {...}}  in place of it where a stage of the user may bind the position to one rank
 
 ``torch.distributed.checkpoint`` takes a nested dict apart into one entry for each key, loads only the keys that a fresh
 stream's state has, and keeps equal keys of several ranks once. So every state of one stream has the same keys, what
-varies in length (``shape``, ``stages``, ``weights``) is one string of JSON, a lane is a key of its own, so that any rank
+varies in length (``shape``, ``given``, ``weights``) is one string of JSON, a lane is a key of its own, so that any rank
 finds it, and what belongs to one rank has the rank in its key.
 """
 
@@ -21,10 +21,10 @@ from ...errors import StateError
 from ..config import StreamConfig
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
 from ..sequential.cursor import Cursor, beginning, missing_lanes
-from .epochs import tokens_lost
-from .position import MOST, Position
-from .user_stages import Map, Take, remembering
-from .worker_context import WorkerContext
+from .passes import tokens_lost
+from .position import MAX_NUMBER, Position
+from .stages import names_of_applied, numbers_of_takes
+from .topology import WorkerContext
 
 STATE_VERSION = 2
 _CURES = {
@@ -46,7 +46,7 @@ log = logging.getLogger("pipeline")
 def to_state(position: Position, config: StreamConfig, context: WorkerContext) -> dict[str, Any]:
     """Return a position as JSON that shares nothing with it, with the shape that it holds under."""
     part: dict[str, Any] = {"sequence_index": position.sequence_index, "start_epoch": position.start_epoch}
-    part["stages"] = _to_leaf(position.stages or _initial(config))
+    part["given"] = _to_leaf({str(n): position.given.get(str(n), 0) for n in numbers_of_takes(config)})
     part["step"] = _to_leaf(_step(position.taken, config, context)) if position.taken else None
     if position.skip:
         part["skip"] = position.skip
@@ -58,7 +58,7 @@ def to_state(position: Position, config: StreamConfig, context: WorkerContext) -
     if config.mixed:
         part["weights"] = _to_leaf(position.weights or weights_to_json(config.weights))
     state: dict[str, Any] = {"version": STATE_VERSION, "shape": _to_leaf(config.shape(context.world_size))}
-    names = _binding(config)
+    names = names_of_applied(config)
     if not names:
         return state | part
     part |= {"bound_to": position.bound_to, "world_size": context.world_size}
@@ -69,7 +69,7 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
     """Return the position that a state holds, for one rank or one worker of a loader.
 
     Raises ``StateError`` naming the field and both values where the state was made under another version or shape, with
-    other stages that remember, or belongs to another rank; and naming the lanes that the rank needs and the
+    other stages, or belongs to another rank; and naming the lanes that the rank needs and the
     state lacks, except in a worker, which needs only some of them.
     """
     found = state.get("version") if isinstance(state, dict) else type(state).__name__
@@ -89,7 +89,7 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
     start_epoch = part.get("start_epoch")
     if start_epoch is not None:
         _number("start_epoch", start_epoch, " or None")
-    stages = _stages(part, config, index)
+    given = _given(part, config, index)
     if bound_to is not None and ("sequence_index" in state or type(part.get("world_size")) is not int):
         raise StateError(
             f"stage {bound_to} binds this state to a rank, but it lacks the rank or the world_size: it is cut or was "
@@ -97,13 +97,13 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
         )
     if bound_to is not None and (rank, part.get("world_size")) != (context.rank, context.world_size):
         raise StateError(
-            f"stage {bound_to} remembers or drops items, so this state belongs to rank {rank} of "
+            f"stage {bound_to} drops items, so this state belongs to rank {rank} of "
             f"{part.get('world_size')}, but this is rank {context.rank} of {context.world_size}"
         )
     lanes = _lanes(part, config, context) if config.sequential else None
     weights = _weights(part, config) if config.mixed and "weights" in part else None
     taken = _taken(part, config, context)
-    position = Position(index, skip, stages, bound_to, weights, lanes, start_epoch, taken)
+    position = Position(index, skip, taken, start_epoch, given, bound_to, weights, lanes)
     _warn_of_lost_tokens(shape_of(state).get("epochs"), config, position)
     return position
 
@@ -231,27 +231,8 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def _binding(config: StreamConfig) -> list[str]:
-    """Return the names of the stages that may make a position one rank's own: all but maps and ``take``."""
-    steps = enumerate((*config.steps, *config.batch_steps))
-    return [
-        f"{number}.{type(step).__name__}"
-        for number, step in steps
-        if not isinstance(step, Map) and getattr(step, "per_rank", True)
-    ]
-
-
-def _initial(config: StreamConfig) -> dict[str, dict[str, Any]]:
-    """Return what the stages remember before the first item."""
-    found = remembering(config)
-    return {name: {field: getattr(step, field) for field in step.remembers} for name, step in found.items()}
-
-
 def _to_leaf(value: object) -> str:
-    try:
-        return json.dumps(value, separators=(",", ":"))
-    except TypeError as error:
-        raise StateError(f"a state is plain JSON, and a stage remembers what is not: {error}") from error
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _from_leaf(field: str, leaf: Any, kind: type) -> Any:
@@ -266,30 +247,23 @@ def _from_leaf(field: str, leaf: Any, kind: type) -> Any:
 
 def _number(field: str, value: object, other: str = "", least: int = 0) -> int:
     """Return a number of a state; ``StateError`` names ``field`` and value of what is none that a position can hold."""
-    if type(value) is not int or not least <= value <= MOST:
+    if type(value) is not int or not least <= value <= MAX_NUMBER:
         raise StateError(
-            f"{field} of a state must be an integer from {least} to {MOST}{other}, got {value!r}; {_EDITED}"
+            f"{field} of a state must be an integer from {least} to {MAX_NUMBER}{other}, got {value!r}; {_EDITED}"
         )
     return value
 
 
-def _stages(part: Mapping[str, Any], config: StreamConfig, index: int) -> dict[str, dict[str, Any]]:
-    """Return what the stages of this stream remember; raises where the state is of other stages."""
-    steps = remembering(config)
-    stages: dict[str, dict[str, Any]] = _from_leaf("stages", part.get("stages"), dict)
-    if sorted(stages) != sorted(steps) and (stages or index > 0):
+def _given(part: Mapping[str, Any], config: StreamConfig, index: int) -> dict[str, int]:
+    """Return how many items each ``take`` after a stage has given; raises where the state is of other stages."""
+    takes = [str(number) for number in numbers_of_takes(config)]
+    given: dict[str, int] = _from_leaf("given", part.get("given"), dict)
+    if sorted(given) != sorted(takes) and (given or index > 0):
         raise StateError(
-            f"stages that remember were {sorted(stages)} when the state was saved, but are {sorted(steps)} in this stream"
+            f".take() that counts items of a stage was at places {sorted(given)} when the state was saved, but is at {takes} "
+            "in this stream"
         )
-    for name, fields in stages.items():
-        if not isinstance(fields, dict) or {*fields} != {*steps[name].remembers}:
-            raise StateError(
-                f"stage {name} remembered {fields!r} when the state was saved, but remembers {steps[name].remembers} in this "
-                "stream"
-            )
-        if isinstance(steps[name], Take):
-            _number(f"{name} taken", fields["taken"])
-    return stages
+    return {number: _number(f"given of take {number}", count) for number, count in given.items()}
 
 
 def _weights(part: Mapping[str, Any], config: StreamConfig) -> list[list[Any]]:

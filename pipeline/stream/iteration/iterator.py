@@ -12,10 +12,10 @@ from torch.utils.data import get_worker_info
 from ...errors import StateError
 from ..config import StreamConfig
 from ..reader import Reader
-from .engine import Positioned
 from .position import Position, SharedPosition
+from .stages import Positioned
+from .topology import Topology, WorkerContext
 from .worker_batch import WorkerBatch
-from .worker_context import WorkerContext, refuse_later_group
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ _NOTE = "(the iterator ended with this error and raises it again; iter() starts 
 
 
 class Progress:
-    """The position of an iterator, its counts and its times."""
+    """The position of an iterator, its counts and its times, which are known after the iterator is gone."""
 
     def __init__(self, position: Position, reader: Reader[Any] | None) -> None:
         self.position = position
@@ -32,17 +32,13 @@ class Progress:
         self.waited = 0.0
         self.began: float | None = None
         self.ended: float | None = None
-        self.finished = False  # it came to the end, and no error ended it
+        self.finished = False  # all items were handed out, and no error ended it
         self._reader = reader
 
     def stats(self, config: StreamConfig) -> dict[str, Any]:
+        """Return counts, times and rates, and what the reader counts."""
         seconds = ((self.ended or time.perf_counter()) - self.began) if self.began is not None else 0.0
-        told: dict[str, Any] = {"sequence_index": self.position.sequence_index}
-        told |= (
-            config.data.stats(config, self.position)
-            if self._reader is None
-            else self._reader.stats(self.position.sequence_index)
-        )
+        index = self.position.sequence_index
         return {
             "items": self.items,
             "tokens": self.tokens,
@@ -50,7 +46,8 @@ class Progress:
             "tokens_per_second": self.tokens / seconds if seconds else 0.0,
             "waited_seconds": self.waited,
             "waited_share": self.waited / seconds if seconds else 0.0,
-            **told,
+            "sequence_index": index,
+            **(config.data.stats(config, self.position) if self._reader is None else self._reader.stats(index)),
         }
 
 
@@ -94,28 +91,27 @@ class StreamIterator:
         self,
         items: Iterator[Positioned],
         progress: Progress,
-        config: StreamConfig,
         context: WorkerContext,
+        topology: Topology,
         shared: SharedPosition,
     ) -> None:
         self.progress = progress
-        self.overtaken_by: str | None = None
+        self.moved_by: str | None = None  # the call that moved the stream before this iterator began
         self._items = RaisesAgain(items)
-        self._stated, self._context = config.stated_topology, context
-        self._skip = context.workers - 1
-        self._shared = shared
+        self._context, self._topology, self._shared = context, topology, shared
         self._in_worker = get_worker_info() is not None
 
     def __iter__(self) -> StreamIterator:
         return self
 
     def __next__(self) -> Any:
-        refuse_later_group(self._stated, self._context)
+        self._topology.refuse_later_group(self._context)
         progress = self.progress
         begin = time.perf_counter()
         if progress.began is None:
-            if self.overtaken_by is not None:
-                raise StateError(f"this iterator was made before {self.overtaken_by}; call iter() again")
+            if self.moved_by is not None:
+                raise StateError(f"this iterator was made before {self.moved_by}; call iter() again")
+            self._shared.refuse_missed()  # not in iter(), where the error of a persistent worker would get lost
             progress.began = begin
             if not self._in_worker:
                 self._shared.note_reader()
@@ -127,7 +123,8 @@ class StreamIterator:
             if progress.finished and self._in_worker:
                 self._shared.note_worker(ended=True)
             raise
-        progress.position = replace(position, skip=self._skip) if self._skip else position
+        others = self._context.workers - 1
+        progress.position = replace(position, skip=others) if others else position
         progress.items += 1
         if isinstance(item, dict):
             progress.tokens += item.get("valid_tokens", 0)

@@ -14,8 +14,8 @@ from ...errors import ConfigError
 from ..config import StreamConfig
 from ..order import Step
 from .position import Position
-from .user_stages import counts_items, initial_takes
-from .worker_context import WorkerContext
+from .stages import counts_items, numbers_of_takes
+from .topology import WorkerContext
 
 First = Callable[[int], int]  # from an epoch to its first sequence
 
@@ -92,7 +92,7 @@ def has_passes(config: StreamConfig) -> bool:
 
 def is_endless(config: StreamConfig) -> bool:
     """Say whether neither ``epochs`` nor ``take`` ends a stream."""
-    return config.epochs is None and steps_taken(config, 1) is None and not initial_takes(config)
+    return config.epochs is None and steps_taken(config, 1) is None and not numbers_of_takes(config)
 
 
 def start_of_pass(config: StreamConfig, number: int, world_size: int, position: Position) -> Position:
@@ -174,44 +174,43 @@ def tokens_lost(config: StreamConfig, epochs: int, position: Position) -> int:
 
 
 @dataclass(slots=True)
-class EpochNumbers:
-    """Translates the numbers that ``set_epoch`` is called with to epochs of the data.
+class PassNumbers:
+    """Translates the numbers that ``set_epoch`` is called with to passes of the data, which differ by an ``offset``.
 
-    Frameworks count their own passes, from 0 after every restart. So the first number after a load names the epoch that
-    the load put the stream in, and ``offset`` translates those that follow. ``last`` is the last number, ``kept`` the
-    one that kept a loaded position.
+    Frameworks count their own passes, from 0 after every restart, so a load fixes the offset anew: the first call after it
+    names the pass that the load put the stream in, and keeps the position. Where that pass was read to its end and the call
+    has the number after it, it names the next one. Where a loader loaded its state as it began a pass, the call before
+    named that pass. ``last`` is the last number, ``kept`` the one that kept a loaded position.
     """
 
     offset: int = 0
     last: int | None = None
     kept: int | None = None
 
-    def epoch_of(
-        self, number: int, loaded: int | None, *, iterated: bool, ended: bool, in_workers: bool = False
+    def target(
+        self, number: int, loaded: int | None, *, began: bool, ended: bool, in_workers: bool = False
     ) -> int | None:
-        """Return the epoch to move to, or None to keep the position.
+        """Return the pass to move to, or None to keep the position.
 
-        ``loaded`` is the epoch of a position that was loaded and not named yet, ``in_workers`` if only a loader's workers
-        know that position; ``iterated`` and ``ended`` say whether a pass began and ended since the position was set.
-        Raises ``ConfigError`` for an epoch before the first.
+        ``loaded`` is the pass of a position that was loaded and not named yet, ``in_workers`` if a loader loaded it in its
+        workers alone; ``began`` and ``ended`` say whether a pass began and ended since the position was set.
+        Raises ``ConfigError`` for a pass before the first.
 
-        >>> numbers = EpochNumbers()
-        >>> [numbers.epoch_of(0, 3, iterated=False, ended=False), numbers.epoch_of(1, None, iterated=True, ended=True)]
+        >>> numbers = PassNumbers()
+        >>> [numbers.target(0, 3, began=False, ended=False), numbers.target(1, None, began=True, ended=True)]
         [None, 4]
         """
-        offset, kept = self.offset, False
-        if loaded is not None and iterated and self.last is not None:
-            offset = loaded - self.last  # a loader loaded its state when it began the pass that `last` named
-        elif loaded is not None and (in_workers or (ended and number == loaded + 1)):
-            offset = loaded + 1 - number  # it names the pass after the one that is done
-        elif loaded is not None:
-            offset, kept = loaded - number, True
-        elif number == self.kept and not iterated:
-            kept = True
+        offset, keep = self.offset, number == self.kept and not began
+        if loaded is not None:
+            if (began or in_workers) and self.last is not None:
+                named = self.last
+            else:
+                named = number - 1 if in_workers or (ended and number == loaded + 1) else number
+            offset, keep = loaded - named, named == number
         if number + offset < 0:
             raise ConfigError(
                 f"set_epoch({number}) lies before the first epoch: the first call after the state was loaded, "
                 f"set_epoch({-offset + max(0, self.offset)}), named the epoch that it was saved in; count up from there"
             )
-        self.offset, self.last, self.kept = offset, number, number if kept else None
-        return None if kept else number + offset
+        self.offset, self.last, self.kept = offset, number, number if keep else None
+        return None if keep else number + offset

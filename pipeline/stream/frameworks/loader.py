@@ -8,9 +8,10 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
-from ..loader.epochs import has_passes, is_endless
-from ..loader.iterator import RaisesAgain
+from ..iteration.iterator import RaisesAgain, StreamIterator
+from ..iteration.passes import has_passes, is_endless
 from .key_maps import key_map
+from .refusals import has_length
 
 if TYPE_CHECKING:
     from ..stream import Stream
@@ -37,10 +38,11 @@ class Loader:
         self, stream: Stream, keys: str | Callable[[Any], Any] | None, length: int | None, repeat: bool = False
     ) -> None:
         self.stream = stream._with() if repeat else stream
+        self._position = self.stream._position
         self._map = key_map(keys, stream._config)
         self._length = length
         self._repeat = repeat
-        self._items: Any = None  # the stream's iterator in the latest pass
+        self._items: StreamIterator | None = None  # the stream's iterator in the latest pass
         known, endless = self._known_length(), is_endless(stream._config)
         if known is not None and length is not None:
             raise ConfigError(f"the stream knows its length, {known} batches; remove length={length}")
@@ -59,8 +61,8 @@ class Loader:
         if self._repeat:
             self.close()
         elif self._leave_pass():
-            self.stream._start_next_pass()
-        self._items = iter(self.stream)
+            self._position.next_pass()
+        self._items = self._position.iterate()
         return RaisesAgain(self._batches(self._items))
 
     def __len__(self) -> int:
@@ -74,7 +76,7 @@ class Loader:
         ended = self._leave_pass()
         self.stream.set_epoch(epoch)
         if ended and not has_passes(self.stream._config):
-            self.stream._start_next_pass()
+            self._position.next_pass()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the stream's state after the batches handed out."""
@@ -95,17 +97,14 @@ class Loader:
 
     def _batches(self, items: Iterator[Any]) -> Iterator[Any]:
         first = list(islice(items, 1))
-        if not first and self.stream._loaded and items is self._items:  # the state was saved at the end of a pass
-            self.stream._start_next_pass()
-            self._items = items = iter(self.stream)
+        if not first and self._position.loaded and items is self._items:  # the state was saved at the end of a pass
+            self._position.next_pass()
+            self._items = items = self._position.iterate()
         for batch in chain(first, items):
             yield self._map(batch)
 
     def _known_length(self) -> int | None:
-        try:
-            return len(self.stream)
-        except TypeError:
-            return None
+        return len(self.stream) if has_length(self.stream) else None
 
     def _leave_pass(self) -> bool:
         """End the latest pass; say whether it handed out all its batches, even if nobody asked for one more."""

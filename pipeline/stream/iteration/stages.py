@@ -1,0 +1,243 @@
+"""The stages that users add to a stream: they run over items with positions, and what a resume would lose is refused."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...errors import ConfigError
+from ..config import StreamConfig
+from ..long_search import LongSearch
+from .position import Position
+from .topology import WorkerContext
+
+Positioned = tuple[Position, Any]
+
+_CHECKED = 64  # items that a stage takes between two looks at the epoch
+_EPOCHS_OF_A_PART = 8  # of which a rank, that sees a part of each, may give nothing
+
+log = logging.getLogger("pipeline")
+
+
+class Map:
+    """A function of one item, as a stage."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+
+class Take:
+    """The first ``count`` items, where stages before may drop some, so that they must be counted."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+
+def all_stages(config: StreamConfig) -> tuple[Any, ...]:
+    """Return the stages before and after ``batch``, by their number."""
+    return (*config.steps, *config.batch_steps)
+
+
+def numbers_of_takes(config: StreamConfig) -> list[int]:
+    """Return the numbers of the stages that count items."""
+    return [number for number, stage in enumerate(all_stages(config)) if isinstance(stage, Take)]
+
+
+def names_of_applied(config: StreamConfig) -> list[str]:
+    """Return the names of the stages of ``apply``, which may make a position one rank's own."""
+    return [
+        _name(number, stage) for number, stage in enumerate(all_stages(config)) if not isinstance(stage, Map | Take)
+    ]
+
+
+def counts_items(config: StreamConfig) -> bool:
+    """Say whether positions follow from counts of items: every stage gives one item for each that it takes."""
+    return all(isinstance(stage, Map) for stage in all_stages(config))
+
+
+class UserStages:
+    """The user's stages in one iteration from the position ``start`` on.
+
+    ``epoch_of`` gives the epoch of a position of an endless stream; it is None for a stream that ends.
+    """
+
+    def __init__(
+        self,
+        config: StreamConfig,
+        start: Position,
+        context: WorkerContext,
+        epoch_of: Callable[[Position], int] | None,
+    ) -> None:
+        self.start = start
+        self.context = context
+        self.epoch_of = epoch_of
+        self.takes = numbers_of_takes(config)
+        self.dropping: str | None = None  # a stage that gave another number of items than it took
+        self._bounded = any(bound is not None for bound in (config.epochs, config.take, config.take_batches))
+
+    def run(self, stages: tuple[Any, ...], first: int, items: Iterator[Positioned]) -> Iterator[Positioned]:
+        """Run stages, numbered from ``first`` on, over items."""
+        for number, stage in enumerate(stages, first):
+            if isinstance(stage, Map):
+                items = _mapped(stage.function, items)
+            elif isinstance(stage, Take):
+                items = self._counted(stage.count, number, items)
+            else:
+                items = _AppliedStage(self, number, stage).run(items)
+        return items
+
+    def ranks_may_differ(self, number: int) -> bool:
+        """Say whether ranks may see unequally many items at a stage: there are several, and something ends before it."""
+        return self.context.world_size > 1 and (self._bounded or any(take < number for take in self.takes))
+
+    def _counted(self, count: int, number: int, items: Iterator[Positioned]) -> Iterator[Positioned]:
+        """Give items until ``count`` were given since the pass began; too few on one of several ranks are an error."""
+        given = self.start.given.get(str(number), 0)
+        while given < count:
+            for position, item in islice(items, 1):
+                given += 1
+                yield replace(position, given={**position.given, str(number): given}), item
+                break
+            else:
+                if self.dropping is not None and self.ranks_may_differ(number):
+                    raise ConfigError(
+                        f"the stream ended after {given} of the {count} items of .take() on rank {self.context.rank} of "
+                        f"{self.context.world_size}, since stage {self.dropping} drops items and the stream is bounded; make "
+                        "it endless (no epochs=), or take fewer, else ranks take unequally many steps"
+                    )
+                return
+
+
+def _name(number: int, stage: object) -> str:
+    return f"{number}.{getattr(stage, '__name__', type(stage).__name__)}"
+
+
+def _mapped(function: Callable[[Any], Any], items: Iterator[Positioned]) -> Iterator[Positioned]:
+    for position, item in items:
+        yield position, function(item)
+
+
+class _AppliedStage:
+    """A stage of the user in one iteration: each item that it gives gets the position after the last item that it took.
+
+    A state is saved between two items that the stage gives, so a stage that has more than one for an item, or that keeps items
+    which it took ahead, is an error. The position of a stage that drops items belongs to one rank. On several ranks of a
+    bounded stream such a stage is an error, since a rank that ends early leaves the others waiting forever.
+    """
+
+    def __init__(self, stages: UserStages, number: int, stage: Any) -> None:
+        self._stages = stages
+        self._stage = stage
+        self._name = _name(number, stage)
+        self._position = self._gave_at = stages.start  # after the last item that was taken, and that was given
+        self._taken = 0  # items since the last that was given
+        self._bound = stages.start.bound_to == self._name
+        self._kept = _KeptItems()
+        self._search = LongSearch()
+        self._since: int | None = None  # the epoch in which it gave its last item
+        later = any(take > number for take in stages.takes)
+        self._must_be_even = stages.ranks_may_differ(number) and not later
+
+    def run(self, items: Iterator[Positioned]) -> Iterator[Positioned]:
+        """Give the items of the stage."""
+        exhausted = False
+
+        def feed() -> Iterator[Any]:
+            nonlocal exhausted
+            for self._position, item in items:
+                self._taken += 1
+                self._refuse_fruitless()
+                self._kept.take(item)
+                yield item
+            exhausted = True
+
+        for item in self._stage(feed()):
+            if self._taken == 0:
+                raise ConfigError(
+                    f"stage {self._name} gave two items for one, so a state between them would lose the second; give one item "
+                    "that holds both"
+                )
+            self._bound |= self._taken > 1  # ranks that gave equally many may have taken unequally many
+            if self._kept.give(item) and self._bound:
+                raise ConfigError(
+                    f"stage {self._name} takes items ahead and keeps them, so a state between the items that it gives would "
+                    "lose them; leave the order to .shuffle()"
+                )
+            if self._taken > 1:
+                self._dropped()
+            self._taken, self._gave_at, self._since = 0, self._position, None
+            self._search.found()
+            position = replace(self._position, skip=0)
+            yield replace(position, bound_to=self._name) if self._bound else position, item
+        if self._taken and exhausted:  # a stage that stops by itself may stop equally on all ranks
+            self._dropped()
+
+    def _dropped(self) -> None:
+        """Note that items were dropped; ``ConfigError`` where ranks would then take unequally many steps."""
+        self._stages.dropping = self._name
+        if self._must_be_even:
+            ranks = self._stages.context.world_size
+            raise ConfigError(
+                f"stage {self._name} drops or adds items of a bounded stream, so its {ranks} ranks would take unequally many "
+                "steps and some wait forever; make the stream endless (no epochs=) and end it by .take(n) after that stage, "
+                "or use .filter() on documents"
+            )
+
+    def _refuse_fruitless(self) -> None:
+        """Warn of a stage that has given nothing for seconds; an epoch of an endless stream without an item is an error."""
+        if self._taken % _CHECKED:
+            return
+        if (seconds := self._search.overdue()) is not None:
+            log.warning("stage %s gave no item for %d seconds, in which it took %d", self._name, seconds, self._taken)
+        if (epoch_of := self._stages.epoch_of) is None:
+            return
+        if self._since is None:  # of the epoch that the search begins in, a part may be over
+            self._since = epoch_of(self._gave_at) - (self._gave_at.sequence_index == 0)
+        patience = 1 if self._stages.context.world_size == 1 else _EPOCHS_OF_A_PART
+        if epoch_of(self._position) - self._since > patience:
+            epochs = "a whole epoch" if patience == 1 else f"{patience} epochs"
+            raise ConfigError(
+                f"stage {self._name} took {self._taken} items, those of {epochs}, and gave none: it drops everything; loosen "
+                "it, or end the stream by epochs="
+            )
+
+
+class _KeptItems:
+    """Finds a stage that keeps items from before the last one that it gave: a state that was saved there loses them.
+
+    A stage that drops items, or joins several, keeps nothing: what it took for one item that it gives is gone when it gives
+    the next. One array or tensor of each item shows this, by a weak reference, unless it was given itself.
+    """
+
+    def __init__(self) -> None:
+        self._taken: list[tuple[int, weakref.ref[Any]]] = []
+        self._given = 0
+        self._limit = 16
+
+    def take(self, item: object) -> None:
+        """Note an item that the stage takes."""
+        ids = item.get("input_ids") if isinstance(item, Mapping) else None  # others may be constants that a map added
+        self._taken += [(self._given, weakref.ref(array)) for array in (_arrays([ids]) or _arrays(item))[:1]]
+        if len(self._taken) > self._limit:  # of a stage that drops very many
+            self._taken = [(number, array) for number, array in self._taken if array() is not None]
+            self._limit = 2 * len(self._taken) + 16
+
+    def give(self, item: object) -> bool:
+        """Note an item that the stage gives; say whether the stage keeps some from before the one that it gave last."""
+        given = {id(array) for array in _arrays(item)}
+        kept = [(number, array, array()) for number, array in self._taken]
+        self._taken = [(number, array) for number, array, value in kept if value is not None and id(value) not in given]
+        self._given += 1
+        return any(number < self._given - 1 for number, _ in self._taken)
+
+
+def _arrays(item: object) -> list[Any]:
+    values = item.values() if isinstance(item, Mapping) else item if isinstance(item, list | tuple) else [item]
+    return [value for value in values if isinstance(value, torch.Tensor | np.ndarray)]

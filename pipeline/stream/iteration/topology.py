@@ -1,0 +1,132 @@
+"""Which part of a stream a process iterates: which worker of a loader it is, on which rank."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from dataclasses import dataclass
+from multiprocessing.context import get_spawning_popen
+
+import torch.distributed as dist
+from torch.utils.data import get_worker_info
+
+from ...errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerContext:
+    """Worker ``worker`` of ``workers`` (0 of 1 outside a loader's workers) of rank ``rank`` of ``world_size``."""
+
+    rank: int = 0
+    world_size: int = 1
+    worker: int = 0
+    workers: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedRank:
+    """What the process numbered ``process`` knows of its rank (None: nothing), for a loader's worker that it starts.
+
+    A worker that is started without fork has no process group of its own.
+    """
+
+    rank: int | None
+    world_size: int
+    process: int
+
+
+class Topology:
+    """Rank and world size of this process.
+
+    They are those ``stated`` by the user, else those of torch.distributed where it is initialised, else 0 of 1. A loader's
+    worker that is started by fork inherits the group of its parent; a pickle that starts a process carries them over.
+    """
+
+    def __init__(self, stated: tuple[int, int] | None) -> None:
+        self.stated = stated
+        self._carried: CarriedRank | None = None
+
+    def context(self) -> WorkerContext:
+        """Return the context of this process, where an iteration begins."""
+        info = get_worker_info()
+        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        rank, world_size = self._known() or (0, 1)
+        return WorkerContext(rank, world_size, worker, workers)
+
+    def refuse_unknown(self) -> None:
+        """Raise ``ConfigError`` where nothing says rank and world size, but there may be several ranks.
+
+        ``WORLD_SIZE`` above 1, which torchrun sets, never decides the rank. It shows that several processes run, and without
+        a group each of them would read the whole stream.
+        """
+        if self._known() is not None:
+            return
+        if (ranks := self._launched_ranks()) > 1:
+            raise ConfigError(
+                f"WORLD_SIZE is {ranks} in the environment, but torch.distributed has no process group here, so each of "
+                f"the {ranks} processes would read the whole stream: call torch.distributed.init_process_group() before "
+                "iter(), or state the part of this process by .shard(rank, world_size); .shard(0, 1) reads the whole "
+                "stream on purpose"
+            )
+        if get_worker_info() is not None and not _is_forked():
+            raise ConfigError(
+                "this worker of a DataLoader was started without fork and got this stream in another way than as the "
+                "loader's dataset, so it cannot see whether its parent has a process group: give the DataLoader the stream "
+                "itself, or state the part by .shard(rank, world_size); .shard(0, 1) reads the whole stream on purpose"
+            )
+
+    def refuse_later_group(self, began: WorkerContext) -> None:
+        """Raise ``ConfigError`` where a process group gives this process another part than an iteration began with."""
+        if self.stated is not None or get_worker_info() is not None:
+            return
+        now = _distributed()
+        if now is not None and now != (began.rank, began.world_size):
+            raise ConfigError(
+                f"this iteration began as rank {began.rank} of {began.world_size}, but torch.distributed is initialised "
+                f"since, as rank {now[0]} of {now[1]}: call torch.distributed.init_process_group() before iter(), or state "
+                "the part of this process by .shard(rank, world_size)"
+            )
+
+    def __getstate__(self) -> dict[str, object]:
+        carried = self._carried
+        if get_spawning_popen() is not None:
+            rank, world_size = self._known() or ((None, ranks) if (ranks := self._launched_ranks()) > 1 else (0, 1))
+            carried = CarriedRank(rank, world_size, os.getpid())
+        return {"stated": self.stated, "_carried": carried}
+
+    def _known(self) -> tuple[int, int] | None:
+        """Return rank and world size, None where nobody stated them and this process has no group."""
+        carried = self._from_parent()
+        if self.stated is None and carried is not None and carried.rank is not None:
+            return carried.rank, carried.world_size
+        return self.stated or _distributed()
+
+    def _from_parent(self) -> CarriedRank | None:
+        """Return what the parent of a loader's worker carried over.
+
+        What an earlier process carried over, such as a launcher before it started the ranks, does not count.
+        """
+        parent = multiprocessing.parent_process()
+        if get_worker_info() is None or self._carried is None or parent is None:
+            return None
+        return self._carried if parent.pid == self._carried.process else None
+
+    def _launched_ranks(self) -> int:
+        """Return how many ranks the launcher of this process or its parent says it started; 1 where it says nothing."""
+        if (carried := self._from_parent()) is not None:
+            return carried.world_size
+        text = os.environ.get("WORLD_SIZE", "")
+        return int(text) if text.isdecimal() else 1
+
+
+def _distributed() -> tuple[int, int] | None:
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return None
+
+
+def _is_forked() -> bool:
+    """Say whether this process has the memory of its parent, and with it a process group."""
+    # Of the default context the class names no method; a child is told the default of its parent.
+    method = getattr(multiprocessing.current_process(), "_start_method", None) or multiprocessing.get_start_method()
+    return method == "fork"
