@@ -20,7 +20,7 @@ from ..config import StreamConfig
 from ..data.base import Share
 from ..order import Step
 from ..reader import Reader
-from .passes import epoch_reached, first_of, is_endless, item_count, pass_bounds
+from .passes import epoch_reached, first_of, item_count, pass_bounds, steps_taken
 from .position import Position
 from .stages import Positioned, UserStages, counts_items
 from .topology import WorkerContext
@@ -46,7 +46,8 @@ def items_from(
     config: StreamConfig, reader: Reader[Any], position: Position, context: WorkerContext
 ) -> Iterator[Positioned]:
     """Yield the items of one worker from ``position`` on."""
-    stages = UserStages(config, position, context, partial(epoch_reached, config) if is_endless(config) else None)
+    endless = config.epochs is None and steps_taken(config, context.world_size) is None
+    stages = UserStages(config, position, context, partial(epoch_reached, config) if endless else None)
     if config.batch_size is None or config.steps:
         items = stages.run(config.steps, 0, _samples(config, reader, position, context))
         if config.batch_size is not None:

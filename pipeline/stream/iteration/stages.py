@@ -65,7 +65,7 @@ def counts_items(config: StreamConfig) -> bool:
 class UserStages:
     """The user's stages in one iteration from the position ``start`` on.
 
-    ``epoch_of`` gives the epoch of a position of an endless stream; it is None for a stream that ends.
+    ``epoch_of`` gives the epoch of a position where the items have no end; it is None where they have one.
     """
 
     def __init__(
