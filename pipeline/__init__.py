@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from .stream.batch.types import DocumentBatch, PackedBatch
     from .stream.datasets import ShardDataset, TextDataset, mix
     from .stream.iteration.state import merge_states
+    from .stream.opening import open_dataset
     from .stream.stream import Stream
     from .stream.testing import assert_resumes
 
@@ -60,6 +61,7 @@ _HOME = {
     "TextDataset": "pipeline.stream.datasets",
     "mix": "pipeline.stream.datasets",
     "merge_states": "pipeline.stream.iteration.state",
+    "open_dataset": "pipeline.stream.opening",
     "assert_resumes": "pipeline.stream.testing",
     "Stream": "pipeline.stream.stream",
     "PackedBatch": "pipeline.stream.batch.types",
@@ -100,6 +102,7 @@ __all__ = [
     "errors",
     "merge_states",
     "mix",
+    "open_dataset",
     "transform",
 ]
 __version__ = "0.1.0"

@@ -23,29 +23,33 @@ sys.path.insert(0, str(ROOT))
 
 import pipeline  # noqa: E402
 from pipeline.shards.manifest import Manifest  # noqa: E402
-from scripts.train_gpt import GPT, ModelConfig  # noqa: E402
+from scripts.train_gpt import GPT, PRESETS  # noqa: E402
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("dataset", help="a dataset directory, as build_shards.py writes it")
     parser.add_argument("--batch", type=int, default=32, help="sequences per batch (default: 32)")
-    parser.add_argument("--seq-len", type=int, default=1024, help="tokens per sequence (default: 1024)")
     parser.add_argument("--steps", type=int, default=200, help="steps timed (default: 200)")
-    parser.add_argument("--width", type=int, default=768, help="features of the model (default: 768)")
-    parser.add_argument("--layers", type=int, default=12, help="layers of the model (default: 12)")
+    parser.add_argument("--preset", choices=PRESETS, default="124M", help="sizes of the model (default: 124M)")
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
         print("no CUDA GPU here: nothing was measured", file=sys.stderr)
         return 1
-    print(f"{torch.cuda.get_device_name()}, batches of {options.batch} x {options.seq_len}")
+    print(f"{torch.cuda.get_device_name()}, batches of {options.batch} x {PRESETS[options.preset].seq_len}")
     transfer(options)
     steps(options)
     return 0
 
 
 def make_stream(options: argparse.Namespace) -> Any:
-    return pipeline.ShardDataset(options.dataset).shuffle(seed=0).pack(options.seq_len).batch(options.batch).to("cuda")
+    return (
+        pipeline.ShardDataset(options.dataset)
+        .shuffle(seed=0)
+        .pack(PRESETS[options.preset].seq_len)
+        .batch(options.batch)
+        .to("cuda")
+    )
 
 
 def timed(action: Callable[[], object], count: int) -> float:
@@ -63,7 +67,7 @@ def timed(action: Callable[[], object], count: int) -> float:
 def transfer(options: argparse.Namespace) -> None:
     """Compare batches on the device with a bare copy of as many bytes from one pinned buffer."""
     iterator = iter(make_stream(options))
-    tokens = options.batch * options.seq_len
+    tokens = options.batch * PRESETS[options.preset].seq_len
     ours = timed(lambda: next(iterator), options.steps)
     width = Manifest.read(options.dataset).token_dtype.itemsize
     pinned = torch.empty(2 * tokens * width, dtype=torch.uint8, pin_memory=True)
@@ -75,11 +79,7 @@ def transfer(options: argparse.Namespace) -> None:
 
 def steps(options: argparse.Namespace) -> None:
     """Compare a training step fed by the stream with one on a batch that stays on the device."""
-    vocab_size = Manifest.read(options.dataset).tokenizer["vocab_size"]
-    config = ModelConfig(
-        vocab_size=vocab_size, seq_len=options.seq_len, layers=options.layers, heads=12, width=options.width
-    )
-    model = GPT(config).cuda()
+    model = GPT(Manifest.read(options.dataset).tokenizer["vocab_size"], PRESETS[options.preset]).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     stream = make_stream(options)
     iterator = iter(stream)

@@ -1,13 +1,13 @@
-"""Train a small GPT from shards, alone or under torchrun; a killed run continues on any number of ranks.
+"""Train a GPT on shards, raw text, urls or arrays of tokens; a killed run goes on where it was, on any number of ranks.
 
-    python scripts/train_gpt.py data/shards --steps 200
-    torchrun --nproc-per-node 2 scripts/train_gpt.py data/shards --steps 200 --checkpoint run.pt
+    python scripts/train_gpt.py shards --preset tiny --steps 200
+    python scripts/train_gpt.py raw/*.jsonl.zst --tokenizer bytes
+    python scripts/train_gpt.py web=shards/web:0.7 wiki=https://host/shards/wiki:0.3 --preset 124M
+    torchrun --nproc-per-node 8 scripts/train_gpt.py shards --preset 350M --checkpoint run --log run.jsonl
 
-The checkpoint holds model, optimizer and the stream's position. With the same ``--global-batch`` the batches of a step are
-the same sequences on any number of ranks, so the loss follows the same curve. One JSON line per step goes to stdout.
-
-It trains on the split ``train``. Where the dataset has a split ``val``, which a build draws with ``--val-fraction``, the loss
-on it is printed as ``val_loss`` every ``--validate-every`` steps and after the last one.
+With ``--checkpoint DIRECTORY`` the same command goes on after a kill, Ctrl-C or SIGTERM. The global batch holds the same
+sequences on any number of ranks, so the losses are those of a run that was never stopped: exactly, on the same ranks of CPUs;
+within rounding elsewhere. A line of JSON for each step goes to stdout, or to ``--log`` with a line a second on the terminal.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ import argparse
 import json
 import math
 import os
+import re
+import signal
 import sys
 import time
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -34,131 +37,293 @@ sys.path.insert(0, str(ROOT))
 
 import pipeline  # noqa: E402
 from pipeline.atomic import atomic_file  # noqa: E402
-from pipeline.errors import ShardwrightError  # noqa: E402
-from pipeline.shards.manifest import Manifest  # noqa: E402
 
-VAL = "val"
+CHECKPOINTS_KEPT = 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelConfig:
-    """Sizes of the model: the vocabulary, and how many layers, heads and features."""
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """Sizes of a model and of a step. Those of 124M to 1B are of Brown et al. 2020, table 2.1."""
 
-    vocab_size: int
+    layers: int
+    heads: int
+    width: int
     seq_len: int
-    layers: int = 4
-    heads: int = 4
-    width: int = 128
+    global_batch: int
+    lr: float
+
+
+PRESETS = {
+    "tiny": Preset(layers=4, heads=4, width=128, seq_len=256, global_batch=24, lr=1e-3),
+    "small": Preset(layers=6, heads=6, width=384, seq_len=512, global_batch=32, lr=6e-4),
+    "124M": Preset(layers=12, heads=12, width=768, seq_len=1024, global_batch=480, lr=6e-4),
+    "350M": Preset(layers=24, heads=16, width=1024, seq_len=2048, global_batch=240, lr=3e-4),
+    "1B": Preset(layers=24, heads=16, width=2048, seq_len=2048, global_batch=480, lr=2e-4),
+}
 
 
 class Block(nn.Module):
     """Pre-norm causal self-attention and a four times wider MLP (Radford et al. 2019)."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads = config.heads
-        self.norm_attention = nn.LayerNorm(config.width)
-        self.qkv = nn.Linear(config.width, 3 * config.width)
-        self.project = nn.Linear(config.width, config.width)
-        self.norm_mlp = nn.LayerNorm(config.width)
-        self.mlp = nn.Sequential(
-            nn.Linear(config.width, 4 * config.width), nn.GELU(), nn.Linear(4 * config.width, config.width)
-        )
+        self.heads = heads
+        self.norm_attention, self.norm_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor) -> Tensor:
         batch, length, width = x.shape
         q, k, v = self.qkv(self.norm_attention(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.project(attended.transpose(1, 2).reshape(batch, length, width))
-        changed: Tensor = x + self.mlp(self.norm_mlp(x))
-        return changed
+        return x + self.mlp(self.norm_mlp(x))  # type: ignore[no-any-return]
 
 
 class GPT(nn.Module):
     """A GPT with learned positions and tied embeddings: ids ``[batch, length]`` to logits over the vocabulary."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, vocab_size: int, sizes: Preset) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(config.vocab_size, config.width)
-        self.positions = nn.Embedding(config.seq_len, config.width)
-        self.blocks = nn.Sequential(*(Block(config) for _ in range(config.layers)))
-        self.norm = nn.LayerNorm(config.width)
+        self.tokens = nn.Embedding(vocab_size, sizes.width)
+        self.positions = nn.Embedding(sizes.seq_len, sizes.width)
+        self.blocks = nn.Sequential(*(Block(sizes.width, sizes.heads) for _ in range(sizes.layers)))
+        self.norm = nn.LayerNorm(sizes.width)
         for parameter in self.parameters():
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, std=0.02)
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
-        logits: Tensor = self.norm(self.blocks(x)) @ self.tokens.weight.T
-        return logits
+        return F.linear(self.norm(self.blocks(x)), self.tokens.weight)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("dataset", help="a dataset directory, as build_shards.py writes it")
-    parser.add_argument("--split", default="train", help="split to train on (default: train)")
-    parser.add_argument("--validate-every", type=int, default=50, help="steps between validations (default: 50)")
-    parser.add_argument(
-        "--val-batches", type=int, default=20, help="global batches of a validation, the same each time (default: 20)"
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add(
+        "data",
+        nargs="+",
+        metavar="WHAT",
+        help="a dataset directory, shards, text, a url, an array.bin; NAME=WHAT:WEIGHT mixes",
     )
-    parser.add_argument("--steps", type=int, default=200, help="optimizer steps in all (default: 200)")
-    parser.add_argument("--seq-len", type=int, default=256, help="tokens per sequence (default: 256)")
-    parser.add_argument("--global-batch", type=int, default=24, help="sequences per step over all ranks (default: 24)")
-    parser.add_argument("--lr", type=float, default=1e-3, help="peak learning rate (default: 1e-3)")
-    parser.add_argument("--layers", type=int, default=4, help="layers of the model (default: 4)")
-    parser.add_argument("--width", type=int, default=128, help="features of the model (default: 128)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of weights and order (default: 0)")
-    parser.add_argument("--device", choices=("cuda", "cpu"), help="where to train (default: cuda where there is one)")
-    parser.add_argument("--checkpoint", type=Path, help="file to resume from and to save to")
-    parser.add_argument("--save-every", type=int, default=50, help="steps between checkpoints (default: 50)")
-    return parser.parse_args(arguments)
+    add("--tokenizer", help="of raw text: a name, a path, a tokenizer.json (default: bytes)")
+    add("--dtype-of-tokens", metavar="DTYPE", help="of an array.bin, as uint16")
+    add("--vocab-size", type=int, help="of an array.bin (default: the tokenizer's)")
+    add("--val-share", type=float, help="documents to validate on without a split val (default: 0.005; 0 of text)")
+    add("--val-batches", type=int, default=20, help="global batches of a validation (default: 20)")
+    add("--eval-every", type=int, default=100, help="steps between validations, 0 for none (default: 100)")
+    add("--preset", choices=PRESETS, default="tiny", help="sizes that the flags below change (default: tiny)")
+    for name, kind in Preset.__annotations__.items():
+        add(f"--{name.replace('_', '-')}", type=float if kind == "float" else int, help=argparse.SUPPRESS)
+    add("--steps", type=int, help="optimizer steps in all (default: 200)")
+    add("--epochs", type=int, help="passes over the data instead of steps")
+    add("--accumulate", type=int, default=1, help="parts in which a rank takes its share of a step (default: 1)")
+    add("--weight-decay", type=float, default=0.1, help="of matrices (default: 0.1)")
+    add("--dtype", choices=("bf16", "fp32"), help="of the arithmetic (default: bf16 on CUDA)")
+    add("--compile", action="store_true", help="compile the model")
+    add("--seed", type=int, default=0, help="of weights and order (default: 0)")
+    add("--device", choices=("cuda", "cpu"), help="where to train (default: cuda where there is one)")
+    add("--checkpoint", type=Path, metavar="DIRECTORY", help="where to go on from, and to save to")
+    add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
+    add("--log", type=Path, help="file for a line of JSON each step")
+    options = parser.parse_args(arguments)
+    if options.steps and options.epochs:
+        parser.error("give --steps or --epochs, one of them")
+    given = {name: getattr(options, name) for name in Preset.__annotations__ if getattr(options, name) is not None}
+    options.sizes = replace(PRESETS[options.preset], **given)
+    if options.sizes.width % options.sizes.heads:
+        parser.error(f"--width {options.sizes.width} must be a multiple of --heads {options.sizes.heads}")
+    return options
 
 
-def main(arguments: list[str] | None = None) -> int:
-    options = parse(arguments)
-    rank, ranks, device = start_ranks(options.device)
-    batch_size = share(options.global_batch, ranks)
-    manifest = Manifest.read(options.dataset)
-    vocab_size = manifest.tokenizer["vocab_size"]
-    torch.manual_seed(options.seed)
-    config = ModelConfig(vocab_size=vocab_size, seq_len=options.seq_len, layers=options.layers, width=options.width)
-    model = GPT(config).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, betas=(0.9, 0.95), weight_decay=0.1)
-    stream = (
-        pipeline.ShardDataset(options.dataset, split=options.split)
-        .shuffle(seed=options.seed)
-        .pack(options.seq_len)
-        .batch(batch_size)
-        .to(device)
+# Data
+
+
+class Data(NamedTuple):
+    """Bare datasets to train and to validate on, or None, and the ids that there can be."""
+
+    train: pipeline.Stream
+    val: pipeline.Stream | None
+    vocab_size: int
+
+
+def open_data(options: argparse.Namespace) -> Data:
+    """Open what the command names: one dataset, or a mix."""
+    named = [re.fullmatch(r"([\w-]+)=(.+):(\d*\.?\d+)", what) for what in options.data]
+    if not any(named):
+        return open_one(options.data if len(options.data) > 1 else options.data[0], options)
+    if not all(named):
+        raise SystemExit(f"error: a mix is NAME=WHAT:WEIGHT NAME=WHAT:WEIGHT, got {' '.join(options.data)}")
+    parts = {match[1]: (open_one(match[2], options), float(match[3])) for match in named if match}
+    weights = {name: weight for name, (_, weight) in parts.items()}
+    val = {name: data.val for name, (data, _) in parts.items() if data.val is not None}
+    return Data(
+        pipeline.mix({name: data.train for name, (data, _) in parts.items()}, weights),
+        pipeline.mix(val, weights) if len(val) == len(parts) else None,
+        max(data.vocab_size for data, _ in parts.values()),
     )
-    validation = None
-    if options.split != VAL and VAL in manifest.splits and manifest.split(VAL).tokens:
-        held_out = pipeline.ShardDataset(options.dataset, split=VAL, epochs=1)
-        validation = held_out.pack(options.seq_len).batch(batch_size).to(device)
-    step = load(options.checkpoint, model, optimizer, stream) if options.checkpoint else 0
-    for batch in stream:
-        if step >= options.steps:
-            break
-        started = time.perf_counter()
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, options.steps, options.lr)
-        loss = train_step(model, optimizer, batch, ranks)
-        step += 1
-        if rank == 0:
-            print(
-                json.dumps({"step": step, "loss": round(loss, 6), "seconds": round(time.perf_counter() - started, 4)})
+
+
+def open_one(what: str | list[str], options: argparse.Namespace) -> Data:
+    """Open one dataset; its split ``val`` or a share of its documents is for validation."""
+    settings = {"tokenizer": options.tokenizer, "dtype": options.dtype_of_tokens, "epochs": options.epochs}
+    train: Any = pipeline.open_dataset(what, **settings)
+    if isinstance(train, pipeline.TextDataset) and options.tokenizer is None:
+        print(f"{what}: text, tokenized by its bytes; --tokenizer names another tokenizer", file=sys.stderr)
+    vocab_size = options.vocab_size or train.vocab_size
+    if vocab_size is None:
+        raise SystemExit(f"error: {what} does not say how many ids there are; give --vocab-size")
+    val = None
+    if options.eval_every:
+        try:
+            val = pipeline.open_dataset(what, split="val", **settings)
+        except (pipeline.ManifestError, pipeline.ConfigError):  # no such split, or no splits at all
+            is_text = isinstance(train, pipeline.TextDataset)  # of which a share is known only once all of it is read
+            share = options.val_share if options.val_share is not None else 0.0 if is_text else 0.005
+            try:
+                train, val = train.split(val=share) if share else (train, None)
+                next(iter(val.pack(options.sizes.seq_len))) if val else None
+            except pipeline.ConfigError as error:
+                raise SystemExit(f"error: {error}; give another --val-share, 0 for no validation") from None
+    return Data(train, val, vocab_size)
+
+
+# Training
+
+
+class Run:
+    """A model, its optimizer and its data on one of some ranks."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.sizes = options, options.sizes
+        self.rank, self.ranks, self.device = start_ranks(options.device)
+        parts = self.ranks * options.accumulate
+        if self.sizes.global_batch % parts:
+            raise SystemExit(
+                f"error: --global-batch {self.sizes.global_batch} cannot be shared evenly by {self.ranks} ranks"
+                f" in {options.accumulate} parts; the next one that can is {-(-self.sizes.global_batch // parts) * parts}"
             )
-            sys.stdout.flush()
-            if options.checkpoint and (step % options.save_every == 0 or step == options.steps):
-                save(options.checkpoint, step, model, optimizer, stream)
-        if validation is not None and (step % options.validate_every == 0 or step == options.steps):
-            loss = validate(model, validation, options.val_batches, device, ranks)
-            if rank == 0:
-                print(json.dumps({"step": step, "val_loss": round(loss, 6)}), flush=True)
-    if dist.is_initialized():
-        dist.barrier()  # a rank that leaves while another still talks to it may abort
-        dist.destroy_process_group()
-    return 0
+        data = open_data(options)
+        rows = self.sizes.global_batch // self.ranks
+        self.stream = data.train.shuffle(seed=options.seed).pack(self.sizes.seq_len).batch(rows).to(self.device)
+        self.val = data.val
+        if self.val is not None:
+            self.val = self.val.pack(self.sizes.seq_len).batch(rows).to(self.device)
+        self.val_start = self.val.state_dict() if self.val is not None else {}
+        self.vocab_size, self.step = data.vocab_size, 0
+        self.steps = options.steps or (len(self.stream) if options.epochs else 200)
+        torch.manual_seed(options.seed)
+        self.plain = GPT(-(-data.vocab_size // 64) * 64, self.sizes).to(self.device)
+        matrices = [parameter for parameter in self.plain.parameters() if parameter.dim() > 1]
+        others = [parameter for parameter in self.plain.parameters() if parameter.dim() <= 1]
+        groups = [{"params": matrices, "weight_decay": options.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW(groups, lr=self.sizes.lr, betas=(0.9, 0.95))
+        if options.checkpoint:
+            self.load(options.checkpoint)
+        model: Any = torch.compile(self.plain) if options.compile else self.plain
+        self.model = nn.parallel.DistributedDataParallel(model) if self.ranks > 1 else model
+        bf16 = options.dtype == "bf16" or (options.dtype is None and self.device != "cpu")
+        self.autocast = torch.autocast(self.device.split(":")[0], torch.bfloat16, enabled=bf16)
+        self.stopped = False
+
+    def train(self) -> Iterator[dict[str, Any]]:
+        """Take steps until the last one, or a signal; yield what each was."""
+        for batch in self.stream if self.step < self.steps else ():
+            if self.step == 0 and (largest := int(batch["input_ids"].max())) >= self.vocab_size:
+                raise SystemExit(f"error: id {largest} is beyond a vocabulary of {self.vocab_size}; give --vocab-size")
+            record = self.take_step(batch)
+            self.step += 1
+            last = self.step == self.steps or record.pop("stop")
+            if self.val is not None and (last or self.step % self.options.eval_every == 0):
+                record |= self.validate()
+            if self.options.checkpoint and (last or self.step % self.options.save_every == 0):
+                self.save(self.options.checkpoint)
+            yield {"step": self.step, **record, **self.progress()}
+            if last:
+                return
+
+    def take_step(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Take one step on the mean loss of all labels of the global batch."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.step, self.steps, self.sizes.lr)
+        labels, stop = self.total(float(batch["valid_tokens"]), float(self.stopped))
+        parts = zip(*(batch[key].chunk(self.options.accumulate) for key in ("input_ids", "labels")), strict=True)
+        loss = torch.zeros((), device=self.device)
+        for number, (ids, targets) in enumerate(parts, start=1):
+            last = number == self.options.accumulate
+            with self.model.no_sync() if self.ranks > 1 and not last else nullcontext():
+                part = self.summed_loss(ids, targets) / labels
+                (part * self.ranks).backward()  # ranks take the mean of their gradients
+            loss += part.detach()
+        nn.utils.clip_grad_norm_(self.plain.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return {"loss": round(self.total(float(loss))[0], 6), "stop": bool(stop)}
+
+    def summed_loss(self, ids: Tensor, labels: Tensor) -> Tensor:
+        with self.autocast:
+            logits = self.model(ids)
+        return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="sum")
+
+    @torch.no_grad()
+    def validate(self) -> dict[str, float]:
+        """Return the loss and the perplexity of the first batches of the validation data, the same ones each time."""
+        assert self.val is not None
+        self.val.load_state_dict(self.val_start)
+        loss = labels = 0.0
+        for batch in islice(iter(self.val), self.options.val_batches):
+            loss += float(self.summed_loss(batch["input_ids"], batch["labels"]))
+            labels += float(batch["valid_tokens"])
+        loss, labels = self.total(loss, labels)
+        mean = loss / labels if labels else math.nan
+        return {"val_loss": round(mean, 6), "perplexity": round(math.exp(min(mean, 50.0)), 3)}
+
+    def total(self, *values: float) -> list[float]:
+        """Return the sums over all ranks."""
+        sums = torch.tensor(values, dtype=torch.float64, device=self.device)
+        if self.ranks > 1:
+            dist.all_reduce(sums)
+        found: list[float] = sums.tolist()
+        return found
+
+    def progress(self) -> dict[str, Any]:
+        """Return the speed of all ranks, the share of time that this one waited for data, and where the data stands."""
+        stats = self.stream.stats()
+        record = {"tokens_per_second": round(stats["tokens_per_second"] * self.ranks), "epoch": stats["epoch"]}
+        record["waited_share"] = round(stats["waited_share"], 4)
+        sources = {name: round(each["served"], 4) for name, each in stats.get("sources", {}).items()}
+        return record | ({"sources": sources} if sources else {})
+
+    def save(self, directory: Path) -> None:
+        """Write a checkpoint, whole or not at all, and keep the last two."""
+        if self.rank == 0:
+            directory.mkdir(parents=True, exist_ok=True)
+            with atomic_file(directory / f"step-{self.step:09d}.pt") as file:
+                state = {"step": self.step, "sizes": asdict(self.sizes), "model": self.plain.state_dict()}
+                state |= {"optimizer": self.optimizer.state_dict(), "rng": torch.get_rng_state()}
+                torch.save({**state, "data": json.dumps(self.stream.state_dict())}, file)
+            for old in checkpoints(directory)[:-CHECKPOINTS_KEPT]:
+                old.unlink()
+
+    def load(self, directory: Path) -> None:
+        """Go on from the last checkpoint, if there is one."""
+        if not (found := checkpoints(directory)):
+            return
+        state = torch.load(found[-1], weights_only=True, map_location="cpu")
+        for name in ("layers", "heads", "width", "seq_len", "global_batch"):
+            if state["sizes"][name] != getattr(self.sizes, name):
+                flag, saved = f"--{name.replace('_', '-')}", state["sizes"][name]
+                raise SystemExit(f"error: {found[-1]} is of {flag} {saved}, not {getattr(self.sizes, name)}")
+        self.stream.load_state_dict(json.loads(state["data"]))
+        self.plain.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["rng"])
+        self.step = state["step"]
+
+
+def checkpoints(directory: Path) -> list[Path]:
+    return sorted(directory.glob("step-*.pt"))
 
 
 def start_ranks(device: str | None) -> tuple[int, int, str]:
@@ -173,13 +338,6 @@ def start_ranks(device: str | None) -> tuple[int, int, str]:
     return dist.get_rank(), dist.get_world_size(), f"cuda:{local}" if cuda else "cpu"
 
 
-def share(global_batch: int, ranks: int) -> int:
-    """Return the sequences of a step that one rank trains on."""
-    if global_batch % ranks:
-        raise SystemExit(f"--global-batch {global_batch} cannot be shared evenly by {ranks} ranks")
-    return global_batch // ranks
-
-
 def learning_rate(step: int, steps: int, peak: float) -> float:
     """Linear warm-up over the first twentieth, then a cosine down to a tenth."""
     warm = max(1, steps // 20)
@@ -188,65 +346,42 @@ def learning_rate(step: int, steps: int, peak: float) -> float:
     return peak * (0.55 + 0.45 * math.cos(math.pi * (step - warm) / max(1, steps - warm)))
 
 
-def train_step(model: GPT, optimizer: torch.optim.Optimizer, batch: dict[str, Any], ranks: int) -> float:
-    """Take one step on the mean loss over all ranks; return that loss."""
-    logits = model(batch["input_ids"])
-    loss = F.cross_entropy(logits.flatten(0, 1).float(), batch["labels"].flatten())
-    loss.backward()
-    if ranks > 1:
-        # Every rank holds equally many labels, so the mean of the means is the mean.
-        total = loss.detach().clone()
-        dist.all_reduce(total)
-        for parameter in model.parameters():
-            dist.all_reduce(parameter.grad)
-            parameter.grad.div_(ranks)  # type: ignore[union-attr]
-        loss = total / ranks
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return loss.item()
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    run = Run(options)
 
+    def stop(number: int, frame: object) -> None:
+        run.stopped = True  # at the end of the step, on all ranks
 
-@torch.no_grad()
-def validate(model: GPT, stream: Any, batches: int, device: str, ranks: int) -> float:
-    """Return the mean loss of the labels of the first global batches of a bounded stream."""
-    total = torch.zeros(2, dtype=torch.float64, device=device)
-    with closing(iter(stream)) as iterator:
-        for batch in islice(iterator, batches):
-            logits = model(batch["input_ids"]).flatten(0, 1).float()
-            total[0] += F.cross_entropy(logits, batch["labels"].flatten(), reduction="sum")
-            total[1] += batch["valid_tokens"]
-    if ranks > 1:
-        dist.all_reduce(total)
-    loss, labels = total.tolist()
-    return float(loss / labels)
-
-
-def save(path: Path, step: int, model: GPT, optimizer: torch.optim.Optimizer, stream: Any) -> None:
-    """Write the checkpoint whole or not at all."""
-    state = {
-        "step": step,
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "data": stream.state_dict(),
-    }
-    with atomic_file(path) as file:
-        torch.save(state, file)
-
-
-def load(path: Path, model: GPT, optimizer: torch.optim.Optimizer, stream: Any) -> int:
-    """Restore a checkpoint where there is one; return the step it was saved after."""
-    if not path.exists():
-        return 0
-    state = torch.load(path, weights_only=True, map_location="cpu")
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    stream.load_state_dict(state["data"])
-    return int(state["step"])
+    handlers = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    shown = 0.0
+    try:
+        for record in run.train():
+            if run.rank:
+                continue
+            line = json.dumps(record)
+            if options.log:
+                with options.log.open("a") as log:
+                    log.write(line + "\n")
+            if not (options.log and sys.stdout.isatty()):
+                print(line, flush=True)
+            elif time.monotonic() - shown >= 1 or record["step"] == run.steps:
+                shown = time.monotonic()
+                print("  ".join(f"{name} {value}" for name, value in record.items()), flush=True)
+        if run.stopped and run.rank == 0 and run.step < run.steps:
+            kept = f"; the same command goes on from {options.checkpoint}" if options.checkpoint else ""
+            print(f"stopped at step {run.step} of {run.steps}{kept}", file=sys.stderr)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if dist.is_initialized():
+        dist.barrier()  # a rank that leaves while another still talks to it may abort
+        dist.destroy_process_group()
+    return 0
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except ShardwrightError as error:
+    except pipeline.ShardwrightError as error:
         sys.exit(f"error: {error}")

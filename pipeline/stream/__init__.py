@@ -1,6 +1,7 @@
 """Shards or raw text -> batches: what to read in which order, and where a stream stands.
 
 datasets.py   ShardDataset, TextDataset, mix: where a stream starts
+opening.py    open_dataset: whatever a user names
 stream.py     the chain: each method returns a new stream. Start here
 config.py     what the chain amounts to, as one value
 layout.py     what a sample is: packed, sampled or a whole document

@@ -228,7 +228,9 @@ class ShardDataset(Documents):
         loaded = load_tokenizer(tokenizer)
         tokens, lengths = loaded.encode_flat(given, bos=bos, eos=True)
         label = f"ShardDataset.from_texts({len(given):,} texts, {loaded.name!r})"
-        return Documents(MemoryData(tokens, lengths, loaded.eos_id, loaded.sha256, label), epochs=epochs)
+        data = MemoryData(tokens, lengths, loaded.eos_id, loaded.sha256, label)
+        data.vocab_size = loaded.vocab_size
+        return Documents(data, epochs=epochs)
 
 
 class Texts(Stream):

@@ -460,6 +460,16 @@ class Stream(IterableDataset[Any]):
         self._refuse_frameworks()
         return self._position.iterate()
 
+    @property
+    def vocab_size(self) -> int | None:
+        """How many ids the tokenizer has; None for arrays and tars that do not say.
+
+        >>> import pipeline
+        >>> pipeline.ShardDataset.from_texts(["to be"], "bytes").vocab_size
+        384
+        """
+        return self._config.data.vocab_size
+
     def __len__(self) -> int:
         """Return how many items this rank gets in one whole pass, whatever the position.
 

@@ -1,12 +1,14 @@
-"""The training script learns, and goes on with the same losses after a kill, on another number of ranks."""
+"""The training script learns from any source, and goes on with the same losses after a kill, on another number of ranks."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,26 +17,56 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline import ConfigError, StateError
 from pipeline.shards.manifest import Manifest, Split
 from scripts import train_gpt
+from tests import interpreters
+from tests.faulty_server import running_server
 from tests.shard_samples import EOS, write_dataset, write_documents
+from tests.text_samples import jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = str(ROOT / "scripts/train_gpt.py")
-STEPS, SAVE_EVERY = 30, 5
-SIZES = ["--seq-len", "16", "--global-batch", "8", "--layers", "1", "--width", "32", "--lr", "1e-2"]
-SIZES += ["--steps", str(STEPS), "--device", "cpu"]
+STEPS, SAVED, KILLED = 20, 5, 12
+SIZES = "--seq-len 16 --global-batch 8 --layers 1 --heads 2 --width 32 --lr 1e-2 --device cpu --val-batches 2".split()
+SIZES += ["--steps", str(STEPS), "--save-every", str(SAVED)]
+# Ends itself by SIGKILL once the line of a step is written.
+KILLS_ITSELF = f"""
+import os, signal, sys, torch
+sys.path.insert(0, {str(ROOT)!r})
+from scripts import train_gpt
+torch.set_num_threads(1)
+class Output:
+    def write(self, text):
+        if text.startswith('{{"step": {KILLED},'):
+            os.kill(os.getpid(), signal.SIGKILL)
+    def flush(self): pass
+    def isatty(self): return False
+sys.stdout = Output()
+train_gpt.main(sys.argv[1:])
+"""
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Documents that count up from anywhere, so that there is something to learn."""
-    directory = tmp_path_factory.mktemp("train") / "data"
-    generator = np.random.default_rng(0)
-    starts = generator.integers(0, 31, size=(4, 60))
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset ``data`` of documents that count up from anywhere, the same ids as an array, and texts that do so, too."""
+    directory = tmp_path_factory.mktemp("train")
+    starts = np.random.default_rng(0).integers(0, 31, size=(4, 60))
     shards = [[np.append(1 + (s + np.arange(20)) % 31, EOS).astype("<u2") for s in shard] for shard in starts]
-    write_dataset(directory, shards, vocab_size=32)
+    write_dataset(directory / "data", shards, vocab_size=32)
+    np.concatenate([document for shard in shards for document in shard]).tofile(directory / "array.bin")
+    for name, step in (("up", 1), ("down", -1)):
+        texts = ["".join(chr(97 + (s + step * k) % 26) for k in range(40)) for s in starts.ravel().tolist()]
+        jsonl(directory / f"{name}.jsonl", [f"{number} {text}" for number, text in enumerate(texts)])
     return directory
+
+
+@pytest.fixture
+def url(folder: Path) -> Iterator[str]:
+    with running_server() as server:
+        for path in (folder / "data").iterdir():
+            server.objects[f"data/{path.name}"] = path.read_bytes()
+        yield server.url("data")
 
 
 @pytest.fixture(autouse=True)
@@ -46,93 +78,138 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> Any:
     torch.set_num_threads(threads)
 
 
-def losses_of(output: str) -> dict[int, float]:
+def records_of(output: str, key: str = "loss") -> dict[int, float]:
     lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    return {line["step"]: line["loss"] for line in lines if "loss" in line}
+    return {line["step"]: line[key] for line in lines if key in line}
 
 
 def train(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[int, float]:
     assert train_gpt.main([*arguments, *SIZES]) == 0
-    return losses_of(capsys.readouterr().out)
+    return records_of(capsys.readouterr().out)
 
 
-def killed_on_its_way(dataset: Path, checkpoint: Path) -> int:
-    """Train until some step after a checkpoint, kill the process there, and return that step."""
-    command = [sys.executable, SCRIPT, str(dataset), *SIZES, "--checkpoint", str(checkpoint)]
-    process = subprocess.Popen([*command, "--save-every", str(SAVE_EVERY)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    step = 0
-    for line in process.stdout:
-        step = max([step, *losses_of(line)])
-        if step >= 2 * SAVE_EVERY + 2:
-            break
-    process.kill()
-    assert process.wait() == -9
-    return max([step, *losses_of(process.stdout.read())])
+SOURCES = {
+    "shards": ["{0}/data"],
+    "text": ["{0}/up.jsonl", "--tokenizer", "bytes", "--val-share", "0.2"],
+    "mix of shards": ["one={0}/data:0.7", "two={0}/data:0.3"],
+    "url": ["{1}"],
+    "array": ["{0}/array.bin", "--dtype-of-tokens", "uint16", "--vocab-size", "32", "--val-share", "0"],
+}
 
 
-def test_losses_fall_and_are_the_same_when_killed_and_resumed_on_two_ranks(
-    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_killed_run_goes_on_with_the_same_losses(
+    source: str, folder: Path, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = train(capsys, str(dataset))
+    what = [argument.format(folder, url) for argument in SOURCES[source]]
+    whole = train(capsys, *what)
     assert list(whole) == list(range(1, STEPS + 1))
-    assert whole[STEPS] < 0.75 * whole[1]
-    last = killed_on_its_way(dataset, tmp_path / "run.pt")
+    assert whole[STEPS] < 0.9 * whole[1]
+    checkpoint = ["--checkpoint", str(tmp_path / "run")]
+    killed = interpreters.run("-c", KILLS_ITSELF, *what, *SIZES, *checkpoint)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    rest = train(capsys, *what, *checkpoint)
+    first = KILLED // SAVED * SAVED + 1
+    assert rest == {step: loss for step, loss in whole.items() if step >= first}
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["step-000000015.pt", "step-000000020.pt"]
+    assert train(capsys, *what, *checkpoint) == {}  # a run that is done takes no step more
+
+
+def test_a_run_goes_on_from_two_ranks_to_one_and_back(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    what = [str(folder / "data"), "--checkpoint", str(tmp_path / "run")]
+    whole = train(capsys, what[0])
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", SCRIPT]
-    resumed = subprocess.run(
-        [*torchrun, str(dataset), *SIZES, "--checkpoint", str(tmp_path / "run.pt")],
-        cwd=ROOT,
-        env=dict(os.environ),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert resumed.returncode == 0, resumed.stderr
-    rest = losses_of(resumed.stdout)
-    first = min(rest)
-    assert 2 * SAVE_EVERY < first <= last + 1
-    assert first % SAVE_EVERY == 1
-    assert list(rest) == list(range(first, STEPS + 1))
-    for step, loss in rest.items():
+    losses: dict[int, float] = {}
+    for ranks, after in ((2, 5), (1, 10), (2, STEPS)):
+        arguments = [*what, *SIZES, "--accumulate", str(3 - ranks)]
+        if after < STEPS:  # the schedule is of all steps, so each part ends by a signal
+            arguments = [*arguments, "--log", str(tmp_path / f"{after}.jsonl")]
+        command = [*(torchrun if ranks == 2 else [sys.executable, SCRIPT]), *arguments]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                losses |= records_of(line)
+                if after < STEPS and losses and max(losses) >= after:
+                    process.send_signal(signal.SIGTERM)
+                    after = STEPS
+            assert process.stderr is not None
+            errors = process.stderr.read()
+        assert process.returncode == 0 or ranks == 2, errors  # torchrun ends with the signal's status
+    assert list(losses) == list(range(1, STEPS + 1))
+    for step, loss in losses.items():
         assert loss == pytest.approx(whole[step], abs=1e-4), step
 
 
-def test_validation_is_on_the_split_val_and_training_on_train_alone(
-    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def validated(*arguments: str) -> tuple[dict[int, float], dict[int, float]]:
-        assert train_gpt.main([str(tmp_path / "data"), *SIZES, "--validate-every", "20", *arguments]) == 0
-        output = capsys.readouterr().out
-        lines = [json.loads(line) for line in output.splitlines() if "val_loss" in line]
-        return losses_of(output), {line["step"]: line["val_loss"] for line in lines}
+def test_ctrl_c_ends_a_run_after_its_step_with_a_checkpoint(folder: Path, tmp_path: Path) -> None:
+    arguments = [*SIZES, "--steps", "100000", "--checkpoint", str(tmp_path / "run"), "--log", str(tmp_path / "log")]
+    with (tmp_path / "err").open("w+") as err, (tmp_path / "out").open("w") as out:
+        process = interpreters.Interpreter(
+            SCRIPT, folder / "data", *arguments, stdout=out.fileno(), stderr=err.fileno()
+        )
+        while not (tmp_path / "log").exists() or (tmp_path / "log").read_text().count("\n") < 3:
+            time.sleep(0.02)
+        process.kill(signal.SIGINT)
+        assert process.wait() == 0
+    last = max(records_of((tmp_path / "log").read_text()))
+    assert (tmp_path / "run" / f"step-{last:09d}.pt").exists()
+    assert "the same command goes on from" in (tmp_path / "err").read_text()
 
-    shutil.copytree(dataset, tmp_path / "data")
+
+def test_validation_is_on_the_split_val_and_training_on_train_alone(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(folder / "data", tmp_path / "data")
     constant = [np.append(np.full(20, 31), EOS).astype("<u2")] * 3  # which training never shows
     info = write_documents(tmp_path / "data" / "val-000000.tar", constant, 10_000)
-    manifest = Manifest.read(dataset)
+    manifest = Manifest.read(tmp_path / "data")
     replace(manifest, splits={**manifest.splits, "val": Split((info,))}).write(tmp_path / "data")
-    losses, val_losses = validated()
-    assert losses == train(capsys, str(dataset))
-    assert list(val_losses) == [20, 30]
-    assert val_losses[30] > losses[30]
-    assert validated("--val-batches", "1")[1] == val_losses  # one batch holds all
-    learned = validated("--split", "val")
-    assert learned[0][30] < 0.5
-    assert learned[1] == {}
+    outputs = []
+    for what, share in ((folder / "data", "0"), (tmp_path / "data", "0.005"), (folder / "data", "0.2")):
+        assert train_gpt.main([str(what), *SIZES, "--eval-every", "10", "--val-share", share]) == 0
+        outputs.append(capsys.readouterr().out)
+    alone, beside, shared = map(records_of, outputs)
+    assert alone == beside != shared
+    without, on_split, on_share = (records_of(output, "val_loss") for output in outputs)
+    assert without == {}
+    assert list(on_split) == list(on_share) == [10, 20]
+    assert on_split[20] > on_share[20] > 0.5 * shared[20]
+    perplexity = records_of(outputs[1], "perplexity")[20]
+    assert perplexity == pytest.approx(np.exp(on_split[20]), rel=1e-4)
 
 
-def test_a_run_that_is_done_takes_no_step_more(
-    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{0}/data", "--global-batch", "8", "--accumulate", "3"], "--global-batch 8 cannot be shared evenly by 1"),
+        (["{0}/array.bin"], "give their dtype, such as uint16"),
+        (["{0}/array.bin", "--dtype-of-tokens", "uint16", "--eval-every", "0"], "give --vocab-size"),
+        (["{0}/array.bin", "--dtype-of-tokens", "uint16", "--vocab-size", "9", "--eval-every", "0"], "beyond a vocabulary of 9"),
+        (["a={0}/data:1", "{0}/data"], "a mix is NAME=WHAT:WEIGHT"),
+        (["{0}/data", "--tokenizer", "bytes"], "leave it out"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_trained_on_is_an_error_in_one_line(folder: Path, arguments: list[str], message: str) -> None:
+    with pytest.raises((SystemExit, ConfigError), match=message) as caught:
+        train_gpt.main([*SIZES, *(argument.format(folder) for argument in arguments)])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_of_other_data_or_sizes_is_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checkpoint = tmp_path / "run.pt"
-    train(capsys, str(dataset), "--checkpoint", str(checkpoint))
-    before = checkpoint.read_bytes()
-    assert train(capsys, str(dataset), "--checkpoint", str(checkpoint)) == {}
-    assert checkpoint.read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["run.pt"]
+    checkpoint = ["--checkpoint", str(tmp_path / "run")]
+    train(capsys, str(folder / "data"), *checkpoint)
+    with pytest.raises(StateError):
+        train(capsys, str(folder / "up.jsonl"), *checkpoint)
+    with pytest.raises(SystemExit, match="is of --layers 1, not 2"):
+        train_gpt.main([str(folder / "data"), *SIZES, *checkpoint, "--layers", "2"])
 
 
-def test_a_global_batch_that_ranks_cannot_share_is_refused() -> None:
-    assert train_gpt.share(8, 4) == 2
-    with pytest.raises(SystemExit, match="--global-batch 8 cannot be shared evenly by 3 ranks"):
-        train_gpt.share(8, 3)
+def test_bf16_parts_of_a_step_and_presets_train_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = train(capsys, str(folder / "data"))
+    parts = train(capsys, str(folder / "data"), "--accumulate", "4", "--preset", "small")
+    for step, loss in whole.items():
+        assert parts[step] == pytest.approx(loss, abs=1e-4)
+    assert train(capsys, str(folder / "data"), "--dtype", "bf16")[STEPS] == pytest.approx(whole[STEPS], abs=0.1)

@@ -56,6 +56,7 @@ class Data(Protocol):
     split: str
     dtype: np.dtype[Any]
     eos_id: int
+    vocab_size: int | None
     tokenizer: str | None
 
     def fingerprints(self) -> dict[str, str]:
@@ -101,6 +102,7 @@ class CountedData:
     split: str
     dtype: np.dtype[Any]
     eos_id: int
+    vocab_size: int | None = None
     tokenizer: str | None
     documents: list[int]
     tokens: list[int]

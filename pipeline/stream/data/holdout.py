@@ -85,6 +85,7 @@ class SelectedExtents(NamedShards):
     def __init__(self, whole: NamedShards, half: _Half, rows: NDArray[np.int64]) -> None:
         self.name = whole.name
         self.dtype, self.eos_id, self.tokenizer = whole.dtype, whole.eos_id, whole.tokenizer
+        self.vocab_size = whole.vocab_size
         self.split, self.splits, self.fingerprint = half.split, whole.splits + 1, half.fingerprint
         self.shard_names = whole.shard_names
         self._label = half.label

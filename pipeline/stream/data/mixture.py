@@ -41,6 +41,7 @@ class MixedData:
         self.name = ""
         self.split = "+".join(f"{name}:{data.split}" for name, data in self.sources.items())
         self.dtype, self.eos_id, self.tokenizer = first.dtype, first.eos_id, first.tokenizer
+        self.vocab_size = first.vocab_size
         for name, data in self.sources.items():
             if not sum(data.tokens):
                 raise ConfigError(f"source {name!r} of the mix holds no tokens; remove it, or build it from more input")

@@ -125,8 +125,8 @@ class ShardFiles(NamedShards):
         if manifest is not None:
             self._infos = infos = [info for part in parts for info in part.infos or ()]
             self.dtype = manifest.token_dtype
-            vocabulary = manifest.tokenizer.get("vocab_size")
-            self.eos_id = manifest.tokenizer["eos_id"] if eos_id is None else eos_given(eos_id, self.dtype, vocabulary)
+            self.vocab_size = size = manifest.tokenizer.get("vocab_size")
+            self.eos_id = manifest.tokenizer["eos_id"] if eos_id is None else eos_given(eos_id, self.dtype, size)
             self.documents = [info.documents for info in infos]
             self.tokens = [info.tokens for info in infos]
             self.tokenizer = manifest.tokenizer.get("sha256")

@@ -75,6 +75,7 @@ class TextData:
         self.marks = {"bos": bos, "eos": eos}
         self.dtype = tokenizer.dtype
         self.eos_id = tokenizer.eos_id
+        self.vocab_size: int | None = tokenizer.vocab_size
         self.tokenizer: str | None = tokenizer.sha256
         # Of each split that made this: the share held out, and whether this is what was.
         self.splits: tuple[tuple[Fraction, bool], ...] = ()

@@ -1,0 +1,118 @@
+"""Opens whatever holds documents: a dataset, shards, an array of tokens, raw text."""
+
+from __future__ import annotations
+
+import glob
+import os
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from braceexpand import braceexpand
+
+from ..errors import ConfigError, ManifestError, MissingObjectError
+from ..shards.manifest import MANIFEST_NAME, Manifest
+from ..shards.remote.transport import Access, is_remote
+from ..shards.urls import ENDING
+from .datasets import ShardDataset, TextDataset
+from .stream import Stream
+
+ARRAY_ENDINGS = (".bin", ".npy")
+
+
+def open_dataset(
+    what: Any,
+    *,
+    split: str = "train",
+    tokenizer: Any = None,
+    dtype: str | None = None,
+    epochs: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Stream:
+    """Open what a user names as a bare dataset, to which ``.shuffle()``, ``.pack()``, ... follow.
+
+    A directory with a manifest, and tars of ``.npy`` members, are a `ShardDataset` of ``split``. An array (``.npy``, or ``.bin``
+    with a ``dtype`` such as "uint16") is `ShardDataset.from_tokens` of a memmap. All else is a `TextDataset` of ``tokenizer``
+    (default: "bytes"). Paths, globs, braces, lists and urls are taken as these take them. A url without an ending is a
+    dataset if a manifest lies there.
+
+    Raises ``ManifestError`` for ``split`` of an array or of text, which have none but "train"; ``ConfigError`` for a ``.bin``
+    without ``dtype``, and for a ``tokenizer`` or ``dtype`` of what needs none; else as these classes do.
+
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.jsonl").write_text('{"text": "to be"}')
+    >>> type(open_dataset(folder / "a.jsonl", tokenizer="bytes")).__name__
+    'TextDataset'
+    """
+    first = _first_name(what)
+    if dtype is not None or first.lower().endswith(ARRAY_ENDINGS):
+        kind = "an array of tokens"
+    elif _holds_shards(first, Access(options=storage_options or {})):
+        kind = "shards"
+    else:
+        kind = "text"
+    if split != "train" and kind != "shards":
+        raise ManifestError(
+            f"{first or type(what).__name__}: {kind} has no split {split!r}; only built datasets have splits"
+        )
+    if tokenizer is not None and kind != "text":
+        raise ConfigError(f"{first} holds tokens, so tokenizer={tokenizer!r} has nothing to do; leave it out")
+    if kind == "shards":
+        return ShardDataset(what, split, epochs=epochs, storage_options=storage_options)
+    if kind == "text":
+        return TextDataset(what, tokenizer or "bytes", epochs=epochs, storage_options=storage_options)
+    return ShardDataset.from_tokens(_mapped(what, dtype), epochs=epochs)
+
+
+def _mapped(path: Any, dtype: str | None) -> np.ndarray:
+    """Return a file of tokens as an array that is mapped into memory."""
+    if not isinstance(path, str | os.PathLike) or not os.path.isfile(path):
+        raise ConfigError(f"an array of tokens is one local file, got {path!r}")
+    if str(path).lower().endswith(".npy"):
+        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+    if dtype is None:
+        raise ConfigError(f"{path}: nothing says which integers it holds; give their dtype, such as uint16")
+    try:
+        return np.memmap(path, np.dtype(dtype), "r")
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read as integers of {dtype!r}: {error}") from None
+
+
+def _first_name(what: Any) -> str:
+    """Return the first path or url that a user names, '' where it holds records instead."""
+    if isinstance(what, Sequence) and not isinstance(what, str) and what:
+        what = what[0]
+    return os.fspath(what) if isinstance(what, str | os.PathLike) else ""
+
+
+def _holds_shards(name: str, access: Access) -> bool:
+    """Whether a name stands for tokens: a folder with a manifest or tars of them, or such a tar."""
+    if is_remote(name):
+        path = name.partition("?")[0]
+        if name.startswith("hf://") and ":" in name.removeprefix("hf://"):  # a configuration of the hub: texts
+            return False
+        if Path(path.rstrip("/")).suffix:
+            return path.endswith(ENDING)
+        try:
+            Manifest.read(name.rstrip("/"), access)
+        except MissingObjectError:
+            return name.startswith("http")  # whose error says that http servers list nothing
+        return True
+    if os.path.isdir(name):
+        if os.path.exists(os.path.join(name, MANIFEST_NAME)):
+            return True
+        name = os.path.join(name, f"*{ENDING}")
+    tars = [each for pattern in braceexpand(name) for each in sorted(glob.glob(pattern)) if each.endswith(ENDING)]
+    return bool(tars) and _begins_with_tokens(tars[0])
+
+
+def _begins_with_tokens(path: str) -> bool:
+    try:
+        with tarfile.open(path) as tar:
+            member = tar.next()
+    except tarfile.TarError:
+        return True  # `ShardDataset` says what is wrong with it
+    return member is None or member.name.endswith(".npy")
