@@ -1,4 +1,4 @@
-"""The whole line on text that every Python installation carries: build, verify, stream, stop, resume elsewhere.
+"""The whole way on text that every Python installation carries: build, report, verify, inspect, train, kill, resume.
 
     python scripts/demo.py [DIRECTORY]
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import argparse
 import ast
-import hashlib
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -22,67 +22,148 @@ import tokenize
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import orjson
 import zstandard
 from rich.console import Console
-from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-SEQ_LEN = 512
-BATCH = 8
-WORLD_SIZE = 3  # of the resumed run; the first one is alone
+SCRIPTS = ROOT / "scripts"
+STEPS, SAVE_EVERY, KILLED_AT = 60, 20, 30
+TOLERANCE = 1e-3  # sums of two ranks are rounded otherwise than those of one
+OWN_FILES = {"raw", "shards", "run", "whole.jsonl", "killed.jsonl", "losses.svg"}
 TEXT_FILES = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "AUTHORS", "README", "METADATA", "CHANGELOG")
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("directory", nargs="?", type=Path, default=Path("demo"), help="where to work (default: demo)")
-    parser.add_argument("--resume", type=Path, help=argparse.SUPPRESS)  # how the fresh process is started
-    options = parser.parse_args(arguments)
-    if options.resume:
-        print(json.dumps(resumed_digests(options.directory / "shards", json.loads(options.resume.read_text()))))
-        return 0
+    folder: Path = parser.parse_args(arguments).directory
+    others = sorted({path.name for path in folder.glob("*")} - OWN_FILES)
+    if others or folder.is_file():
+        parser.error(f"{folder} holds {', '.join(others[:5]) or 'a file'}: give a new directory, or a demo's own")
+    shutil.rmtree(folder, ignore_errors=True)
+    began, shards, console = time.perf_counter(), folder / "shards", Console(highlight=False, width=100)
 
-    others = sorted({path.name for path in options.directory.glob("*")} - {"raw", "shards", "state.json"})
-    if others or options.directory.is_file():
-        parser.error(
-            f"{options.directory} holds {', '.join(others[:5]) or 'a file'}: give a new directory, or a demo's own"
-        )
-    console = Console(highlight=False)
-    shutil.rmtree(options.directory, ignore_errors=True)
-    console.rule("[bold]1  collect")
-    documents, size = write_corpus(options.directory / "raw")
-    console.print(f"{documents:,} documents, {size / 1e6:.1f} MB of text from this Python installation")
+    headline(console, "1  text", "Docstrings and comments of Python's library, and the papers of installed packages.")
+    documents, size = write_corpus(folder / "raw")
+    console.print(f"{documents:,} documents, {size / 1e6:.1f} MB of text, as {folder}/raw/*.jsonl.zst")
 
-    console.rule("[bold]2  build")
-    shards = options.directory / "shards"
-    build = ["build_shards.py", str(options.directory / "raw"), "--output", str(shards), "--tokenizer", "train:16000"]
-    started = time.perf_counter()
-    run_script([*build, "--rules", "gopher", "--language", "en=0.3", "--val-fraction", "0.01", "--workers", "2"])
-    build_seconds = time.perf_counter() - started
-
-    console.rule("[bold]3  verify")
-    run_script(["verify_shards.py", str(shards)])
-
-    console.rule("[bold]4  stream, stop, resume")
-    report = stream_and_resume(options.directory)
-    console.print(
-        f"stopped rank 0 of 1 after {report['before']:,} of {report['sequences']:,} sequences "
-        f"(state: {report['state_bytes']} bytes of JSON)"
+    headline(
+        console,
+        "2  build",
+        "Filters, deduplicates, trains a tokenizer, and writes shards with a manifest and a report.",
     )
-    console.print(f"resumed in a fresh process as {WORLD_SIZE} ranks: {report['after']:,} sequences")
+    build = ["--tokenizer", "train:8000", "--rules", "gopher", "--language", "en=0.3", "--val-fraction", "0.02"]
+    run("build_shards.py", folder / "raw", "--output", shards, "--workers", "2", *build)
 
-    console.rule("[bold]summary")
-    console.print(summary(shards, report, build_seconds))
-    if not report["same"]:
-        console.print("[bold red]the resumed sequences differ from the uninterrupted ones")
+    headline(console, "3  verify", "Recomputes every hash, checksum, count and index of the dataset.")
+    run("verify_shards.py", shards)
+
+    headline(console, "4  inspect", "What is in it.")
+    run("inspect_shards.py", shards)
+
+    headline(console, "5  train", f"A small GPT, {STEPS} steps on one process, never stopped.")
+    training = [shards, "--steps", STEPS, "--eval-every", SAVE_EVERY, "--global-batch", 8, "--seq-len", 128]
+    training += ["--layers", 2, "--width", 64, "--lr", 4e-3, "--device", "cpu", "--save-every", SAVE_EVERY]
+    whole = losses(train(1, *training))
+    console.print(f"loss {whole[1]:.3f} at step 1, {whole[STEPS]:.3f} at step {STEPS}")
+
+    headline(
+        console, "6  kill", f"The same training under torchrun on 2 ranks, ended by SIGKILL after step {KILLED_AT}."
+    )
+    killed = losses(train(2, *training, "--checkpoint", folder / "run", kill_at=KILLED_AT))
+    saved = sorted(path.name for path in (folder / "run").iterdir())
+    console.print(f"killed at step {max(killed)}; {folder}/run holds {', '.join(saved)}")
+
+    headline(console, "7  resume", "The same command again, on 1 rank instead of 2.")
+    resumed = losses(train(1, *training, "--checkpoint", folder / "run"))
+    console.print(f"went on at step {min(resumed)}; loss {resumed[STEPS]:.3f} at step {STEPS}")
+
+    headline(console, "what was shown", "")
+    worst = max(abs(loss - whole[step]) for part in (killed, resumed) for step, loss in part.items())
+    plot(folder / "losses.svg", whole, {**killed, **resumed})
+    if worst > TOLERANCE or set(killed) | set(resumed) != set(whole):
+        console.print(f"[bold red]the losses of the killed run differ by up to {worst:.6f}")
         return 1
-    console.print("[bold green]every sequence after the resume equals the uninterrupted run's, in the same steps")
+    console.print(f"[bold green]the losses of both runs are equal, to {worst:.6f}, on 2 ranks and after the kill on 1")
+    console.print(f"{folder}/shards/report.html   what was dropped, and why")
+    console.print(f"{folder}/losses.svg           both curves")
+    console.print(f"{time.perf_counter() - began:.0f} s in all. Next, on text of your own:")
+    console.print("  python scripts/build_shards.py TEXT... --output shards --tokenizer train:32000")
+    console.print("  python scripts/train_gpt.py shards")
     return 0
+
+
+def headline(console: Console, title: str, sentence: str) -> None:
+    console.rule(f"[bold]{title}")
+    if sentence:
+        console.print(f"[dim]{sentence}")
+
+
+def run(script: str, *arguments: object) -> None:
+    """Run one of the scripts beside this one; its failure ends the demo with its exit status."""
+    words = [script, *map(str, arguments)]
+    print(f"$ python scripts/{' '.join(words)}", flush=True)
+    status = subprocess.run([sys.executable, str(SCRIPTS / script), *words[1:]]).returncode
+    if status:
+        raise SystemExit(status)
+
+
+def train(ranks: int, *arguments: object, kill_at: int | None = None) -> Iterator[str]:
+    """Run the training script, under torchrun on several ranks; yield the lines that it prints, until it is killed."""
+    words = ["train_gpt.py", *map(str, arguments)]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+    shown = f"torchrun --nproc-per-node {ranks}" if ranks > 1 else "python"
+    print(f"$ {shown} scripts/{' '.join(words)}", flush=True)
+    command = [sys.executable, *launcher, str(SCRIPTS / words[0]), *words[1:]]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                yield line
+                if kill_at is not None and line.startswith(f'{{"step": {kill_at},'):
+                    subprocess.run(["pkill", "-KILL", "-P", str(process.pid)])  # the ranks
+                    process.kill()
+                    return
+        finally:
+            if process.poll() is None and kill_at is None:
+                process.wait()
+    if process.returncode:
+        raise SystemExit(process.returncode)
+
+
+def losses(lines: Iterator[str]) -> dict[int, float]:
+    """Return the loss of each step, and print where the training is now and then."""
+    found: dict[int, float] = {}
+    for line in lines:
+        if line.startswith("{"):
+            record = json.loads(line)
+            found[record["step"]] = record["loss"]
+            if "val_loss" in record:
+                print(f"  step {record['step']:3}  loss {record['loss']:.3f}  validation {record['val_loss']:.3f}")
+    return found
+
+
+def plot(path: Path, whole: dict[int, float], stopped: dict[int, float]) -> None:
+    """Draw two curves of losses as an SVG."""
+    top, low = max(whole.values()), min(whole.values())
+
+    def points(curve: dict[int, float]) -> str:
+        scale = [(40 + 540 * step / STEPS, 20 + 240 * (top - loss) / (top - low)) for step, loss in curve.items()]
+        return " ".join(f"{x:.1f},{y:.1f}" for x, y in scale)
+
+    path.write_text(
+        f'''<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 600 300" font-family="sans-serif" font-size="12">
+<rect width="600" height="300" fill="white"/>
+<polyline points="{points(whole)}" fill="none" stroke="#93c5fd" stroke-width="6"/>
+<polyline points="{points(stopped)}" fill="none" stroke="#1d4ed8" stroke-width="1.5" stroke-dasharray="5 3"/>
+<text x="40" y="290">step 1 to {STEPS}: wide, never stopped; dashed, killed on 2 ranks and resumed on 1</text>
+<text x="4" y="24">{top:.2f}</text><text x="4" y="264">{low:.2f}</text>
+</svg>
+'''
+    )
 
 
 def collect_documents() -> Iterator[dict[str, str]]:
@@ -138,97 +219,6 @@ def write_corpus(directory: Path, files: int = 4) -> tuple[int, int]:
     for number, part in enumerate(lines):
         (directory / f"part-{number}.jsonl.zst").write_bytes(zstandard.compress(b"".join(part), 3))
     return sum(map(len, lines)), size
-
-
-def run_script(arguments: list[str]) -> None:
-    """Run one of the scripts beside this one; its failure ends the demo with its exit status."""
-    print("$ python scripts/" + " ".join(arguments), flush=True)
-    status = subprocess.run([sys.executable, str(ROOT / "scripts" / arguments[0]), *arguments[1:]]).returncode
-    if status:
-        raise SystemExit(status)
-
-
-def make_stream(shards: Path) -> Any:
-    import pipeline
-
-    return pipeline.ShardDataset(shards, split="train", epochs=1).shuffle(seed=0).pack(SEQ_LEN)
-
-
-def digests_of(batch: dict[str, Any]) -> list[str]:
-    """Return a hash of each row, but of those that only fill the last batch."""
-    real = (row for row, labels in zip(batch["input_ids"], batch["labels"], strict=True) if (labels >= 0).any())
-    return [hashlib.sha256(row.numpy().tobytes()).hexdigest()[:16] for row in real]
-
-
-def stream_and_resume(directory: Path) -> dict[str, Any]:
-    """Stream an epoch, saving the state half-way; let a fresh process with other ranks continue; compare."""
-    stream = make_stream(directory / "shards").batch(BATCH)
-    digests: list[str] = []
-    tokens, states = 0, []
-    started = time.perf_counter()
-    for batch in stream:
-        digests += digests_of(batch)
-        tokens += batch["input_ids"].numel()
-        states.append(stream.state_dict())
-    seconds = time.perf_counter() - started
-    half = len(states) // 2
-    state = directory / "state.json"
-    state.write_text(json.dumps(states[half - 1]))
-
-    command = [sys.executable, __file__, str(directory), "--resume", str(state)]
-    answer = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    before = half * BATCH
-    # Ranks share out the rows of a step in an order of their own, so steps are compared as sets.
-    at, same = before, True
-    for step in answer["steps"]:
-        same = same and step == sorted(digests[at : at + len(step)])
-        at += len(step)
-    return {
-        "same": same and before < at == len(digests),
-        "before": before,
-        "after": at - before,
-        "sequences": len(digests),
-        "tokens_per_second": tokens / seconds,
-        "resume_seconds": answer["seconds"],
-        "state_bytes": state.stat().st_size,
-    }
-
-
-def resumed_digests(shards: Path, state: dict[str, Any]) -> dict[str, Any]:
-    """Go on from ``state`` as ``WORLD_SIZE`` ranks; return the digests of each step and seconds to the first batch."""
-    ranks = []
-    make_stream(shards)  # imports are no part of the time below
-    started = time.perf_counter()
-    for rank in range(WORLD_SIZE):
-        stream = make_stream(shards).shard(rank, WORLD_SIZE).batch(BATCH)
-        stream.load_state_dict(state)
-        ranks.append(iter(stream))
-    first = [next(rank) for rank in ranks]
-    seconds = (time.perf_counter() - started) / WORLD_SIZE
-    steps = [first, *zip(*ranks, strict=True)]
-    return {"seconds": seconds, "steps": [sorted(row for batch in step for row in digests_of(batch)) for step in steps]}
-
-
-def summary(shards: Path, report: dict[str, Any], build_seconds: float) -> Table:
-    """Return the table a reader ends on."""
-    manifest = json.loads((shards / "manifest.json").read_text())
-    counts = manifest["counts"]
-    table = Table(show_header=False, box=None, padding=(0, 2))
-    table.add_column(justify="right", style="bold")
-    table.add_column()
-    kept = sum(split["documents"] for split in manifest["splits"].values())
-    tokens = sum(split["tokens"] for split in manifest["splits"].values())
-    table.add_row(f"{counts['read']:,}", "documents read")
-    for reason, number in sorted(counts["dropped"].items(), key=lambda item: -item[1]):
-        table.add_row(f"-{number:,}", f"dropped: {reason}")
-    for kind, number in counts["duplicates"].items():
-        table.add_row(f"-{number:,}", f"duplicates: {kind}")
-    names = ", ".join(f"{split['documents']:,} {name}" for name, split in manifest["splits"].items())
-    table.add_row(f"{kept:,}", f"documents kept ({names})")
-    table.add_row(f"{tokens:,}", f"tokens, built in {build_seconds:.1f} s")
-    table.add_row(f"{report['tokens_per_second'] / 1e6:,.1f} M", "tokens/s streamed, shuffled and packed, hashing each")
-    table.add_row(f"{report['resume_seconds'] * 1e3:.0f} ms", "from a saved state to the next batch, per rank")
-    return table
 
 
 if __name__ == "__main__":

@@ -26,11 +26,11 @@ ERRORS = (
 )
 NAMES = (
     "Document DocumentBatch Drop Manifest PackedBatch ShardDataset Stream TextDataset assert_resumes build merge_states mix"
-    " transform"
+    " open_dataset transform"
 )
 STREAM_METHODS = (
     "apply batch documents filter load_state_dict loader map map_documents numpy pack prefetch sample set_epoch"
-    " set_weights shard shuffle state_dict stats take to"
+    " set_weights shard shuffle state_dict stats take to vocab_size"
 )
 DATASET_METHODS = {"ShardDataset": "from_texts from_tokens sources split", "TextDataset": "split"}
 BATCH_KEYS = {
