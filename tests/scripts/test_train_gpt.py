@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,11 @@ import pytest
 import torch
 
 from pipeline import ConfigError, StateError
-from pipeline.shards.manifest import Manifest, Split
+from pipeline.shards.manifest import Manifest
 from scripts import train_gpt
 from tests import interpreters
 from tests.faulty_server import running_server
-from tests.shard_samples import EOS, write_dataset, write_documents
+from tests.shard_samples import EOS, write_dataset, write_documents, write_manifest
 from tests.text_samples import jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -164,7 +163,8 @@ def test_validation_is_on_the_split_val_and_training_on_train_alone(
     constant = [np.append(np.full(20, 31), EOS).astype("<u2")] * 3  # which training never shows
     info = write_documents(tmp_path / "data" / "val-000000.tar", constant, 10_000)
     manifest = Manifest.read(tmp_path / "data")
-    replace(manifest, splits={**manifest.splits, "val": Split((info,))}).write(tmp_path / "data")
+    splits = {"train": manifest.split("train").shards, "val": (info,)}
+    write_manifest(tmp_path / "data", splits, tokenizer=manifest.tokenizer)
     outputs = []
     for what, share in ((folder / "data", "0"), (tmp_path / "data", "0.005"), (folder / "data", "0.2")):
         assert train_gpt.main([str(what), *SIZES, "--eval-every", "10", "--val-share", share]) == 0

@@ -119,6 +119,7 @@ class SelectedDocuments(MemoryData):
     ) -> None:
         super().__init__(tokens, lengths, whole.eos_id, whole.tokenizer, half.label, fingerprint=half.fingerprint)
         self.name, self.split, self.splits = whole.name, half.split, whole.splits + 1
+        self.vocab_size = whole.vocab_size
         self.marks = marks
 
 
