@@ -5,11 +5,13 @@ opening.py    open_dataset: whatever a user names
 stream.py     the chain: each method returns a new stream. Start here
 config.py     what the chain amounts to, as one value
 layout.py     what a sample is: packed, sampled or a whole document
-data/         the kinds of data: counts, fingerprints, readers
+lanes.py      the lanes of a sequential stream: how many, whose, how much each reads at a time
+data/         the kinds of data: counts, fingerprints, contents
 order/        the order as integer arithmetic; its docstring is the definition
 windows/      shuffled documents in memory, and the rows that are cut out of them
 indexed/      readers of data whose counts are known in advance: any sequence, directly
 sequential/   readers of data whose counts are unknown in advance: a cursor for each lane
+assemble.py   a config -> its reader and its collator: the one place that knows kinds
 reader.py     the protocols between readers, collators and what drives them
 batch/        rows -> batches -> the device
 iteration/    positions, epochs, states, the user's stages

@@ -12,10 +12,9 @@ from ..errors import ConfigError
 from ..shards.ranges.open_files import DEFAULT_MAX_OPEN_FILES
 from .arguments import check_epochs
 from .function_identity import DocumentMap, Filter
+from .lanes import LaneLayout
 from .layout import DocumentLayout, Layout
 from .order.mixture import Schedule, weights_to_json
-from .reader import Collator
-from .sequential.layout import LaneLayout
 
 if TYPE_CHECKING:
     from .data.base import Data
@@ -113,13 +112,6 @@ class StreamConfig:
     def stored_dtype(self) -> np.dtype[Any] | None:
         """The unsigned dtype that ``batch(dtype="stored")`` keeps ids in, None for int64."""
         return self.data.dtype if self.stored and self.data.dtype.kind == "u" else None
-
-    def collator(self, size: int) -> Collator[Any]:
-        """Make the collator of batches of ``size`` rows; for a device, packs stay in their stored width until they are there."""
-        # Samples that users' functions change are int64, with -100 in place; `stack` narrows what they make of them.
-        narrow = not self.steps and (self.stored or (self.device not in (None, "cpu") and not self.batch_steps))
-        dtype = self.data.dtype if narrow and self.data.dtype.kind == "u" else np.dtype(np.int64)
-        return self.stated_layout().collator(self, size, dtype)
 
     def shape(self, world_size: int) -> dict[str, Any]:
         """Return what the order depends on: a state made under one shape is refused under another.

@@ -1,31 +1,15 @@
 """What a sample of a stream is: packed tokens, tokens from random places, or a whole document.
 
-A layout is a value. It makes what depends on it: the collator, the reader of an indexed source, its fields of a state. How
-the lanes of a sequential stream pack documents is chosen in `sequential.lanes`.
+A layout is a value; `assemble` makes the readers and collators of each kind.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import numpy as np
+from typing import Any, ClassVar
 
 from .arguments import labels_are_inputs, shift_given
-from .batch.collate import DocumentCollator, PackCollator
-from .batch.label_shift import DrawnShifts, divisors_below
-from .indexed.documents import BucketedDocuments, DocumentSequences
-from .indexed.packed import PackedSequences
-from .indexed.sampled import RandomPlaces
-from .order import Sequences, Shuffle
-from .windows.lanes import LaneWindows
-
-if TYPE_CHECKING:
-    from .config import StreamConfig
-    from .data.base import CountedData
-    from .reader import Collator, Reader
-
-_SAMPLED_WINDOWS = 512  # of one extent each, that stay in memory
+from .batch.label_shift import divisors_below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +43,6 @@ class Layout:
         """Return what the order depends on, as fields of a state."""
         return {}
 
-    def collator(self, config: StreamConfig, size: int, dtype: np.dtype[Any]) -> Collator[Any]:
-        """Make the collator of batches of ``size`` rows, with packed ids of ``dtype``."""
-        raise NotImplementedError
-
-    def make_reader(self, data: CountedData, config: StreamConfig, cut: bool) -> Reader[Any]:
-        """Make the indexed reader of one source; ``cut`` ends the last sequences at the last token of a bounded stream."""
-        raise NotImplementedError
-
     def call(self) -> str:
         """Return the method call that says this."""
         raise NotImplementedError
@@ -96,20 +72,6 @@ class _TokenLayout(Layout):
         """Tokens of a row, labels included."""
         return self.seq_len + self.extra
 
-    def collator(self, config: StreamConfig, size: int, dtype: np.dtype[Any]) -> Collator[Any]:
-        def of_shift(shift: int) -> PackCollator:
-            return PackCollator(
-                size=size,
-                seq_len=self.seq_len,
-                shift=shift,
-                eos_id=config.data.eos_id,
-                boundaries=self.boundaries,
-                same_labels=self.same_labels,
-                dtype=dtype,
-            )
-
-        return DrawnShifts(self.seq_len, config.seed or 0, of_shift) if self.shift is None else of_shift(self.shift)
-
     def _options(self) -> dict[str, Any]:
         shift = "divisors" if self.shift is None else self.shift if self.shift != 1 else None
         labels = "same" if self.same_labels else None
@@ -132,12 +94,6 @@ class PackLayout(_TokenLayout):
     def fields(self) -> dict[str, Any]:
         return {"seq_len": self.seq_len, "stride": self.stride}
 
-    def make_reader(self, data: CountedData, config: StreamConfig, cut: bool) -> Reader[Any]:
-        order = data.order(config)
-        sequences = Sequences(order.tokens, self.stride, config.lane_count)
-        rows = data.token_rows(config, order, sequences, self.width, config.epochs if cut else None)
-        return PackedSequences(rows, data.dtype, boundaries=self.boundaries)
-
     def call(self) -> str:
         stride = self.stride if self.stride != self.seq_len else None
         return written_call("pack", self.seq_len, stride=stride, **self._options(), best_fit=self.best_fit or None)
@@ -157,13 +113,6 @@ class SampleLayout(_TokenLayout):
     def fields(self) -> dict[str, Any]:
         return {"seq_len": self.seq_len}
 
-    def make_reader(self, data: CountedData, config: StreamConfig, cut: bool) -> Reader[Any]:
-        order = Shuffle(data.contents.blocks(in_mix=True), 1, 1, None)  # extents: all of one is read for a sequence
-        data.raise_if_empty(order.tokens, self.unit)
-        windows = data.loaded_windows(config, order, _SAMPLED_WINDOWS)
-        places = RandomPlaces(windows, order, seq_len=self.seq_len, width=self.width, seed=config.seed or 0)
-        return PackedSequences(data.rows_of(config, places, None), data.dtype, boundaries=self.boundaries)
-
     def call(self) -> str:
         return written_call("sample", self.seq_len, **self._options())
 
@@ -181,25 +130,6 @@ class DocumentLayout(Layout):
 
     def fields(self) -> dict[str, Any]:
         return {} if self.bucket is None else {"bucket": self.bucket}
-
-    def collator(self, config: StreamConfig, size: int, dtype: np.dtype[Any]) -> Collator[Any]:
-        return DocumentCollator(
-            size=size,
-            max_length=self.max_length,
-            pad_to_multiple_of=self.pad_to_multiple_of,
-            eos_id=config.data.eos_id,
-            same_labels=self.same_labels,
-        )
-
-    def make_reader(self, data: CountedData, config: StreamConfig, cut: bool) -> Reader[Any]:
-        order = data.order(config)
-        sequences = Sequences(order.documents, 1, config.lane_count)
-        end = config.epochs if cut else None
-        lanes = LaneWindows(data.loaded_windows(config, order), order, sequences, documents=True, end=end)
-        options: dict[str, Any] = {"max_length": self.max_length, "change": data.change(config)}
-        if self.bucket is None:
-            return DocumentSequences(lanes, **options)
-        return BucketedDocuments(lanes, bucket=self.bucket, seed=config.seed, **options)
 
     def call(self) -> str:
         multiple = self.pad_to_multiple_of if self.pad_to_multiple_of > 1 else None

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from .batch.types import DocumentArrays, PackedArrays
 from .order import Step
 
 R_out = TypeVar("R_out", covariant=True)
 R_in = TypeVar("R_in", contravariant=True)
+
+
+class Share(NamedTuple):
+    """Which of its rank's items a loader's worker makes: ``skip`` are passed over, then every ``every``-th is made."""
+
+    skip: int
+    every: int
 
 
 class Reader(Protocol[R_out]):

@@ -112,6 +112,13 @@ def imports_of(path: Path) -> set[str]:
         ),
         ("pipeline/text", ("pipeline.stream", "pipeline.builder", "pipeline.cli", "torch", "scripts")),
         ("pipeline/builder", ("pipeline.stream", "pipeline.cli", "torch", "scripts")),
+        (
+            "pipeline/stream/data",
+            tuple(
+                f"pipeline.stream.{room}"
+                for room in ("assemble", "batch", "indexed", "iteration", "sequential", "windows")
+            ),
+        ),
         ("pipeline/stream", ("pipeline.builder", "pipeline.cli", "scripts", "numba", "pipeline.compiling")),
         ("pipeline/cli", ("pipeline.stream", "torch", "scripts")),
         ("filters", ("pipeline.stream", "pipeline.builder", "pipeline.cli", "torch", "scripts")),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from itertools import islice, pairwise
 from pathlib import Path
@@ -120,53 +119,6 @@ def test_best_fit_pads_less_than_three_percent(tmp_path: Path) -> None:
     assert sum(rows) > 0.97 * 500 * 1024
 
 
-# Lengths of documents: the mean and the deviation of their logarithms, beside a sequence of 4,096 tokens.
-LENGTHS = {
-    "pages": (2.8, 1.1),
-    "articles": (6.0, 1.3),
-    "books": (7.5, 0.8),
-    "halves": (7.6, 0.2),
-    "over half": (7.9, 0.2),
-}
-
-
-def lengths_of(kind: str, sequences: int) -> Any:
-    drawn = np.random.default_rng(1).lognormal(*LENGTHS[kind], size=100_000).astype(np.int64) + 1
-    return drawn[: int(np.cumsum(drawn).searchsorted(sequences * 4096))]
-
-
-def packed(lengths: Any, rows: int, *, best_fit: bool = True, **order: Any) -> float:
-    """Return the share of positions that tokens take in two epochs of sequences of 4,096 tokens, ``rows`` in a batch."""
-    data = pipeline.ShardDataset.from_tokens(np.ones(int(lengths.sum()), np.uint16), lengths=lengths)
-    stream = data.shuffle(seed=0, **order).pack(4096, labels="same", best_fit=best_fit).batch(rows)
-    steps = -(-2 * int(lengths.sum()) // (4096 * rows))
-    # The first token of a sequence is no label.
-    return sum(batch["valid_tokens"] + rows for batch in islice(stream, steps)) / (4096 * rows * steps)
-
-
-@pytest.mark.parametrize("rows", [1, 3, 8])
-@pytest.mark.parametrize("sequences", [61, 150])
-@pytest.mark.parametrize("kind", LENGTHS)
-def test_best_fit_pads_at_most_five_percent_or_names_what_pads_less(
-    kind: str, sequences: int, rows: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    lengths = lengths_of(kind, sequences)
-    full = packed(lengths, rows)
-    if not caplog.messages:
-        assert full >= 0.95
-        return
-    (said,) = caplog.messages
-    measured, lanes = re.search(r"fills ([\d.]+)%", said), re.search(r"lanes=(\d+)", said)
-    assert measured is not None
-    assert float(measured[1]) == pytest.approx(100 * full, abs=3)
-    if lanes is None:
-        assert "without best_fit" in said
-        assert packed(lengths, rows, best_fit=False) == 1
-    else:
-        fewer = re.search(r"batch size\) of (\d+) rows", said)
-        assert packed(lengths, rows if fewer is None else int(fewer[1]), lanes=int(lanes[1])) >= 0.95
-
-
 def test_filtered_epochs_hold_what_the_predicate_keeps_as_often_as_they_should(dataset: Path) -> None:
     stream = make(dataset, epochs=2).filter(is_long).documents()
     found = Counter(tuple(item["input_ids"].tolist()) for item in stream)
@@ -216,19 +168,18 @@ def test_workers_give_the_order_without_workers(dataset: Path, workers: int) -> 
 
 
 def test_filtered_and_best_fit_streams_resume_exactly(dataset: Path) -> None:
-    pipeline.assert_resumes(lambda: make(dataset).filter(is_long).pack(32).batch(2), items=8)
-    pipeline.assert_resumes(lambda: make(dataset).filter(is_long).filter(ends_odd).documents().batch(2), items=5)
-    pipeline.assert_resumes(lambda: make(dataset).pack(100, best_fit=True, boundaries=True).batch(3), items=12)
-    pipeline.assert_resumes(lambda: make(dataset).pack(30, best_fit=True), items=14)
+    pipeline.assert_resumes(lambda: make(dataset).filter(is_long).pack(32).batch(2), items=4)
+    pipeline.assert_resumes(lambda: make(dataset).filter(is_long).filter(ends_odd).documents().batch(2), items=4)
+    pipeline.assert_resumes(lambda: make(dataset).pack(100, best_fit=True, boundaries=True).batch(3), items=6)
     pipeline.assert_resumes(lambda: make(dataset, epochs=1).pack(300, best_fit=True).batch(6), items=99)
-    pipeline.assert_resumes(lambda: make(dataset, epochs=2).filter(is_long).pack(64).batch(6), items=99)
+    pipeline.assert_resumes(lambda: make(dataset, epochs=1).filter(is_long).pack(900).batch(6), items=99)
 
 
 def test_the_state_holds_coordinates_and_never_contents(dataset: Path) -> None:
     stream = make(dataset).pack(64, best_fit=True).batch(6)
     list(islice(stream, 40))
     state = stream.state_dict()
-    assert all(len(cursor) == 5 and all(type(n) is int for n in cursor) for cursor in state["lanes"].values())
+    assert all(len(cursor) == 4 and all(type(n) is int for n in cursor) for cursor in state["lanes"].values())
     assert len(json.dumps(state)) < 2048 + 64 * 6
 
 

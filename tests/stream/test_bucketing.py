@@ -1,3 +1,5 @@
+"""Buckets put documents of similar length side by side, and keep all else that documents() promises."""
+
 from __future__ import annotations
 
 from itertools import islice

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import ConfigError
+from pipeline.stream.assemble import make_reader
 from pipeline.stream.iteration.items import items_from, share_of
 from pipeline.stream.iteration.state import from_state
 from pipeline.stream.iteration.topology import WorkerContext
@@ -78,7 +79,7 @@ def items_of_worker(stream: pipeline.Stream, state: dict[str, Any], context: Wor
     """Yield what one worker of a loader makes of a stream that goes on from a state."""
     config = stream._config
     start = replace(from_state(state, config, WorkerContext(context.rank, context.world_size)), skip=context.worker)
-    reader = config.data.make_reader(config, start, context, share_of(config, start, context))
+    reader = make_reader(config, start, context, share_of(config, start, context))
     return (item for _, item in items_from(config, reader, start, context))
 
 

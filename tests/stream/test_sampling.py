@@ -1,3 +1,5 @@
+"""Samples begin at drawn places, which depend on their number alone."""
+
 from __future__ import annotations
 
 from itertools import islice

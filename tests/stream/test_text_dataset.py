@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 import pipeline
 from pipeline.errors import ConfigError, StateError
 from tests.loaders import assert_raises
-from tests.text_samples import KINDS, make_texts, spelled, write_tar, write_texts
+from tests.text_samples import KINDS, make_texts, spelled, write_texts
 from tests.text_streams import TEXTS, ids, joined, make, packed
 
 
@@ -46,19 +46,7 @@ def test_without_shuffle_every_kind_of_file_streams_its_documents_in_their_order
     assert sum(row["valid_tokens"] for row in rows) == len(joined) - 1
 
 
-def test_a_text_is_a_txt_member_or_the_field_of_a_json_member_of_a_tar(tmp_path: Path) -> None:
-    members = {
-        "a.txt": b"one",
-        "a.png": b"\x89PNG",
-        "b.json": orjson.dumps({"text": "two", "id": 7}),
-        "c.txt": b"three",
-    }
-    file = write_tar(tmp_path / "plain.tar", members)
-    stream = pipeline.TextDataset(file, tokenizer="bytes", epochs=1).documents()
-    assert [spelled(item["input_ids"]) for item in stream] == ["one", "two", "three"]
-
-
-@pytest.mark.parametrize("lanes", [1, 5, 48])
+@pytest.mark.parametrize("lanes", [1, 48])
 def test_two_epochs_hold_every_document_twice_in_other_orders(files: list[Path], lanes: int) -> None:
     stream = (
         pipeline.TextDataset(files, tokenizer="bytes", epochs=2).shuffle(seed=1, window=50, lanes=lanes).documents()
@@ -84,7 +72,7 @@ def test_packed_epochs_give_every_token_once_with_the_next_one_as_its_label(file
     assert all((batch["labels"] != -100).any(1).all() for batch in batches[:-1])
 
 
-@pytest.mark.parametrize(("start", "workers"), [("fork", 2), ("fork", 3), ("spawn", 2), ("forkserver", 3)])
+@pytest.mark.parametrize(("start", "workers"), [("fork", 3), ("spawn", 2)])
 def test_workers_of_a_loader_give_the_order_without_workers(files: list[Path], start: str, workers: int) -> None:
     expected = ids(islice(packed(files), 12))
     stream = packed(files).take(12)
@@ -94,13 +82,6 @@ def test_workers_of_a_loader_give_the_order_without_workers(files: list[Path], s
 def test_a_bounded_stream_has_the_same_order_in_workers(files: list[Path]) -> None:
     expected = ids(packed(files, epochs=1))
     assert ids(DataLoader(packed(files, epochs=1), batch_size=None, num_workers=2)) == expected
-
-
-@pytest.mark.parametrize("world_size", [2, 3, 6])
-def test_ranks_take_rows_of_each_global_batch(files: list[Path], world_size: int) -> None:
-    expected = ids(islice(packed(files), 12))
-    ranks = [ids(islice(packed(files, world_size).shard(rank, world_size), 12)) for rank in range(world_size)]
-    assert joined(ranks) == expected
 
 
 def test_every_rank_takes_as_many_steps_though_one_keeps_hardly_anything(files: list[Path]) -> None:
@@ -157,8 +138,8 @@ def test_a_bounded_stream_on_several_ranks_is_refused_when_iteration_begins(file
     assert [len(batches) for batches in bounded] == [5, 5]
 
 
-@pytest.mark.parametrize("count", [5, 12])
-def test_take_before_batch_is_the_first_sequences_of_all_ranks(files: list[Path], count: int) -> None:
+def test_take_before_batch_is_the_first_sequences_of_all_ranks(files: list[Path]) -> None:
+    count = 5
     whole = [row for batch in ids(islice(packed(files), 2)) for row in batch][:count]
     ranks = [list(make(files).pack(64).take(count).batch(3).shard(rank, 2)) for rank in range(2)]
     assert len(ranks[0]) == len(ranks[1])
@@ -212,3 +193,11 @@ def test_split_puts_every_document_in_one_half_wherever_it_lies(tmp_path: Path) 
 def test_a_mix_of_text_is_refused_with_the_cure(files: list[Path]) -> None:
     with pytest.raises(ConfigError, match="build shards"):
         pipeline.mix({"a": pipeline.TextDataset(files, "bytes")}, weights={"a": 1})
+
+
+def test_a_stream_of_many_compressed_files_keeps_few_of_them_open(tmp_path: Path) -> None:
+    many = [write_texts(tmp_path / f"{n:02}.jsonl.gz", make_texts(60, seed=n)) for n in range(60)]
+    before = len(os.listdir("/proc/self/fd"))
+    batches = iter(pipeline.TextDataset(many, "bytes").shuffle(seed=0, lanes=4, window=4).pack(64).batch(4))
+    most = max(len(os.listdir("/proc/self/fd")) for _ in islice(batches, 60))
+    assert most - before <= 4 + 8 + 2

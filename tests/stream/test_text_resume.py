@@ -7,7 +7,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -31,29 +30,21 @@ def test_it_resumes_after_every_batch(files: list[Path]) -> None:
     pipeline.assert_resumes(lambda: packed(files), items=3)
     pipeline.assert_resumes(lambda: few().pack(50, stride=20, boundaries=True).batch(3), items=3)
     pipeline.assert_resumes(lambda: few().documents(30).batch(4), items=3)
-    pipeline.assert_resumes(lambda: few().pack(64), items=3)
     pipeline.assert_resumes(lambda: few(epochs=1).pack(512).batch(12), items=9)
     pipeline.assert_resumes(lambda: few(epochs=1).documents().batch(12, last="drop").take(5), items=9)
-    pipeline.assert_resumes(lambda: packed(files).take(3), items=9)
     pipeline.assert_resumes(lambda: few().filter(is_short).pack(64, best_fit=True).batch(2), items=3)
     pipeline.assert_resumes(lambda: pipeline.TextDataset(files, "bytes", epochs=1).pack(99).batch(40), items=9)
 
 
 def drop_some(items: Any) -> Any:
     for item in items:
-        if int(item["input_ids"][0]) % 3:
+        if int(item["input_ids"].ravel()[0]) % 3:
             yield item
 
 
 def test_it_resumes_inside_a_batch_where_a_stage_drops_samples(files: list[Path]) -> None:
     pipeline.assert_resumes(lambda: make(files).pack(32).apply(drop_some).batch(3), items=3)
-    pipeline.assert_resumes(lambda: make(files).pack(32).batch(3).apply(drop_some_batches), items=3)
-
-
-def drop_some_batches(items: Any) -> Any:
-    for item in items:
-        if int(item["input_ids"][0, 0]) % 3:
-            yield item
+    pipeline.assert_resumes(lambda: make(files).pack(32).batch(3).apply(drop_some), items=3)
 
 
 def test_a_loader_that_saves_its_workers_states_resumes(files: list[Path]) -> None:
@@ -99,13 +90,13 @@ def test_a_state_that_lacks_lanes_is_refused_naming_them(files: list[Path]) -> N
     list(islice(ahead, 3))
     with pytest.raises(StateError, match="sequence_index is 12 in state 0, but 18 in state 1"):
         pipeline.merge_states([state, ahead.state_dict()])
-    moved = {**state, "lanes": {**state["lanes"], "2": [0, 0, 0, 0, 1]}}
+    moved = {**state, "lanes": {**state["lanes"], "2": [0, 0, 0, 1]}}
     with pytest.raises(StateError, match="lane 2 stands at"):
         pipeline.merge_states([state, moved])
     with pytest.raises(StateError, match="none"):
         pipeline.merge_states([])
     broken = {**state, "lanes": {"1": [0, 0]}}
-    with pytest.raises(StateError, match="lane 1 of a state must be five numbers"):
+    with pytest.raises(StateError, match="lane 1 of a state must be four numbers"):
         other.load_state_dict(broken)
 
 
@@ -121,16 +112,6 @@ def test_a_state_of_another_global_batch_is_refused_with_the_cure(
         packed(files).shard(0, 2).load_state_dict(state)
 
 
-def test_states_of_a_stream_that_knows_its_counts_merge_to_any_of_them() -> None:
-    tokens = np.arange(1000, dtype=np.uint16)
-    states = []
-    for rank in range(2):
-        stream = pipeline.ShardDataset.from_tokens(tokens).shuffle(lanes=3).pack(16).batch(2).shard(rank, 2)
-        list(islice(stream, 3))
-        states.append(stream.state_dict())
-    assert pipeline.merge_states(states) == states[0]
-
-
 def test_the_state_is_small_json_that_a_weights_only_load_reads(files: list[Path], tmp_path: Path) -> None:
     stream = pipeline.TextDataset(files, tokenizer="bytes").shuffle(seed=0, lanes=48).pack(64).batch(2)
     list(islice(stream, 70))
@@ -140,27 +121,21 @@ def test_the_state_is_small_json_that_a_weights_only_load_reads(files: list[Path
     assert torch.load(tmp_path / "state.pt", weights_only=True) == state
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        (lambda files: make(files).pack(64).batch(3), "global_batch"),
-        (lambda files: make(files).pack(32).batch(6), "seq_len"),
-        (lambda files: make(files).documents().batch(6), "kind"),
-        (lambda files: make(files).pack(64, best_fit=True).batch(6), "best_fit"),
-        (lambda files: make(files).filter(is_short).pack(64).batch(6), "filters"),
-        (lambda files: make(files, eos=False).pack(64).batch(6), "data"),
-        (lambda files: make(files[:3]).pack(64).batch(6), "data"),
-        (
-            lambda files: pipeline.TextDataset(files, "bytes").shuffle(seed=3, window=73, lanes=36).pack(64).batch(6),
-            "window",
-        ),
-    ],
-)
-def test_a_state_of_another_shape_is_refused_naming_the_field(files: list[Path], change: Any, field: str) -> None:
+def test_a_state_of_another_shape_is_refused_naming_the_field(files: list[Path]) -> None:
     stream = packed(files)
     next(iter(stream))
-    with pytest.raises(StateError, match=f"^{field} was"):
-        change(files).load_state_dict(stream.state_dict())
+    others = {
+        "global_batch": make(files).pack(64).batch(3),
+        "seq_len": make(files).pack(32).batch(6),
+        "kind": make(files).documents().batch(6),
+        "best_fit": make(files).pack(64, best_fit=True).batch(6),
+        "filters": make(files).filter(is_short).pack(64).batch(6),
+        "data": make(files, eos=False).pack(64).batch(6),
+        "window": pipeline.TextDataset(files, "bytes").shuffle(seed=3, window=73, lanes=36).pack(64).batch(6),
+    }
+    for field, other in others.items():
+        with pytest.raises(StateError, match=f"^{field} was"):
+            other.load_state_dict(stream.state_dict())
 
 
 def test_a_changed_file_is_refused_when_a_state_is_loaded(tmp_path: Path) -> None:

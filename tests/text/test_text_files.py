@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, InputError
-from pipeline.stream.sequential.layout import LaneLayout
-from pipeline.stream.sequential.text.windows import TextWindows, WindowSize
+from pipeline.stream.lanes import LaneLayout, TextWindowSize
+from pipeline.stream.sequential.text.windows import TextWindows
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.formats import FORMATS
@@ -177,18 +177,17 @@ def test_a_lane_far_ahead_of_the_others_makes_nobody_lose_or_repeat(tmp_path: Pa
         layout=layout,
         places=dict.fromkeys(range(4), (0, 0, 0)),
         seed=0,
-        window=WindowSize(0),
+        window=TextWindowSize(0),
         filters=(),
         epochs=1,
-        held_bytes=2000,  # what is passed over is hardly ever still there
+        kept_bytes=2000,  # what is passed over is hardly ever still there
     )
     found: Counter[str] = Counter()
     for lane in range(4):
         place = (0, 0, 0)
-        while (window := windows.window(lane, place)) is not None:
-            chunk = window.take(0, None)
-            found.update(spelled(ids) for ids in np.split(chunk.ids, np.cumsum(chunk.lengths)[:-1]))
-            place = window.following
+        while (made := windows.make(lane, place)) is not None:
+            found.update(spelled(ids) for ids in np.split(made.window.tokens, made.window.ends[1:-1]))
+            place = made.following
     del found[""]
     assert found == Counter(text for n in range(3) for text in make_texts(150, n))
 

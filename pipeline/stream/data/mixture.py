@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ...errors import ConfigError
-from ..indexed.mixed import MixedSequences, source_shares
-from ..layout import PackLayout
-from ..order import LANES_OF_MIX, Sequences, Shuffle, mix_window
+from ..order import LANES_OF_MIX, mix_window
 from ..order.mixture import Mixture
-from .base import CountedData, Share
+from .base import CountedData
 
 if TYPE_CHECKING:
     from ..config import StreamConfig
-    from ..iteration.position import Position
-    from ..iteration.topology import WorkerContext
 
 _REFUSED = {
     "filter": "a mix counts the tokens of its sources in advance, so it cannot be filtered; build filtered shards",
@@ -84,32 +80,8 @@ class MixedData:
     def sequences(self, config: StreamConfig) -> None:
         config.stated_layout()
 
-    def make_reader(
-        self, config: StreamConfig, start: Position, context: WorkerContext, share: Share
-    ) -> MixedSequences:
-        layout, lanes = self._layout(config), config.lane_count
-        windows = self.window(config, lanes)
-        rows = {}
-        for name, data in self.sources.items():
-            order = Shuffle(data.contents.blocks(in_mix=True), lanes, windows[name], config.seed, name)
-            data.raise_if_empty(order.tokens, "tokens")
-            sequences = Sequences(order.tokens, layout.stride, lanes)
-            rows[name] = data.token_rows(config, order, sequences, layout.width, sources=len(self.sources))
-        return MixedSequences(rows, self._mixture(config), self.dtype, boundaries=layout.boundaries)
-
-    def stats(self, config: StreamConfig, position: Position) -> dict[str, Any]:
-        stride, lanes = self._layout(config).stride, config.lane_count
-        orders = [Sequences(sum(data.tokens), stride, lanes) for data in self.sources.values()]
-        shares = source_shares(self._mixture(config), orders, position.sequence_index)
-        return {"bytes_read": 0, "epoch": min(each["epoch"] for each in shares.values()), "sources": shares}
-
-    def _layout(self, config: StreamConfig) -> PackLayout:
-        layout = config.stated_layout()
-        if not isinstance(layout, PackLayout):
-            raise ConfigError("a mix is packed; add .pack(seq_len)")
-        return layout
-
-    def _mixture(self, config: StreamConfig) -> Mixture:
+    def mixture(self, config: StreamConfig) -> Mixture:
+        """Return which source serves each row."""
         lanes = config.lane_count
         segments = [(-(-sequence // lanes), shares) for sequence, shares in config.weights]
         return Mixture(list(self.sources), config.seed or 0, lanes, segments)

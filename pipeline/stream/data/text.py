@@ -6,7 +6,6 @@ import copy
 import hashlib
 import json
 import os
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from functools import cached_property
@@ -16,12 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, DamagedInputError, InputError
-from ..sequential.best_fit_sizes import best_fit_tokens, most_lanes_a_row
-from ..sequential.cursor import Cursor, Windows, beginning
-from ..sequential.lanes import lanes_reader
-from ..sequential.layout import WINDOW_BYTES, LaneLayout, lane_layout
-from ..sequential.reader import lane_stats
-from .base import Share
+from ..lanes import WINDOW_BYTES, LaneLayout, TextWindowSize, best_fit_lanes_a_row, best_fit_tokens, lane_layout
 from .holdout import held_out
 
 if TYPE_CHECKING:
@@ -31,9 +25,6 @@ if TYPE_CHECKING:
     from ...text.tokenizer.tokenizer import Tokenizer
     from ...text.where import Where
     from ..config import StreamConfig
-    from ..iteration.position import Position
-    from ..iteration.topology import WorkerContext
-    from ..reader import Reader
 
 _COUNTED_BYTES = 64 << 20  # of input: if it holds fewer records than were asked for, more are estimated from it
 _KEYS = 256  # documents that are judged at once
@@ -162,7 +153,9 @@ class TextData:
         return self.bytes // _TOKEN_BYTES
 
     def lane_layout(self, config: StreamConfig, rows: int) -> LaneLayout:
-        most = most_lanes_a_row(config.layout, rows, self.tokens, _TOKEN_BYTES)
+        most = None
+        if config.best_fit:
+            most = best_fit_lanes_a_row(config.stated_layout().sequence_stride, rows, self.tokens, _TOKEN_BYTES)
         return lane_layout(rows, config.lanes, self.records, most)
 
     def window(self, config: StreamConfig, lanes: int) -> str | None:
@@ -172,33 +165,14 @@ class TextData:
     def sequences(self, config: StreamConfig) -> None:
         config.stated_layout()
 
-    def make_reader(self, config: StreamConfig, start: Position, context: WorkerContext, share: Share) -> Reader[Any]:
-        return lanes_reader(config, self.windows, start, context, share.skip, share.every)
-
-    def stats(self, config: StreamConfig, position: Position) -> dict[str, Any]:
-        return lane_stats(Counter(), 0, position.lanes or beginning(position.start_epoch or 0, 1))
-
-    def windows(
-        self, config: StreamConfig, lanes: LaneLayout, cursors: dict[int, Cursor], epochs: int | None
-    ) -> Windows:
-        """Return what sequential lanes read: windows of documents."""
-        from ..sequential.text.windows import TextWindows, WindowSize  # loaded for text alone
-
-        size = least = 0
-        if config.seed is not None:
-            size = WINDOW_BYTES // lanes.lanes
+    def window_size(self, config: StreamConfig, lanes: int) -> TextWindowSize:
+        """Return how long the windows of so many lanes are."""
+        size = 0 if config.seed is None else WINDOW_BYTES // lanes
+        least = 0
         if config.best_fit:
             least = best_fit_tokens(config.stated_layout().sequence_stride, size // _TOKEN_BYTES) * _TOKEN_BYTES
-        blocks = None if config.window is None else max(1, config.window // lanes.lanes)
-        return TextWindows(
-            self,
-            layout=lanes,
-            places={lane: (cursor[0], cursor[1], cursor[2]) for lane, cursor in cursors.items()},
-            seed=config.seed,
-            window=WindowSize(max(size, least), least, blocks),
-            filters=tuple(each.function for each in config.filters),
-            epochs=epochs,
-        )
+        blocks = None if config.window is None else max(1, config.window // lanes)
+        return TextWindowSize(max(size, least), least, blocks)
 
     def halves(self, share: Fraction) -> tuple[TextData, TextData]:
         """Return the rest and what is held out, to be told apart when documents are read."""

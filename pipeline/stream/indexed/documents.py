@@ -12,19 +12,19 @@ from ..batch.rows import DocumentRows
 from ..order import Step, derive_key
 from ..order.buckets import GROUP, arrange
 from ..windows.lanes import LaneWindows, Place
-from ..windows.mapped import Change
+from ..windows.mapped import DocumentMaps
 from .core import IndexedReader
 
 Int = NDArray[np.int64]
 
 
 class DocumentSequences(IndexedReader):
-    """Whole documents, one a sequence, of at most ``max_length`` tokens each; ``change`` is applied to each before."""
+    """Whole documents, one a sequence, of at most ``max_length`` tokens each; ``maps`` are applied to each before."""
 
-    def __init__(self, lanes: LaneWindows, *, max_length: int | None = None, change: Change | None = None) -> None:
+    def __init__(self, lanes: LaneWindows, *, max_length: int | None = None, maps: DocumentMaps | None = None) -> None:
         super().__init__(lanes)
         self._max_length = max_length
-        self._change = change
+        self._maps = maps
 
     def read(self, step: Step) -> DocumentRows:
         """Return the token ids of a rank's documents of a step."""
@@ -35,8 +35,8 @@ class DocumentSequences(IndexedReader):
         most = self._max_length
         documents: list[NDArray[Any]] = [window.document(number) for window, number in places]
         masks = None
-        if self._change is not None:
-            changed = [self._change(document) for document in documents]
+        if self._maps is not None:
+            changed = [self._maps.document(document) for document in documents]
             documents = [ids for ids, _ in changed]
             masks = [np.ones(len(ids), np.uint8)[:most] if mask is None else mask[:most] for ids, mask in changed]
         documents = [document[:most] for document in documents]

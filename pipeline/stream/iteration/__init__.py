@@ -10,6 +10,6 @@ stages.py           the user's stages: what is counted, and what a resume would 
 iterator.py         hands out items, with the position after each
 worker_batch.py     batches on their way out of a loader's worker
 
-Which rows of a step a rank takes is said elsewhere: by `order.Step` for indexed readers, by `sequential.layout` for lanes of
+Which rows of a step a rank takes is said elsewhere: by `order.Step` for indexed readers, by `lanes` for lanes of
 sequential ones. A wrong resume is found by `pipeline.assert_resumes`.
 """

@@ -14,12 +14,12 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from ..assemble import make_collator
 from ..batch.collate import row_of, stack
 from ..batch.device import place_on_device, read_ahead, to_numpy, to_torch
 from ..config import StreamConfig
-from ..data.base import Share
 from ..order import Step
-from ..reader import Reader
+from ..reader import Reader, Share
 from .passes import epoch_reached, first_of, item_count, pass_bounds, steps_taken
 from .position import Position
 from .stages import Positioned, UserStages, counts_items
@@ -73,7 +73,7 @@ def _batches(
 ) -> Iterator[Positioned]:
     """Yield the batches of a rank, or of one worker of its loader, each with the position after it."""
     assert config.batch_size is not None
-    collate = config.collator(config.batch_size)
+    collate = make_collator(config, config.batch_size)
     after = partial(Position, weights=position.weights, start_epoch=position.start_epoch)
     try:
         for step, end_of_step in _steps(config, reader, position, context):
@@ -92,7 +92,7 @@ def _samples(
     config: StreamConfig, reader: Reader[Any], position: Position, context: WorkerContext
 ) -> Iterator[Positioned]:
     """Yield the samples that make the batches of a rank or of one worker, each with the position after it."""
-    collate = config.collator(1)
+    collate = make_collator(config, 1)
     after = partial(Position, weights=position.weights, start_epoch=position.start_epoch)
     size, taken = config.batch_size or 1, position.taken
     try:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from torch.utils.data import get_worker_info
 
 from ...errors import StateError
+from ..assemble import stats_at
 from ..config import StreamConfig
 from ..reader import Reader
 from .position import Position, SharedPosition
@@ -47,7 +48,7 @@ class Progress:
             "waited_seconds": self.waited,
             "waited_share": self.waited / seconds if seconds else 0.0,
             "sequence_index": index,
-            **(config.data.stats(config, self.position) if self._reader is None else self._reader.stats(index)),
+            **(stats_at(config, self.position) if self._reader is None else self._reader.stats(index)),
         }
 
 

@@ -291,8 +291,8 @@ def _lanes(part: Mapping[str, Any], config: StreamConfig, context: WorkerContext
             raise StateError(
                 f"lanes of a state are '0' to '{layout.lanes - 1}' in this stream, got {lane!r}; {_EDITED}"
             )
-        if not isinstance(cursor, list) or len(cursor) != 5:
-            raise StateError(f"lane {lane} of a state must be five numbers, got {cursor!r}; {_EDITED}")
+        if not isinstance(cursor, list) or len(cursor) != 4:
+            raise StateError(f"lane {lane} of a state must be four numbers, got {cursor!r}; {_EDITED}")
         for number in cursor:
             _number(f"lane {lane}", number)
     missing = [lane for lane in layout.own(context.rank, context.world_size) if str(lane) not in lanes]

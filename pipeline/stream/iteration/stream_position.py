@@ -10,6 +10,7 @@ from torch.utils.data import get_worker_info
 
 from ...errors import ConfigError, StateError
 from ..arguments import MOST_ROWS, MOST_STEPS, check_integer
+from ..assemble import make_reader
 from ..config import StreamConfig
 from ..data.shards import say_once
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
@@ -72,7 +73,7 @@ class StreamPosition:
             if self._of_worker is not None:
                 position, self._of_worker = self._of_worker, None
         config = self._config_at(position)
-        reader = config.data.make_reader(config, position, context, share_of(config, position, context))
+        reader = make_reader(config, position, context, share_of(config, position, context))
         self._progress = Progress(position, reader)
         items = items_from(config, reader, position, context)
         iterator = StreamIterator(items, self._progress, context, self._topology, self._shared)

@@ -1,16 +1,11 @@
 """Readers of data whose counts are unknown in advance: raw text, ``.filter``, ``.map_documents``, best-fit packing.
 
-layout.py            how many lanes there are; which of them a rank and a worker read
-lanes.py             a config made into the reader of one rank and worker
+lane.py              a lane: the windows that its next sequence lies in, and where it begins
 reader.py            the rows that a rank takes of each step
-lane_sequences.py    a lane's documents as sequences: joined and cut, or one a sequence
-cursor.py            where a lane stands, and the documents that it keeps from there on
-document_maps.py     the user's functions of documents
-text/                raw text: which blocks of files each lane reads, and windows of them
-shard_blocks.py      documents of shards for lanes
+cursor.py            where a lane stands, as a state holds it
+text/                windows of raw text
+shards.py            windows of documents of shards
 best_fit.py          best-fit packing of whole documents
-best_fit_sizes.py    how many documents it packs at a time
-padding.py           how full its sequences are, and what fills more
 
 The definition
 ==============
@@ -50,6 +45,7 @@ one round, or those that best fit needs: 32 sequences of 4 bytes a token.
 Shards
 ------
 The documents of an epoch in their order (section 10 of `pipeline.stream.order`), ``D`` of them, are cut into ``L`` parts:
-lane ``l`` has documents ``l D // L`` to before ``(l + 1) D // L``, in chunks of about 64, of best fit of about ``t`` tokens
-(with ``256 MiB / item`` for 64 MiB, ``item`` the bytes of a token). A place is (epoch, 0, number of the chunk).
+lane ``l`` has documents ``l D // L`` to before ``(l + 1) D // L``, in windows of about 64, of best fit of about ``t`` tokens
+(with ``256 MiB / item`` for 64 MiB, ``item`` the bytes of a token). A place is (epoch, 0, number of the window), and the
+documents stay in the order of the epoch.
 """

@@ -7,15 +7,12 @@ none that fits and pads about a percent (Ding et al. 2024, "Fewer Truncations Im
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..order import permutation
-from .cursor import Chunk, Cursor, Place, Reader
-from .lane_sequences import MOST_TOKENS, ReadySequences
+from ..windows.window import Window
 
 
 def best_fit_decreasing(sizes: NDArray[np.int64], capacity: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -56,108 +53,37 @@ def best_fit_decreasing(sizes: NDArray[np.int64], capacity: int) -> tuple[NDArra
     return np.argsort(ranks[bins], kind="stable"), np.concatenate([[0], np.cumsum(counts[order])])
 
 
-class Bins(NamedTuple):
-    """Bins as rows: their tokens (``[rows, width]``, zeros behind them), how many each has, where documents end in each."""
+def pack_documents(window: Window, seq_len: int, extra: int, key: int | None) -> tuple[Window, NDArray[np.int64]]:
+    """Return the documents of a window as sequences of up to ``seq_len`` tokens end to end, and where each begins and ends.
 
-    tokens: NDArray[Any]
-    available: list[int]
-    ends: list[NDArray[np.int64]]
-
-
-def copy_pieces(
-    ids: NDArray[Any], pieces: NDArray[np.int64], cuts: NDArray[np.int64], seq_len: int, extra: int
-) -> Bins:
-    """Copy ``pieces`` (columns start, stop, end of the document), ``cuts[r]`` to ``cuts[r + 1]`` of them to row ``r``.
-
-    A piece that fills its sequence and was cut from a longer document goes on for ``extra`` tokens, for labels.
+    A sequence that was cut out of a longer document goes on for ``extra`` tokens of it, for labels. ``key`` shuffles the
+    sequences, None keeps them in the order of their first documents.
     """
-    found = Bins(np.zeros((len(cuts) - 1, seq_len + extra), ids.dtype), [], [])
-    listed, bounds = pieces.tolist(), cuts.tolist()
-    for row, first, last in zip(found.tokens, bounds[:-1], bounds[1:], strict=True):
-        at, ends = 0, []
-        for start, stop, end in listed[first:last]:
-            behind = min(start + len(row), end) if stop - start == seq_len else stop
-            row[at : at + behind - start] = ids[start:behind]
-            at += behind - start
-            if behind == end:
-                ends.append(at)
-        found.available.append(at)
-        found.ends.append(np.array(ends, np.int64))
-    return found
+    lengths = np.diff(window.ends)
+    counts = -(-lengths // seq_len)
+    document_ends = np.repeat(window.ends[1:], counts)
+    number = np.arange(len(document_ends)) - np.repeat(np.cumsum(counts) - counts, counts)  # of a piece in its document
+    starts = document_ends - np.repeat(lengths, counts) + number * seq_len
+    sizes = np.minimum(document_ends - starts, seq_len)
+    items, cuts = best_fit_decreasing(sizes, seq_len)
+    order = np.arange(len(cuts) - 1) if key is None else permutation(len(cuts) - 1, key)
+    counts = np.diff(cuts)[order]
+    pieces = items[_runs(cuts[order], counts)]
+    starts, sizes, document_ends = starts[pieces], sizes[pieces], document_ends[pieces]
+    stops = np.where(sizes == seq_len, np.minimum(starts + seq_len + extra, document_ends), starts + sizes)
+    copied = _runs(starts, stops - starts)
+    ends = np.append(0, np.cumsum(stops - starts))
+    is_last = np.append(True, stops == document_ends)
+    mask = None if window.mask is None else window.mask[copied]
+    return Window(window.tokens[copied], ends[is_last], has_empty=False, mask=mask), ends[
+        np.append(0, np.cumsum(counts))
+    ]
 
 
-class BestFitDocuments:
-    """A lane's sequences of ``seq_len`` tokens, window by window, with ``extra`` more where a long document was cut.
+def _runs(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the numbers of all runs, one behind the other.
 
-    ``reader`` gives whole windows. ``key(place)`` orders a window's sequences, None keeps them in the order of their
-    first documents. ``on_packed`` is told the sizes of each window's documents and pieces, and the sequences they fill. The
-    cursor's ``document`` counts sequences of the window.
+    >>> _runs(np.array([7, 0]), np.array([2, 3])).tolist()
+    [7, 8, 0, 1, 2]
     """
-
-    def __init__(
-        self,
-        reader: Reader,
-        cursor: Cursor,
-        *,
-        seq_len: int,
-        extra: int,
-        with_ends: bool,
-        key: Callable[[Place], int] | None,
-        on_packed: Callable[[NDArray[np.int64], int], object] | None = None,
-    ) -> None:
-        self._reader = reader
-        self._seq_len = seq_len
-        self._extra = extra
-        self._with_ends = with_ends
-        self._key = key
-        self._on_packed = on_packed
-        self._place: Place = (cursor[0], cursor[1], cursor[2])
-        self._next = cursor[3]
-        self._rows: NDArray[np.int64] | None = None  # the bins of the window in their order
-        self._pieces = np.empty((0, 3), np.int64)  # start, stop, end of the document, bin by bin
-        self._cuts = np.zeros(1, np.int64)
-        self._ids: NDArray[Any] = np.empty(0)
-        self._mask: NDArray[Any] | None = None
-
-    def more(self) -> ReadySequences | None:
-        while self._rows is None or self._next >= len(self._rows):
-            first = self._next if self._rows is None else 0
-            if (found := self._reader.take(None)) is None:
-                return None
-            (self._place, chunk), self._next = found, first
-            self._rows = self._pack(chunk)
-        begin, count = self._next, max(1, MOST_TOKENS // self._seq_len)
-        bins = self._rows[begin : begin + count]
-        self._next += len(bins)
-        numbers = range(begin, self._next + (self._next < len(self._rows)))
-        cursors = [[*self._place, number, 0] for number in numbers]
-        if self._next == len(self._rows):
-            cursors.append(self._reader.cursor)
-        filled = self._fill(self._ids, bins)
-        masks = None if self._mask is None else list(self._fill(self._mask, bins).tokens)
-        ends = filled.ends if self._with_ends else None
-        return ReadySequences(list(filled.tokens), cursors, filled.available, ends, masks)
-
-    def _fill(self, ids: NDArray[Any], bins: NDArray[np.int64]) -> Bins:
-        """Copy some bins to rows."""
-        sizes = self._cuts[bins + 1] - self._cuts[bins]
-        cuts = np.concatenate([[0], np.cumsum(sizes)])
-        pieces = self._pieces[np.arange(cuts[-1]) + np.repeat(self._cuts[bins] - cuts[:-1], sizes)]
-        return copy_pieces(ids, pieces, cuts, self._seq_len, self._extra)
-
-    def _pack(self, chunk: Chunk) -> NDArray[np.int64]:
-        """Cut long documents and put all into bins; return these in their order."""
-        size, lengths = self._seq_len, chunk.lengths
-        counts = -(-lengths // size)
-        ends = np.repeat(np.cumsum(lengths), counts)
-        number = np.arange(len(ends)) - np.repeat(np.cumsum(counts) - counts, counts)  # of a piece in its document
-        starts = ends - np.repeat(lengths, counts) + number * size
-        stops = np.minimum(starts + size, ends)
-        sizes = stops - starts
-        items, self._cuts = best_fit_decreasing(sizes, size)
-        self._pieces = np.stack([starts, stops, ends], axis=1)[items]
-        self._ids, self._mask = chunk.ids, chunk.mask
-        bins = len(self._cuts) - 1
-        if bins and self._on_packed is not None:
-            self._on_packed(sizes, bins)
-        return np.arange(bins) if self._key is None else permutation(bins, self._key(self._place))
+    return np.arange(sizes.sum()) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes)

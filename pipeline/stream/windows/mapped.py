@@ -1,61 +1,118 @@
-"""Packed rows of documents that the user's functions change, and whose lengths stay, so that all counts hold."""
+"""The user's functions of documents: token ids and an optional loss mask in, the same out, before documents are packed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import ConfigError
 from ..batch.rows import RowBuffer
-from .lanes import LaneWindows
-from .rows import Int, TokenRows
+from ..function_identity import DocumentMap
+from .lanes import LaneWindows, Place
+from .rows import Int, TokenRows, fill_row
+from .window import Window
 
 Tokens = NDArray[Any]
 Mask = NDArray[np.uint8]
-Change = Callable[[Tokens], tuple[Tokens, Mask | None]]
+
+
+class DocumentMaps:
+    """Functions of the user, called one after the other with the ids of a document, which are read-only, and its loss mask."""
+
+    def __init__(self, maps: tuple[DocumentMap, ...], dtype: np.dtype[Any]) -> None:
+        self._maps = maps
+        self._dtype = dtype
+
+    def document(self, ids: Tokens) -> tuple[Tokens, Mask | None]:
+        """Return what they make of a document, and the loss mask of that, None where all tokens count."""
+        mask: Mask | None = None
+        for function, name, same_length in self._maps:
+            length = len(ids)
+            made = function(ids, mask)
+            ids, mask = made if isinstance(made, tuple) and len(made) == 2 else (made, mask)
+            ids = self._checked_ids(name, ids)
+            if same_length and len(ids) != length:
+                raise ConfigError(
+                    f"map_documents function {name} returned {len(ids)} ids for a document of {length}; return as many, or "
+                    "remove same_length=True"
+                )
+            mask = None if mask is None else _checked_mask(name, mask, len(ids))
+        return ids, mask
+
+    def window(self, window: Window) -> Window:
+        """Return what they make of the documents of a window."""
+        ids = window.tokens.view()
+        ids.flags.writeable = False
+        made = [self.document(ids[begin:end]) for begin, end in pairwise(window.ends.tolist())]
+        joined = np.concatenate([np.empty(0, self._dtype), *(tokens for tokens, _ in made)])
+        masks = None
+        if any(mask is not None for _, mask in made):
+            masks = np.concatenate([np.ones(len(tokens), np.uint8) if mask is None else mask for tokens, mask in made])
+        return Window(joined, np.cumsum([0, *(len(tokens) for tokens, _ in made)]), mask=masks)
+
+    def _checked_ids(self, name: str, given: Any) -> Tokens:
+        ids = np.asarray(given)
+        if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
+            raise ConfigError(
+                f"map_documents function {name} must return a 1-D array of token ids, or (ids, mask), got "
+                f"{type(given).__name__} of shape {ids.shape} and dtype {ids.dtype}"
+            )
+        if len(ids) and ids.dtype != self._dtype:
+            low, high, limits = int(ids.min()), int(ids.max()), np.iinfo(self._dtype)
+            if low < limits.min or high > limits.max:
+                raise ConfigError(
+                    f"map_documents function {name} returned the id {low if low < 0 else high}, which {self._dtype} cannot "
+                    "hold"
+                )
+        return ids.astype(self._dtype, copy=False)
+
+
+def _checked_mask(name: str, given: Any, length: int) -> Mask:
+    mask = np.asarray(given)
+    if mask.shape != (length,) or mask.dtype.kind not in "biu":
+        raise ConfigError(
+            f"map_documents function {name} must return a loss mask of one boolean or integer for each of its {length} ids, "
+            f"got shape {mask.shape} and dtype {mask.dtype}"
+        )
+    counted: Mask = (mask != 0).astype(np.uint8)
+    return counted
 
 
 class MappedTokenRows(TokenRows):
-    """Rows of what ``change`` makes of documents: as many tokens, and a loss mask or None.
+    """Rows of what ``maps`` make of documents, whose lengths stay, so that all counts hold.
 
-    A document is changed whole, where a row begins in it; the documents of each lane's last row are kept for the next.
+    A document is mapped whole, where a row begins in it; the documents of each lane's last row are kept for the next.
     """
 
     masks = True
 
-    def __init__(self, lanes: LaneWindows, *, tokens: int | None, change: Change) -> None:
+    def __init__(self, lanes: LaneWindows, *, tokens: int | None, maps: DocumentMaps) -> None:
         super().__init__(lanes, tokens=tokens)
-        self._change = change
-        self._kept: dict[int, dict[int, tuple[Tokens, Mask | None]]] = {}  # by lane, by position of the document
+        self._maps = maps
+        self._kept: dict[int, dict[int, Window]] = {}  # by lane, by position of the document
 
     def _fill(self, buffer: RowBuffer, rows: list[int], indices: Int, positions: Int) -> None:
         self.lanes.places(indices, positions)  # loads their windows side by side
         numbers = (indices % self.lanes.sequences.lanes).tolist()
         for row, lane, position in zip(rows, numbers, positions.tolist(), strict=True):
-            self._fill_row(buffer, row, lane, position)
+            before, self._kept[lane] = self._kept.get(lane, {}), {}
+            fill_row(self._documents(position, before, self._kept[lane]), buffer, row, self._existing(position))
 
-    def _fill_row(self, buffer: RowBuffer, row: int, lane: int, position: int) -> None:
-        assert buffer.masks is not None
-        tokens, mask, ends = buffer.tokens[row], buffer.masks[row], []
-        tokens[:], mask[:] = 0, 1
-        before, kept = self._kept.get(lane, {}), {}
-        done, stop = 0, self._existing(position)
-        while done < stop:
-            window, at = self.lanes.place(position + done)
+    def _documents(self, position: int, before: dict[int, Window], kept: dict[int, Window]) -> Iterator[Place]:
+        """Yield where a position lies in its document, mapped, and the beginnings of those behind; they go to ``kept``."""
+        while True:
+            window, at = self.lanes.place(position)
             number = int(window.ends.searchsorted(at, side="right")) - 1
             begin, end = window.ends[number : number + 2].tolist()
-            key = position + done - at + begin
-            kept[key] = before[key] if key in before else self._change(window.document(number))
-            part = slice(at - begin, min(end - begin, at - begin + stop - done))
-            here = slice(done, done + part.stop - part.start)
-            tokens[here] = kept[key][0][part]
-            if (counted := kept[key][1]) is not None:
-                mask[here] = counted[part]
-            done = here.stop
-            if part.stop == end - begin:
-                ends.append(done)
-        self._kept[lane] = kept
-        if buffer.ends is not None:
-            buffer.ends[row] = np.array(ends, np.int64)
+            first = position - at + begin
+            if first in before:
+                kept[first] = before[first]
+            else:
+                ids, mask = self._maps.document(window.document(number))
+                kept[first] = Window(ids, np.array([0, len(ids)]), has_empty=False, mask=mask)
+            yield kept[first], at - begin
+            position += end - at

@@ -1,16 +1,41 @@
-"""Packed rows of one source, cut out of the windows of its lanes."""
+"""Packed rows, cut out of the windows of lanes."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..batch.rows import RowBuffer
-from .lanes import LaneWindows
+from .lanes import LaneWindows, Place
 
 Int = NDArray[np.int64]
+
+
+def fill_row(places: Iterable[Place], buffer: RowBuffer, row: int, size: int) -> int:
+    """Fill a row with up to ``size`` tokens from the first place on, and from the others where the windows before end.
+
+    Behind them are zeros. Returns how many tokens there are.
+    """
+    tokens, ends, done = buffer.tokens[row], [np.zeros(0, np.int64)], 0
+    for window, at in places if size else ():
+        part = window.tokens[at : at + size - done]
+        stop = done + len(part)
+        tokens[done:stop] = part
+        if buffer.masks is not None:
+            buffer.masks[row, done:stop] = 1 if window.mask is None else window.mask[at : at + len(part)]
+        if buffer.ends is not None:
+            ends.append(window.ends_inside(at, at + len(part)) + done)
+        done = stop
+        if done == size:
+            break
+    tokens[done:] = 0
+    if buffer.masks is not None:
+        buffer.masks[row, done:] = 1
+    if buffer.ends is not None:
+        buffer.ends[row] = np.concatenate(ends)
+    return done
 
 
 class TokenRows:
@@ -50,22 +75,14 @@ class TokenRows:
                 if ends is not None:
                     ends[row] = window.ends_inside(at, at + width)
             else:
-                found = self._across(position, tokens[row], with_ends=ends is not None)
-                if ends is not None:
-                    ends[row] = found
+                fill_row(self._from(position), buffer, row, self._existing(position))
 
-    def _across(self, position: int, out: NDArray[Any], *, with_ends: bool) -> Int:
-        """Fill a row that goes on in other windows; return where documents end in it."""
-        ends, done, stop = [np.zeros(0, np.int64)], 0, self._existing(position)
-        out[stop:] = 0
-        while done < stop:
-            window, at = self.lanes.place(position + done)
-            part = window.tokens[at : at + stop - done]
-            out[done : done + len(part)] = part
-            if with_ends:
-                ends.append(window.ends_inside(at, at + len(part)) + done)
-            done += len(part)
-        return np.concatenate(ends)
+    def _from(self, position: int) -> Iterator[Place]:
+        """Yield where a position lies, and the beginnings of the windows behind."""
+        while True:
+            window, at = self.lanes.place(position)
+            yield window, at
+            position += len(window.tokens) - at
 
     def _existing(self, position: int) -> int:
         """Return how many of a row's tokens lie before the end of the stream."""

@@ -26,11 +26,13 @@ class Window(NamedTuple):
     """Documents end to end: ``tokens`` (1-D, stored dtype, read-only), and ``ends`` (int64 ``[documents + 1]``).
 
     ``ends[j]`` tokens come before document ``j``; the last is the number of tokens. ``has_empty``: a document has none.
+    ``mask`` (uint8, as ``tokens``) is 0 for tokens that no label counts, None where all count.
     """
 
     tokens: NDArray[Any]
     ends: Int
     has_empty: bool = True
+    mask: NDArray[np.uint8] | None = None
 
     def document(self, number: int) -> NDArray[Any]:
         """Return the tokens of a document."""

@@ -99,9 +99,8 @@ def _parts(number: int, rows: list[int], weight: int) -> list[Piece]:
 
 
 class Shape(NamedTuple):
-    """What all epochs share: all pieces, and how many groups there are, lanes in each, and pieces in a bundle of a group."""
+    """What all epochs share: how many groups there are, lanes in each, and pieces in a bundle of a group."""
 
-    pieces: list[Piece]
     groups: int
     lanes: int
     width: int
@@ -112,10 +111,18 @@ class Deal:
 
     def __init__(self, pieces: list[Piece], *, groups: int, lanes: int, seed: int | None) -> None:
         self.pieces = pieces
-        self._shape = Shape(pieces, groups, lanes, max(1, min(lanes, _PIECES_OPEN // groups)))
+        self._shape = Shape(groups, lanes, max(1, min(lanes, _PIECES_OPEN // groups)))
         self._seed = seed
         self._weights = np.array([piece.weight for piece in pieces], np.int64)
         self.epoch = weak_lru_cache(self._epoch, 4)
+
+    @property
+    def groups(self) -> int:
+        return self._shape.groups
+
+    def piece(self, epoch: int, at: int) -> Piece:
+        """Return the piece at a place of an epoch's order."""
+        return self.pieces[int(self.epoch(epoch).order[at])]
 
     def _epoch(self, epoch: int) -> EpochDeal:
         count, seed = len(self.pieces), self._seed
@@ -140,9 +147,6 @@ class EpochDeal:
         self._last = (self._stops * groups - 1) // self._total
         self._slots: dict[int, Slot] = {}
         self._ranges: dict[int, range] = {}
-
-    def piece(self, place: int) -> Piece:
-        return self._shape.pieces[int(self.order[place])]
 
     def bundle(self, group: int, number: int) -> range:
         """Return the places of the pieces of a group's bundle; none behind its last."""

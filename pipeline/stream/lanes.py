@@ -1,16 +1,23 @@
-"""Lanes of a sequential stream: how many there are, and which of them a rank and a worker read."""
+"""Lanes of a sequential stream: how many there are, which of them a rank and a worker read, how much each reads at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...errors import ConfigError
+from ..errors import ConfigError
 
 WINDOW_BYTES = 256 << 20  # of all lanes together
+_FIRST_BLOCKS = 4  # of a lane's first window of text
 _LANES_A_ROW = (4, 12, 24, 48)
 _FEWER_A_ROW = (24, 12, 4, 2, 1)
 _LEAST_LANES = 64
+
+# Of best fit: enough documents that little is padded, few enough to stay in memory.
+_LEAST_SEQUENCES = 16  # of a lane's epoch: with fewer, more than about 5% may be padding
+_WINDOW_SEQUENCES = 32  # of a window at least, whatever memory that takes
+_MOST_SEQUENCES = 256
+_MOST_BYTES = 512 << 20  # of the least windows of all lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +106,43 @@ def lane_layout(
     if wanted not in _LANES_A_ROW or found < wanted * rows:
         wanted = next(count for count in _FEWER_A_ROW if count <= min(wanted, found // rows))
     return LaneLayout(rows, wanted * rows)
+
+
+def best_fit_tokens(seq_len: int, tokens: int) -> int:
+    """Return how many tokens best fit packs at a time, where a lane's window holds ``tokens``.
+
+    >>> best_fit_tokens(2048, 1 << 21) // 2048, best_fit_tokens(131_072, 1 << 20) // 131_072
+    (256, 32)
+    """
+    return seq_len * max(_WINDOW_SEQUENCES, min(_MOST_SEQUENCES, tokens // seq_len))
+
+
+def best_fit_lanes_a_row(seq_len: int, rows: int, tokens: int, item: int) -> int:
+    """Return how many lanes a row of the global batch may have, so that best fit packs enough sequences of each at a time.
+
+    ``tokens`` are those of an epoch, each of ``item`` bytes.
+    """
+    fit = _MOST_BYTES // (_WINDOW_SEQUENCES * seq_len * item)
+    return max(1, min(tokens // seq_len // _LEAST_SEQUENCES, fit) // rows)
+
+
+@dataclass(frozen=True, slots=True)
+class TextWindowSize:
+    """How long a lane's window of text is, in whole rounds.
+
+    It ends with the round that reaches ``bytes`` of blocks, or so many ``blocks`` where these are stated. The first windows of an
+    epoch are shorter, so that the first batch comes soon: at bundle ``b``, round ``r``, one ends with the round that reaches
+    max(4, 4 * (b + r)) blocks, but not below ``least`` bytes.
+    """
+
+    bytes: int
+    least: int = 0
+    blocks: int | None = None
+
+    def reached(self, place: tuple[int, int, int], size: int, blocks: int) -> bool:
+        """Say whether a window that begins at ``place`` ends here."""
+        if self.blocks is not None:
+            return blocks >= self.blocks and size >= self.least
+        if size >= self.bytes:
+            return True
+        return size >= self.least and blocks >= _FIRST_BLOCKS * max(1, place[1] + place[2])

@@ -1,0 +1,258 @@
+"""What a config means: the one place that knows the kinds of data and of samples, and makes their readers and collators."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import ConfigError
+from .batch.collate import DocumentCollator, PackCollator
+from .batch.label_shift import DrawnShifts
+from .batch.rows import RowBuffer
+from .data.base import CountedData
+from .data.mixture import MixedData
+from .data.text import TextData
+from .indexed.documents import BucketedDocuments, DocumentSequences
+from .indexed.mixed import MixedSequences, source_shares
+from .indexed.packed import PackedSequences
+from .indexed.sampled import RandomPlaces
+from .lanes import WINDOW_BYTES, LaneLayout, best_fit_tokens
+from .layout import DocumentLayout, PackLayout, SampleLayout
+from .order import Sequences, Shuffle, derive_key
+from .sequential.best_fit import pack_documents
+from .sequential.cursor import Cursor, Place, beginning
+from .sequential.lane import LaneWindow, Windows
+from .sequential.reader import SequentialReader, lane_stats
+from .sequential.shards import ShardWindows
+from .windows.lanes import LaneWindows
+from .windows.loaded import LoadedWindows
+from .windows.mapped import DocumentMaps, MappedTokenRows
+from .windows.rows import TokenRows
+from .windows.window import WindowMaker
+
+if TYPE_CHECKING:
+    from .config import StreamConfig
+    from .iteration.position import Position
+    from .iteration.topology import WorkerContext
+    from .reader import Collator, Reader, Share
+
+_SPARE_WINDOWS = 8  # that stay in memory beyond one for each lane
+_SAMPLED_WINDOWS = 512  # of one extent each, that stay in memory
+_FILTERED_DOCUMENTS = 64  # of shards, that a window of a sequential stream is made of
+
+
+def make_collator(config: StreamConfig, size: int) -> Collator[Any]:
+    """Make the collator of batches of ``size`` rows; for a device, packs stay in their stored width until they are there."""
+    layout, eos_id = config.stated_layout(), config.data.eos_id
+    if isinstance(layout, DocumentLayout):
+        return DocumentCollator(
+            size=size,
+            max_length=layout.max_length,
+            pad_to_multiple_of=layout.pad_to_multiple_of,
+            eos_id=eos_id,
+            same_labels=layout.same_labels,
+        )
+    assert isinstance(layout, PackLayout | SampleLayout)
+    # Samples that users' functions change are int64, with -100 in place; `stack` narrows what they make of them.
+    narrow = not config.steps and (config.stored or (config.device not in (None, "cpu") and not config.batch_steps))
+    make = partial(
+        PackCollator,
+        size=size,
+        seq_len=layout.seq_len,
+        eos_id=eos_id,
+        boundaries=layout.boundaries,
+        same_labels=layout.same_labels,
+        dtype=config.data.dtype if narrow and config.data.dtype.kind == "u" else np.dtype(np.int64),
+    )
+    if layout.shift is not None:
+        return make(shift=layout.shift)
+    return DrawnShifts(layout.seq_len, config.seed or 0, lambda shift: make(shift=shift))
+
+
+def make_reader(config: StreamConfig, start: Position, context: WorkerContext, share: Share) -> Reader[Any]:
+    """Make the reader of one worker of one rank from a position on."""
+    if config.sequential:
+        return _sequential_reader(config, start, context, share)
+    if isinstance(config.data, MixedData):
+        return _mixed_reader(config, config.data)
+    assert isinstance(config.data, CountedData)
+    return _indexed_reader(config, config.data, config.epochs if start.start_epoch is None else None)
+
+
+def stats_at(config: StreamConfig, position: Position) -> dict[str, Any]:
+    """Return what a reader would tell at a position before it reads anything."""
+    if config.sequential:
+        return lane_stats(Counter(), 0, position.lanes or beginning(position.start_epoch or 0, 1))
+    if isinstance(config.data, MixedData):
+        stride, lanes = _layout_of_mix(config).stride, config.lane_count
+        orders = [Sequences(sum(data.tokens), stride, lanes) for data in config.data.sources.values()]
+        shares = source_shares(config.data.mixture(config), orders, position.sequence_index)
+        return {"bytes_read": 0, "epoch": min(each["epoch"] for each in shares.values()), "sources": shares}
+    sequences = config.data.sequences(config)
+    assert sequences is not None
+    return {"bytes_read": 0, "epoch": sequences.epoch(position.sequence_index)}
+
+
+# Indexed streams.
+
+
+def _indexed_reader(config: StreamConfig, data: CountedData, end: int | None) -> Reader[Any]:
+    """Make the reader of one source, which ends before epoch ``end`` (None: nowhere)."""
+    layout = config.stated_layout()
+    if isinstance(layout, SampleLayout):
+        order = Shuffle(data.contents.blocks(in_mix=True), 1, 1, None)  # extents: all of one is read for a sequence
+        data.raise_if_empty(order.tokens, layout.unit)
+        windows = _loaded_windows(config, data, order, _SAMPLED_WINDOWS)
+        places = RandomPlaces(windows, order, seq_len=layout.seq_len, width=layout.width, seed=config.seed or 0)
+        return PackedSequences(_rows(config, places, None), data.dtype, boundaries=layout.boundaries)
+    order = _order(config, data, config.lane_count)
+    windows = _loaded_windows(config, data, order)
+    if isinstance(layout, PackLayout):
+        sequences = Sequences(order.tokens, layout.stride, config.lane_count)
+        lanes = LaneWindows(windows, order, sequences, width=layout.width, end=end)
+        rows = _rows(config, lanes, None if end is None else end * order.tokens)
+        return PackedSequences(rows, data.dtype, boundaries=layout.boundaries)
+    assert isinstance(layout, DocumentLayout)
+    sequences = Sequences(order.documents, 1, config.lane_count)
+    lanes = LaneWindows(windows, order, sequences, documents=True, end=end)
+    options: dict[str, Any] = {"max_length": layout.max_length, "maps": _document_maps(config)}
+    if layout.bucket is None:
+        return DocumentSequences(lanes, **options)
+    return BucketedDocuments(lanes, bucket=layout.bucket, seed=config.seed, **options)
+
+
+def _mixed_reader(config: StreamConfig, mix: MixedData) -> Reader[Any]:
+    layout, count = _layout_of_mix(config), config.lane_count
+    sizes = mix.window(config, count)
+    rows = {}
+    for name, data in mix.sources.items():
+        order = Shuffle(data.contents.blocks(in_mix=True), count, sizes[name], config.seed, name)
+        data.raise_if_empty(order.tokens, "tokens")
+        sequences = Sequences(order.tokens, layout.stride, count)
+        windows = _loaded_windows(config, data, order, sources=len(mix.sources))
+        lanes = LaneWindows(windows, order, sequences, width=layout.width)
+        rows[name] = _rows(config, lanes, None)
+    return MixedSequences(rows, mix.mixture(config), mix.dtype, boundaries=layout.boundaries)
+
+
+def _layout_of_mix(config: StreamConfig) -> PackLayout:
+    layout = config.stated_layout()
+    if not isinstance(layout, PackLayout):
+        raise ConfigError("a mix is packed; add .pack(seq_len)")
+    return layout
+
+
+def _order(config: StreamConfig, data: CountedData, lanes: int) -> Shuffle:
+    """Return the order of one source; ``ConfigError`` where there is nothing to order."""
+    order = Shuffle(data.contents.blocks(), lanes, data.window(config, lanes), config.seed)
+    unit = config.stated_layout().unit
+    data.raise_if_empty(order.tokens if unit == "tokens" else order.documents, unit)
+    return order
+
+
+def _loaded_windows(
+    config: StreamConfig, data: CountedData, order: Shuffle, spare: int = _SPARE_WINDOWS, sources: int = 1
+) -> LoadedWindows:
+    """Return the windows of an order; ``spare`` of them stay in memory although no lane needs them.
+
+    ``sources``: how many a mix has that this is one of.
+    """
+    return LoadedWindows(WindowMaker(data.ranges(config.max_open_shards), data.contents, order), spare, sources)
+
+
+def _rows(config: StreamConfig, lanes: LaneWindows, tokens: int | None) -> TokenRows:
+    """Return what cuts rows for lanes, out of documents as the user's functions change them."""
+    maps = _document_maps(config)
+    return TokenRows(lanes, tokens=tokens) if maps is None else MappedTokenRows(lanes, tokens=tokens, maps=maps)
+
+
+def _document_maps(config: StreamConfig) -> DocumentMaps | None:
+    return DocumentMaps(config.document_maps, config.data.dtype) if config.document_maps else None
+
+
+# Sequential streams.
+
+
+def _sequential_reader(config: StreamConfig, start: Position, context: WorkerContext, share: Share) -> SequentialReader:
+    """Make the reader of the lanes that a worker reads.
+
+    Raises ``ConfigError`` where ranks and workers cannot share the lanes, and ``StateError`` where the position lacks some.
+    """
+    layout, world_size = config.stated_layout(), context.world_size
+    if config.epochs is not None and world_size > 1:
+        raise ConfigError(
+            f"epochs={config.epochs} on {world_size} ranks: the number of batches of each rank is unknown in advance "
+            "for text, filters and best-fit packing, and unequal numbers hang training; leave epochs out and bound the "
+            "stream with .take(n)"
+        )
+    lanes = config.lane_layout(world_size)
+    lanes.check(world_size, share.every, is_shuffled=config.seed is not None)
+    step = start.sequence_index // lanes.rows + share.skip
+    own = lanes.own(context.rank, world_size, step, share.every)
+    first = start.start_epoch or 0
+    cursors = beginning(first, lanes.lanes) if start.lanes is None else start.lanes
+    packed = layout if isinstance(layout, PackLayout) else None
+    buffer = None
+    if packed is not None:
+        with_masks = bool(config.document_maps)
+        buffer = RowBuffer(packed.width, config.data.dtype, with_ends=packed.boundaries, with_masks=with_masks)
+    return SequentialReader(
+        _windows(config, lanes, own, cursors, None if config.epochs is None else first + config.epochs),
+        partial(_cut, config),
+        layout=lanes,
+        own=own,
+        batch_size=config.batch_size or 1,
+        ranks=world_size,
+        cursors=cursors,
+        bounded=config.epochs is not None,
+        buffer=buffer,
+        stride=None if packed is None or packed.best_fit else packed.stride,
+    )
+
+
+def _windows(
+    config: StreamConfig, lanes: LaneLayout, own: list[int], cursors: dict[str, Cursor], epochs: int | None
+) -> Windows:
+    """Return what makes the windows of some lanes, before epoch ``epochs`` (None: of all epochs)."""
+    data, filters = config.data, tuple(each.function for each in config.filters)
+    if isinstance(data, TextData):
+        from .sequential.text.windows import TextWindows  # loaded for text alone
+
+        size = data.window_size(config, lanes.lanes)
+        places = {lane: _place(cursors[str(lane)]) for lane in own if str(lane) in cursors}
+        return TextWindows(
+            data, layout=lanes, places=places, seed=config.seed, window=size, filters=filters, epochs=epochs
+        )
+    assert isinstance(data, CountedData)
+    order = _order(config, data, lanes.lanes)
+    documents = _FILTERED_DOCUMENTS
+    if config.best_fit:
+        tokens = best_fit_tokens(
+            config.stated_layout().sequence_stride, WINDOW_BYTES // (lanes.lanes * data.dtype.itemsize)
+        )
+        documents = max(1, tokens * order.documents // order.tokens)
+    loaded = _loaded_windows(config, data, order, len(own) + _SPARE_WINDOWS)
+    return ShardWindows(loaded, order, lanes=lanes.lanes, size=documents, filters=filters, epochs=epochs)
+
+
+def _place(cursor: Cursor) -> Place:
+    epoch, bundle, round, _ = cursor
+    return epoch, bundle, round
+
+
+def _cut(config: StreamConfig, lane: int, made: LaneWindow) -> LaneWindow:
+    """Return a window of a lane as the user's functions change its documents, cut in sequences that do not run on."""
+    layout = config.stated_layout()
+    if (maps := _document_maps(config)) is not None:
+        made = made._replace(window=maps.window(made.window))
+    if isinstance(layout, DocumentLayout):
+        return made._replace(cuts=made.window.ends)
+    assert isinstance(layout, PackLayout)
+    if not layout.best_fit:
+        return made
+    key = None if config.seed is None else derive_key("best fit", config.seed, lane, *made.place)
+    window, cuts = pack_documents(made.window, layout.seq_len, layout.extra, key)
+    return made._replace(window=window, cuts=cuts)

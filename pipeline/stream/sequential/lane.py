@@ -1,0 +1,158 @@
+"""One lane of a sequential stream: the windows that its next sequence lies in, and where in them it begins."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..batch.rows import RowBuffer
+from ..windows.rows import fill_row
+from ..windows.window import Window
+from .cursor import Cursor, Place
+
+
+class LaneWindow(NamedTuple):
+    """What a lane keeps of some documents, from ``place`` to before ``following``.
+
+    ``cuts`` (int64): the tokens at which sequences begin, and the last one ends; None where the documents are one stream
+    of tokens that sequences are cut out of.
+    """
+
+    place: Place
+    following: Place
+    window: Window
+    cuts: NDArray[np.int64] | None = None
+
+    @property
+    def units(self) -> int:
+        """Tokens, or where sequences are cut already, sequences."""
+        return len(self.window.tokens) if self.cuts is None else len(self.cuts) - 1
+
+
+class Windows(Protocol):
+    """What makes the windows of lanes."""
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many documents were read, rejected and bad, and how many files damaged."""
+
+    @property
+    def bytes_read(self) -> int: ...
+
+    def make(self, lane: int, place: Place) -> LaneWindow | None:
+        """Return the window of ``lane`` that begins at ``place``, or None behind the last epoch."""
+
+    def close(self) -> None:
+        """Close files, and stop threads."""
+
+
+class Lane:
+    """The sequences of one lane from a cursor on, ``stride`` tokens apart (None: as they are cut in windows).
+
+    ``on_empty(lane)`` is called behind each epoch that it keeps nothing of.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Place], LaneWindow | None],
+        cursor: Cursor,
+        stride: int | None,
+        on_empty: Callable[[Lane], object],
+    ) -> None:
+        epoch, bundle, round, self._unit = cursor
+        self._make = make
+        self._stride = stride
+        self._on_empty = on_empty
+        self._windows: deque[LaneWindow] = deque()  # none without a unit; the next sequence begins in the first
+        self._next: Place = (epoch, bundle, round)
+        self._since = epoch if not any(cursor[1:]) else epoch + 1  # the first epoch that may turn out to be empty
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where the next sequence begins."""
+        return [*(self._windows[0].place if self._windows else self._next), self._unit]
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next window."""
+        return self._next[0]
+
+    @property
+    def empty_epochs(self) -> int:
+        """How many whole epochs, the last of which ended at the next window, it kept nothing of."""
+        return max(0, self.epoch - self._since)
+
+    def ready(self) -> bool:
+        """Have the window of the next sequence made; return False at the end of a bounded stream."""
+        return bool(self._windows) or self._load()
+
+    def fill(self, buffer: RowBuffer, row: int) -> int:
+        """Fill a row with the next sequence; return how many tokens it has."""
+        if self._stride is None:
+            window, begin, end = self._cut()
+            return fill_row([(window, begin)], buffer, row, end - begin)
+        size = fill_row(self._places(), buffer, row, buffer.tokens.shape[1])
+        self._advance(self._stride)
+        return size
+
+    def document(self) -> tuple[NDArray[Any], NDArray[np.uint8] | None]:
+        """Return the next sequence, a whole document, and its loss mask."""
+        window, begin, end = self._cut()
+        return window.tokens[begin:end], None if window.mask is None else window.mask[begin:end]
+
+    def keeps_nothing(self, epoch: int, epochs: int) -> bool:
+        """Say whether it keeps nothing of so many epochs up to ``epoch``; what it reads for that stays for `fill`."""
+        first = epoch - epochs + 1
+        while self._since <= first and self.epoch <= epoch and self._read():
+            pass
+        return self._since <= first
+
+    def _cut(self) -> tuple[Window, int, int]:
+        """Return the window of the next sequence and where it begins and ends there; go on behind it."""
+        first = self._windows[0]
+        assert first.cuts is not None
+        begin, end = first.cuts[self._unit : self._unit + 2].tolist()
+        self._advance(1)
+        return first.window, begin, end
+
+    def _places(self) -> Iterator[tuple[Window, int]]:
+        """Yield where the next sequence begins, and the beginnings of the windows behind, which are made when needed."""
+        yield self._windows[0].window, self._unit
+        number = 1
+        while number < len(self._windows) or self._load():
+            yield self._windows[number].window, 0
+            number += 1
+
+    def _advance(self, units: int) -> None:
+        self._unit += units
+        while self._windows and self._unit >= self._windows[0].units:
+            self._unit -= self._windows.popleft().units
+        if not self._windows:
+            self._unit = 0  # a stream that ends may end inside a stride
+
+    def _load(self) -> bool:
+        """Make windows until one keeps something; return False at the end of a bounded stream."""
+        count = len(self._windows)
+        while len(self._windows) == count:
+            epoch = self.epoch
+            if not self._read():
+                return False
+            if self.epoch > epoch and self.empty_epochs:
+                self._on_empty(self)
+        return True
+
+    def _read(self) -> bool:
+        """Make the next window, which stays if it keeps something; return False at the end of a bounded stream."""
+        made = self._make(self._next)
+        if made is None:
+            return False
+        self._next = made.following
+        if made.units:
+            self._since = made.place[0] + 1
+            self._windows.append(made)
+            self._advance(0)  # of a cursor at the end of its window
+        return True

@@ -1,0 +1,86 @@
+"""Windows of documents of shards: each lane reads a part of its own of every epoch's shuffled documents."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..order import Shuffle
+from ..windows.loaded import LoadedWindows
+from ..windows.window import Window
+from .cursor import Place
+from .lane import LaneWindow
+
+
+class ShardWindows:
+    """Windows of about ``size`` documents: lane ``l`` of ``lanes`` has the documents from ``l * D // lanes`` on, of ``D``.
+
+    ``filters`` say which documents stay; behind ``epochs`` (None: nowhere) the stream ends.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedWindows,
+        order: Shuffle,
+        *,
+        lanes: int,
+        size: int,
+        filters: tuple[Callable[[Any], Any], ...],
+        epochs: int | None,
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self._loaded = loaded
+        self._order = order
+        self._lanes = lanes
+        self._size = size
+        self._filters = filters
+        self._epochs = epochs
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of documents read so far."""
+        return self._loaded.bytes_read
+
+    def make(self, lane: int, place: Place) -> LaneWindow | None:
+        epoch, _, number = place
+        if self._epochs is not None and epoch >= self._epochs:
+            return None
+        begin, end = (self._order.documents * n // self._lanes for n in (lane, lane + 1))
+        count = max(1, (2 * (end - begin) + self._size) // (2 * self._size))  # windows of the lane's part
+        first, stop = (begin + (end - begin) * min(n, count) // count for n in (number, number + 1))
+        following = (epoch + 1, 0, 0) if number + 1 >= count else (epoch, 0, number + 1)
+        return LaneWindow(place, following, self._keep(*self._documents(epoch, first, stop)))
+
+    def close(self) -> None:
+        self._loaded.close()
+
+    def _documents(self, epoch: int, first: int, stop: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Return the tokens of documents of an epoch's order one after the other, and how many each has."""
+        starts = self._order.epoch(epoch).document_starts
+        tokens, lengths = [np.zeros(0, np.uint8)], [np.zeros(0, np.int64)]
+        while first < stop:
+            number = int(starts.searchsorted(first, side="right")) - 1
+            window, begin = self._loaded.get((epoch, number)), int(starts[number])
+            ends = window.ends[first - begin : stop - begin + 1]
+            tokens.append(window.tokens[ends[0] : ends[-1]])
+            lengths.append(np.diff(ends))
+            first += len(ends) - 1
+        joined = tokens[-1] if len(tokens) <= 2 else np.concatenate(tokens[1:])
+        joined.flags.writeable = False
+        self._loaded.bytes_read += joined.nbytes
+        return joined, np.concatenate(lengths)
+
+    def _keep(self, tokens: NDArray[Any], lengths: NDArray[np.int64]) -> Window:
+        """Return the documents that pass the filters."""
+        self.counts["documents"] += len(lengths)
+        if self._filters:
+            stops = np.cumsum(lengths).tolist()
+            documents = (tokens[begin:stop] for begin, stop in zip([0, *stops], stops, strict=False))
+            kept = np.array([all(predicate(each) for predicate in self._filters) for each in documents], bool)
+            self.counts["rejected"] += int(np.count_nonzero(~kept))
+            tokens, lengths = tokens[np.repeat(kept, lengths)], lengths[kept]
+        return Window(tokens, np.append(0, np.cumsum(lengths)))

@@ -1,0 +1,242 @@
+"""The blocks of pieces of files, which the lanes of one process read by shared scans.
+
+A block that one lane passes on its way is kept for the lane that reads it, up to a bound beyond which that lane reads the
+piece again. Filters are asked before a block is kept, so that a lane may be far ahead of others where they leave little.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from ....errors import DamagedInputError, InputError
+from ....shards.ranges.open_files import allowed_files
+from ....text.document import BadRecord, Document
+from ....text.formats import format_of, is_named_compressed
+from ....text.readers.byte_stream import is_compressed
+from ....text.readers.format_reader import load_reader
+from ....text.readers.record_blocks import Block, BlockScan, begin_together
+from ....text.storage.opening import open_object
+from ....text.storage.shared_ranges import SharedRanges
+from ..cursor import Place
+from .deal import Deal
+
+if TYPE_CHECKING:
+    from ...data.text import TextData
+
+KEPT_BYTES = 256 << 20
+_SHARED_BYTES = 128 << 20
+_SCANS = 8  # that are open beyond one for each lane
+
+log = logging.getLogger("pipeline")
+
+
+class FilteredBlock(NamedTuple):
+    """A parsed block of ``read_bytes``: None for each document that is not kept; ``rejected`` of ``read`` by filters.
+
+    ``size`` is about what it takes in memory.
+    """
+
+    size: int
+    read_bytes: int
+    documents: list[Document | None]
+    read: int
+    rejected: int
+    bad: list[BadRecord]
+
+
+class SharedScans:
+    """Reads blocks of about ``block_bytes`` of the pieces of ``deal``, for lanes that stand at ``places`` and move on there.
+
+    ``parse`` filters a block. Blocks are parsed before they are kept if ``filtered``, since filters leave less of them.
+    """
+
+    def __init__(
+        self,
+        data: TextData,
+        deal: Deal,
+        places: dict[int, Place],
+        block_bytes: int,
+        parse: Callable[[Block], FilteredBlock],
+        *,
+        filtered: bool,
+        epochs: int | None,
+        kept_bytes: int,
+    ) -> None:
+        self.damaged_files = 0
+        self._bytes_read = 0  # by scans that have ended
+        self._data = data
+        self._deal = deal
+        self._places = places
+        self._block_bytes = block_bytes
+        self._parse = parse
+        self._filtered = filtered
+        self._epochs = epochs
+        self._kept: dict[Place, FilteredBlock | Block] = {}  # by epoch, piece and number
+        self._kept_bytes = 0
+        self._most_kept = kept_bytes
+        self._is_remote = any(file.stored for file in data.files)
+        self._begun: set[tuple[int, int]] = set()  # epochs and remote pieces that were begun before a lane read them
+        self._scans: list[_Scan] = []  # the most recently used last
+        # Those of the pieces that lanes read, and where files are remote of those that they read next.
+        self._most_scans = min((2 if self._is_remote else 1) * len(places) + _SCANS, allowed_files())
+        self._ends: dict[int, int] = {}  # how many blocks a piece has, once a scan came to its end
+        self._compressed: dict[int, bool] = {}  # files
+        self._shared = _shared(data)
+
+    @property
+    def bytes_read(self) -> int:
+        """Raw bytes read so far."""
+        return self._bytes_read + sum(scan.blocks.bytes_read for scan in self._scans)
+
+    def block(self, epoch: int, at: int, number: int) -> FilteredBlock | None:
+        """Return a block of the piece at a place of an epoch, kept or scanned for now; None behind its end."""
+        kept = self._kept.pop((epoch, at, number), None)
+        if kept is not None:
+            self._kept_bytes -= kept.size
+        else:
+            kept = self._scan(epoch, at, number)
+        return self._parse(kept) if isinstance(kept, Block) else kept
+
+    def begin(self, epoch: int, group: int, bundle: int) -> None:
+        """Ask for the first blocks of remote pieces together: of a bundle and the next, and at first of all lanes' bundles."""
+        if not self._is_remote:
+            return
+        bundles = [(epoch, group, bundle), (epoch, group, bundle + 1)]
+        if not self._begun:
+            places = {(place[0], lane % self._deal.groups, place[1]) for lane, place in self._places.items()}
+            first = [each for each in sorted(places) if self._epochs is None or each[0] < self._epochs]
+            bundles = first + bundles
+        begun = []
+        for epoch, group, bundle in bundles:
+            for at in self._deal.epoch(epoch).bundle(group, bundle):
+                piece = self._deal.piece(epoch, at)
+                if len(self._scans) >= self._most_scans:
+                    break  # what lanes read now is not closed for what they read next
+                if self._data.files[piece.file].stored is not None and (epoch, at) not in self._begun:
+                    self._begun.add((epoch, at))
+                    begun.append(self._open_scan(epoch, at))
+                    self._scans.append(begun[-1])
+        begin_together([scan.blocks for scan in begun])
+        oldest = min(place[0] for place in self._places.values())
+        self._begun = {each for each in self._begun if each[0] >= oldest}
+
+    def close(self) -> None:
+        """Close the files."""
+        while self._scans:
+            self._drop(self._scans[0])
+
+    def _scan(self, epoch: int, at: int, number: int) -> Block | None:
+        """Return a block by a scan, which keeps those before it for other lanes; None behind the end of the piece."""
+        piece = int(self._deal.epoch(epoch).order[at])
+        # A scan that is under way goes to its end even if this lane has no more: others have blocks there.
+        end = self._ends[piece] if piece in self._ends else self._most_blocks(piece)
+        if number >= end and all(each.place != (epoch, at) for each in self._scans):
+            return None
+        scan = self._scan_before(epoch, at, number)
+        try:
+            for passed, block in scan.blocks:
+                if passed == number:
+                    return block
+                self._keep((epoch, at, passed), block)
+        except InputError as error:
+            far = self._data.files[self._deal.pieces[piece].file].stored is not None
+            if self._data.on_error != "skip" or (far and not isinstance(error, DamagedInputError)):
+                raise  # a remote file that changed is not damaged: other ranks may have read it before
+            self.damaged_files += piece not in self._ends
+            log.warning("%s; the rest of this file is passed over", error)
+        self._ends[piece] = scan.blocks.number
+        self._drop(scan)
+        return None
+
+    def _most_blocks(self, piece: int) -> float:
+        """Return how many blocks a piece may have: of plain lines as many as begin in its bytes, else unknown."""
+        number, span, _, _ = self._deal.pieces[piece]
+        file = self._data.files[number]
+        if not load_reader(format_of(file)).cut_anywhere:
+            return math.inf
+        if number not in self._compressed:  # whatever its name says
+            try:
+                self._compressed[number] = is_compressed(file)
+            except OSError:
+                return math.inf  # reading it raises the error
+        if self._compressed[number]:
+            return math.inf
+        stop = self._data.size_of(file) if span.stop is None else span.stop
+        return -(-(stop - span.start) // self._block_bytes)
+
+    def _scan_before(self, epoch: int, at: int, number: int) -> _Scan:
+        """Return the scan of a piece that has come nearest to block ``number``, or a new one."""
+        scans = [scan for scan in self._scans if scan.place == (epoch, at) and scan.blocks.number <= number]
+        if scans:
+            scan = max(scans, key=lambda scan: scan.blocks.number)
+            self._scans.remove(scan)
+        else:
+            scan = self._open_scan(epoch, at)
+        self._scans.append(scan)
+        return scan
+
+    def _open_scan(self, epoch: int, at: int) -> _Scan:
+        while len(self._scans) >= self._most_scans:
+            self._drop(self._scans[0])
+        data, piece = self._data, self._deal.piece(epoch, at)
+        file = data.files[piece.file]
+        if data.on_error != "skip" or os.path.exists(file):  # what is gone is passed over like what is damaged
+            data.check(file)
+        blocks = BlockScan(
+            file,
+            self._block_bytes,
+            self._wanted(epoch, at),
+            span=piece.span,
+            lines=piece.lines,
+            text_key=data.text_key,
+            id_key=data.id_key,
+            keep=data.fields,
+            where=data.where,
+            shared=self._shared.get(piece.file),
+        )
+        return _Scan((epoch, at), blocks)
+
+    def _wanted(self, epoch: int, at: int) -> Callable[[int], bool]:
+        places, deal = self._places, self._deal.epoch(epoch)
+
+        def wanted(number: int) -> bool:
+            lane, bundle, round = deal.reader_of(at, number)
+            place = places.get(lane)
+            return place is not None and (epoch, bundle, round) >= place
+
+        return wanted
+
+    def _keep(self, place: Place, block: Block) -> None:
+        """Keep a block that another lane reads, unless too much is kept already."""
+        if place not in self._kept and self._kept_bytes < self._most_kept:
+            self._kept[place] = kept = self._parse(block) if self._filtered else block
+            self._kept_bytes += kept.size
+
+    def _drop(self, scan: _Scan) -> None:
+        self._scans.remove(scan)
+        self._bytes_read += scan.blocks.bytes_read
+        scan.blocks.close()
+
+
+class _Scan(NamedTuple):
+    place: tuple[int, int]  # epoch, place of the piece in its order
+    blocks: BlockScan
+
+
+def _shared(data: TextData) -> dict[int, SharedRanges]:
+    """Return the bytes of remote files of plain lines, by their numbers, if all of them fit into memory.
+
+    Pieces of little input are small: to ask for each alone takes a request for some KB.
+    """
+    plain = [
+        (number, file)
+        for number, file in enumerate(data.files)
+        if file.stored and load_reader(format_of(file)).read_lines and not is_named_compressed(file)
+    ]
+    if sum(file.size for _, file in plain) > _SHARED_BYTES:
+        return {}
+    return {number: SharedRanges(open_object(file.stored, file.credentials)) for number, file in plain if file.stored}
