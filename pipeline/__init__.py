@@ -7,14 +7,15 @@ The rooms, and what each may import:
 
     errors.py         every error that is raised on purpose, in one tree
     atomic.py         files that appear under their name only when whole
-    user_cache.py     the user's cache directory, and small files that are made once
+    user_cache.py     the user's cache directory
     paths.py          names sorted by the numbers in them; pipes and devices, named before they are opened
     notices.py        warnings that name the user's line
     compiling.py      compiled loops, kept in a cache where one is writable
     daemon_threads.py  threads for jobs that block, for which no process waits when it ends
     integer_hash.py   hashes of integers, for NumPy and compiled loops
     weak_methods.py   bound methods, and caches of them, that do not keep their objects alive
-    shards/           the format: writer, reader, manifest, storage. NumPy and the standard library
+    objects/          what urls name: http, object stores, a cache. No other room
+    shards/           the format: writer, reader, manifest. NumPy, the standard library and objects/
     text/             documents, normalising, tokenizers. Loaded only when text is read
     builder/          raw text -> shards. Never torch, never stream/
     stream/           shards -> batches. Never builder/

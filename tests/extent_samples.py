@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.objects.access import Access
 from pipeline.shards.extents.file import EXTENTS_NAME, decode_table, write_table
 from pipeline.shards.extents.loading import load_extent_table
 from pipeline.shards.extents.table import CHECKSUMS, COUNTS, PER_SHARD, ExtentTable
 from pipeline.shards.manifest import Manifest
-from pipeline.shards.remote.store import Store
-from pipeline.shards.remote.transport import Access
 from pipeline.shards.resolve import resolve
+from pipeline.shards.store import Store
 from tests.shard_samples import make_documents, write_documents, write_manifest
 
 QUICK = Access(tries=3, first_delay=0.001, timeout=10, least_patience=10)

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Unpack
 
 from ..errors import ConfigError
+from ..objects.access import Access
+from ..objects.urls import is_remote, local_name
 from ..shards.manifest import Manifest
-from ..shards.remote.transport import Access, is_remote, local_name
 from .counts.progress import Progress
 from .counts.waterfall import waterfall
 from .engine.local import default_start_method

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..shards.remote.transport import Access, is_remote
+from ..objects.access import Access
+from ..objects.urls import is_remote
 from ..text.storage.input_file import NO_CREDENTIALS, Credentials, InputFile, StoredObject, number_queries, unique_names
 
 _MIB = 1 << 20

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import BuildError, ConfigError
+from ..objects.urls import is_remote, local_name
 from ..shards.manifest import MANIFEST_NAME, PLAN_NAME, Manifest
-from ..shards.remote.transport import is_remote, local_name
 from .counts.progress import Progress
 from .manifest import result_files
 from .partitions.partition import DONE, FILTER

@@ -18,8 +18,9 @@ from typing import Any
 
 from ..atomic import write_json
 from ..errors import ConfigError, PlanChangedError, did_you_mean
+from ..objects.access import Access
+from ..objects.urls import is_remote, local_name
 from ..shards.manifest import PLAN_NAME
-from ..shards.remote.transport import Access, is_remote, local_name
 from ..text.storage.input_file import NO_CREDENTIALS, Credentials, InputFile
 from .draws import draw_file
 from .inputs import Input, find_and_describe, hash_ends

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from ..atomic import write_json
 from ..errors import BuildError, ConfigError, ManifestError, MissingObjectError
+from ..objects.remote_object import describe, download, read_whole
+from ..objects.urls import is_remote, local_name
 from ..paths import named_twice, special_kind
 from ..shards.manifest import SIGNATURES_NAME, FileInfo, Manifest
-from ..shards.remote.transport import describe, download, is_remote, local_name, read_range, retrying
 from .dedup.row_files import write_npy
 from .partitions.partition import partition_rows
 from .recipe import Recipe
@@ -89,7 +90,7 @@ def fetch_earlier(workspace: Workspace) -> list[Path]:
             with result_directory(folders[-1]) as directory:
                 for name in ("hashes.npy", "signatures.npy"):
                     url = f"{spec.rstrip('/')}/{SIGNATURES_NAME}/{name}"
-                    _download(url, directory / name)
+                    download(url, directory / name, describe(url).size, sha256=bound[name].sha256)
                     _check_file(url, FileInfo.of(directory / name, bound[name].name), bound[name])
     return folders
 
@@ -103,11 +104,6 @@ def earlier_name(workspace: Workspace, number: int) -> str:
             return f"{name}:{number:012d}"
         number -= count
     raise BuildError(f"no earlier document {number}: a fault of the builder")
-
-
-def _download(url: str, path: Path) -> None:
-    size = describe(url).size
-    retrying(lambda: download(url, path, size), url, "download it")
 
 
 def _bound(spec: str) -> dict[str, FileInfo]:
@@ -142,7 +138,11 @@ def _read_scheme(spec: str, bound: FileInfo) -> dict[str, object]:
     if kind := special_kind(path):
         raise ConfigError(f"{path}: {kind}, where a file is expected; copy the dataset again")
     try:
-        raw = read_range(path, 0, describe(path).size) if is_remote(spec) else Path(path).read_bytes()
+        raw = (
+            bytes(read_whole(path, describe(path).size, sha256=bound.sha256))
+            if is_remote(spec)
+            else Path(path).read_bytes()
+        )
     except (MissingObjectError, FileNotFoundError):
         raise _no_signatures(spec) from None
     _check_file(path, FileInfo(bound.name, len(raw), hashlib.sha256(raw).hexdigest()), bound)

@@ -13,7 +13,7 @@ from rich.table import Table
 from pipeline.errors import ConfigError, ManifestError
 from pipeline.shards.folder import Folder
 from pipeline.shards.manifest import Manifest, ShardInfo
-from pipeline.shards.remote.store import Store
+from pipeline.shards.store import Store
 from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 from .command import Command, Parser

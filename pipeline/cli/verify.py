@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from pipeline.errors import ManifestError
+from pipeline.objects.urls import shown
 from pipeline.shards.folder import Folder, size_of
 from pipeline.shards.manifest import MANIFEST_NAME
-from pipeline.shards.remote.transport import shown
 from pipeline.shards.urls import expand, may_be_directory
 from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
 from pipeline.shards.verify.findings import Contents

@@ -9,10 +9,10 @@ tar.py       a strict walk over the headers of any plain tar
 foreign.py   token tars of other tools: an index made by a scan
 manifest.py  manifest.json, written last
 folder.py    a dataset's directory, on this machine or at a url
+store.py     shards by url or path: whole in a cache, and their indexes by small reads
 urls.py      braces, globs, lists and urls -> shards, in a fixed order
 resolve.py   what a user names -> the shards of one split
 ranges/      ranges of bytes of shards: open files, requests
 extents/     the table of extents: runs of documents that are read in one request
-remote/      objects behind urls: transport, cache, leases and read-ahead
 verify/      shards and datasets recomputed from their bytes
 """

@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import ConfigError, ManifestError, MissingObjectError
+from ..objects.access import Access
+from ..objects.remote_object import describe, download, list_objects, read_range
+from ..objects.urls import is_remote, local_name
 from ..paths import is_hidden
 from .manifest import MANIFEST_NAME, FileInfo, Manifest
-from .remote.transport import Access, describe, download, is_remote, list_remote, local_name, read_range, retrying
 from .urls import ENDING, join
 
 
@@ -48,11 +50,11 @@ class Folder:
             return None
         return read_range(self.path(name), 0, size, self.access) if self.remote else Path(self.path(name)).read_bytes()
 
-    def describe(self, name: str) -> FileInfo:
-        """Return size and hash of a file that is there."""
+    def describe(self, name: str, sha256: str = "") -> FileInfo:
+        """Return size and hash of a file that is there; a remote one is read once more where it has another hash."""
         if not self.remote:
             return FileInfo.of(self.path(name), name)
-        with local_copy(self.path(name), self.access) as path:
+        with local_copy(self.path(name), self.access, sha256) as path:
             return FileInfo.of(path, name)
 
     def read_bound(self, name: str, manifest: Manifest) -> bytes | None:
@@ -74,7 +76,7 @@ class Folder:
         if not self.remote:
             return sorted(path.name for path in Path(self.base).glob(f"*{ENDING}") if not is_hidden(path.name))
         try:
-            urls = list_remote(f"{self.base.rstrip('/')}/*{ENDING}", self.access)
+            urls = list_objects(f"{self.base.rstrip('/')}/*{ENDING}", self.access)
         except ConfigError:
             return []
         return sorted(name for name in (url.rsplit("/", 1)[1] for url in urls) if not is_hidden(name))
@@ -97,10 +99,10 @@ def size_of(path: str, access: Access | None = None) -> int | None:
 
 
 @contextmanager
-def local_copy(url: str, access: Access | None = None) -> Iterator[Path]:
-    """Download a remote object to a temporary file; nothing is checked but its size."""
+def local_copy(url: str, access: Access | None = None, sha256: str = "") -> Iterator[Path]:
+    """Download a remote object to a temporary file, once more where it has another hash; the caller looks at what it holds."""
     size = describe(url, access).size
     with tempfile.TemporaryDirectory(prefix="shardwright-") as directory:
         path = Path(directory, "copy")
-        retrying(lambda: download(url, path, size, access), url, "download it", access)
+        download(url, path, size, access, sha256)
         yield path

@@ -18,9 +18,11 @@ import orjson
 
 from ..atomic import write_json
 from ..errors import ManifestError, MissingObjectError, did_you_mean
+from ..objects.access import Access
+from ..objects.remote_object import read_parsed
+from ..objects.urls import is_remote, local_name, shown
 from ..paths import special_kind
 from .format import FORMAT_NAME, TOKEN_DTYPES
-from .remote.transport import Access, is_remote, local_name, read_object, shown
 
 MANIFEST_NAME = "manifest.json"
 MAX_MANIFEST = 1 << 30  # bytes of a remote one
@@ -175,7 +177,7 @@ class Manifest:
             base = spec.rstrip("/").removesuffix(f"/{MANIFEST_NAME}")
             url = f"{base}/{MANIFEST_NAME}"
             try:
-                return cls.parse(read_object(url, MAX_MANIFEST, access), shown(url))
+                return read_parsed(url, MAX_MANIFEST, lambda raw: cls.parse(raw, shown(url)), access)
             except MissingObjectError:
                 raise MissingObjectError(f"{shown(url)}: no such object; give the url of a complete dataset") from None
         path = Path(local_name(spec))

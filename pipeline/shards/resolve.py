@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import ConfigError, ManifestError, MissingObjectError
+from ..objects.access import Access
+from ..objects.requests import side_by_side
+from ..objects.urls import is_remote, shown
 from ..paths import is_hidden, named_twice, natural_key
 from .manifest import MANIFEST_NAME, PLAN_NAME, WORK_NAME, Manifest, ShardInfo
-from .remote.store import Store
-from .remote.transport import Access, is_remote, shown
+from .store import Store
 from .urls import ENDING, Named, Spec, expand_each, join_all, refuse_twice
-
-_THREADS = 16  # that ask for the manifests of several folders at once
 
 ManifestOf = Callable[[str], Manifest | None]
 
@@ -53,8 +52,7 @@ def resolve(source: Spec, split: str | None, store: Store) -> list[Resolved]:
     for each in given:
         folder, followed = _followed(each, manifest_of, real_path)
         named.setdefault(folder, []).append(followed)
-    with ThreadPoolExecutor(_THREADS) as threads:
-        manifests = dict(zip(named, threads.map(manifest_of, named), strict=True))
+    manifests = dict(zip(named, side_by_side(partial(manifest_of, folder) for folder in named), strict=True))
     bare = [each.path for folder in named if manifests[folder] is None for each in named[folder]]
     parts = [
         _of_manifest(manifest, named[folder], split) for folder, manifest in manifests.items() if manifest is not None

@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 from ..errors import ConfigError, did_you_mean
 from ..notices import warn
+from ..objects.access import Access
+from ..objects.remote_object import list_objects
+from ..objects.urls import is_remote, local_name
 from ..paths import is_hidden, named_twice, natural_key, read_once, real_paths, shortened
-from .remote.transport import Access, is_remote, list_remote, local_name
 
 Spec = str | PathLike[str] | Sequence[str | PathLike[str]]
 
@@ -155,14 +157,14 @@ def _expand_remote(url: str, access: Access | None) -> list[Named]:
     web = url.lower().startswith("http")  # where ? begins a query, and nothing can be listed
     if "*" in path or (_GLOB.search(path) and not web):
         root = _root(url)
-        names = _chosen(url, root, list_remote(url, access), hidden=is_hidden(url[len(root) :]))
+        names = _chosen(url, root, list_objects(url, access), hidden=is_hidden(url[len(root) :]))
         if not names:
             raise ConfigError(f"no object matches {url!r}")
         return [Named(name, url) for name in names]
     if web or (not path.endswith("/") and Path(path).suffix):
         return [Named(url, url)]
     base = f"{url.rstrip('/')}/"
-    names = _chosen(url, base, list_remote(f"{base}*", access), folder=True)
+    names = _chosen(url, base, list_objects(f"{base}*", access), folder=True)
     if not names:
         raise ConfigError(f"no object below {url!r} ends in {ENDING}; name the shards, or give the right directory")
     return [Named(name, url) for name in names]

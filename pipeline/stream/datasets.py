@@ -315,13 +315,14 @@ class TextDataset(Texts):
         format: str = "",
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        from ..shards.remote.transport import Access, is_remote
+        from ..daemon_threads import DaemonThreads
+        from ..objects.access import Access
+        from ..objects.urls import is_remote
         from ..text.discovery import InputFile, find_inputs, refuse_twice, warn_of_long_texts
         from ..text.document import ON_ERROR
         from ..text.fields import merge_fields, parse_fields
         from ..text.storage.holders import is_holder, keep_while_running, split_holders
         from ..text.storage.input_file import number_queries, unique_names
-        from ..text.storage.remote_file import in_thread
         from ..text.tokenizer.tokenizer import load_tokenizer
         from ..text.where import Where
 
@@ -338,7 +339,9 @@ class TextDataset(Texts):
         named = parse_fields(fields.split(",") if isinstance(fields, str) else fields)
         kept = merge_fields([named, condition.fields if condition else ()])
         given, found = split_holders(files), []
-        loading = in_thread(lambda: load_tokenizer(tokenizer), "shardwright-tokenizer")  # while servers are waited for
+        loading = DaemonThreads(1, "tokenizer").submit(
+            lambda: load_tokenizer(tokenizer)
+        )  # while servers are waited for
         if not any(isinstance(each, str) and is_remote(each) for _, each in given):
             loading.result()
         for source, each in given:

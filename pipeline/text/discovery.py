@@ -14,10 +14,10 @@ from pathlib import Path
 
 from ..errors import InputError, did_you_mean
 from ..notices import warn
+from ..objects.access import Access
+from ..objects.urls import identity, is_http, is_remote, local_name, shown
 from ..paths import is_hidden, named_twice, natural_key, read_once, real_paths, shortened, special_kind
 from ..shards.manifest import is_dataset
-from ..shards.remote.access import identity, is_http
-from ..shards.remote.transport import Access, is_remote, local_name, shown
 from ..weak_methods import weak_lru_cache
 from .fields import surrogate_in
 from .formats import COMPRESSED_TIMES, ENDINGS, find_format, format_named, format_of, is_named_compressed

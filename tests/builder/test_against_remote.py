@@ -15,8 +15,8 @@ import pytest
 from pipeline.builder.build import build
 from pipeline.builder.counts.progress import Progress
 from pipeline.errors import ConfigError, ManifestError, MissingObjectError
+from pipeline.objects.access import Access
 from pipeline.shards.manifest import Manifest
-from pipeline.shards.remote.transport import Access
 from tests.builds import ROOT, digests
 from tests.corpus import english
 from tests.faulty_server import FaultyServer, running_server

@@ -17,10 +17,10 @@ import pytest
 
 import pipeline
 from pipeline.cli.main import run_command
+from pipeline.daemon_threads import DaemonThreads
 from pipeline.errors import InputError, PlanChangedError, ShardwrightError
-from pipeline.shards.remote.transport import Access
+from pipeline.objects.access import Access
 from pipeline.text.discovery import find_inputs
-from pipeline.text.storage.remote_file import in_thread
 from tests.input_server import InputServer, running_inputs
 from tests.remote_inputs import QUICK, TEXTS, assert_nowhere, build, shards_of
 from tests.text_samples import make_texts, write_tar, write_texts
@@ -187,7 +187,8 @@ def test_a_stream_asks_for_its_first_files_together(server: InputServer, tmp_pat
         server.files[name] = write_texts(tmp_path / name, make_texts(60, number)).read_bytes()
     data = pipeline.TextDataset([server.url(name) for name in names], "bytes")
     server.together = {name: threading.Event() for name in names}
-    first = in_thread(lambda: next(iter(data.shuffle(seed=1, lanes=8).pack(64).batch(2))), "test")
+    threads = DaemonThreads(1, "test")
+    first = threads.submit(lambda: next(iter(data.shuffle(seed=1, lanes=8).pack(64).batch(2))))
     for name, event in server.together.items():
         assert event.wait(20), f"{name} is not asked for while others are waited for"
     assert first.result()["input_ids"].shape == (2, 64)

@@ -97,6 +97,19 @@ def imports_of(path: Path) -> set[str]:
     ("room", "forbidden"),
     [
         (
+            "pipeline/objects",
+            (
+                "pipeline.shards",
+                "pipeline.stream",
+                "pipeline.builder",
+                "pipeline.cli",
+                "pipeline.text",
+                "filters",
+                "torch",
+                "numpy",
+            ),
+        ),
+        (
             "pipeline/shards",
             (
                 "pipeline.stream",

@@ -16,13 +16,13 @@ from fsspec.registry import _registry
 from fsspec.spec import AbstractBufferedFile
 
 from pipeline.errors import InputError, StorageError
-from pipeline.shards.remote.objects import RemoteObjects
-from pipeline.shards.remote.transport import Access, read_range
+from pipeline.objects.access import Access
+from pipeline.objects.remote_object import RemoteObject, read_range
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.readers.reader import Reader, split_file
-from pipeline.text.storage.input_file import InputFile, StoredObject
-from pipeline.text.storage.ranges import StoreObject
+from pipeline.text.storage.input_file import Credentials, InputFile, StoredObject
+from pipeline.text.storage.opening import open_object
 from tests.faulty_server import running_server
 
 MARKS = {"gs": "generation", "az": "etag"}  # by which gcsfs and adlfs tell versions apart
@@ -168,7 +168,7 @@ class Signing(Bucket):
 
 
 def read_pinned(url: str, access: Access) -> bytes:
-    return RemoteObjects([url], [None], access).read(0, 10, 90)
+    return RemoteObject(url, access).read(10, 90)
 
 
 def read_any(url: str, access: Access) -> bytes:
@@ -176,7 +176,7 @@ def read_any(url: str, access: Access) -> bytes:
 
 
 def read_text(url: str, access: Access) -> bytes:
-    return StoreObject(StoredObject(url, 100, ""), access).fetch(10, 100)
+    return open_object(StoredObject(url, 100, ""), Credentials(access=access)).fetch(10, 100)
 
 
 @pytest.mark.parametrize("read", [read_any, read_pinned, read_text])

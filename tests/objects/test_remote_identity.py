@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import socket
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.shards.remote.access import version_of
+from pipeline.objects.access import version_of
 from tests.faulty_server import FaultyServer, running_server
 from tests.input_server import InputServer, running_inputs
 from tests.shard_samples import make_documents, write_dataset, write_documents
@@ -154,6 +155,7 @@ def test_without_a_version_a_tar_that_is_replaced_by_one_of_its_size_is_read_ane
     for wanted, data in pairs:
         shards.objects["a.tar"] = data
         assert rows(shards.url("a.tar"), cache_dir=str(cache)) == wanted
+    gc.collect()
     assert [path for path in cache.rglob("*") if path.suffix in (".tar", ".block")] == []
 
 

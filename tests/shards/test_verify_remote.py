@@ -15,8 +15,8 @@ import pytest
 
 from pipeline.builder.build import build
 from pipeline.builder.counts.progress import Progress
+from pipeline.objects.access import Access
 from pipeline.shards.folder import Folder
-from pipeline.shards.remote.transport import Access
 from pipeline.shards.tar import scan_tar
 from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
 from scripts.inspect_shards import main as inspect_main
@@ -28,7 +28,7 @@ from tests.shard_samples import make_documents, write_dataset
 pytestmark = pytest.mark.stacks
 
 ROOT = Path(__file__).resolve().parents[2]
-QUICK = Access(tries=6, first_delay=0.001, timeout=10, least_patience=10)
+QUICK = Access(tries=6, first_delay=0.001, timeout=10)
 SHARDS = [f"train-{number:06d}.tar" for number in range(3)]
 
 

@@ -105,12 +105,10 @@ def test_a_build_asks_a_server_without_ranges_for_a_file_once(tmp_path: Path, se
 
 
 @pytest.mark.parametrize("on_error", ["stop", "records", "skip"])
-def test_one_answer_of_another_version_while_records_are_counted_is_an_error(
-    server: InputServer, on_error: Any
-) -> None:
+def test_answers_of_another_version_while_records_are_counted_is_an_error(server: InputServer, on_error: Any) -> None:
     server.files["a.jsonl"] = b'{"text": "to be or not to be"}\n' * 1000
     data = stream(server.url("a.jsonl"), on_error=on_error)
-    server.faults = ["changed"]
+    server.faults = ["changed"] * 2
     with pytest.raises(InputError, match=r"a\.jsonl: it changed since it was listed"):
         next(iter(data))
 

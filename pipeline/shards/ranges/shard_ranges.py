@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ...errors import CorruptShardError, ShardError
+from ...objects.cache import Lease
 from ..extents.table import ExtentTable
 from ..index import Index as ShardIndex
 from ..manifest import ShardInfo
 from ..reader import check_shard
-from ..remote.cache import Lease
 from .open_files import DEFAULT_MAX_OPEN_FILES, OPEN_FILES
 from .reading import read_bytes, read_range
 from .source import Index, as_index

@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import ConfigError, ManifestError, MissingObjectError, ShardwrightError
+from ...objects.access import Access
+from ...objects.urls import is_remote, shown
 from ..extents.table import ExtentTable
 from ..folder import Folder, local_copy, size_of
 from ..foreign import scan_index
 from ..format import FOOTER_NAME, INDEX_PREFIX, TAIL
 from ..manifest import MANIFEST_NAME, SIGNATURES_NAME, WORK_NAME, Manifest, ShardInfo
 from ..reader import read_index
-from ..remote.store import remote_index
-from ..remote.transport import Access, is_remote, shown
+from ..store import remote_index
 from ..tar import CURE, Member, TarDamage, map_file, walk
 from .counts import imbalances
 from .extents import check_extents, check_table
@@ -160,7 +161,7 @@ def _check_remote(task: _Task) -> ShardCheck:
     try:
         if task.quick and _is_whole(task, check):
             return check
-        with local_copy(task.path, task.access) as path:
+        with local_copy(task.path, task.access, task.expected.sha256 if task.expected else "") as path:
             found = _check(task._replace(path=str(path)))
         problems = [
             replace(problem, shard=check.name, message=problem.message.replace(str(path), check.name))
@@ -321,7 +322,7 @@ def _check_files(folder: Folder, manifest: Manifest, quick: bool) -> Iterator[Pr
                 yield Problem(folder.path(info.name), None, None, reason)
             continue
         if size == info.bytes and not quick:
-            found = folder.describe(info.name).sha256
+            found = folder.describe(info.name, info.sha256).sha256
         if size != info.bytes:
             reason = f"{size} bytes, but the manifest says {info.bytes}; copy it again"
             yield Problem(folder.path(info.name), None, None, reason)

@@ -18,6 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
+from ...objects.access import Access
+from ...objects.cache import Lease
+from ...objects.remote_object import knows_ranges
+from ...objects.urls import is_remote, local_name, shown
 from ...shards.extents.loading import load_extent_table, load_tars
 from ...shards.extents.table import ExtentTable
 from ...shards.manifest import MANIFEST_NAME, ShardInfo
@@ -25,10 +29,8 @@ from ...shards.ranges.memory import MemoryRanges
 from ...shards.ranges.remote_ranges import RemoteRanges
 from ...shards.ranges.shard_ranges import ShardRanges, Stamp, file_stamp
 from ...shards.ranges.source import Source as Ranges
-from ...shards.remote.cache import Lease
-from ...shards.remote.store import Store
-from ...shards.remote.transport import Access, is_remote, knows_ranges, local_name, shown
 from ...shards.resolve import Resolved, resolve
+from ...shards.store import Store
 from ...shards.urls import ENDING
 from ..arguments import check_flag, check_integer, check_options, check_path, eos_given
 from .base import CountedData

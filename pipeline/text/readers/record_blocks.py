@@ -14,13 +14,13 @@ from concurrent.futures import Future
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
+from ...daemon_threads import DaemonThreads
 from ...errors import DamagedInputError, InputError
 from ..discovery import InputFile
 from ..document import BadRecord, Document, Record, RecordKeys, Tally, Unselected, made_id_at, selected
 from ..fields import Field, merge_fields
 from ..formats import format_of
 from ..storage.opening import open_input
-from ..storage.remote_file import in_threads
 from ..storage.shared_ranges import SharedRanges
 from ..where import Where
 from .byte_stream import BLOCK, Source, UnreadableFileError, is_compressed
@@ -43,8 +43,9 @@ class Block(NamedTuple):
 def begin_together(scans: Sequence[BlockScan]) -> None:
     """Read each up to its first wanted block in threads, so that their files are waited for together."""
     reads = [functools.partial(next, scan._blocks, None) for scan in scans]
-    for scan, first in zip(scans, in_threads(reads, _AT_ONCE, "shardwright-scan"), strict=True):
-        scan._first = first
+    threads = DaemonThreads(_AT_ONCE, "scan")
+    for scan, read in zip(scans, reads, strict=True):
+        scan._first = threads.submit(read)
 
 
 class BlockScan:

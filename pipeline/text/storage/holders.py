@@ -19,8 +19,8 @@ import orjson
 
 from ...atomic import temporary_path
 from ...errors import InputError
+from ...objects.urls import is_remote
 from ...paths import natural_key
-from ...shards.remote.transport import is_remote
 from .input_file import InputFile
 from .opening import open_input
 

@@ -6,22 +6,25 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import os
 import re
 import threading
 import urllib.parse
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import MissingObjectError, StorageError
-from ...shards.remote.http import Answer, byte_range, same_server
-from ...shards.remote.http_range import RangeAnswer
-from ...shards.remote.transport import Access, Transient, attempting
-from ...user_cache import default_directory, keep, made_by_one, read_kept
+from ...objects.access import Access, Doubtful, Transient, plain_version
+from ...objects.cache import Cache, object_id
+from ...objects.http import Answer, same_server
+from ...objects.ranges import RangeAnswer, range_header
+from ...objects.remote_object import RemoteObject
+from ...objects.retries import retrying
+from ...user_cache import default_directory
 from .input_file import StoredObject
-from .ranges import ObjectRanges, check_version
+from .ranges import changed
 
 _NEXT = re.compile(r'<([^>]+)>\s*;\s*rel="?next"?')
 _EXPIRED = (401, 403, 404, 410)
@@ -73,23 +76,23 @@ def pin(id: str, revision: str, access: Access) -> Repository:
 
 
 def list_files(repository: Repository, access: Access) -> list[HubFile]:
-    """Return all files of a repository, a thousand to a request; the listing of a commit never changes, so it is kept."""
-    named = json.dumps([endpoint(), *repository])
-    place = default_directory() / "listings" / f"{hashlib.sha256(named.encode()).hexdigest()}.json"
-    files = _kept_listing(place)
-    if files is None:
-        with made_by_one(place):  # one rank of a machine asks for all of them
-            files = _kept_listing(place)
-            if files is None:
-                files = _ask_for_files(repository, access)
-                keep(place, json.dumps(files, separators=(",", ":")).encode(), "the list of files")
-    return files
+    """Return all files of a repository, a thousand to a request; the listing of a commit never changes, so it is kept.
+
+    One rank of a machine asks for all of them.
+    """
+
+    def fetch() -> bytes:
+        return json.dumps(_ask_for_files(repository, access), separators=(",", ":")).encode()
+
+    def is_sound(raw: bytes) -> bool:
+        return _parse_listing(raw) is not None
+
+    raw = Cache(default_directory()).read(object_id(endpoint(), *repository), "listing.json", fetch, is_sound)
+    return _parse_listing(bytes(raw)) or []
 
 
-def _kept_listing(place: Path) -> list[HubFile] | None:
-    """Return a list of files that was kept, None where there is none or it is damaged."""
-    if (raw := read_kept(place)) is None:
-        return None
+def _parse_listing(raw: bytes) -> list[HubFile] | None:
+    """Return a list of files that was kept, None where it is damaged."""
     try:
         return [HubFile(path, int(size), oid, sha256) for path, size, oid, sha256 in json.loads(raw)]
     except (ValueError, TypeError):
@@ -113,7 +116,7 @@ def _ask_for_files(repository: Repository, access: Access) -> list[HubFile]:
 def read_small(repository: Repository, file: HubFile, access: Access) -> bytes:
     """Return a small file, such as a dataset's card."""
     size = min(file.size, _MOST_CARD_BYTES)
-    return HubObject(stored_object(repository, file), access).fetch(0, size) if size else b""
+    return HubObject(stored_object(repository, file), access).read(0, size)
 
 
 def stored_object(repository: Repository, file: HubFile) -> StoredObject:
@@ -124,13 +127,16 @@ def stored_object(repository: Repository, file: HubFile) -> StoredObject:
 def _api(url: str, shown: str, access: Access) -> tuple[Any, str]:
     """Return what an API call answers, and its ``Link`` header."""
 
-    def ask(attempt: int) -> tuple[Any, str]:
-        with Answer(url, access, attempt, _authorization(url), patient=True) as answer:
+    def ask() -> tuple[Any, str]:
+        with Answer(url, access, _authorization(url), patient=True) as answer:
             if answer.status != 200:
-                raise refused(answer, shown)
-            return json.loads(answer.body()), answer.headers.get("Link", "")
+                raise Doubtful(refused(answer, shown))
+            try:
+                return json.loads(answer.body()), answer.headers.get("Link", "")
+            except ValueError as error:
+                raise Transient(f"an answer that is no JSON: {error}") from None
 
-    return attempting(ask, shown, "list it", access)
+    return retrying(ask, shown, "list it", access)
 
 
 def _authorization(url: str) -> dict[str, str]:
@@ -160,28 +166,33 @@ def refused(answer: Answer, shown: str) -> StorageError:
     return kind(f"{shown}: the hub says: {words}; {cure}")
 
 
-class HubObject(ObjectRanges):
+class HubObject(RemoteObject):
     """A file of the hub by ranges. It is resolved once; ranges go to where the hub sent the client, until that expires."""
 
     def __init__(self, stored: StoredObject, access: Access) -> None:
-        super().__init__(stored, access)
-        rest = stored.url.removeprefix("hf://datasets/")
-        id, _, rest = rest.partition("@")
-        commit, _, path = rest.partition("/")
-        self._commit = commit
-        self._resolve = f"{endpoint()}/datasets/{id}/resolve/{commit}/{urllib.parse.quote(path)}"
+        # The version is that of the commit, which the hub states where it resolves the file.
+        super().__init__(stored.url, access, lambda size, _: changed(stored, size, ""))
+        self._stored = stored
+        id, _, rest = stored.url.removeprefix("hf://datasets/").partition("@")
+        self._commit, _, path = rest.partition("/")
+        self._resolve = f"{endpoint()}/datasets/{id}/resolve/{self._commit}/{urllib.parse.quote(path)}"
 
-    def ask(self, start: int, stop: int, attempt: int) -> RangeAnswer:
-        targets = _targets(self._resolve)
+    def pieces(self, start: int, stop: int, *, whole: bool = False) -> Generator[bytes, None, None]:
+        if start < stop:
+            with self.ask(self._resolve, start, stop) as answer:
+                yield from answer.pieces()
+
+    def ask(self, url: str, start: int, stop: int) -> RangeAnswer:
+        targets = _targets(url)
         with targets.lock:  # of several threads, one resolves
             if not (target := targets.url):
-                answer = self._get(self._resolve, start, stop, attempt, follow=False)
+                answer = self._get(url, start, stop, follow=False)
                 self._check_commit(answer)
                 if answer.redirect is None:
                     return self._range(answer, start, stop)
                 target = targets.url = answer.redirect
                 answer.drain()
-        answer = self._get(target, start, stop, attempt)
+        answer = self._get(target, start, stop)
         if answer.status in _EXPIRED:
             with answer, targets.lock:
                 if targets.url == target:
@@ -189,25 +200,24 @@ class HubObject(ObjectRanges):
             raise Transient(f"the address that the hub gave answers {answer.status}: it has expired")
         return self._range(answer, start, stop)
 
-    def _get(self, url: str, start: int, stop: int, attempt: int, *, follow: bool = True) -> Answer:
-        headers = {**_authorization(url), **byte_range(start, stop)}
-        return Answer(url, self.access, attempt, headers, size=stop - start, follow=follow, patient=not follow)
+    def _get(self, url: str, start: int, stop: int, *, follow: bool = True) -> Answer:
+        headers = {**_authorization(url), **range_header(start, stop)}
+        return Answer(url, self.access, headers, follow=follow, patient=not follow)
 
     def _range(self, answer: Answer, start: int, stop: int) -> RangeAnswer:
         if answer.status not in (200, 206, 416):
             with answer:
-                raise refused(answer, self.stored.url)
-        return RangeAnswer(answer, self.stored.url, start, stop, lambda size, _: check_version(self.stored, size, ""))
+                raise Doubtful(refused(answer, self.url))
+        return RangeAnswer(answer, self.url, start, stop, self._check)
 
     def _check_commit(self, answer: Answer) -> None:
         """Refuse another commit, and another file than was listed."""
         commit = answer.headers.get("X-Repo-Commit") or self._commit
-        mark = (answer.headers.get("X-Linked-Etag") or "").removeprefix("W/").strip('"')
-        if commit != self._commit or (mark and mark != self.stored.version):
+        mark = plain_version(answer.headers.get("X-Linked-Etag") or "")
+        size = self._stored.size if commit == self._commit else -1
+        if (error := changed(self._stored, size, mark or f"commit {commit}" if size < 0 else mark)) is not None:
             with answer:
-                check_version(
-                    self.stored, -1 if commit != self._commit else self.stored.size, mark or f"commit {commit}"
-                )
+                raise Doubtful(error)
 
 
 class _Target:

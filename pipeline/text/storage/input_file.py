@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
-from ...shards.remote.access import Access, is_http
+from ...objects.access import Access
+from ...objects.urls import is_http
 
 StrPath = str | os.PathLike[str]
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from ...errors import InputError, MissingObjectError
 from ...notices import warn
+from ...objects.access import version_of
+from ...objects.http import server_of
+from ...objects.remote_object import describe
+from ...objects.requests import side_by_side
+from ...objects.retries import retrying
+from ...objects.stores import file_system
+from ...objects.urls import is_http, shown
 from ...paths import natural_key
-from ...shards.remote.access import is_http, shown, version_of
-from ...shards.remote.http import server_of
-from ...shards.remote.transport import filesystem, retrying
 from .input_file import Credentials, InputFile, StoredObject
-from .ranges import describe_http, plain
 
 MOST_URLS = 1_000_000
-_AT_ONCE = 16
 _MAGIC = re.compile(r"[*?[]")
 
 
@@ -56,10 +58,11 @@ def _of_web_servers(urls: Sequence[str], source: str, credentials: Credentials) 
     def ask(url: str) -> InputFile:
         clean = shown(url)
         known = Credentials({clean: url} if clean != url else {}, credentials.access)
-        return InputFile(clean, _last_part(clean), source, describe_http(clean, known), known)
+        return InputFile(
+            clean, _last_part(clean), source, StoredObject(clean, *describe(url, credentials.access)), known
+        )
 
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="shardwright-list") as threads:
-        files = list(threads.map(ask, urls))
+    files = side_by_side(partial(ask, url) for url in urls)
     if whole := [file.path for file in files if server_of(str(file.path)).ranges is False]:
         more = f" and {len(whole) - 1} more" if len(whole) > 1 else ""
         warn(
@@ -74,10 +77,11 @@ def _of_store(url: str, source: str, credentials: Credentials) -> list[InputFile
     access = credentials.access
 
     def ask() -> dict[str, Any]:
-        files = filesystem(url, access)
+        files = file_system(url, access)
         files.invalidate_cache()  # what was replaced since another listing must not pass for the old one
         if _MAGIC.search(url):
-            return {name: info for name, info in files.glob(url, detail=True).items() if info["type"] == "file"}
+            found = {name: info for name, info in files.glob(url, detail=True).items() if info["type"] == "file"}
+            return found if found or not files.isfile(url) else {url.partition("://")[2]: files.info(url)}
         if not url.endswith("/"):
             info = files.info(url)
             if info["type"] == "file":
@@ -92,7 +96,7 @@ def _of_store(url: str, source: str, credentials: Credentials) -> list[InputFile
         raise InputError(f"{url}: no object is there; check the url")
     scheme = url.partition("://")[0]
     objects = [
-        StoredObject(f"{scheme}://{name.lstrip('/')}", int(info["size"]), plain(version_of(info)))
+        StoredObject(f"{scheme}://{name.lstrip('/')}", int(info["size"]), version_of(info))
         for name, info in found.items()
         if not name.endswith("/")  # what consoles leave in place of an empty folder
     ]

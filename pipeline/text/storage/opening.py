@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, BinaryIO
 
-from ...shards.remote.access import is_http
+from ...objects.remote_object import RemoteObject
 from .hub import HubObject
 from .input_file import Credentials, InputFile, StoredObject, StrPath, as_input
-from .ranges import HttpObject, StoreObject
-from .remote_file import RANGE_BYTES, RangeReader, RemoteFile
+from .ranges import StoredRanges, changed
+from .remote_file import RANGE_BYTES, RemoteFile
 from .shared_ranges import SharedRanges
 
 
@@ -36,10 +37,9 @@ def open_input(
     return opened  # type: ignore[no-any-return]
 
 
-def open_object(stored: StoredObject, credentials: Credentials) -> RangeReader:
-    """Return a reader of a listed object's ranges. No request is made before the first range is asked for."""
+def open_object(stored: StoredObject, credentials: Credentials) -> StoredRanges:
+    """Return the ranges of a listed object. No request is made before the first range is asked for."""
     if stored.url.startswith("hf://"):
-        return HubObject(stored, credentials.access)
-    if is_http(stored.url):
-        return HttpObject(stored, credentials)
-    return StoreObject(stored, credentials.access)
+        return StoredRanges(stored, HubObject(stored, credentials.access))
+    url = credentials.url_of(stored)
+    return StoredRanges(stored, RemoteObject(url, credentials.access, partial(changed, stored)))

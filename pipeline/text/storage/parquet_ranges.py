@@ -7,15 +7,11 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
-from .remote_file import RANGE_BYTES, ByteRange, RemoteFile, cut_evenly, cut_growing, joined
+from .remote_file import RANGE_BYTES, ByteRange, RemoteFile, parts_of
 
 _MAGIC = b"PAR1"
 _TAIL_SHARE, _LEAST_TAIL, _MOST_TAIL = 256, 64 << 10, 1 << 20  # asked for at first: footers of large files are large
 _KEPT, _KEPT_BYTES = 8, 32 << 20  # footers: the last ones whatever their size, and more while they are small
-_FIRST_BYTES = 1 << 20
-_PAGE_BYTES = 1_150_000  # unpacked, of most writers: a MiB and the value that reaches it
-_HEADER_BYTES = 64 << 10  # what lies around it
-_ARROW_ROWS = 1024  # of a page of Arrow's writer, at least
 
 
 class _Footer(NamedTuple):
@@ -24,14 +20,6 @@ class _Footer(NamedTuple):
     metadata: Any
     whole: bytes
     size: int
-
-
-class _Chunk(NamedTuple):
-    """A column chunk: its bytes, and about how many of them its first page takes."""
-
-    start: int
-    stop: int
-    page: int
 
 
 class _Footers:
@@ -88,40 +76,15 @@ def _ask_footer(file: RemoteFile) -> _Footer:
 
 
 def expect_columns(file: RemoteFile, metadata: Any, columns: list[str], groups: Sequence[int]) -> None:
-    """Say which ranges reading ``columns`` of some row groups takes.
-
-    Neighbouring row groups are fetched together until they are worth a request. Where a file begins with little, the first
-    piece of each column of the first row group is about a page.
-    """
+    """State which bytes reading ``columns`` of some row groups takes: the chunks of these columns, group by group."""
     schema = metadata.schema
     leaves = [n for n in range(len(schema)) if _is_wanted(schema.column(n).path, columns)]
-    little = file.first_bytes < RANGE_BYTES
-    by_arrow = str(metadata.created_by).startswith("parquet-cpp-arrow")
-    bundles: list[list[list[ByteRange]]] = []
-    held: list[_Chunk] = []
+    pieces, first = [], file.first_bytes
     for number in groups:
         group = metadata.row_group(number)
-        held += [_chunk(group.column(leaf), by_arrow) for leaf in leaves]
-        ranges = joined([(start, stop) for start, stop, _ in held])
-        # Chunks that are no neighbours make a request each: few at first, so that the first rows are there soon.
-        first = file.first_bytes if len(ranges) == 1 else min(file.first_bytes, _FIRST_BYTES)
-        worth = min(RANGE_BYTES, first << len(bundles))
-        if sum(stop - start for start, stop, _ in held) >= worth or number == groups[-1]:
-            begins = little and not bundles
-            bundles.append(_growing(held, file.first_bytes) if begins else [cut_evenly(*each) for each in ranges])
-            held = []
-    file.expect(bundles)
-
-
-def _growing(chunks: Sequence[_Chunk], first: int) -> list[list[ByteRange]]:
-    """Return chunks in pieces, of which the first holds a page; those of fewer than ``first`` bytes join their neighbours."""
-    found: list[tuple[int, int, int]] = []  # start, stop, bytes of the first piece
-    for start, stop, page in sorted(chunks):
-        if found and found[-1][1] == start and start - found[-1][0] < first:
-            start = found[-1][0]
-            page += found.pop()[1] - start
-        found.append((start, stop, page))
-    return [cut_growing(start, stop, max(first, page)) for start, stop, page in found]
+        pieces.append(parts_of([_chunk(group.column(leaf)) for leaf in leaves], first))
+        first = RANGE_BYTES
+    file.expect(pieces)
 
 
 def _read(file: RemoteFile, start: int, stop: int) -> bytes:
@@ -133,11 +96,9 @@ def _is_wanted(path: str, columns: list[str]) -> bool:
     return any(path == column or path.startswith(f"{column}.") for column in columns)
 
 
-def _chunk(column: Any, by_arrow: bool) -> _Chunk:
-    """Return the bytes of a column chunk, its dictionary, if it has one, and its pages; and about those of its first page."""
-    starts = [column.data_page_offset]
+def _chunk(column: Any) -> ByteRange:
+    """Return the bytes of a column chunk: its dictionary, if it has one, and its pages."""
+    start = column.data_page_offset
     if column.has_dictionary_page and column.dictionary_page_offset:
-        starts.append(column.dictionary_page_offset)
-    size, unpacked = column.total_compressed_size, max(1, column.total_uncompressed_size)
-    page = max(_PAGE_BYTES, _ARROW_ROWS * unpacked // max(1, column.num_values) if by_arrow else 0)
-    return _Chunk(min(starts), min(starts) + size, min(size, page * size // unpacked + _HEADER_BYTES))
+        start = min(start, column.dictionary_page_offset)
+    return start, start + column.total_compressed_size

@@ -6,7 +6,7 @@ import functools
 import threading
 from concurrent.futures import Future
 
-from ...shards.remote.requests import REQUESTS
+from ...objects.requests import REQUESTS
 from .remote_file import RangeReader
 
 _RANGE_BYTES = 4 << 20

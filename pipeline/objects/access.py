@@ -1,0 +1,74 @@
+"""How remote objects are reached: the settings, and the failures after which a request is made again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ..errors import ConfigError, ShardwrightError
+
+CONNECTIONS = 16
+# What stores call the mark of an object's version, the best first.
+_MARKS = ("ETag", "etag", "generation", "md5Hash", "blob_id", "LastModified", "last_modified", "mtime", "created")
+
+
+class ObjectInfo(NamedTuple):
+    """``size`` in bytes, and ``version``: the server's mark (ETag or time) that changes with the contents, or ''."""
+
+    size: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How remote objects are reached.
+
+    ``tries`` bounds the attempts at one request, ``first_delay`` and ``longest_delay`` (seconds) the exponential back-off
+    between them, ``longest_wait`` (seconds) the waits that a server asks for. A server that sends nothing for ``timeout``
+    seconds is asked again. A server that never answered is given up after ``dead_after`` seconds. ``options`` go to fsspec
+    (``storage_options``: keys, endpoints).
+    """
+
+    tries: int = 8
+    first_delay: float = 0.5
+    longest_delay: float = 30.0
+    longest_wait: float = 600.0
+    timeout: float = 20.0
+    dead_after: float = 12.0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.tries < 1:
+            raise ConfigError(f"tries must be 1 or more, got {self.tries}")
+
+
+class Transient(Exception):
+    """A temporary failure: the request is made again."""
+
+
+class Doubtful(Exception):
+    """An answer that may be a fault of the way here: the request is made once more, then ``error`` is raised."""
+
+    def __init__(self, error: ShardwrightError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def version_of(info: Mapping[str, Any]) -> str:
+    """Return the mark by which an object store tells one version of an object from another, '' for none."""
+    return plain_version(str(next((info[name] for name in _MARKS if info.get(name)), "")))
+
+
+def plain_version(version: str) -> str:
+    """Return an ETag without its quotes, and without the mark of a weak one, which proxies add.
+
+    >>> plain_version('W/"abc"')
+    'abc'
+    """
+    return version.removeprefix("W/").strip('"')
+
+
+def is_version(version: str, known: str) -> bool:
+    """Whether a version may be the known one: an answer without a version, as some proxies give, says nothing."""
+    return not version or not known or version == known

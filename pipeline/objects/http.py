@@ -1,0 +1,327 @@
+"""The http client of this project: GET requests over connections that are kept.
+
+Where a server says how long to wait, every thread waits. Redirects are followed; ``Authorization`` never goes to another
+server. Of proxies, the environment is asked.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..errors import StorageError
+from .access import CONNECTIONS, Access, Transient, plain_version
+from .urls import shown, without_secrets
+
+_TRANSIENT = {408, 425, 429, *range(500, 600)}
+_MOST_REDIRECTS = 5
+_CONNECT_SECONDS = 5.0
+_PATIENT_SECONDS = 60.0
+_LEAST_RATE = 8 << 10  # bytes a second of one answer, once it takes longer than the time limit
+_PIECE = 256 << 10
+_SAID_SECONDS = 10.0
+
+log = logging.getLogger("pipeline")
+
+
+class _WithoutQueries(logging.Filter):
+    """Takes signatures out of what urllib3 logs of its requests."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(shown(arg.split("?")[0]) if isinstance(arg, str) else arg for arg in record.args)
+        return True
+
+
+for _name in ("connectionpool", "poolmanager", "util.retry"):
+    logging.getLogger(f"urllib3.{_name}").addFilter(_WithoutQueries())
+
+
+class Server:
+    """What a process knows of one http server, or of one bucket of a store.
+
+    ``answered``: whether it answered at all. ``ranges``: whether it answers with ranges (None: not known). ``signs``: False
+    once it is known that a store makes no signed urls, or takes none.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.answered = False
+        self.ranges: bool | None = None
+        self.signs = True
+        self._name = name
+        self._not_before = 0.0
+
+    def wait(self) -> None:
+        """Sleep as long as the server asked all to wait."""
+        while (left := self._not_before - time.monotonic()) > 0:
+            time.sleep(min(left, 1.0))
+
+    def postpone(self, seconds: float, longest: float) -> None:
+        """Have every thread wait before it asks again, ``longest`` seconds at most."""
+        until = time.monotonic() + min(seconds, longest)
+        if seconds >= _SAID_SECONDS and until > self._not_before + 1:
+            log.warning("%s asks to wait %.0f s: waiting %.0f s", self._name, seconds, min(seconds, longest))
+        self._not_before = max(self._not_before, until)
+
+
+class _Process:
+    """Connections and servers of this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.servers: dict[str, Server] = {}
+        self.pools: dict[str, Any] = {}  # by the url of the proxy, '' for none
+        # By server, as the environment said at its first request: to read it takes as long as a small request.
+        self.proxies: dict[str, str] = {}
+
+    def server(self, url: str) -> Server:
+        place = _place(url)
+        with self.lock:
+            return self.servers.setdefault(place, Server(place))
+
+    def pool(self, url: str) -> Any:
+        import urllib3
+
+        place = _place(url)
+        proxy = self.proxies.get(place)
+        if proxy is None:
+            parts = urllib.parse.urlsplit(url)
+            proxies = {} if urllib.request.proxy_bypass(parts.hostname or "") else urllib.request.getproxies()
+            proxy = self.proxies[place] = proxies.get(parts.scheme.lower(), "")
+        with self.lock:
+            if proxy not in self.pools:
+                options: dict[str, Any] = {"num_pools": 64, "maxsize": 2 * CONNECTIONS}
+                if proxy:
+                    bare, user = _split_user(proxy)
+                    headers = urllib3.make_headers(proxy_basic_auth=user) if user else None
+                    self.pools[proxy] = urllib3.ProxyManager(bare, proxy_headers=headers, **options)
+                else:
+                    self.pools[proxy] = urllib3.PoolManager(**options)
+            return self.pools[proxy]
+
+
+_process = _Process()
+
+
+def _after_fork() -> None:
+    global _process
+    _process = _Process()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def server_of(url: str) -> Server:
+    """Return what this process knows of a url's server."""
+    return _process.server(url)
+
+
+def same_server(one: str, other: str) -> bool:
+    """Whether two urls are of one server, to which the same credentials may be sent."""
+    return _place(one) == _place(other)
+
+
+class Answer:
+    """The answer to a GET, whatever its status but a temporary failure, which raises `Transient`.
+
+    Nothing may come for ``access.timeout`` seconds, or a minute with ``patient``, for answers that are computed. Without
+    ``follow``, a redirect is an answer. A context manager, which returns the connection where all of the body was read, and
+    closes it otherwise.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        access: Access,
+        headers: Mapping[str, str] | None = None,
+        *,
+        follow: bool = True,
+        patient: bool = False,
+    ) -> None:
+        self.url = url
+        server = server_of(url)
+        server.wait()
+        self._seconds = _PATIENT_SECONDS if patient else access.timeout
+        if not server.answered and not patient:
+            self._seconds = min(self._seconds, _CONNECT_SECONDS)
+        self._began = time.monotonic()
+        self._response = self._send(headers or {}, follow)
+        server.answered = True
+        self._read = 0
+        self._ended = False
+        self.headers = self._response.headers
+        self.status: int = self._response.status
+        self.reason: str = self._response.reason or ""
+        if after := _wait_asked(self.status, self.headers):
+            server.postpone(after, access.longest_wait)
+        if self.status in _TRANSIENT:
+            self._response.close()
+            raise Transient(f"{self.status} {self.reason}".strip())
+
+    @property
+    def version(self) -> str:
+        """What tells one version of the object from another, or ''."""
+        return plain_version(self.headers.get("ETag") or self.headers.get("Last-Modified") or "")
+
+    @property
+    def length(self) -> int | None:
+        """The bytes of the body, None where the server does not say."""
+        length = self.headers.get("Content-Length", "")
+        return int(length) if length.isdecimal() else None
+
+    @property
+    def redirect(self) -> str | None:
+        """The url that this answer leads to; None where it is no redirect to an http server."""
+        place = self._response.get_redirect_location()
+        target = urllib.parse.urljoin(self.url, place) if place else ""
+        return target if target.lower().startswith(("http://", "https://")) else None
+
+    def body(self) -> bytes:
+        """Return all of the body, unpacked where the server packed it; `Transient` where it ends early."""
+        body = b"".join(self.pieces(self.length))
+        if self.headers.get("Content-Encoding", "").lower() == "gzip":
+            import gzip
+
+            try:
+                return gzip.decompress(body)
+            except (OSError, EOFError) as error:
+                raise Transient(f"a body that is no gzip: {error}") from None
+        return body
+
+    def pieces(self, count: int | None) -> Iterator[bytes]:
+        """Yield the first ``count`` bytes of the body, None for all; `Transient` where they end early or come too slowly."""
+        while count is None or self._read < count:
+            seconds = time.monotonic() - self._began
+            if seconds > self._seconds + self._read / _LEAST_RATE:
+                raise Transient(f"too slow: {self._read} bytes in {seconds:.1f} s")
+            piece = self._piece(_PIECE if count is None else min(_PIECE, count - self._read))
+            if not piece:
+                self._ended = True
+                if count is None:
+                    return
+                raise Transient(f"the connection ended after {self._read} bytes of {count}")
+            yield piece
+
+    def drain(self) -> None:
+        """Read over the rest of a short body, so that the connection is kept."""
+        self._response.drain_conn()
+        self._response.release_conn()
+
+    def close(self) -> None:
+        if self._ended or self._read == self.length:
+            self._response.release_conn()
+        else:
+            self._response.close()
+
+    def __enter__(self) -> Answer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _piece(self, most: int) -> bytes:
+        import urllib3
+
+        try:
+            piece: bytes = self._response.read1(most)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._failure(error) from None
+        self._read += len(piece)
+        return piece
+
+    def _send(self, headers: Mapping[str, str], follow: bool) -> Any:
+        import urllib3
+
+        target, user = _split_user(self.url)
+        sent = {"Accept-Encoding": "identity", "User-Agent": "shardwright", "Connection": "keep-alive", **headers}
+        sent |= urllib3.make_headers(basic_auth=user) if user else {}
+        # Of retries, `retrying` has one count for servers, stores and wrong contents. A redirect is no failure.
+        redirects = urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=_MOST_REDIRECTS)
+        timeout = urllib3.Timeout(connect=min(_CONNECT_SECONDS, self._seconds), read=self._seconds)
+        try:
+            return _process.pool(self.url).request(
+                "GET",
+                _without_dots(target),
+                headers=sent,
+                timeout=timeout,
+                retries=redirects,
+                redirect=follow,
+                preload_content=False,
+                decode_content=False,
+            )
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            raise self._failure(error) from None  # what urllib3 says may hold the url
+
+    def _failure(self, error: Exception) -> Exception:
+        """Return the failure that an error of urllib3 stands for, without secrets."""
+        import urllib3
+
+        if isinstance(error, urllib3.exceptions.MaxRetryError):
+            if isinstance(error.reason, urllib3.exceptions.ResponseError):
+                return StorageError(f"{shown(self.url)}: the server redirects without end; check the url")
+            error = error.reason or error
+        cause = error.args[-1] if error.args and isinstance(error.args[-1], Exception) else error.__cause__ or error
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return StorageError(f"{shown(self.url)}: {cause}; check the url and the certificates")
+        if isinstance(
+            error, urllib3.exceptions.ConnectTimeoutError | urllib3.exceptions.ReadTimeoutError | TimeoutError
+        ):
+            return Transient(f"no answer within {self._seconds:.1f} s")
+        return Transient(without_secrets(f"{type(cause).__name__}: {cause}", self.url))
+
+
+def _place(url: str) -> str:
+    """Return scheme, host and port of a url."""
+    parts = urllib.parse.urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}".lower()
+
+
+def _split_user(url: str) -> tuple[str, str]:
+    """Return a url without user and password, and these.
+
+    >>> _split_user("https://me:p%40w@host/a.jsonl")
+    ('https://host/a.jsonl', 'me:p@w')
+    """
+    parts = urllib.parse.urlsplit(url)
+    user, _, place = parts.netloc.rpartition("@")
+    return parts._replace(netloc=place).geturl() if user else url, urllib.parse.unquote(user)
+
+
+def _without_dots(url: str) -> str:
+    """Return a url whose folders ``.`` and ``..``, which keys of object stores may have, urllib3 does not resolve.
+
+    >>> _without_dots("https://host/a/../b?c=/../d")
+    'https://host/a/%2E%2E/b?c=/../d'
+    """
+    path, mark, query = url.partition("?")
+    if "/." not in path:
+        return url
+    dots = {".": "%2E", "..": "%2E%2E"}
+    return "/".join(dots.get(part, part) for part in path.split("/")) + mark + query
+
+
+def _wait_asked(status: int, headers: Mapping[str, str]) -> float:
+    """Return the seconds that an answer asks to wait, by ``Retry-After`` or by a ``RateLimit`` that is used up.
+
+    >>> _wait_asked(429, {"RateLimit": '"resolvers";r=0;t=117'}), _wait_asked(503, {"Retry-After": "5"}), _wait_asked(200, {})
+    (118.0, 5.0, 0.0)
+    """
+    import urllib3
+
+    after = 0.0
+    if status in _TRANSIENT and (value := headers.get("Retry-After")):
+        try:
+            after = urllib3.Retry().parse_retry_after(value)
+        except urllib3.exceptions.InvalidHeader:
+            after = 0.0
+    fields = (each.partition("=") for each in headers.get("RateLimit", "").split(";"))
+    limit = {name.strip(): int(value) for name, _, value in fields if value.strip().isdecimal()}
+    used_up = "t" in limit and (status == 429 or limit.get("r") == 0)
+    return max(after, limit["t"] + 1.0) if used_up else after

@@ -1,0 +1,125 @@
+"""Ranges of objects on http servers: what an answer says of the object, compared with what was asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from ..errors import MissingObjectError, ShardwrightError, StorageError
+from .access import Access, Doubtful, Transient
+from .http import Answer, server_of
+from .urls import shown
+
+_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)\Z")
+
+# Returns the error for an object of this size and version, None where it is the expected one.
+Check = Callable[[int, str], ShardwrightError | None]
+
+
+class RangeAnswer:
+    """Bytes ``start`` to ``stop`` (None: the end) of an object, by an answer of these or of the whole object.
+
+    ``ranged``: whether these alone came. ``size`` is that of the object, None where the server does not say; ``version`` its
+    mark. ``check`` gets both before anything else is compared. What may be a fault of the way here raises `Doubtful`. A
+    context manager, as is the answer.
+    """
+
+    def __init__(self, answer: Answer, url: str, start: int, stop: int | None, check: Check | None = None) -> None:
+        self._answer = answer
+        self._start = start
+        self.url = url
+        self.version = answer.version
+        try:
+            self.ranged, self._begin, self._end, self.size = self._parse(stop, check)
+        except BaseException:
+            answer.close()
+            raise
+
+    def _parse(self, stop: int | None, check: Check | None) -> tuple[bool, int, int | None, int | None]:
+        """Return whether a range came, its first byte and end, and the object's size."""
+        answer, start = self._answer, self._start
+        stated = answer.headers.get("Content-Range", "")
+        match = _CONTENT_RANGE.match(stated)
+        if answer.status not in (200, 206) and not (answer.status == 416 and match):
+            raise Doubtful(self._refusal())
+        if answer.status == 206 and match is None:
+            raise Doubtful(
+                self._error(f"206 with Content-Range {stated!r}: the server does not say which bytes it sends")
+            )
+        size = answer.length if match is None else int(match[3]) if match[3] != "*" else None
+        if size is not None and check is not None and (error := check(size, self.version)) is not None:
+            raise Doubtful(error)
+        if size == 0 and start == 0:
+            return answer.status != 200, 0, 0, 0
+        if size is not None and size < (start if stop is None else stop):
+            raise Doubtful(too_short(self.url, size, start if stop is None else stop))
+        if match is not None and match[1] is not None:  # some S3 servers answer 200 with a range
+            first, end = int(match[1]), int(match[2]) + 1
+            if first != start or (stop is not None and end != stop) or answer.length not in (None, end - start):
+                raise Transient(f"asked for bytes {start} to {stop}, the server sent {first} to {end}")
+            server_of(self.url).ranges = True
+            return True, start, end, size
+        if answer.status != 200:
+            raise Doubtful(self._refusal())
+        packing = answer.headers.get("Content-Encoding", "identity").lower()
+        if packing not in ("", "identity") and stop is not None:
+            raise Doubtful(
+                self._error(f"the server packs its answers (Content-Encoding: {packing}); serve it as a plain file")
+            )
+        return False, 0, stop if stop is not None else size, size
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the bytes from ``start`` on; those of a whole object before it are skipped."""
+        skip = self._start - self._begin
+        for piece in self._answer.pieces(None if self._end is None else self._end - self._begin):
+            if skip < len(piece):
+                yield piece[skip:] if skip else piece
+            skip = max(0, skip - len(piece))
+
+    def body(self) -> bytes:
+        """Return all bytes of the answer, unpacked where the server packed them."""
+        return self._answer.body()
+
+    def __enter__(self) -> RangeAnswer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._answer.close()
+
+    def _error(self, text: str) -> StorageError:
+        return StorageError(f"{shown(self.url)}: {text}")
+
+    def _refusal(self) -> StorageError:
+        status = self._answer.status
+        kind = MissingObjectError if status in (404, 410) else StorageError
+        cure = "the server does not give this object"
+        if status in (401, 403):
+            cure = "the server refuses: check credentials and permissions, or sign the url again"
+        elif status in (404, 410):
+            cure = "check the url"
+        return kind(f"{shown(self.url)}: {status} {self._answer.reason}; {cure}")
+
+
+def ask_range(
+    url: str,
+    start: int,
+    stop: int | None,
+    access: Access,
+    check: Check | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> RangeAnswer:
+    """Ask for bytes ``start`` to ``stop`` (None: the end) of an object, in one try."""
+    answer = Answer(url, access, {**(headers or {}), **range_header(start, stop)})
+    return RangeAnswer(answer, url, start, stop, check)
+
+
+def range_header(start: int, stop: int | None) -> dict[str, str]:
+    """Return the header that asks for bytes ``start`` to ``stop``, None for the end."""
+    return {"Range": f"bytes={start}-" if stop is None else f"bytes={start}-{stop - 1}"}
+
+
+def too_short(url: str, size: int, stop: int) -> StorageError:
+    """Return the error for an object that has fewer bytes than are expected."""
+    return StorageError(
+        f"{shown(url)}: {size} bytes, but {stop} are expected: it is shorter than expected, cut at the source; upload it again"
+    )

@@ -1,0 +1,236 @@
+"""Objects at urls: their sizes and versions, their bytes in whole or by ranges, and listings."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from ..errors import ConfigError, ShardwrightError, StorageError
+from .access import CONNECTIONS, Access, Doubtful, ObjectInfo, Transient
+from .http import server_of
+from .ranges import Check, RangeAnswer, ask_range
+from .requests import side_by_side
+from .retries import retrying
+from .stores import by_http_or_store, file_system, store_info, store_pieces
+from .urls import is_http, shown
+
+_PART_BYTES = 1 << 20  # at least, of a request for a part of an object that is read whole
+
+T = TypeVar("T")
+Contents = Callable[[memoryview], ShardwrightError | None]  # the error for bytes that are wrong, None for right ones
+
+
+class NoRangesError(StorageError):
+    """A server that sends the whole object where a range of it is asked for."""
+
+
+class RemoteObject:
+    """An object by ranges. ``check`` says of each answer whether its size and version are the expected ones."""
+
+    def __init__(self, url: str, access: Access, check: Check | None = None) -> None:
+        self.url = url
+        self.access = access
+        self._check = check
+        self._is_checked = False  # by its store's client
+
+    def read(self, start: int, size: int) -> bytes:
+        """Return bytes of the object from ``start`` on."""
+        data = bytearray(size)
+        self.fill(start, memoryview(data))
+        return bytes(data)
+
+    def fill(self, start: int, target: memoryview, contents: Contents | None = None) -> None:
+        """Fill ``target`` from byte ``start`` on, with retries that continue where the last one stopped.
+
+        Bytes that ``contents`` finds wrong are read once more, all of them.
+        """
+        done = 0
+
+        def read() -> None:
+            nonlocal done
+            with closing(self.pieces(start + done, start + len(target))) as pieces:
+                for piece in pieces:
+                    if done + len(piece) > len(target):
+                        raise Transient(f"more than {len(target)} bytes came")
+                    target[done : done + len(piece)] = piece
+                    done += len(piece)
+            if done < len(target):
+                raise Transient(f"{done} bytes of {len(target)} came")
+            if contents is not None and (error := contents(target)) is not None:
+                done = 0
+                raise Doubtful(error)
+
+        if len(target):
+            retrying(read, self.url, f"read {len(target)} bytes from byte {start}", self.access)
+
+    def pieces(self, start: int, stop: int, *, whole: bool = False) -> Generator[bytes, None, None]:
+        """Yield bytes ``start`` to ``stop``, in one try. An answer of the whole object is taken only if it is ``whole``."""
+
+        def by_http(url: str) -> Iterator[bytes]:
+            answer = self.ask(url, start, stop)
+            if answer.ranged or whole or (start, stop) == (0, answer.size):
+                return _pieces(answer)
+            with answer:
+                raise Doubtful(NoRangesError(f"{shown(self.url)}: the server knows no ranges; give whole_shards=True"))
+
+        def by_store() -> Iterator[bytes]:
+            if self._check is not None and not self._is_checked:
+                if (error := self._check(*store_info(self.url, self.access))) is not None:
+                    raise error
+                self._is_checked = True
+            pieces = store_pieces(self.url, start, stop, self.access)
+            return _chained(next(pieces, b""), pieces)  # a store that refuses raises at once
+
+        if start < stop:
+            yield from by_http_or_store(self.url, self.access, by_http, by_store)
+
+    def ask(self, url: str, start: int, stop: int) -> RangeAnswer:
+        """Ask for a range, at the object's own url or a signed one, in one try."""
+        return ask_range(url, start, stop, self.access, self._check)
+
+
+def _pieces(answer: RangeAnswer) -> Iterator[bytes]:
+    with answer:
+        yield from answer.pieces()
+
+
+def _chained(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest
+
+
+def describe(url: str, access: Access | None = None) -> ObjectInfo:
+    """Return size and version of an object; ``MissingObjectError`` where there is none."""
+    settings = access or Access()
+
+    def by_http(target: str) -> ObjectInfo:
+        for _ in range(2):  # one answer without a range does not decide
+            # A ranged GET, not HEAD: presigned urls allow one method only.
+            with ask_range(target, 0, 1, settings) as answer:
+                if answer.ranged:
+                    for _ in answer.pieces():
+                        pass
+                    break
+        else:
+            server_of(target).ranges = server_of(target).ranges or False
+        if answer.size is None:
+            raise Doubtful(StorageError(f"{shown(url)}: the server does not tell its size; serve it as a plain file"))
+        return ObjectInfo(answer.size, answer.version)
+
+    def look() -> ObjectInfo:
+        return by_http_or_store(url, settings, by_http, lambda: store_info(url, settings))
+
+    return retrying(look, url, "look it up", settings)
+
+
+def knows_ranges(url: str, access: Access | None = None) -> bool:
+    """Whether the server of an object answers requests for ranges; it is asked where that is not known yet."""
+    if not is_http(url):
+        return True
+    if server_of(url).ranges is None:
+        describe(url, access)
+    return bool(server_of(url).ranges)
+
+
+def read_range(url: str, start: int, length: int, access: Access | None = None) -> bytes:
+    """Return ``length`` bytes of an object from byte ``start``; fewer raise ``StorageError``.
+
+    A server without ranges sends all bytes, of which the others are skipped.
+    """
+
+    def read() -> bytes:
+        data = b"".join(RemoteObject(url, access or Access()).pieces(start, start + length, whole=True))
+        if len(data) != length:
+            raise Transient(f"{len(data)} bytes of {length} came")
+        return data
+
+    return retrying(read, url, f"read {length} bytes from byte {start}", access or Access())
+
+
+def read_whole(url: str, size: int, access: Access | None = None, sha256: str = "") -> memoryview:
+    """Return all bytes of an object, by requests for parts side by side: many servers limit the speed of each.
+
+    Bytes of another hash are read once more, since the way here may be at fault.
+    """
+    data, remote = memoryview(bytearray(size)), RemoteObject(url, access or Access())
+    step = max(_PART_BYTES, -(-size // (2 * CONNECTIONS)))
+    for _ in range(2):
+        side_by_side(partial(remote.fill, at, data[at : at + step]) for at in range(0, size, step))
+        if not sha256 or hashlib.sha256(data).hexdigest() == sha256:
+            break
+    return data.toreadonly()
+
+
+def read_parsed(url: str, most: int, parse: Callable[[bytes], T], access: Access | None = None) -> T:
+    """Return what ``parse`` makes of an object of at most ``most`` bytes, by one request where it is on an http server.
+
+    An object that ``parse`` refuses is read once more.
+    """
+    settings = access or Access()
+
+    def bounded(size: int) -> int:
+        if size > most:
+            raise StorageError(f"{shown(url)}: {size:,} bytes, more than such a file takes ({most:,})")
+        return size
+
+    def by_http(target: str) -> bytes:
+        with ask_range(target, 0, None, settings) as answer:
+            bounded(answer.size or 0)
+            return answer.body()
+
+    def by_store() -> bytes:
+        return b"".join(store_pieces(url, 0, bounded(store_info(url, settings).size), settings))
+
+    def read() -> T:
+        raw = by_http_or_store(url, settings, by_http, by_store)
+        try:
+            return parse(raw)
+        except ShardwrightError as error:
+            raise Doubtful(error) from None
+
+    return retrying(read, url, "read it", settings)
+
+
+def download(url: str, path: Path, size: int, access: Access | None = None, sha256: str = "") -> str:
+    """Write an object's ``size`` bytes to a file, with retries that continue where the last one stopped; return their hash.
+
+    Bytes of another hash than ``sha256`` are downloaded once more, since the way here may be at fault.
+    """
+    settings = access or Access()
+    remote = RemoteObject(url, settings)
+    # A file of the cache has its full size already, so that it counts.
+    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b") as file:
+
+        def read() -> None:
+            with closing(remote.pieces(file.tell(), size, whole=True)) as pieces:
+                for piece in pieces:
+                    file.write(piece)
+            if file.tell() != size:
+                raise Transient(f"{file.tell()} bytes came of {size}")
+
+        for _ in range(2):
+            file.seek(0)
+            retrying(read, url, "download it", settings)
+            file.truncate()
+            file.seek(0)
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+            if found == (sha256 or found):
+                break
+    return found
+
+
+def list_objects(pattern: str, access: Access | None = None) -> list[str]:
+    """Return the urls of the objects that a pattern with wildcards matches."""
+    if is_http(pattern):
+        raise ConfigError(f"{pattern!r}: http servers cannot list; write a range, such as name-{{000000..000127}}.tar")
+    files = file_system(pattern, access or Access())
+
+    def look() -> list[str]:
+        return [files.unstrip_protocol(name) for name in files.glob(pattern)]
+
+    return retrying(look, pattern, "list it", access or Access())

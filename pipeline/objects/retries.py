@@ -1,0 +1,69 @@
+"""Tries at a request, and the waits between them: one loop for http servers, object stores and wrong contents."""
+
+from __future__ import annotations
+
+import errno
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..errors import MissingObjectError, ShardwrightError, StorageError
+from .access import Access, Doubtful, Transient
+from .http import server_of
+from .urls import shown, without_secrets
+
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}  # of the machine's own disk: the caller says what to free
+_PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError, TypeError)
+_JITTER = random.Random()  # of its own: training code may have seeded the global one, and counts on its draws
+
+T = TypeVar("T")
+
+
+def retrying(action: Callable[[], T], url: str, doing: str, access: Access) -> T:
+    """Return what ``action`` returns; call it again after temporary failures, at most ``access.tries`` times in all.
+
+    A `Doubtful` answer is believed when it comes twice. A server that never answered this process is given up after
+    ``access.dead_after`` seconds. Other errors of this package are raised at once.
+    """
+    began, server = time.monotonic(), server_of(url)
+    doubted = False
+    for attempt in range(1, access.tries + 1):
+        try:
+            result = action()
+            server.answered = True
+            return result
+        except ShardwrightError:
+            raise
+        except Doubtful as doubt:
+            if doubted or attempt == access.tries:
+                raise doubt.error from None
+            doubted = True
+        except Exception as error:
+            failure = _reason(error, url)
+            seconds = time.monotonic() - began
+            if attempt == access.tries or (not server.answered and seconds >= access.dead_after / 2):
+                raise StorageError(
+                    f"{shown(url)}: could not {doing}: gave up after {attempt} tries in {seconds:.1f} s; the last: "
+                    f"{failure}. Check the network and the server, or allow more tries"
+                ) from None
+        # With jitter, so that many workers do not come back together.
+        delay = min(access.longest_delay, access.first_delay * 2.0 ** (attempt - 1))
+        time.sleep(delay * _JITTER.uniform(0.5, 1.0))
+    raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _reason(error: Exception, url: str) -> str:
+    """Return what to say of a temporary failure; raise ``StorageError`` for a permanent one."""
+    if isinstance(error, Transient):
+        return str(error)
+    if isinstance(error, FileNotFoundError):
+        raise MissingObjectError(f"{shown(url)}: no such object; check the url") from None
+    if isinstance(error, OSError) and error.errno in _DISK:
+        raise error
+    name, text = type(error).__name__, without_secrets(str(error), url)
+    if isinstance(error, _PERMANENT) or "Credentials" in name:
+        raise StorageError(
+            f"{shown(url)}: {name}: {text}; check the url, the credentials and the storage options"
+        ) from None
+    return f"{name}: {text}" if text else name

@@ -1,0 +1,111 @@
+"""Which urls name remote objects, and how urls are shown."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import urllib.parse
+
+from ..errors import ConfigError, did_you_mean
+
+# Scheme -> what has to be installed for it. Schemes outside are refused: some of fsspec's run commands or chain urls.
+SCHEMES: dict[str, str] = {
+    "http": "",
+    "https": "",
+    "s3": "s3fs",
+    "s3a": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "az": "adlfs",
+    "abfs": "adlfs",
+    "abfss": "adlfs",
+    "hf": "huggingface_hub",
+    "memory": "",
+}
+_PLAIN = ("http://", "https://")  # most urls: a dataset has many
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
+_IPV6 = re.compile(r"\A(https?://)\[[^\]/]*\]", re.IGNORECASE)  # a host by its address
+_COLLAPSED = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):/(?!/)")
+_USER = re.compile(r"\A([a-z0-9+.-]+://)[^/]*@", re.IGNORECASE)
+_KEYS = re.compile(r"\A([a-z0-9+.-]+://)[^/@]*:[^/]*@", re.IGNORECASE)  # in the url of an object store
+
+
+def is_remote(spec: str) -> bool:
+    """Whether a spec is a url of a remote object; ``file://`` is local, and ``pipe:`` or an unknown scheme raises.
+
+    >>> is_remote("s3://bucket/a.tar"), is_remote("data/a.tar"), is_remote("file:///data/a.tar")
+    (True, False, False)
+    >>> is_remote("http://[::1]:8000/a.tar")
+    True
+    """
+    if spec.startswith(_PLAIN) and "::" not in spec:
+        return True
+    if spec.startswith("pipe:"):
+        raise ConfigError(f"{spec!r}: commands are never run; give the url itself, such as s3://bucket/name.tar")
+    if "://" not in spec:
+        collapsed = _COLLAPSED.match(spec) if ":/" in spec else None
+        if collapsed and collapsed[1].lower() in SCHEMES:
+            raise ConfigError(
+                f"{spec!r}: a url that lost a slash, as in pathlib.Path; give it as text, {collapsed[1]}://..."
+            )
+        return False
+    if keys := _KEYS.match(spec) if not is_http(spec) else None:
+        raise ConfigError(
+            f"{keys[1]}...@...: keys in the url of an object store are not read; set the variables of its client, or give "
+            "storage_options"
+        )
+    if "::" in _IPV6.sub(r"\1", shown(spec)):
+        raise ConfigError(
+            f"{shown(spec)!r}: chained urls are not opened; give the last url alone, shards are cached anyway"
+        )
+    match = _SCHEME.match(spec)
+    if match is None or match[1].lower() == "file":
+        return False
+    if match[1].lower() not in SCHEMES:
+        raise ConfigError(f"{spec!r}: unknown kind of url{did_you_mean(match[1].lower(), SCHEMES)}")
+    return True
+
+
+def local_name(spec: str) -> str:
+    """Return the path that a local spec, perhaps a ``file://`` url, means."""
+    if not spec.lower().startswith("file://"):
+        return spec
+    parts = urllib.parse.urlsplit(spec)
+    if parts.netloc not in ("", "localhost"):
+        raise ConfigError(f"{spec!r}: a file of host {parts.netloc!r}; write file:///path")
+    return urllib.parse.unquote(parts.path)
+
+
+def is_http(url: str) -> bool:
+    """Whether a url is read by the http protocol."""
+    return url.lower().startswith(_PLAIN)
+
+
+def shown(url: str) -> str:
+    """Return a url as it is shown and written: without user, password, query and fragment, which may authorize.
+
+    >>> shown("https://me:secret@host/a.tar?X-Amz-Signature=0f3a")
+    'https://host/a.tar'
+    >>> shown("abfs://container@account/a.tar"), shown("hf://datasets/org/name@main/a.parquet")
+    ('abfs://container@account/a.tar', 'hf://datasets/org/name@main/a.parquet')
+    """
+    return _USER.sub(r"\1", re.split(r"[?#]", url, maxsplit=1)[0]) if is_http(url) else _KEYS.sub(r"\1", url)
+
+
+def identity(url: str) -> str:
+    """Return what tells one object's url from every other: as it is shown, and a hash of its query, which may authorize.
+
+    >>> identity("https://me:secret@host/a.tar"), identity("https://host/get.tar?f=1") == identity("https://host/get.tar?f=2")
+    ('https://host/a.tar', False)
+    """
+    query = urllib.parse.urlsplit(url).query if is_http(url) else ""
+    return f"{shown(url)}?{hashlib.blake2b(query.encode(), digest_size=16).hexdigest()}" if query else shown(url)
+
+
+def without_secrets(text: str, url: str) -> str:
+    """Return a message, of a library that may repeat the url, without what `shown` leaves out of it."""
+    parts = urllib.parse.urlsplit(url) if is_http(url) else None
+    for secret in (parts.query, parts.netloc.rpartition("@")[0], parts.password) if parts is not None else ():
+        if secret:
+            text = text.replace(secret, "...")
+    return text

@@ -1,0 +1,113 @@
+"""Faults among good answers change nothing: of shards that are streamed or verified, of texts, of what builds compare with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipeline
+from pipeline.builder.counts.progress import Progress
+from pipeline.objects.access import Access
+from pipeline.shards.extents.indexing import index_dataset
+from pipeline.shards.verify.dataset import verify_dataset
+from tests.builds import digests
+from tests.corpus import english
+from tests.faulty_server import PASSING, FaultyServer, running_server
+from tests.shard_samples import index_extents, make_documents, write_dataset
+from tests.text_streams import ids
+
+pytestmark = pytest.mark.stacks
+
+SETTINGS: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0.0, "progress": Progress(quiet=True)}
+
+
+@pytest.fixture
+def server() -> Iterator[FaultyServer]:
+    with running_server() as running:
+        yield running
+
+
+def serve(server: FaultyServer, folder: Path) -> str:
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        server.objects[f"data/{path.relative_to(folder)}"] = path.read_bytes()
+    return server.url("data")
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    write_dataset(tmp_path / "data", [make_documents(700, seed=seed, longest=600) for seed in range(6)])
+    index_dataset(tmp_path / "data")  # with checksums of blocks
+    return tmp_path / "data"
+
+
+def lines(first: int, count: int) -> bytes:
+    return b"".join(
+        json.dumps({"id": f"d{k}", "text": english(k)}).encode() + b"\n" for k in range(first, first + count)
+    )
+
+
+def packed(source: Any, **options: Any) -> Any:
+    return ids(pipeline.ShardDataset(source, epochs=1, **options).shuffle(seed=3, lanes=4, window=2).pack(512).batch(8))
+
+
+def test_of_shards_that_are_streamed(server: FaultyServer, dataset: Path) -> None:
+    url = serve(server, dataset)
+    server.faults = ["ok"]  # of ranges there are, so that an answer of a whole object is a fault
+    server.passing = [each for each in PASSING if each != "whole"] + ["whole"]
+    assert packed(url, cache_dir=None) == packed(dataset)
+    assert server.passing == []
+
+
+def test_of_texts_that_are_streamed(tmp_path: Path, server: FaultyServer) -> None:
+    names = [f"{number}.jsonl" for number in range(len(PASSING))]
+    for number, name in enumerate(names):
+        (tmp_path / name).write_bytes(lines(20 * number, 20))
+        server.objects[name] = (tmp_path / name).read_bytes()
+
+    def stream(files: list[Any]) -> Any:
+        return pipeline.TextDataset(files, "bytes", epochs=1).shuffle(seed=1).pack(64).batch(8)
+
+    wanted = ids(stream([tmp_path / name for name in names]))
+    remote = stream([server.url(name) for name in names])
+    # Nothing tells one wrong bit of a text: a listing that states hashes, as of the hub, does.
+    server.passing = [each for each in PASSING if each != "flipped"]
+    assert ids(remote) == wanted
+    assert server.passing == []
+
+
+def test_of_a_dataset_that_is_verified(tmp_path: Path, server: FaultyServer) -> None:
+    write_dataset(tmp_path / "small", [make_documents(60, seed=seed) for seed in range(3)])
+    url = serve(server, tmp_path / "small")
+    server.faults = ["ok"] * 3
+    server.passing = ["flipped", "404", "reset", "page", "503", "flipped"]
+    assert list(verify_dataset(url, access=Access(first_delay=0.001))) == []
+    assert server.passing == []
+
+
+def test_of_a_dataset_that_a_build_is_held_against(tmp_path: Path, server: FaultyServer) -> None:
+    (tmp_path / "first.jsonl").write_bytes(lines(0, 40))
+    (tmp_path / "more.jsonl").write_bytes(lines(20, 40))
+    pipeline.build(tmp_path / "first.jsonl", tmp_path / "first", **SETTINGS)
+    pipeline.build(tmp_path / "more.jsonl", tmp_path / "here", against=[str(tmp_path / "first")], **SETTINGS)
+    serve(server, tmp_path / "first")
+    server.objects = {path.replace("data/", "first/"): data for path, data in server.objects.items()}
+    server.passing = ["flipped", "404", "page", "flipped", "short", "503", "520", "flipped"]
+    manifest = pipeline.build(tmp_path / "more.jsonl", tmp_path / "there", against=[server.url("first")], **SETTINGS)
+    assert manifest.counts["duplicates"] == {"exact": 20, "near": 0}
+    assert digests(tmp_path / "there") == digests(tmp_path / "here")
+    assert len(server.passing) <= 2
+
+
+@pytest.mark.parametrize("fault", ["page", "404", "403", "204", "520", "short", "packed", "flipped"])
+def test_one_bad_body_of_the_manifest_or_the_table_of_extents(tmp_path: Path, server: FaultyServer, fault: str) -> None:
+    write_dataset(tmp_path / "small", [make_documents(60)])
+    index_extents(tmp_path / "small", 8 << 10)
+    url = serve(server, tmp_path / "small")
+    for place in range(2):
+        server.faults = ["ok"] * place + [fault]
+        assert packed(url, cache_dir=None) == packed(tmp_path / "small")
+        assert server.faults == []
