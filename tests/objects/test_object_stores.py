@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,9 +17,10 @@ from fsspec import AbstractFileSystem
 from fsspec.registry import _registry
 from fsspec.spec import AbstractBufferedFile
 
-from pipeline.errors import InputError, StorageError
+from pipeline.errors import ConfigError, InputError, StorageError
 from pipeline.objects.access import Access
-from pipeline.objects.remote_object import RemoteObject, read_range
+from pipeline.objects.remote_object import RemoteObject, describe, read_range
+from pipeline.objects.stores import signed
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.readers.reader import Reader, split_file
@@ -209,3 +212,37 @@ def test_a_failing_server_of_signed_urls_is_given_up_after_the_tries_and_no_stor
         with pytest.raises(StorageError, match="gave up after 3 tries"):
             read(f"{scheme}://{place}", access)
         assert (len(server.faults), held.sent) == (6, 0)
+
+
+@pytest.mark.stacks
+@pytest.mark.parametrize("key", ["a//b.tar", "a?b.tar", "a[1].tar", "a/../b.tar", "a/./é+%25 b#c.tar"])
+def test_keys_of_s3_with_any_signs_are_read_by_urls_that_are_signed(key: str, s3: dict[str, Any]) -> None:
+    from botocore.session import Session
+
+    client = Session().create_client(
+        "s3", aws_access_key_id="test", aws_secret_access_key="test", region_name="us-east-1", **s3["client_kwargs"]
+    )
+    client.create_bucket(Bucket="odd")
+    client.put_object(Bucket="odd", Key=key, Body=(data := os.urandom(1000)))
+    assert read_range(f"s3://odd/{key}", 10, 900, Access(tries=2, options=s3)) == data[10:910]
+
+
+@pytest.mark.stacks
+def test_public_objects_of_s3_are_read_by_plain_urls() -> None:
+    access = Access(options={"anon": True, "client_kwargs": {"region_name": "us-east-1"}})
+    assert signed("s3://bucket/a b.tar", access, 60) == "https://bucket.s3.amazonaws.com/a%20b.tar"
+
+
+@pytest.mark.stacks
+def test_an_s3_server_that_is_not_there_fails_soon_with_the_cause() -> None:
+    options = {"key": "name", "secret": "5ecret", "endpoint_url": "http://127.0.0.1:9"}
+    began = time.monotonic()
+    with pytest.raises(StorageError, match=r"127\.0\.0\.1:9"):
+        describe("s3://nowhere/data", Access(options=options))
+    assert time.monotonic() - began < 15
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)  # as where the package is not installed
+    with pytest.raises(ConfigError, match="pip install gcsfs"):
+        describe("gs://bucket/a.tar")

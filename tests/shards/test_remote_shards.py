@@ -150,6 +150,19 @@ def test_blocks_come_from_s3_as_boto_signs_it(tmp_path: Path, dataset: Path, s3:
     assert same(rows(STREAMS["packed"](remote)), rows(STREAMS["packed"](pipeline.ShardDataset(dataset, epochs=1))))
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_s3_works_in_workers_after_use_in_the_parent(dataset: Path, s3: dict[str, Any], method: str) -> None:
+    files, bucket = pytest.importorskip("s3fs").S3FileSystem(**s3), f"workers-{method}"
+    files.mkdir(bucket)
+    files.put(str(dataset), f"{bucket}/data", recursive=True)
+    stream = STREAMS["packed"](
+        pipeline.ShardDataset(f"s3://{bucket}/data", epochs=1, cache_dir=None, storage_options=s3)
+    )
+    next(iter(stream))
+    loader = DataLoader(stream, batch_size=None, num_workers=1, multiprocessing_context=method)
+    assert same(rows(loader), rows(STREAMS["packed"](pipeline.ShardDataset(dataset, epochs=1))))
+
+
 def test_objects_of_s3_are_read_without_loading_a_client_that_takes_as_long_as_a_first_batch(
     dataset: Path, s3: dict[str, Any]
 ) -> None:
