@@ -69,15 +69,12 @@ def problems(server: FaultyServer, **options: Any) -> list[Problem]:
     return list(verify_dataset(server.url("data"), access=QUICK, **options))
 
 
-@pytest.mark.parametrize("quick", [False, True])
-def test_a_sound_dataset_has_no_problem_though_the_server_fails_now_and_then(server: FaultyServer, quick: bool) -> None:
-    server.faults = ["503;0", "ok", "reset", "429", "short", "ok", "500", "reset"]
+def test_a_quick_check_reads_little_and_reports_all(server: FaultyServer) -> None:
     seen: list[tuple[int, int]] = []
-    assert problems(server, quick=quick, progress=lambda done, total: seen.append((done, total))) == []
+    assert problems(server, quick=True, progress=lambda done, total: seen.append((done, total))) == []
     total = sum(len(server.objects[f"data/{name}"]) for name in SHARDS)
     assert seen[-1] == (total, total)
-    if quick:
-        assert server.sent < total / 2
+    assert server.sent < total / 2
 
 
 def test_damage_is_named_by_url_member_and_byte(server: FaultyServer, dataset: Path) -> None:

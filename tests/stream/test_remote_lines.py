@@ -56,18 +56,6 @@ def test_a_later_epoch_asks_for_nothing(server: InputServer, path: Path) -> None
     assert server.sent <= 1.5 * len(server.files["a.jsonl"])
 
 
-@pytest.mark.parametrize("ending", PACK)
-def test_of_a_server_that_fails_three_times_in_ten_every_batch_comes(
-    tmp_path: Path, server: InputServer, path: Path, ending: str
-) -> None:
-    local = tmp_path / f"a.jsonl{ending}"
-    local.write_bytes(PACK[ending](path.read_bytes()))
-    server.files[local.name] = local.read_bytes()
-    draws = random.Random(2)
-    server.faults = [draws.choice(["503", "cut", "500"]) if draws.random() < 0.3 else "ok" for _ in range(1000)]
-    assert ids(stream(server.url(local.name)).take(30)) == ids(stream(local).take(30))
-
-
 def test_the_next_file_is_asked_for_while_one_is_read(server: InputServer) -> None:
     for name in "ab":
         server.files[f"{name}.jsonl.gz"] = gzip.compress(b'{"text": "to be or not to be"}\n' * 100)
