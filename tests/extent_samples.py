@@ -15,7 +15,7 @@ from pipeline.shards.resolve import resolve
 from pipeline.shards.store import Store
 from tests.shard_samples import make_documents, write_documents, write_manifest
 
-QUICK = Access(tries=3, first_delay=0.001, timeout=10, least_patience=10)
+QUICK = Access(tries=3, first_delay=0.001, timeout=10)
 
 
 def write_two_splits(folder: Path) -> Path:
