@@ -77,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
             path = f"/{path.split('/', 3)[3]}"
         with server.lock:
             server.requests.append((path, wanted))
-            server.headers.append(dict(self.headers))
+            server.headers.append({name.lower(): value for name, value in self.headers.items()})
             fault = server.fault_of(path, wanted)
         if path[1:] in server.moved:
             self._send(302, b"", {"Location": server.moved[path[1:]]})

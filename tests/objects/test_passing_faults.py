@@ -12,7 +12,6 @@ import pytest
 import pipeline
 from pipeline.builder.counts.progress import Progress
 from pipeline.objects.access import Access
-from pipeline.shards.extents.indexing import index_dataset
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.builds import digests
 from tests.corpus import english
@@ -40,7 +39,6 @@ def serve(server: FaultyServer, folder: Path) -> str:
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
     write_dataset(tmp_path / "data", [make_documents(700, seed=seed, longest=600) for seed in range(6)])
-    index_dataset(tmp_path / "data")  # with checksums of blocks
     return tmp_path / "data"
 
 

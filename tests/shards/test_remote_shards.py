@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import CorruptShardError, ManifestError, StorageError
-from pipeline.shards.extents.indexing import index_dataset
+from pipeline.shards.extents.file import EXTENTS_NAME
 from pipeline.shards.manifest import Manifest, Split
 from pipeline.stream.stream import Stream
 from tests import interpreters
@@ -101,7 +101,7 @@ def test_an_epoch_asks_for_each_byte_of_a_shard_about_once(tmp_path: Path, serve
     held = sum(path.stat().st_size for path in dataset.glob("*.tar"))
     stream = pipeline.ShardDataset(url, epochs=1, cache_dir=tmp_path / "cache").shuffle(seed=0, lanes=2, window=2)
     rows(stream.pack(64).batch(4))
-    small = sum(len(server.objects[f"data/{name}"]) for name in ("manifest.json", "extents.bin"))
+    small = sum(len(server.objects[f"data/{name}"]) for name in ("manifest.json", EXTENTS_NAME))
     assert server.sent - small <= held
 
 
@@ -124,7 +124,7 @@ def test_a_second_run_with_the_same_cache_asks_for_no_block_again(
     wanted = rows(make(pipeline.ShardDataset(url, epochs=1, cache_dir=cache)))
     server.requests.clear()
     assert same(rows(make(pipeline.ShardDataset(url, epochs=1, cache_dir=cache))), wanted)
-    assert [path for path, _ in server.requests if path.endswith((".tar", ".bin"))] == []
+    assert [path for path, _ in server.requests if path.endswith(".tar")] == []
 
 
 def test_a_state_of_a_remote_stream_resumes_on_a_local_copy(
@@ -268,7 +268,6 @@ def test_a_shard_that_is_damaged_cut_or_missing_at_the_source_is_named(
 ) -> None:
     dataset = tmp_path / "data"
     write_dataset(dataset, [make_documents(100, seed=seed) for seed in range(4)])
-    index_dataset(dataset)  # with checksums of blocks
     url, name = serve(server, dataset), "data/train-000003.tar"
     sound = server.objects[name]
 

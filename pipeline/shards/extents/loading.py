@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import ConfigError, ManifestError, MissingObjectError
-from ...objects.remote_object import describe
-from ...objects.transport import read_whole
+from ...objects.remote_object import describe, read_whole
 from ...objects.urls import is_remote, local_name, shown
 from ..format import BLOCK, TAIL, padding
 from ..index import Index, parse_footer
