@@ -22,18 +22,24 @@ class DaemonThreads:
     def __init__(self, count: int, name: str) -> None:
         self._count = count
         self._name = f"shardwright-{name}"
-        self._started = 0
+        self._threads: list[threading.Thread] = []
         self._jobs: _Jobs = SimpleQueue()
         self.close = finalize(self, _end, self._jobs, count)
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
         """Have a job done, after those before it; its future can be cancelled until it begins."""
         future: Future[T] = Future()
-        if self._started < self._count:
-            self._started += 1
-            threading.Thread(target=_work, args=(self._jobs,), name=self._name, daemon=True).start()
+        if len(self._threads) < self._count:
+            self._threads.append(threading.Thread(target=_work, args=(self._jobs,), name=self._name, daemon=True))
+            self._threads[-1].start()
         self._jobs.put((future, job))
         return future
+
+    def join(self) -> None:
+        """End the threads once the jobs are done, and wait until they have ended: a fork is safe then."""
+        self.close()
+        for thread in self._threads:
+            thread.join()
 
 
 def _work(jobs: _Jobs) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from ..errors import ConfigError, ShardwrightError
@@ -57,7 +58,9 @@ class Doubtful(Exception):
 
 def version_of(info: Mapping[str, Any]) -> str:
     """Return the mark by which an object store tells one version of an object from another, '' for none."""
-    return plain_version(str(next((info[name] for name in _MARKS if info.get(name)), "")))
+    mark = next((info[name] for name in _MARKS if info.get(name)), "")
+    # Listings may give in seconds what a look at one object gives as a date.
+    return plain_version(str(mark.timestamp() if isinstance(mark, datetime) else mark))
 
 
 def plain_version(version: str) -> str:

@@ -15,16 +15,20 @@ REQUESTS = DaemonThreads(CONNECTIONS, "requests")
 
 
 def side_by_side(jobs: Iterable[Callable[[], T]]) -> list[T]:
-    """Return the results of jobs in their order; after an error, those that have not begun are left out.
+    """Return the results of jobs, which wait for servers, in their order; after an error, those not begun are left out.
 
-    Jobs must not wait for other jobs of these threads.
+    Their threads end with them: a build starts its workers by fork only where a process has no other thread.
     """
-    futures = [REQUESTS.submit(job) for job in jobs]
+    threads = DaemonThreads(CONNECTIONS, "requests")
+    futures = [threads.submit(job) for job in jobs]
     try:
-        return [future.result() for future in futures]
-    finally:
+        found = [future.result() for future in futures]
+    except BaseException:
         for future in futures:
             future.cancel()
+        raise
+    threads.join()
+    return found
 
 
 def _after_fork() -> None:

@@ -52,7 +52,9 @@ def resolve(source: Spec, split: str | None, store: Store) -> list[Resolved]:
     for each in given:
         folder, followed = _followed(each, manifest_of, real_path)
         named.setdefault(folder, []).append(followed)
-    manifests = dict(zip(named, side_by_side(partial(manifest_of, folder) for folder in named), strict=True))
+    afar = [folder for folder in named if folder and is_remote(folder)]
+    manifests = {folder: None if folder in afar else manifest_of(folder) for folder in named}
+    manifests |= zip(afar, side_by_side(partial(manifest_of, folder) for folder in afar), strict=True)
     bare = [each.path for folder in named if manifests[folder] is None for each in named[folder]]
     parts = [
         _of_manifest(manifest, named[folder], split) for folder, manifest in manifests.items() if manifest is not None
