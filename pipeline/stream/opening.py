@@ -13,8 +13,9 @@ import numpy as np
 from braceexpand import braceexpand
 
 from ..errors import ConfigError, ManifestError, MissingObjectError
+from ..objects.access import Access
+from ..objects.urls import is_remote
 from ..shards.manifest import MANIFEST_NAME, Manifest
-from ..shards.remote.transport import Access, is_remote
 from ..shards.urls import ENDING
 from .datasets import ShardDataset, TextDataset
 from .stream import Stream
