@@ -21,7 +21,7 @@ from ..shards.manifest import Manifest
 from .counts.progress import Progress
 from .counts.waterfall import waterfall
 from .engine.local import default_start_method
-from .engine.registry import check_engine, engine_session, open_engine
+from .engine.registry import check_engine, open_engine
 from .engine.signals import reraise_swallowed_signals
 from .limits import DEFAULT_LIMITS, Limits
 from .manifest import gather_stats, make_manifest, write_beside_shards, write_run
@@ -124,7 +124,7 @@ def build(
             )
             planned = time.perf_counter()
             run = Run(workspace, plan, progress, open_workers, {"plan": planned - started})
-            with engine_session(engine, workers=workers, ray_address=ray_address):
+            with open_workers():  # engines of Ray share its connection
                 run.seconds["start"] = time.perf_counter() - planned
                 manifest = _run_stages(run, after_stage, {"workers": workers, "engine": engine, "resumed": resumed})
         workspace.sweep()

@@ -15,8 +15,8 @@ import pytest
 
 import pipeline
 from pipeline.builder.counts.progress import Progress
-from pipeline.builder.engine.base import EngineOptions, report_progress
-from pipeline.builder.engine.local import open_local
+from pipeline.builder.engine.base import report_progress
+from pipeline.builder.engine.registry import open_engine
 from pipeline.cli.main import run_command
 from tests.interruptions import Units
 from tests.text_samples import jsonl, sentences
@@ -54,7 +54,7 @@ def _work(unit: int) -> int:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_engines_pass_on_the_progress_of_units_while_they_run(workers: int) -> None:
     told: list[tuple[int, int]] = []
-    with open_local(EngineOptions(workers, "fork"), None) as engine:
+    with open_engine(workers=workers, start_method="fork") as engine:
         engine.on_progress = lambda index, amount: told.append((index, amount))
         before_results = [len(told) for _ in engine.map(_work, [0, 1])]
     assert before_results[0] > 0

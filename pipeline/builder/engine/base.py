@@ -10,23 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Self, TypeVar
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 Prepare = Callable[[], object]
 """Loads what unit functions share, such as models and compiled kernels."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """How an engine runs. ``start_method`` is one of multiprocessing's; by default ``fork`` where that is safe."""
-
-    workers: int = 1
-    start_method: str | None = None
-    ray_address: str | None = None
-
 
 _sinks: list[Callable[[int], object]] = []
 
@@ -55,9 +44,6 @@ class Engine(ABC):
     """
 
     on_progress: Callable[[int, int], object] = staticmethod(lambda index, amount: None)
-
-    def start(self, units: int) -> None:  # noqa: B027 - an engine without workers has none to start
-        """Start the workers for that many units, which `map` does where it was not done."""
 
     @abstractmethod
     def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:

@@ -14,22 +14,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import connection, context, get_context, parent_process, process
+from multiprocessing import connection, get_context, parent_process, process
 from typing import Any
 
 from ...errors import BuildError
-from .base import Engine, EngineOptions, Prepare, Result, Unit, progress_to
+from .base import Engine, Prepare, Result, Unit, progress_to
 from .signals import reraise_swallowed_signals
 
 REPORT_SECONDS = 0.25  # between reports of progress inside a unit
 ATTEMPTS = 3  # a unit that kills three workers kills the fourth too; a machine short of memory recovers by then
-
-
-def open_local(options: EngineOptions, prepare: Prepare | None) -> Engine:
-    """Return an engine that runs units in this process for one worker, else in a pool."""
-    if options.workers == 1:
-        return SerialEngine(prepare)
-    return ProcessEngine(options.workers, prepare, options.start_method or default_start_method())
 
 
 def default_start_method() -> str:
@@ -70,38 +63,39 @@ class ProcessEngine(Engine):
     """
 
     def __init__(self, workers: int, prepare: Prepare | None, start_method: str) -> None:
-        self._context: context.BaseContext = get_context(start_method)
+        self._context: Any = get_context(start_method)
         self._prepare = prepare
         if start_method == "fork" and prepare is not None:
             with reraise_swallowed_signals():
-                prepare()  # workers find it done in their copy of this process
-        self._most = workers
+                prepare()
+            self._prepare = None  # workers find it done in their copy of this process
+        self._limit = workers
         self._workers: list[_Worker] = []
-
-    def start(self, units: int) -> None:
-        while len(self._workers) < min(self._most, units):
-            self._workers.append(self._start())
 
     def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
         waiting = deque(range(len(units)))
         attempts = [0] * len(units)
         left = len(units)
         try:
-            self.start(left)
             while left:
+                while len(self._workers) < min(self._limit, len(units)):
+                    self._workers.append(self._start())
                 for worker in self._workers:
                     if worker.index is None and waiting:
                         worker.index = waiting.popleft()
                         attempts[worker.index] += 1
-                        self._send(worker, (function, units[worker.index]))
-                for worker in self._ready():
+                        with suppress(OSError):  # it died while it was idle: its closed pipe shows that below
+                            worker.pipe.send((function, units[worker.index]))
+                busy = {worker.pipe: worker for worker in self._workers if worker.index is not None}
+                for pipe in connection.wait(list(busy)):
+                    worker = busy[pipe]  # type: ignore[index]
                     index = worker.index
                     assert index is not None
                     try:
                         answer = worker.pipe.recv()
                     except (EOFError, OSError):
-                        self._replace(worker, units[index], attempts[index])
                         waiting.appendleft(index)
+                        self._remove(worker, units[index], attempts[index])
                         continue
                     if isinstance(answer, int):
                         self.on_progress(index, answer)
@@ -116,36 +110,31 @@ class ProcessEngine(Engine):
             self.close()
             raise
 
-    def _send(self, worker: _Worker, task: tuple[Callable[[Any], Any], Any]) -> None:
-        with suppress(OSError):  # it died while it was idle: its closed pipe shows that when results are awaited
-            worker.pipe.send(task)
-
-    def _ready(self) -> list[_Worker]:
-        """Wait until busy workers have answered or died, and return those."""
-        busy = {worker.pipe: worker for worker in self._workers if worker.index is not None}
-        return [busy[pipe] for pipe in connection.wait(list(busy))]  # type: ignore[index]
-
-    def _replace(self, worker: _Worker, unit: object, attempts: int) -> None:
-        worker.process.join()
-        code = worker.process.exitcode or 0
-        cause = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-        if attempts >= ATTEMPTS:
-            why = "SIGKILL mostly means that memory ran out: use fewer --workers"
-            if code >= 0:
-                why = "code that the build calls ends it, as os._exit does in a transform or a library: mend that"
-            raise BuildError(
-                f"a worker process died ({cause}) {attempts} times on {unit}. {why}. Run the same command again to continue"
-            )
-        worker.pipe.close()
-        self._workers[self._workers.index(worker)] = self._start()
-
     def _start(self) -> _Worker:
         parent_end, child_end = self._context.Pipe()
-        prepare = None if self._context.get_start_method() == "fork" else self._prepare
-        child = self._context.Process(target=_serve, args=(child_end, prepare), daemon=True)  # type: ignore[attr-defined]
+        child = self._context.Process(target=_serve, args=(child_end, self._prepare), daemon=True)
         child.start()
         child_end.close()  # so that its death closes the pipe
         return _Worker(child, parent_end)
+
+    def _remove(self, worker: _Worker, unit: object, attempts: int) -> None:
+        """Forget a worker that died; ``BuildError`` if it was the last attempt of its unit."""
+        self._workers.remove(worker)
+        worker.pipe.close()
+        worker.process.join()
+        if attempts < ATTEMPTS:
+            return
+        code = worker.process.exitcode or 0
+        cause, why = (
+            f"exit status {code}",
+            "code that the build calls ends it, as os._exit does in a transform or a library: mend that",
+        )
+        if code < 0:
+            cause = f"killed by {signal.Signals(-code).name}"
+            why = "SIGKILL mostly means that memory ran out: use fewer --workers"
+        raise BuildError(
+            f"a worker process died ({cause}) {attempts} times on {unit}. {why}. Run the same command again to continue"
+        )
 
     def close(self) -> None:
         """End all workers at once; an unfinished unit leaves temporary files only."""
@@ -165,55 +154,43 @@ def _serve(pipe: connection.Connection[Any, Any], prepare: Prepare | None) -> No
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_die_with_parent, daemon=True).start()
+    done, sent = 0, time.monotonic()
+
+    def report(amount: int) -> None:
+        nonlocal done, sent
+        done += amount
+        if time.monotonic() - sent > REPORT_SECONDS:
+            pipe.send(done)
+            done, sent = 0, time.monotonic()
+
     while True:
         try:
             function, unit = pipe.recv()
         except (EOFError, OSError):
             return
-        answer: tuple[Exception | None, BaseException | None, Any]
+        done = 0
+        answer: tuple[Exception | None, Exception | None, Any]
         try:
-            if prepare is not None:  # here, so that what goes wrong in it is answered as any other error
+            if prepare is not None:  # here, so that its errors are answered as those of units
                 prepare()
                 prepare = None
-            with progress_to(_Reporter(pipe).add):
+            with progress_to(report):
                 answer = (None, None, function(unit))
-        except BaseException as error:
-            failed = error if isinstance(error, Exception) else _as_error(error)
-            failed.add_note("in a worker process:\n" + traceback.format_exc())
-            if _sendable(failed) is None:
-                failed = _as_error(error)
-            answer = (failed, _sendable(error.__cause__), None)
-        try:
-            pipe.send(answer)
-        except Exception as unsent:  # a result that cannot be pickled
-            pipe.send((BuildError(f"{answer[2]!r} cannot be sent between processes: {unsent}"), None, None))
+            pickle.dumps(answer)
+        except BaseException as raised:
+            error = _sent(raised) or BuildError(f"code that the build calls raised {type(raised).__name__}: {raised}")
+            error.add_note("in a worker process:\n" + traceback.format_exc())
+            answer = (error, _sent(raised.__cause__), None)
+        pipe.send(answer)
 
 
-class _Reporter:
-    """Sends the progress of a unit to the parent, a few times a second."""
-
-    def __init__(self, pipe: connection.Connection[Any, Any]) -> None:
-        self._pipe, self._amount, self._sent = pipe, 0, time.monotonic()
-
-    def add(self, amount: int) -> None:
-        self._amount += amount
-        if time.monotonic() - self._sent > REPORT_SECONDS:
-            self._pipe.send(self._amount)
-            self._amount, self._sent = 0, time.monotonic()
-
-
-def _as_error(error: BaseException) -> BuildError:
-    """Return an error for what no other process can read, or would take for the end of a program."""
-    return BuildError(f"code that the build calls raised {type(error).__name__}: {error}")
-
-
-def _sendable(error: BaseException | None) -> BaseException | None:
-    """Return an exception as another process reads it, None where it cannot; notes of the error hold its text."""
+def _sent(error: BaseException | None) -> Exception | None:
+    """Return an exception as another process reads it; None where it cannot, or would take it for the end of a program."""
     try:
         copied: object = pickle.loads(pickle.dumps(error))
     except Exception:
         return None
-    return copied if isinstance(copied, BaseException) else None
+    return copied if isinstance(copied, Exception) else None
 
 
 def _die_with_parent() -> None:

@@ -8,116 +8,41 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from ...errors import BuildError, ConfigError
-from .base import Engine, EngineOptions, Prepare, Result, Unit
+from .base import Engine, Result, Unit
 
 RETRIES = 3
 CONNECT_SECONDS = 7.0  # to connect, and to receive the first frame
-_CLIENT_SECONDS = 4  # of each try of Ray's client for ray:// addresses
-_SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # an empty frame of HTTP/2 settings, with which each side begins
+_CLIENT_SECONDS = "4"  # of each of the three tries of Ray's client for ray:// addresses
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # of a client of HTTP/2, before its first frame
+_SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # an empty frame of settings, with which each side of HTTP/2 begins
 _ROOT = Path(__file__).resolve().parents[3]
 
 
-@contextmanager
-def ray_session(options: EngineOptions) -> Iterator[ModuleType]:
-    """Give Ray, connected to a cluster: as it is if it is connected, else until the block ends."""
-    for name in ("INITIAL", "MAX"):  # read when Ray is imported; its client makes three tries
-        os.environ.setdefault(f"RAY_CLIENT_{name}_CONNECTION_TIMEOUT_S", str(_CLIENT_SECONDS))
-    try:
-        import ray
-    except ImportError as error:
-        raise ConfigError("--engine ray needs Ray: pip install 'shardwright[ray]'") from error
-    if ray.is_initialized():
-        yield ray
-        return
-    # Workers import this package from where this process did, installed or not.
-    # What else the user's PYTHONPATH names is found there too, such as modules of measures.
-    paths = [str(_ROOT), *map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
-    environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(paths)}}
-    where: dict[str, Any] = {"num_cpus": options.workers, "include_dashboard": False}
-    if options.ray_address:
-        check_address(options.ray_address)
-        where = {"address": options.ray_address}
-    try:
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **where)
-    except (
-        ConnectionError,
-        RuntimeError,
-        ValueError,
-        ImportError,
-        AttributeError,
-    ) as error:  # whatever its client lacks
-        if not options.ray_address:
-            raise
-        raise ConfigError(
-            f"--ray-address {options.ray_address}: something answers there, but Ray cannot connect to it ({error}); ray:// "
-            "addresses need `pip install 'ray[client]'`, and a cluster with tokens needs its own in RAY_AUTH_TOKEN and "
-            "RAY_AUTH_MODE=token"
-        ) from None
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
-
-
-def check_address(address: str, seconds: float = CONNECT_SECONDS) -> None:
-    """Raise ``ConfigError`` unless Ray answers at ``HOST:PORT`` or ``ray://HOST:PORT`` in time; Ray itself waits minutes.
-
-    What answers there must begin as a gRPC server does, which all of Ray's ports for clients are.
-    """
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdecimal():
-        return  # "auto" and "local", which Ray resolves by itself
-    cure = "start a cluster with `ray start --head --port=6379`, or leave the flag out to use this machine alone"
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=seconds) as connection:
-            if os.environ.get("RAY_USE_TLS", "0") in ("0", ""):  # else the server first wants a certificate
-                said = _greeting(connection, time.monotonic() + seconds)
-                if said[3:4] != _SETTINGS[3:4]:
-                    found = f"begins with {said!r}" if said else f"says nothing for {seconds:g} s or hangs up"
-                    raise ConfigError(
-                        f"--ray-address {address}: what answers there {found}, so it is no port of a Ray cluster; give the "
-                        f"port that `ray start` named, or {cure}"
-                    )
-    except (OSError, OverflowError) as error:
-        raise ConfigError(f"--ray-address {address}: nothing answers there ({error}); {cure}") from None
-
-
-def _greeting(connection: socket.socket, deadline: float) -> bytes:
-    """Greet a server as a client of HTTP/2, and return the head of its first frame; fewer bytes if it is late or hangs up."""
-    said = b""
-    with suppress(OSError):
-        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS)
-        while len(said) < len(_SETTINGS) and (left := deadline - time.monotonic()) > 0:
-            connection.settimeout(left)
-            if not (part := connection.recv(len(_SETTINGS) - len(said))):
-                break
-            said += part
-    return said
-
-
-def open_ray(options: EngineOptions, prepare: Prepare | None) -> Engine:
-    """Return an engine of Ray tasks; each task loads what it needs, so nothing is prepared here."""
-    return RayEngine(options)
-
-
 class RayEngine(Engine):
-    """An engine of Ray tasks: at most ``workers`` at a time, each retried where its worker dies."""
+    """Runs units as Ray tasks: at most ``workers`` at a time, each retried where its worker dies.
 
-    def __init__(self, options: EngineOptions) -> None:
-        self._session = ExitStack()
-        self._ray = self._session.enter_context(ray_session(options))
-        self._workers = options.workers
+    It uses the connection to Ray that there is, or connects until it is closed. So the engines of a build share the
+    connection of one that stays open around them.
+    """
+
+    def __init__(self, workers: int, address: str | None) -> None:
+        for name in ("INITIAL", "MAX"):  # read when Ray is imported
+            os.environ.setdefault(f"RAY_CLIENT_{name}_CONNECTION_TIMEOUT_S", _CLIENT_SECONDS)
+        import ray
+
+        self._ray = ray
+        self._workers = workers
+        self._connected_here = not ray.is_initialized()
+        if self._connected_here:
+            _connect(ray, workers, address)
 
     def map(self, function: Callable[[Unit], Result], units: Sequence[Unit]) -> Iterator[tuple[int, Result]]:
-        """Yield ``(index of the unit, result)`` as tasks finish; the first exception of a unit ends the map."""
         ray = self._ray
         task = ray.remote(_call).options(max_retries=RETRIES, num_cpus=1)
         waiting = iter(range(len(units)))
@@ -141,9 +66,59 @@ class RayEngine(Engine):
                 yield index, result
 
     def close(self) -> None:
-        self._session.close()
+        if self._connected_here:
+            self._ray.shutdown()
 
 
 def _call(function: Callable[[Unit], Result], unit: Unit) -> Result:
     """Run a unit; a plain function, as Ray wants it, where unit functions carry bound arguments."""
     return function(unit)
+
+
+def _connect(ray: Any, workers: int, address: str | None) -> None:
+    """Connect to the cluster at an address, or start one here."""
+    # Workers import this package from where this process did, installed or not.
+    # What else the user's PYTHONPATH names is found there too, such as modules of measures.
+    paths = [str(_ROOT), *map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
+    settings: dict[str, Any] = {"runtime_env": {"env_vars": {"PYTHONPATH": os.pathsep.join(paths)}}}
+    settings |= {"log_to_driver": False, "logging_level": logging.ERROR}
+    if not address:
+        ray.init(num_cpus=workers, include_dashboard=False, **settings)
+        return
+    check_address(address)
+    try:
+        ray.init(address=address, **settings)
+    except Exception as error:  # of any type: its client fails by what it lacks
+        raise ConfigError(
+            f"--ray-address {address}: something answers there, but Ray cannot connect to it ({error}); ray:// "
+            "addresses need `pip install 'ray[client]'`, and a cluster with tokens needs its own in RAY_AUTH_TOKEN and "
+            "RAY_AUTH_MODE=token"
+        ) from None
+
+
+def check_address(address: str, seconds: float = CONNECT_SECONDS) -> None:
+    """Raise ``ConfigError`` unless Ray answers at ``HOST:PORT`` or ``ray://HOST:PORT`` in time; Ray itself waits minutes.
+
+    What answers there must begin as a gRPC server does, which all of Ray's ports for clients are.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        return  # "auto" and "local", which Ray resolves by itself
+    cure = "start a cluster with `ray start --head --port=6379`, or leave the flag out to use this machine alone"
+    answer = b""
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=seconds) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") not in ("0", ""):
+                return  # the server first wants a certificate
+            with suppress(OSError):
+                connection.sendall(_PREFACE + _SETTINGS)
+                while len(answer) < len(_SETTINGS) and (part := connection.recv(len(_SETTINGS) - len(answer))):
+                    answer += part
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"--ray-address {address}: nothing answers there ({error}); {cure}") from None
+    if answer[3:4] != _SETTINGS[3:4]:
+        begins = f"begins with {answer!r}" if answer else f"says nothing for {seconds:g} s or hangs up"
+        raise ConfigError(
+            f"--ray-address {address}: what answers there {begins}, so it is no port of a Ray cluster; give the port "
+            f"that `ray start` named, or {cure}"
+        )

@@ -1,19 +1,16 @@
-"""The engines by name. A new one is a module with a function that opens it, and a line here."""
+"""The engines by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from multiprocessing import get_all_start_methods
 
 from ...errors import ConfigError, did_you_mean
-from .base import Engine, EngineOptions, Prepare
-from .local import open_local
-from .ray import open_ray, ray_session
+from .base import Engine, Prepare
+from .local import ProcessEngine, SerialEngine, default_start_method
+from .ray import RayEngine
 
-ENGINES: Mapping[str, Callable[[EngineOptions, Prepare | None], Engine]] = {"local": open_local, "ray": open_ray}
-_SESSIONS: Mapping[str, Callable[[EngineOptions], AbstractContextManager[object]]] = {"ray": ray_session}
+ENGINES = ("local", "ray")
 
 
 def open_engine(
@@ -24,7 +21,7 @@ def open_engine(
     start_method: str | None = None,
     ray_address: str | None = None,
 ) -> Engine:
-    """Return the engine of that name: ``local`` (this process for one worker, else a pool) or ``ray``.
+    """Return the engine of that name: ``local`` (this process for one worker, else worker processes) or ``ray``.
 
     ``prepare`` runs once before workers are forked, or once in each worker that is spawned; on Ray each task loads
     what it needs. Raises ``ConfigError`` for a name or a number of workers that cannot be.
@@ -34,14 +31,18 @@ def open_engine(
     [(0, 3), (1, 4)]
     """
     check_engine(name, workers, start_method, ray_address)
-    return ENGINES[name](EngineOptions(workers, start_method, ray_address), prepare)
+    if name == "ray":
+        return RayEngine(workers, ray_address)
+    if workers == 1:
+        return SerialEngine(prepare)
+    return ProcessEngine(workers, prepare, start_method or default_start_method())
 
 
 def check_engine(
     engine: object = "local", workers: object = 1, start_method: object = None, ray_address: object = None
 ) -> None:
     """Raise ``ConfigError`` for arguments of `open_engine` that cannot be, and for an engine that is not installed."""
-    if not isinstance(engine, str) or engine not in ENGINES:
+    if engine not in ENGINES:
         raise ConfigError(f"no engine {engine!r}{did_you_mean(str(engine), ENGINES)}")
     if engine == "ray" and find_spec("ray") is None:
         raise ConfigError("--engine ray needs Ray: pip install 'shardwright[ray]'")
@@ -52,9 +53,3 @@ def check_engine(
         raise ConfigError(f"start_method must be one of {', '.join(methods)}, got {start_method!r}")
     if ray_address is not None and not (isinstance(ray_address, str) and ray_address):
         raise ConfigError(f"ray_address must be text, as in 10.0.0.1:6379, got {ray_address!r}")
-
-
-def engine_session(name: str, *, workers: int, ray_address: str | None = None) -> AbstractContextManager[object]:
-    """Keep what all engines of a build share, which takes seconds to start: a connection to Ray."""
-    session = _SESSIONS.get(name)
-    return nullcontext() if session is None else session(EngineOptions(workers, ray_address=ray_address))

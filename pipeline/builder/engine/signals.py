@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
 
 @contextmanager
 def reraise_swallowed_signals() -> Iterator[None]:
@@ -18,22 +16,21 @@ def reraise_swallowed_signals() -> Iterator[None]:
     Compiled modules ignore every exception in parts of their start-up (``numpy.random`` does), and then a build
     would continue although it was asked to stop. Others make an ``ImportError`` of it (``numpy`` does).
     """
-    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    if threading.current_thread() is not threading.main_thread():
+        yield  # no other may set handlers, and none is interrupted
+        return
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     raised: list[BaseException] = []
 
     def heed(number: int, frame: FrameType | None) -> None:
-        handler = handlers[signal.Signals(number)]
-        assert callable(handler)
         try:
-            handler(number, frame)
+            handlers[signal.Signals(number)](number, frame)  # type: ignore[operator, misc]  # callable, by `handled`
         except BaseException as error:
             raised.append(error)
             raise
 
-    mine = [number for number, handler in handlers.items() if callable(handler)]
-    if threading.current_thread() is not threading.main_thread():
-        mine = []  # no other may set handlers, and none is interrupted
-    for number in mine:
+    handled = [number for number, handler in handlers.items() if callable(handler)]
+    for number in handled:
         signal.signal(number, heed)
     try:
         yield
@@ -42,7 +39,7 @@ def reraise_swallowed_signals() -> Iterator[None]:
             raise raised[0] from error
         raise
     finally:
-        for number in mine:
+        for number in handled:
             signal.signal(number, handlers[number])
     if raised:
         raise raised[0]

@@ -50,7 +50,6 @@ class Run:
         reported = [0] * len(units)
         started = time.perf_counter()
         with self.open_workers(prepare=prepare) as engine:
-            engine.start(len(units))
             self.seconds["start"] = self.seconds.get("start", 0.0) + time.perf_counter() - started
             with self.progress.bar(name, sum(weights), bytes=size is not None) as bar:
 
@@ -113,7 +112,7 @@ class Stage(ABC):
         """Do every unit whose result is not there yet."""
 
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
-        """Add what this stage counted, outcomes of documents aside: the split stage counts those of all stages."""
+        """Add what this stage counted, beside what is in the counts of partitions and of the split stage."""
         return
 
     def changes(self, stats: BuildStats) -> Sequence[Change]:
