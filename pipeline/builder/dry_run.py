@@ -17,8 +17,9 @@ from ..text.readers.reader import Document, Reader
 from ..text.readers.record_blocks import FIRST_BYTES
 from ..text.storage.input_file import InputFile
 from .build import build
+from .counts.counts import descending
 from .counts.progress import Progress
-from .counts.stats import BuildStats, descending
+from .counts.stats import BuildStats
 from .limits import Limits
 from .manifest import RUN_NAME
 from .output_directory import local_directory

@@ -18,6 +18,7 @@ from ..shards.extents.file import EXTENTS_NAME, decode_table, write_table
 from ..shards.manifest import MANIFEST_NAME, SIGNATURES_NAME, FileInfo, Manifest
 from ..text.tokenizer.loading import CONFIG_NAME, TOKENIZER_NAME
 from .build_tokenizer import load_build_tokenizer
+from .counts.counts import Counts
 from .counts.stats import BuildStats
 from .counts.waterfall import Row
 from .outcome import KEPT
@@ -38,8 +39,9 @@ _PACKAGES = ("numpy", "tokenizers", "pyarrow", "numba", "orjson")
 
 def gather_stats(workspace: Workspace) -> BuildStats:
     """Return the counts of all stages; ``BuildError`` unless they add up: nothing may disappear."""
-    stats = BuildStats()
-    stats.add_partitions(partition.counts for partition in partitions(workspace))
+    counts = Counts.sum(partition.counts for partition in partitions(workspace))
+    counts.update(Counts.read(workspace.folder(SPLIT) / "counts.json"))
+    stats = BuildStats.of(counts)
     for stage in wanted_stages(workspace.plan.recipe):
         stage.count(workspace, stats)
     stats.samples = take_samples(workspace).shown()

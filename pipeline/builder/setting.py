@@ -52,6 +52,7 @@ class Setting:
         elif self.share:
             if not _is_number(value) or not 0 <= value <= 1 or (value == 1 and self.share == "<"):
                 raise ConfigError(f"{name} must be 0 <= value {self.share} 1, got {value!r}")
+            return float(value)  # 0 and 0.0 are one recipe
         elif kind.startswith("int"):
             if not (kind == "int | float" and isinstance(value, float) and 0 < value < 1):
                 check_whole(name, value, self.least, self.example)

@@ -170,7 +170,8 @@ def _checked(settings: Mapping[str, Any]) -> tuple[list[str], str, Recipe, dict[
 
 def _why_nothing_is_kept(manifest: Manifest) -> str:
     """Say how many documents were read, and what dropped how many of them."""
-    from pipeline.builder.counts.stats import BuildStats, descending
+    from pipeline.builder.counts.counts import descending
+    from pipeline.builder.counts.stats import BuildStats
     from pipeline.builder.stages.registry import changes
 
     stats = BuildStats.from_json(manifest.counts)

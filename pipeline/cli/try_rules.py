@@ -14,7 +14,7 @@ from filters.language.language import LanguageIdentifier, contexts, parse_langua
 from filters.rules.loader import user_module
 from filters.rules.named_files import NamedFile
 from filters.rules.ruleset import Rule, RuleSet, Violation, load_rules
-from pipeline.builder.counts.stats import PASSED, Histograms, PartitionCounts
+from pipeline.builder.counts.counts import PASSED, Counts
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.transforms.built_in import EMPTY
 from pipeline.builder.transforms.chain import Chain, Judged
@@ -146,7 +146,7 @@ def _measure(rules: RuleSet, options: argparse.Namespace, bad: BadRecords) -> It
     files = evenly(find_inputs(options.inputs, format=options.format), MOST_FILES)
     documents = chain.from_iterable(_spread(files, parse_fields(rules.fields), options, bad))
     while batch := list(islice(documents, BATCH)):
-        judged = build.judge(batch, PartitionCounts(Histograms([])))
+        judged = build.judge(batch, Counts())
         yield from (_sample(each, None) for each in judged if each.outcome == EMPTY.rule)
         kept = [each for each in judged if each.outcome == PASSED]
         known = contexts([each.language for each in kept])

@@ -106,8 +106,7 @@ def test_dedup_goes_on_where_it_was_killed_even_elsewhere(inputs: list[str], bui
     assert digests(tmp_path / "moved") == digests(built)
 
 
-@pytest.mark.parametrize("stage", ["filter", "tokenize", "write"])
-def test_a_stopped_stage_goes_on_with_the_units_that_are_left(tmp_path: Path, stage: str) -> None:
+def test_a_stopped_stage_goes_on_with_the_units_that_are_left(tmp_path: Path) -> None:
     for number in range(8):
         lines = "".join(json.dumps({"text": english(number * 10 + k)}) + "\n" for k in range(10))
         (tmp_path / f"{number}.jsonl").write_text(lines)
@@ -115,16 +114,22 @@ def test_a_stopped_stage_goes_on_with_the_units_that_are_left(tmp_path: Path, st
     options: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "language": (), "tokens_per_shard": 4_000}
     options["limits"] = Limits(smallest_unit_bytes=1, units_wanted=12)
 
-    def fail(name: str, count: int) -> None:
-        if name == stage and first.amounts[name] > first.totals[name] / 2:
-            raise KeyboardInterrupt
+    def build_until_half_of(stage: str) -> Units:
+        def stop(name: str, count: int) -> None:
+            if name == stage and units.amounts[name] > units.totals[name] / 2:
+                raise KeyboardInterrupt
 
-    first, second = Units(fail), Units()
-    with pytest.raises(KeyboardInterrupt):
-        run(names, tmp_path / "out", progress=first, **options)
-    run(names, tmp_path / "out", progress=second, **options)
-    assert 0 < second.totals[stage] < 0.6 * first.totals[stage]
-    assert next(name for name in ("filter", "tokenize", "write") if name in second.totals) == stage
+        units = Units(stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(names, tmp_path / "out", progress=units, **options)
+        return units
+
+    stages = ("filter", "tokenize", "write")
+    runs = [*map(build_until_half_of, stages), Units()]
+    run(names, tmp_path / "out", progress=runs[-1], **options)
+    for stage, stopped, continued in zip(stages, runs, runs[1:], strict=False):
+        assert 0 < continued.totals[stage] < 0.6 * stopped.totals[stage]
+        assert next(name for name in stages if name in continued.totals) == stage
     run(names, tmp_path / "whole", **options)
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 

@@ -1,11 +1,8 @@
-"""The shapes of what is counted, as JSON has it: beside each partition, in the manifest and in the report."""
+"""The shapes of what is counted, as JSON has it: in the manifest and in the report."""
 
 from __future__ import annotations
 
 from typing import NotRequired, TypedDict
-
-OutcomeRow = tuple[str, str, str, int, int]
-"""A source, a language, an outcome, and how many documents and characters met it."""
 
 
 class Histogram(TypedDict):
@@ -49,21 +46,3 @@ class Sample(TypedDict, total=False):
     original: str  # the text that is kept in its place
     span: int
     part: str
-
-
-class PartitionRecord(TypedDict):
-    """What was counted of one partition."""
-
-    histograms: dict[str, Histogram]
-    outcomes: list[OutcomeRow]
-    bad: dict[str, int]
-    bad_by_source: dict[str, int]
-    cut: dict[str, int]
-    edited: dict[str, int]
-    added: dict[str, int]
-    added_to: list[OutcomeRow]
-    samples: dict[str, list[tuple[int, Sample]]]
-    read_characters: int
-    records: int
-    kept: int
-    repeats: NotRequired[dict[str, int]]

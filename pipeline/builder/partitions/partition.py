@@ -39,7 +39,8 @@ from numpy.typing import NDArray
 from ...atomic import atomic_file, read_json, write_json
 from ...errors import BuildError
 from ...text.document import made_id
-from ..counts.types import DamagedFile, PartitionRecord, Sample
+from ..counts.counts import Counts
+from ..counts.types import DamagedFile, Sample
 from ..dedup.row_files import Piece, Rows, Scalar
 from ..inputs import Input
 from ..outcome import KEPT
@@ -101,9 +102,8 @@ class Partition:
         return documents_path(self.folder).stat().st_size
 
     @property
-    def counts(self) -> PartitionRecord:
-        counts: PartitionRecord = read_json(self.folder / "counts.json")
-        return counts
+    def counts(self) -> Counts:
+        return Counts.read(self.folder / "counts.json")
 
     def batches(self, *names: str) -> Iterator[Any]:
         """Yield the record batches of its documents, with only the columns named, in that order."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...shards.manifest import Manifest
-from ..counts.stats import BuildStats, descending
+from ..counts.counts import descending
+from ..counts.stats import BuildStats
 from ..counts.types import DamagedFile
 from ..counts.waterfall import Row
 

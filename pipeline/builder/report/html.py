@@ -17,7 +17,8 @@ from filters import measure_functions, summary
 
 from ...atomic import atomic_file
 from ...shards.manifest import Manifest
-from ..counts.stats import BuildStats, descending
+from ..counts.counts import descending
+from ..counts.stats import BuildStats
 from ..counts.types import Group, Histogram
 from ..counts.waterfall import Row
 from ..dedup.decontaminate import too_short_said

@@ -49,7 +49,7 @@ def take_samples(workspace: Workspace) -> Samples:
     """Choose the samples of every outcome. Each partition chose those that the filters dropped; the rest is done here."""
     samples = Samples()
     for partition in partitions(workspace):
-        for outcome, pairs in partition.counts["samples"].items():
+        for outcome, pairs in partition.counts.samples.to_json().items():
             for key, sample in pairs:
                 if samples.wants(outcome, key):
                     samples.add(outcome, key, locate(partition, sample))

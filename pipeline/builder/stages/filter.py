@@ -16,8 +16,10 @@ from ...errors import InputError
 from ...text.document import place_of
 from ...text.readers.reader import BadRecord, Document, Unselected
 from ...text.storage.input_file import Credentials
+from ..counts.counts import Counts, descending
+from ..counts.histograms import Bins
 from ..counts.samples import sample_keys
-from ..counts.stats import PASSED, BuildStats, Change, Histograms, PartitionCounts, descending
+from ..counts.stats import BuildStats, Change
 from ..counts.types import Sample
 from ..dedup.minhash import text_hashes
 from ..dedup.segments import passage_finder
@@ -154,7 +156,7 @@ class _Loaded:
     def __init__(self, plan: Plan, references: References) -> None:
         recipe = plan.recipe
         self.plan = plan
-        self.rules = references.rules
+        self.bins = Bins(references.rules.rules)
         self.chain = Chain(recipe, references)
         self.hasher = make_hasher(recipe)
         self.find_passages = passage_finder(recipe.passage_kinds, recipe.shortest_passage)
@@ -205,9 +207,9 @@ def filter_unit(
                 with result_directory(path) as directory:
                     counts = _filter_partition(loaded, unit, directory, batches, bad)
                     write_json(directory / "counts.json", counts.to_json())
-            counted = read_json(path / "counts.json")
-            records += counted["records"]
-            bad += sum(counted["bad"].values())
+            counts = Counts.read(path / "counts.json")
+            records += counts.numbers["records",]
+            bad += sum(counts.by("bad").values())
         for _ in batches:
             pass
         if most_bytes is not None and read.bytes_read >= most_bytes:
@@ -241,10 +243,10 @@ def _filter_partition(
     directory: Path,
     batches: Batches,
     bad_before: int,
-) -> PartitionCounts:
+) -> Counts:
     """Judge the documents of a partition."""
     recipe = loaded.plan.recipe
-    counts = PartitionCounts(Histograms(loaded.rules.rules))
+    counts = Counts(loaded.bins.empty())
     later = bool(recipe.passage_kinds)  # texts that are yet to be cut are signed when they are
     hasher = loaded.hasher if recipe.dedup and not later else None
     with (
@@ -255,26 +257,25 @@ def _filter_partition(
             batch = [(at, loaded.metadata.checked(each) if isinstance(each, Document) else each) for at, each in read]
             rejected: list[_Rejected] = []
             for at, (place, record) in enumerate(batch):
-                counts.records += record.count if isinstance(record, Unselected) else 1
+                counts.add("records", number=record.count if isinstance(record, Unselected) else 1)
                 if isinstance(record, Unselected):
-                    counts.outcomes.add(record.source, UNDETERMINED, WHERE, 0, documents=record.count)
+                    counts.add_outcome("filtered", record.source, UNDETERMINED, WHERE, 0, record.count)
                 if isinstance(record, BadRecord):
                     line = _reject_bad(record, place, spans[place].start, recipe, counts, bad_before)
                     rejected.append((at, line))
             numbers = [at for at, (_, record) in enumerate(batch) if isinstance(record, Document)]
             places = [batch[at][0] for at in numbers]
             documents = [record for _, record in batch if isinstance(record, Document)]
-            counts.read_characters += sum(len(document.text) for document in documents)
+            counts.add("read characters", number=sum(len(document.text) for document in documents))
             judged = loaded.chain.judge(documents, counts)
             for before, each in itertools.pairwise(judged):
                 if each.record == before.record:
-                    counts.added_to.add(each.document.source, each.language.code, PASSED, len(each.document.text))
-            counts.outcomes.extend(
-                [(each.document.source, each.language.code, each.outcome, len(each.document.text)) for each in judged]
-            )
+                    counts.add("added to", each.document.source, each.language.code)
+            for each in judged:
+                source, size = each.document.source, len(each.document.text)
+                counts.add_outcome("filtered", source, each.language.code, each.outcome, size)
             names = [loaded.plan.inputs[span.input].name for span in spans]
             rows = _rows([each for each in judged if each.reason is None], places, names, loaded.metadata)
-            counts.kept += len(rows)
             writer.extend(rows)
             dropped = [each for each in judged if each.reason is not None]
             for each, key in zip(
@@ -320,7 +321,7 @@ def _reject_bad(
     place: int,
     start: int,
     recipe: Recipe,
-    counts: PartitionCounts,
+    counts: Counts,
     bad_before: int,
 ) -> Mapping[str, object]:
     """Count a record that gave no document, and return what is written of it; ``InputError`` where it is one too many."""
@@ -329,7 +330,7 @@ def _reject_bad(
     said = f"{place_of(record.file, record.line, start)}{byte}: {reason}"
     if recipe.on_error == "stop":
         raise InputError(f"{said}; mend it, or count and skip such records with --on-error records")
-    counts.bad[record.reason] += 1
-    counts.bad_by_source[record.source] += 1
-    check_number(bad_before + counts.bad.total(), recipe, said)
+    counts.add("bad", record.reason)
+    counts.add("bad by source", record.source)
+    check_number(bad_before + sum(counts.by("bad").values()), recipe, said)
     return {"file": record.file, "line": record.line, "byte": record.byte, "reason": reason, "span": place}

@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 from filters.rules.loader import Rule, Violation
 from filters.rules.ruleset import RuleSet
 
-from ...atomic import read_json, write_json
-from ..counts.samples import Samples, sample_keys
-from ..counts.stats import PASSED, BuildStats, Change, OutcomeCounts
-from ..counts.types import PartitionRecord, Sample
+from ...atomic import write_json
+from ..counts.counts import PASSED, Counts
+from ..counts.samples import sample_keys
+from ..counts.stats import BuildStats, Change
+from ..counts.types import Sample
 from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, split, taken, without
 from ..inputs import Input
 from ..outcome import Outcome
@@ -166,17 +167,17 @@ class PassageRemover:
         self._repeats = repeats
         self._writer = writer
         self._rejected = rejected
-        self._outcomes = OutcomeCounts()
-        self._samples = Samples()
-        self._cut = Counter(dict.fromkeys(("compared", "passages", "documents", "characters"), 0))
-        self._cut.update(dict.fromkeys(self._recipe.passage_kinds, 0))
+        self._counts = Counts()
+        names = "compared", "passages", "documents", "characters", *recipe.passage_kinds
+        self._counts.add_all("repeats", dict.fromkeys(names, 0))
 
     def add(self, rows: Sequence[Row]) -> None:
         """Cut the next documents of the partition."""
         recipe = self._recipe
         found = split([row.text for row in rows], recipe.passage_kinds, recipe.shortest_passage)
         repeated = np.flatnonzero(self._repeats.among(found))
-        self._cut.update({"compared": sum(row.characters for row in rows), "passages": len(found.hashes)})
+        compared = sum(row.characters for row in rows)
+        self._counts.add_all("repeats", {"compared": compared, "passages": len(found.hashes)})
         cut: dict[int, _Cut] = {}
         for (row, first, last), is_line in zip(found.places[repeated].tolist(), repeated < found.lines, strict=True):
             held = cut.setdefault(row, _Cut([], Counter()))
@@ -194,7 +195,8 @@ class PassageRemover:
         what = " and ".join(f"{number:,} {kind if number > 1 else kind[:-1]}" for kind, number in cut.kinds.items())
         violation = too_short(text, self._recipe.words_left)
         if violation is None:
-            self._cut.update({**cut.kinds, "documents": 1, "characters": row.characters - len(text)})
+            characters = row.characters - len(text)
+            self._counts.add_all("repeats", {**cut.kinds, "documents": 1, "characters": characters})
             self._keep(row._replace(text=text, characters=len(text)))
             self._reject(row, CUT, f"cut: {what} found earlier in the corpus", taken(row.text, cut.places))
         else:
@@ -207,25 +209,23 @@ class PassageRemover:
         self._count(row, PASSED)
 
     def _count(self, row: Row, outcome: str) -> None:
-        self._outcomes.add(self._inputs[row.span].source, row.language, outcome, row.characters)
+        self._counts.add_outcome("filtered", self._inputs[row.span].source, row.language, outcome, row.characters)
 
     def _reject(self, row: Row, outcome: str, reason: str, text: str) -> None:
         file = self._inputs[row.span].name + row.member
         line: Sample = {"id": row.id, "file": file, "line": row.line, "reason": reason}
         line |= {"text": text, "span": row.span, "part": row.part}
-        self._samples.add(outcome, sample_keys([text], self._recipe.seed)[0], line)
+        self._counts.samples.add(outcome, sample_keys([text], self._recipe.seed)[0], line)
         if self._recipe.keep_rejected:
             write_line(self._rejected, line)
 
-    def recounted(self, counts: PartitionRecord) -> PartitionRecord:
+    def recounted(self, counts: Counts) -> Counts:
         """Return what the filter counted of the partition, with what became of those that it had passed."""
-        place = OutcomeCounts.FIELDS.index("outcome")
-        outcomes = OutcomeCounts(row for row in counts["outcomes"] if row[place] != PASSED)
-        kept = self._outcomes.by("outcome").get(PASSED, [0, 0])[0]
-        outcomes.update(self._outcomes)
-        self._samples.update(counts["samples"])
-        samples = self._samples.to_json()
-        return {**counts, "outcomes": outcomes.to_json(), "samples": samples, "kept": kept, "repeats": dict(self._cut)}
+        passed = [path for path in counts.numbers if path[-1] == PASSED and path[0].endswith("filtered")]
+        for path in passed:
+            del counts.numbers[path]
+        counts.update(self._counts)
+        return counts
 
 
 def too_short(text: str, words_left: int) -> Violation | None:
@@ -266,4 +266,4 @@ def cut_partition(buckets: int, partition: Partition) -> None:
             for batch in read_batches(source, *Row._fields):
                 columns = [column.to_pylist() for column in batch.columns]
                 remover.add([Row(*values) for values in zip(*columns, strict=True)])
-        write_json(directory / "counts.json", remover.recounted(read_json(source / "counts.json")))
+        write_json(directory / "counts.json", remover.recounted(Counts.read(source / "counts.json")).to_json())

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..counts.stats import BuildStats, Change, descending
+from ..counts.counts import descending
+from ..counts.stats import BuildStats, Change
 from ..plan import Plan
 from ..recipe import Recipe
 from .dedup import DedupStage

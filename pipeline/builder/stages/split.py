@@ -14,22 +14,20 @@ Each partition is a unit. In the memory of the parent are two bytes a document.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...atomic import read_json, write_json
-from ..counts.stats import BuildStats, OutcomeCounts
+from ...atomic import write_json
+from ..counts.counts import Counts
 from ..draws import draws, threshold
 from ..outcome import KEPT, Outcome
 from ..partitions.partition import SPLIT, Partition, partitions
 from ..quotas import tokens_allowed
 from ..workspace.atomic_directory import result_directory
-from ..workspace.workspace import Workspace
 from .stage import Run, Stage
 
 TRAIN, VAL, NEITHER = 0, 1, 2
@@ -46,36 +44,6 @@ class SplitStage(Stage):
     def run(self, run: Run) -> None:
         if not run.workspace.folder(self.name).exists():
             assign_splits(run)
-
-    def count(self, workspace: Workspace, stats: BuildStats) -> None:
-        held = read_json(workspace.folder(self.name) / "counts.json")
-        stats.token_lengths = held["token_lengths"]
-        tokens = {"source": held["tokens_by_source"], "language": held["tokens_by_language"]}
-        stats.add_final(OutcomeCounts(held["outcomes"]), tokens)
-
-
-@dataclass(slots=True)
-class Counts:
-    """Documents and characters by (source, language, outcome); tokens of those kept by source, by language and by length."""
-
-    outcomes: OutcomeCounts = field(default_factory=OutcomeCounts)
-    by_source: Counter[str] = field(default_factory=Counter)
-    by_language: Counter[str] = field(default_factory=Counter)
-    by_length: Counter[int] = field(default_factory=Counter)  # documents by the power of two
-
-    def update(self, other: Counts) -> None:
-        self.outcomes.update(other.outcomes)
-        self.by_source.update(other.by_source)
-        self.by_language.update(other.by_language)
-        self.by_length.update(other.by_length)
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "outcomes": self.outcomes.to_json(),
-            "tokens_by_source": dict(self.by_source),
-            "tokens_by_language": dict(self.by_language),
-            "token_lengths": {str(2**power): self.by_length[power] for power in sorted(self.by_length)},
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +151,8 @@ def _count(
     for (a, b, c), documents, characters, held in zip(
         np.stack(np.unravel_index(groups, shape), axis=1).tolist(), *sums, strict=True
     ):
-        counts.outcomes.add(sources[a], str(languages[b]), outcomes[c].key, characters, documents=documents)
-        counts.by_source[sources[a]] += held
-        counts.by_language[str(languages[b])] += held
-    counts.by_length.update(np.log2(np.maximum(tokens[outcome == KEPT], 1)).astype(int).tolist())
+        counts.add_outcome("final", sources[a], str(languages[b]), outcomes[c].key, characters, documents)
+        counts.add("tokens", sources[a], str(languages[b]), number=held)
+    powers, numbers = np.unique(np.log2(np.maximum(tokens[outcome == KEPT], 1)).astype(int), return_counts=True)
+    counts.add_all("token lengths", dict(zip(map(str, powers.tolist()), numbers.tolist(), strict=True)))
     return counts

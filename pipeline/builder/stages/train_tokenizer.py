@@ -8,8 +8,8 @@ import numpy as np
 
 from ...text.tokenizer.tokenizer import Tokenizer, train_tokenizer
 from ..build_tokenizer import TRAINED, save_trained
+from ..counts.counts import PASSED
 from ..counts.progress import Progress
-from ..counts.stats import PASSED, OutcomeCounts
 from ..draws import draws, threshold
 from ..partitions.partition import Partition, partitions
 from ..recipe import Recipe
@@ -47,8 +47,8 @@ def train_on_survivors(workspace: Workspace, vocab_size: int, progress: Progress
     Returns it, and how many characters it was trained on.
     """
     every, seed = partitions(workspace), workspace.plan.recipe.seed
-    passed = (OutcomeCounts(partition.counts["outcomes"]).by("outcome") for partition in every)
-    characters = sum(outcomes.get(PASSED, [0, 0])[1] for outcomes in passed)
+    passed = (partition.counts.by("characters of filtered", 2) for partition in every)
+    characters = sum(outcomes.get(PASSED, 0) for outcomes in passed)
     share = min(1.0, TRAINING_CHARACTERS / max(1, characters))
     read = 0
 

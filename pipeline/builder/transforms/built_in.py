@@ -9,7 +9,8 @@ from filters.rules.ruleset import RuleSet
 
 from ...text.document import Document
 from ...text.normalize import normalize, normalize_all
-from ..counts.stats import PartitionCounts
+from ..counts.counts import Counts
+from ..counts.histograms import Bins, add_histograms
 from ..dedup.decontaminate import Decontaminator
 from .transform import Decision, Drop, Transform
 
@@ -21,7 +22,7 @@ class Normalize(Transform):
 
     name = "normalize"
 
-    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
+    def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
         for document, text in zip(documents, normalize_all([each.text for each in documents]), strict=True):
             document.text = text
         return documents
@@ -36,11 +37,11 @@ class Clean(Transform):
         self._rules = rules
         self._normalized = normalized
 
-    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
+    def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
         for document in documents:
             text, cut = self._rules.cut(document.text, document.where)
             document.text = normalize(text) if self._normalized else text
-            counts.cut.update(cut)
+            counts.add_all("cut", cut)
         return documents
 
 
@@ -56,7 +57,7 @@ class IdentifyLanguage(Transform):
     def prepare(self) -> None:
         self._identifier.load()
 
-    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
+    def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
         return [self._judge(document, self._identifier.identify(document.text)) for document in documents]
 
     def _judge(self, document: Document, language: Language) -> Decision:
@@ -79,17 +80,18 @@ class ApplyRules(Transform):
 
     def __init__(self, rules: RuleSet) -> None:
         self._rules = rules
+        self._bins = Bins(rules.rules)
 
     def prepare(self) -> None:
         self._rules.prepare()
 
-    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
+    def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
         known = contexts([document.language for document in documents])
         if self._rules.fields:
             known = [context | {"metadata": each.metadata} for context, each in zip(known, documents, strict=True)]
         where = [document.where for document in documents]
         measured = self._rules.measure_all([document.text for document in documents], known, where)
-        counts.histograms.add(*measured)
+        counts.histograms = add_histograms(counts.histograms, self._bins.count(*measured))
         return [
             document if violation is None else Drop(violation.reason, violation.measure)
             for document, violation in zip(documents, self._rules.judge_all(measured), strict=True)
@@ -104,7 +106,7 @@ class Decontaminate(Transform):
     def __init__(self, evaluation: Decontaminator) -> None:
         self._evaluation = evaluation
 
-    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
+    def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
         overlaps = self._evaluation.overlaps([document.text for document in documents])
         return [
             Drop(f"contaminated by {name} ({overlap} shared n-grams)", "contaminated") if overlap else document

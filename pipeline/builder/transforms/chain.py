@@ -8,7 +8,7 @@ from typing import NamedTuple
 from filters.language.language import UNDETERMINED, Language
 
 from ...text.document import Document
-from ..counts.stats import PASSED, PartitionCounts
+from ..counts.counts import PASSED, Counts
 from ..recipe import Recipe
 from .built_in import EMPTY
 from .registry import Parts, make_transforms
@@ -41,7 +41,7 @@ class Chain:
         for transform in self.transforms:
             transform.prepare()
 
-    def judge(self, documents: Sequence[Document], counts: PartitionCounts) -> list[Judged]:
+    def judge(self, documents: Sequence[Document], counts: Counts) -> list[Judged]:
         """Apply every transform to documents, whose texts are edited; return all of them in order, those dropped too.
 
         Each transform runs over the whole batch, so that its tables stay in the processor's caches. A document that one
@@ -62,7 +62,7 @@ class _Batch:
         self._drops: list[tuple[str, str] | None] = [None] * len(documents)
         self._left = list(self._records)  # numbers of those not dropped
 
-    def apply(self, transform: Transform, counts: PartitionCounts) -> None:
+    def apply(self, transform: Transform, counts: Counts) -> None:
         left = self._left
         if not left:
             return
@@ -73,7 +73,7 @@ class _Batch:
                 self._drops[k] = decision.rule or transform.name, decision.reason
             elif type(decision) is list:
                 several[k] = decision
-                counts.added[transform.name] += len(decision) - 1
+                counts.add("added", transform.name, number=len(decision) - 1)
         if several:
             self._insert(several)
         self._left = [k for k in (range(len(self._drops)) if several else left) if self._drops[k] is None]

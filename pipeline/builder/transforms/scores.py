@@ -18,7 +18,7 @@ from filters.rules.named_files import NamedFile
 from ...atomic import read_json, write_json
 from ...errors import ConfigError
 from ...text.document import Document
-from ..counts.stats import PartitionCounts
+from ..counts.counts import Counts
 from ..dedup.minhash import text_hashes
 from .transform import Decision, Transform
 
@@ -131,9 +131,9 @@ class JoinScores(Transform):
         self._scores = scores
         self._none = dict.fromkeys(scores.names)
 
-    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
+    def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
         found = self._scores.look_up([document.text for document in documents])
         for document, numbers in zip(documents, found, strict=True):
             document.metadata |= self._none if numbers is None else numbers
-        counts.cut.update({"documents without a score": sum(numbers is None for numbers in found)})
+        counts.add("cut", "documents without a score", number=sum(numbers is None for numbers in found))
         return documents

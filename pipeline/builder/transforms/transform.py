@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...text.document import Document
-from ..counts.stats import PartitionCounts
+from ..counts.counts import Counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Transform(ABC):
     name: str
 
     @abstractmethod
-    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
+    def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
         """Return a decision on each of some documents in input order, which may be edited themselves.
 
         The decision on a document depends on that document alone. ``counts`` collects what is counted.

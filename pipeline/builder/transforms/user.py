@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from ...errors import BuildError, ConfigError
 from ...text.document import Document
 from ...text.fields import surrogate_in
-from ..counts.stats import PartitionCounts
+from ..counts.counts import Counts
 from .transform import Decision, Drop, Transform
 
 _RETURNS = "it must return the document, a list of documents that take its place, or a Drop"
@@ -40,7 +40,7 @@ class UserTransform(Transform):
         if self._batch is not None and (type(self._batch) is not int or self._batch < 1):
             raise ConfigError(f"transform {name!r}: batch must be a whole number of at least 1, got {self._batch!r}")
 
-    def __call__(self, documents: Sequence[Document], counts: PartitionCounts) -> Sequence[Decision]:
+    def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
         self._load()
         texts = [document.text for document in documents]
         fixed = [_fixed(document) for document in documents]
@@ -65,7 +65,7 @@ class UserTransform(Transform):
                     self._fail(document, f"set its metadata to {_shown(document.metadata)}; it must be a dict")
             decisions.append(value)
         if edited:
-            counts.edited[self.name] += edited
+            counts.add("edited", self.name, number=edited)
         return decisions
 
     def _fail(self, document: Document, what: str, error: BaseException | None = None) -> NoReturn:
