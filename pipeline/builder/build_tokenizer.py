@@ -50,11 +50,11 @@ def _load_spec(spec: str, eos: str | None, files: tuple[tuple[int, int], ...]) -
 
 def document_marks(tokenizer: Tokenizer, recipe: Recipe) -> dict[str, bool]:
     """Return which ids stand before and after every document; ``ConfigError`` for one that the tokenizer lacks."""
-    found = {}
+    marks = {}
     for flag, policy, number in (("bos", recipe.bos, tokenizer.bos_id), ("eos", recipe.eos, tokenizer.eos_id)):
-        found[flag] = policy != "never"
-        if found[flag] and number is None:
+        marks[flag] = policy != "never"
+        if marks[flag] and number is None:
             raise ConfigError(
                 f"tokenizer {recipe.tokenizer} has no {flag} id; use --{flag} never, or another tokenizer"
             )
-    return found
+    return marks

@@ -172,25 +172,25 @@ def cut_units(
     target = min(limits.unit_bytes, max(limits.smallest_unit_bytes, wanted))
     cut = _cut_files(inputs, target, credentials, recipe)
     units: list[tuple[Span, ...]] = []
-    held: list[Span] = []
+    pending: list[Span] = []
     weight = 0
 
     def end_unit() -> None:
-        nonlocal held, weight
-        units.extend([tuple(held)] if held else [])
-        held, weight = [], 0
+        nonlocal pending, weight
+        units.extend([tuple(pending)] if pending else [])
+        pending, weight = [], 0
 
     for number, (item, spans) in enumerate(zip(inputs, cut, strict=True)):
         lanes = _lanes(item, recipe.format, len(inputs), limits) if len(spans) == 1 else 1
         alone = bool(recipe.max_tokens) and (len(spans) > 1 or item.size >= target)
-        other = recipe.max_tokens and held and item.source != inputs[held[-1].input].source
+        other = recipe.max_tokens and pending and item.source != inputs[pending[-1].input].source
         if alone or other or lanes > 1:
             end_unit()
         if lanes > 1:
             units += [(Span(number, lane=lane, lanes=lanes),) for lane in range(lanes)]
             continue
         for start, stop in spans:
-            held.append(Span(number, start, stop))
+            pending.append(Span(number, start, stop))
             weight += item.size // len(spans)
             if weight >= target or alone:
                 end_unit()

@@ -50,16 +50,19 @@ def drawn_units(plan: Plan) -> dict[str, list[int]]:
         source = plan.inputs[unit[0].input].source
         if plan.recipe.quota(source) == math.inf:
             continue
-        held = files.setdefault(source, [])
+        of_source = files.setdefault(source, [])
         if unit[0].start or unit[0].lane:
-            held[-1].append(number)
+            of_source[-1].append(number)
         else:
-            held.append([number])
+            of_source.append([number])
 
     def drawn(units: list[int]) -> bytes:
         return draw_file(plan.inputs[plan.units[units[0]][0].input].name, plan.recipe.seed)
 
-    return {source: [number for units in sorted(held, key=drawn) for number in units] for source, held in files.items()}
+    return {
+        source: [number for units in sorted(of_source, key=drawn) for number in units]
+        for source, of_source in files.items()
+    }
 
 
 def units_read(workspace: Workspace) -> dict[int, int | None]:
@@ -110,8 +113,8 @@ def read_more(workspace: Workspace, progress: Progress) -> bool:
     wanted, tokens = _bytes_wanted(workspace), _tokens(workspace)
     more = dict(wanted)
     for source, units in drawn_units(plan).items() if plan.recipe.reads_by_quota else ():
-        quota, found = int(plan.recipe.quota(source)), tokens[source]
-        if found >= quota or all(number in read and read[number] is None for number in units):
+        quota, filled = int(plan.recipe.quota(source)), tokens[source]
+        if filled >= quota or all(number in read and read[number] is None for number in units):
             continue
         done = 0
         for number in units:
@@ -119,9 +122,9 @@ def read_more(workspace: Workspace, progress: Progress) -> bool:
                 ends_early = read[number] is not None
                 done += read_json(unit_folder(workspace, number) / DONE)["bytes"] if ends_early else sizes[number]
         done = max(done, wanted[source])  # parts of a file that a condition leaves out are not counted by every format
-        more[source] = max(done + 1, min(MOST_GROWTH * done, done * quota * 9 // (8 * found) if found else 2 * done))
+        more[source] = max(done + 1, min(MOST_GROWTH * done, done * quota * 9 // (8 * filled) if filled else 2 * done))
         progress.say(
-            f"max_tokens: the first {done:,} bytes of {source or 'the input'} hold {found:,} of {quota:,} tokens; "
+            f"max_tokens: the first {done:,} bytes of {source or 'the input'} hold {filled:,} of {quota:,} tokens; "
             f"{more[source] - done:,} more are read"
         )
     if more == wanted:
@@ -149,10 +152,10 @@ def say_what_is_read(workspace: Workspace, progress: Progress) -> None:
 
 def _tokens(workspace: Workspace) -> Counter[str]:
     """Return the tokens of the survivors of each source with a quota."""
-    found = Counter[str]()
+    sums = Counter[str]()
     for partition in partitions(workspace) if workspace.plan.recipe.reads_by_quota else ():
-        found[partition.inputs[0].source] += int(partition.token_lengths.sum())
-    return found
+        sums[partition.inputs[0].source] += int(partition.token_lengths.sum())
+    return sums
 
 
 def tokens_allowed(workspace: Workspace) -> list[int | None]:

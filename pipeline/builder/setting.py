@@ -87,8 +87,8 @@ def setting(default: Any, group: str, help: str, **details: Any) -> Any:
 
 def setting_of(metadata: Mapping[str, Any]) -> Setting:
     """Return the setting that the metadata of a field hold."""
-    found: Setting = metadata["setting"]
-    return found
+    details: Setting = metadata["setting"]
+    return details
 
 
 def check_whole(name: str, value: object, least: int | None, other: str = "") -> None:

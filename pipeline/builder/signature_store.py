@@ -124,10 +124,10 @@ def _no_signatures(spec: str) -> ConfigError:
     )
 
 
-def _check_file(path: str, found: FileInfo, bound: FileInfo) -> None:
-    if found != bound:
+def _check_file(path: str, actual: FileInfo, bound: FileInfo) -> None:
+    if actual != bound:
         raise ConfigError(
-            f"{path}: {found.bytes} bytes of sha256 {found.sha256}, but the manifest says {bound.bytes} of {bound.sha256}: "
+            f"{path}: {actual.bytes} bytes of sha256 {actual.sha256}, but the manifest says {bound.bytes} of {bound.sha256}: "
             "signatures of another build, or damaged ones; copy the dataset again, or build it again"
         )
 

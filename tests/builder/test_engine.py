@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.builder.engine.registry import open_engine
 from pipeline.errors import BuildError, ConfigError
+from tests import interpreters
 
 
 def square(number: int) -> int:
@@ -80,3 +81,18 @@ def test_no_more_workers_are_started_than_there_are_units() -> None:
 def test_settings_that_cannot_work_are_refused(name: str, workers: int) -> None:
     with pytest.raises(ConfigError, match=r"rey.*ray|workers must be .*at least 1"):
         open_engine(name, workers=workers)
+
+
+def test_a_process_that_is_forked_after_a_tokenizer_was_trained_trains_the_same() -> None:
+    code = (
+        "import os, signal\n"
+        "from pipeline.text.tokenizer.tokenizer import train_tokenizer\n"
+        "from tests.corpus import english\n"
+        "texts = [english(k) for k in range(100)]\n"
+        "whole = train_tokenizer(texts, 400).definition\n"
+        "if not (child := os.fork()):\n"
+        "    signal.alarm(60)\n"
+        "    os._exit(train_tokenizer(texts, 400).definition != whole)\n"
+        "print(os.waitpid(child, 0)[1])\n"
+    )
+    assert interpreters.run("-c", code).stdout == "0\n"

@@ -68,7 +68,7 @@ def halves(document: pipeline.Document) -> list[pipeline.Document]:
 
 
 EVERYTHING: dict[str, Any] = {
-    "tokenizer": "bytes",  # a trained one starts threads, after which no process may be forked
+    "tokenizer": "bytes",
     "transforms": [pipeline.transform(halves, version="1")],
     "where": "text != 'Too short.'",
     "dedup_lines": True,

@@ -78,10 +78,10 @@ class Decontaminator:
         points, ends = _units([text.lower() for text in texts])
         wanted, known, shift = self._prefilter
         most = (len(points) // 2 + len(texts)) * len(self.lengths)
-        found, rows = np.empty(most, np.uint64), np.empty(most, np.int64)
-        count = find_shingles(points, ends, word_table(), wanted, known, shift, found, rows)
-        entries = np.searchsorted(self.hashes, found[:count])
-        same = np.flatnonzero(np.append(self.hashes, np.uint64(0))[entries] == found[:count])
+        hits, rows = np.empty(most, np.uint64), np.empty(most, np.int64)
+        count = find_shingles(points, ends, word_table(), wanted, known, shift, hits, rows)
+        entries = np.searchsorted(self.hashes, hits[:count])
+        same = np.flatnonzero(np.append(self.hashes, np.uint64(0))[entries] == hits[:count])
         same = same[entries[same] < len(self.hashes)]
         names: dict[int, str] = {}
         for row, number in zip(rows[same].tolist(), self.sets[entries[same]].tolist(), strict=True):
@@ -158,16 +158,16 @@ def read_evaluation_sets(
     names = unique_names(files)
     texts, hashes, short = {}, {}, {}
     for name, file in zip(names, files, strict=True):
-        found, hashes[name] = _read_set(file, key)
-        texts[name] = [normalize(text) if normalized else text for text in found]
+        of_set, hashes[name] = _read_set(file, key)
+        texts[name] = [normalize(text) if normalized else text for text in of_set]
         if not any(_by_length(texts[name], NGRAM)):
             raise ConfigError(
-                f"{file.path}: evaluation set without an n-gram: none of its {len(found):,} texts has {SHORTEST} words "
+                f"{file.path}: evaluation set without an n-gram: none of its {len(of_set):,} texts has {SHORTEST} words "
                 "(letters, in scripts without spaces); leave it out of --decontaminate, or name another field with "
                 "--decontaminate-key"
             )
         if count := int(np.count_nonzero(_count_words(texts[name]) < SHORTEST)):
-            short[name] = [count, len(found)]
+            short[name] = [count, len(of_set)]
     if short:
         warn(too_short_said(short))
     return Decontaminator(texts), hashes, short

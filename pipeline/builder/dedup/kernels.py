@@ -89,7 +89,7 @@ def find_shingles(
     A shingle extends that of one word less, so a single pass finds all lengths. Returns how many there are.
     """
     hashes = np.empty(len(points) // 2 + 1, np.uint64)
-    begin = found = 0
+    begin = filled = 0
     for text in range(len(ends)):
         count = _hash_words(points, begin, ends[text], words, hashes)
         for first in range(count):
@@ -100,11 +100,11 @@ def find_shingles(
                     continue
                 bit = s >> shift
                 if prefilter[bit >> np.uint64(3)] >> np.uint8(bit & np.uint64(7)) & np.uint8(1):
-                    out[found] = s
-                    rows[found] = text
-                    found += 1
+                    out[filled] = s
+                    rows[filled] = text
+                    filled += 1
         begin = ends[text]
-    return found
+    return filled
 
 
 @compiled(
@@ -129,7 +129,7 @@ def sign(points: Any, ends: Any, words: Any, ngram: Any, a: Any, b: Any, out: An
 )
 def split(points: Any, ends: Any, spaces: Any, paragraphs: Any, shortest: Any, hashes: Any, places: Any) -> Any:
     """Write the hash, and text, first and last line of every passage of the texts that end at ``ends``; count them."""
-    found = begin = 0
+    filled = begin = 0
     for text in range(len(ends)):
         end = ends[text]
         line = length = first = last = 0
@@ -153,14 +153,14 @@ def split(points: Any, ends: Any, spaces: Any, paragraphs: Any, shortest: Any, h
                 last = line + 1
             if length and (blank or not paragraphs or place == end):
                 if length >= shortest:
-                    hashes[found] = _mix64(h)
-                    places[found, 0], places[found, 1], places[found, 2] = text, first, last
-                    found += 1
+                    hashes[filled] = _mix64(h)
+                    places[filled, 0], places[filled, 1], places[filled, 2] = text, first, last
+                    filled += 1
                 length = 0
             line += 1
             gap, blank = True, True
         begin = end
-    return found
+    return filled
 
 
 @compiled("void(Array(uint32, 2, 'C', readonly=True), int64, uint64[:, :], bool_[:, :])")

@@ -61,8 +61,8 @@ def equal_rows(rows: Rows[np.uint8]) -> Similar:
     """Return the comparison of documents by their rows: whole hashes, of which a key is only the first half."""
 
     def similar(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.bool_]:
-        found = [(held[x] == held[y]).all(axis=1) for held, x, y in _gathered(rows, a, b)]
-        return np.concatenate([np.zeros(0, bool), *found])
+        equal = [(rows_read[x] == rows_read[y]).all(axis=1) for rows_read, x, y in _gathered(rows, a, b)]
+        return np.concatenate([np.zeros(0, bool), *equal])
 
     return similar
 
@@ -76,8 +76,8 @@ def similar_rows(signatures: Rows[np.uint32], threshold: float) -> Similar:
     def similar(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.bool_]:
         counts = np.empty(len(a), np.int64)
         begin = 0
-        for held, x, y in _gathered(signatures, a, b):
-            agreeing(held, x, y, counts[begin : begin + len(x)])
+        for rows_read, x, y in _gathered(signatures, a, b):
+            agreeing(rows_read, x, y, counts[begin : begin + len(x)])
             begin += len(x)
         return counts >= needed
 

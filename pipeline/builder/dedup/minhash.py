@@ -98,10 +98,10 @@ def shingle_sets(
     from .kernels import shingle
 
     points, ends = points_of([text.lower() for text in texts])
-    found, stops = np.empty(len(points) // 2 + len(texts), np.uint64), np.empty(len(texts), np.int64)
-    shingle(points, ends, word_table(), ngram, found, stops)
+    every, stops = np.empty(len(points) // 2 + len(texts), np.uint64), np.empty(len(texts), np.int64)
+    shingle(points, ends, word_table(), ngram, every, stops)
     for begin, end in itertools.pairwise([0, *stops.tolist()]):
-        values = found[begin:end]
+        values = every[begin:end]
         values.sort()  # np.unique takes twice the time
         new = np.ones(len(values), bool)
         np.not_equal(values[1:], values[:-1], out=new[1:])

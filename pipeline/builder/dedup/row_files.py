@@ -52,26 +52,26 @@ class Rows(Generic[Scalar]):
         """Return the rows of one piece; ``BuildError`` where its file is shorter than that."""
         piece = self.pieces[number]
         count = piece.rows * self.width
-        found = np.fromfile(piece.path, self.dtype, count, offset=piece.offset)
-        if len(found) < count:
+        taken = np.fromfile(piece.path, self.dtype, count, offset=piece.offset)
+        if len(taken) < count:
             raise BuildError(
-                f"{piece.path}: {len(found) * self.dtype.itemsize} bytes after byte {piece.offset}, but {piece.rows} rows "
+                f"{piece.path}: {len(taken) * self.dtype.itemsize} bytes after byte {piece.offset}, but {piece.rows} rows "
                 f"need {count * self.dtype.itemsize}; it was cut after it was written, so start over with --overwrite"
             )
-        return found.reshape(-1, self.width)
+        return taken.reshape(-1, self.width)
 
     def take(self, places: NDArray[np.integer]) -> NDArray[Scalar]:
         """Return the rows at ``places``, which must increase, reading each file once and in order."""
-        found = np.empty((len(places), self.width), self.dtype)
+        taken = np.empty((len(places), self.width), self.dtype)
         bounds = np.searchsorted(places, self.starts.astype(places.dtype))
         for number in np.flatnonzero(np.diff(bounds)).tolist():
             mine = slice(bounds[number], bounds[number + 1])
             rows = places[mine].astype(np.int64) - self.starts[number]
             if len(rows) * _SPARSE > self.pieces[number].rows:
-                found[mine] = self.read(number)[rows]
+                taken[mine] = self.read(number)[rows]
             else:
-                found[mine] = self._read_each(number, rows)
-        return found
+                taken[mine] = self._read_each(number, rows)
+        return taken
 
     def _read_each(self, number: int, rows: NDArray[np.int64]) -> NDArray[Scalar]:
         """Read rows one by one: for a few of a file this takes a fifth of the time of mapping it."""

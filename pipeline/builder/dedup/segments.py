@@ -78,10 +78,10 @@ def split(texts: Sequence[str], kinds: Collection[str], shortest: int) -> Passag
     hashes, places, counts = [], [], []
     for kind in KINDS:
         h, p = np.empty(most, np.uint64), np.empty((most, 3), np.int64)
-        found = kernels.split(points, ends, _spaces(), kind == PARAGRAPHS, shortest, h, p) if kind in kinds else 0
-        hashes.append(h[:found] ^ (_PARAGRAPH if kind == PARAGRAPHS else np.uint64(0)))
-        places.append(p[:found])
-        counts.append(found)
+        number = kernels.split(points, ends, _spaces(), kind == PARAGRAPHS, shortest, h, p) if kind in kinds else 0
+        hashes.append(h[:number] ^ (_PARAGRAPH if kind == PARAGRAPHS else np.uint64(0)))
+        places.append(p[:number])
+        counts.append(number)
     return Passages(np.concatenate(hashes), np.concatenate(places), counts[0])
 
 

@@ -67,7 +67,7 @@ def whole_hashes(workspace: Workspace, plan: Plan, units: Iterable[int]) -> list
 
     It is None for one that was not read to its end: damaged, or beyond ``limit`` or a quota.
 
-    For a remote one that was read in part, it is the hash that the store told, if any.
+    For a remote one that was read in part, it is the hash that the store has, if any.
     Raises ``InputError`` for an input of which a piece differed when it was read.
     """
     read: list[list[str | None]] = [[] for _ in plan.inputs]
@@ -75,18 +75,18 @@ def whole_hashes(workspace: Workspace, plan: Plan, units: Iterable[int]) -> list
         for span, digest in zip(unit, digests, strict=True):
             if span.lane == 0:
                 read[span.input].append(digest)
-    found: list[str | None] = [
+    whole: list[str | None] = [
         (digests[0] if len(digests) == 1 else None) or item.sha256 or None
         for digests, item in zip(read, plan.inputs, strict=True)
     ]
     for number in cut_inputs(plan, units):
-        held = read_json(hash_path(workspace, number))
-        wrong = [k for k, digest in enumerate(read[number]) if digest and digest != held["pieces"][k]]
+        stored = read_json(hash_path(workspace, number))
+        wrong = [k for k, digest in enumerate(read[number]) if digest and digest != stored["pieces"][k]]
         if wrong:
             raise InputError(
                 f"{plan.inputs[number].path}: piece {wrong[0] + 1} of {len(read[number])} had sha256 "
-                f"{read[number][wrong[0]]} when it was read and {held['pieces'][wrong[0]]} when the file was hashed: it "
+                f"{read[number][wrong[0]]} when it was read and {stored['pieces'][wrong[0]]} when the file was hashed: it "
                 "changed meanwhile. Leave it unchanged, and start over with --overwrite"
             )
-        found[number] = held["sha256"]
-    return found
+        whole[number] = stored["sha256"]
+    return whole

@@ -233,7 +233,7 @@ def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int])
     ``damaged`` lists every file that could not be read to its end: where and why reading stopped, and how many documents
     before that are ``unconfirmed``, because no checksum covers them. ``left_out`` says of which tars members were left out.
     """
-    found: list[tuple[int, int, int]] = []
+    written: list[tuple[int, int, int]] = []
     first_lines, digests = [], []
     damaged, left_out = [], []
     lines: dict[int, int] = {}  # of each input, before the present span
@@ -241,20 +241,20 @@ def write_partition_table(workspace: Workspace, plan: Plan, read: Sequence[int])
     for number, unit in enumerate(plan.units):
         done = read_json(unit_folder(workspace, number) / DONE) if number in known else {"partitions": [], "spans": []}
         # The lanes of a file take turns at its partitions.
-        found += [(number - unit[0].lane, partition, number) for partition in done["partitions"]]
+        written += [(number - unit[0].lane, partition, number) for partition in done["partitions"]]
         befores, hashes = [], []
-        for span, told in itertools.zip_longest(unit, done["spans"]):
+        for span, summary in itertools.zip_longest(unit, done["spans"]):
             befores.append(lines.get(span.input, 0))
             if span.lane == span.lanes - 1:
-                lines[span.input] = befores[-1] + (told["lines"] if told else 0)
-            hashes.append(told["sha256"] if told else None)
-            left_out += [told["left_out"]] if told and told["left_out"] else []
-            if told and told["damage"] and span.lane == 0:
-                line = told["damage"]["line"] + befores[-1]
-                damaged.append({"file": plan.inputs[span.input].name, **told["damage"], "line": line})
+                lines[span.input] = befores[-1] + (summary["lines"] if summary else 0)
+            hashes.append(summary["sha256"] if summary else None)
+            left_out += [summary["left_out"]] if summary and summary["left_out"] else []
+            if summary and summary["damage"] and span.lane == 0:
+                line = summary["damage"]["line"] + befores[-1]
+                damaged.append({"file": plan.inputs[span.input].name, **summary["damage"], "line": line})
         first_lines.append(befores)
         digests.append(hashes)
-    partitions = [[number, partition] for _, partition, number in sorted(found)]
+    partitions = [[number, partition] for _, partition, number in sorted(written)]
     read_over = {"first_lines": first_lines, "sha256": digests, "damaged": damaged, "left_out": left_out}
     write_json(workspace.root / PARTITIONS, {"partitions": partitions, **read_over})
 

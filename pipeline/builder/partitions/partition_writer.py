@@ -61,14 +61,14 @@ class MetadataColumn:
         return [self._encode(document) for document in documents] if self._fields else [""] * len(documents)
 
     def _encode(self, document: Document) -> str:
-        found = {}
+        fitted = {}
         for field in self._fields:
             value = document.metadata.get(field.name)
-            found[field.name] = fit = field.fit(value)
+            fitted[field.name] = fit = field.fit(value)
             if fit is MISFIT:
                 raise BuildError(f"{document.where()}: field {field.misfit(value)}; mend the transform that sets it")
         try:
-            return orjson.dumps(found).decode()
+            return orjson.dumps(fitted).decode()
         except TypeError as error:
             raise BuildError(f"{document.where()}: keep_fields: {error}; keep plain JSON values") from error
 

@@ -85,8 +85,8 @@ class UnitRecords:
             damage = {"line": reader.lines + 1, "fault": reader.fault, "unconfirmed": reader.unconfirmed}
             yield BadRecord(item.name, reader.lines + 1, None, UNREADABLE, reader.fault, item.source)
         check_same(item, self._credentials)
-        told = {"lines": reader.lines, "sha256": digest, "damage": damage, "left_out": reader.left_out}
-        self.spans.append(told)
+        summary = {"lines": reader.lines, "sha256": digest, "damage": damage, "left_out": reader.left_out}
+        self.spans.append(summary)
 
     def _with_progress(self, reader: Reader, lanes: int) -> Iterator[Record]:
         """Yield the records of a reader, and report the bytes of the file that are read; lanes share the bytes."""

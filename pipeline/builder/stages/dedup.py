@@ -193,8 +193,8 @@ class DedupStage(Stage):
             _dedup(run)
 
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
-        held = read_json(workspace.folder(self.name) / "counts.json")
-        stats.duplicates, stats.cluster_sizes = held["duplicates"], held["cluster_sizes"]
+        counted = read_json(workspace.folder(self.name) / "counts.json")
+        stats.duplicates, stats.cluster_sizes = counted["duplicates"], counted["cluster_sizes"]
 
     def changes(self, stats: BuildStats) -> Sequence[Change]:
         return [
@@ -224,7 +224,7 @@ def _dedup(run: Run) -> None:
 
 
 def _run_units(run: Run, name: str, function: Callable[[Unit], object], units: Sequence[Unit]) -> Iterable[object]:
-    return run.each(name, function, units, prepare_dedup)
+    return run.map(name, function, units, prepare_dedup)
 
 
 def _job(workspace: Workspace, hashes: Rows[np.uint8]) -> Job:

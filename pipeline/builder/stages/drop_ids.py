@@ -54,9 +54,9 @@ def drop_listed(partition: Partition) -> None:
     """Write which documents of a partition are listed: by their id, or that of the document that a transform cut them from."""
     listed, origins = _listed(partition.workspace), partition.origins()
     parts = partition.values("part")["part"]
-    found = [_listed_as(origins[row].id.removesuffix(part), part, listed) for row, part in enumerate(parts)]
-    write_json(_matched_path(partition), sorted({id for id in found if id is not None}))
-    partition.drop(DropIdsStage.name, np.array([id is not None for id in found], bool))
+    matches = [_listed_as(origins[row].id.removesuffix(part), part, listed) for row, part in enumerate(parts)]
+    write_json(_matched_path(partition), sorted({id for id in matches if id is not None}))
+    partition.drop(DropIdsStage.name, np.array([id is not None for id in matches], bool))
 
 
 def _matched_path(partition: Partition) -> Path:

@@ -74,19 +74,19 @@ class FilterStage(Stage):
         bad = BadRecords(plan.recipe, units)
         for unit in units:
             done = unit_folder(workspace, unit) / DONE
-            held = read_json(done) if done.exists() else None
-            if held is not None and held["most_bytes"] == most_bytes[unit]:
-                bad.add(unit, held["records"], held["bad"])
+            finished = read_json(done) if done.exists() else None
+            if finished is not None and finished["most_bytes"] == most_bytes[unit]:
+                bad.add(unit, finished["records"], finished["bad"])
             else:
                 todo.append(("filter", unit, limits[unit], most_bytes[unit]))
         function, prepare = (
             functools.partial(_do_task, workspace, plan.credentials),
             functools.partial(prepare_filter, workspace),
         )
-        for index, found in run.each(self.name, function, todo, prepare, functools.partial(_task_bytes, plan)):
+        for index, totals in run.map(self.name, function, todo, prepare, functools.partial(_task_bytes, plan)):
             kind, number, *_ = todo[index]
             if kind == "filter":
-                bad.add(number, *found)
+                bad.add(number, *totals)
         check_all(workspace, plan, units)
         write_partition_table(workspace, plan, units)
 
@@ -301,10 +301,10 @@ def _rows(kept: Sequence[Judged], places: Sequence[int], names: Sequence[str], c
     for each, metadata in zip(kept, column.encode([each.document for each in kept]), strict=True):
         document, (code, score, _) = each.document, each.language
         place = places[each.record]
-        found = (document.id, document.part, place, document.line)
+        place_of_text = (document.id, document.part, place, document.line)
         member = document.file.removeprefix(names[place])
         origin = origins[document.origin]
-        rows.append(Row(document.text, *found, code, score, len(document.text), metadata, member, origin))
+        rows.append(Row(document.text, *place_of_text, code, score, len(document.text), metadata, member, origin))
     return rows
 
 

@@ -65,7 +65,7 @@ class LineDedupStage(Stage):
         sizes = {each: path.stat().st_size for each, path in uncut.items()}
         function, prepare = functools.partial(cut_partition, buckets), functools.partial(prepare_cut, workspace)
         again = not is_all_read(workspace)  # all that was read is cut again, where more is read
-        for index, _ in run.each("cut repeats", function, left, prepare, sizes.__getitem__):
+        for index, _ in run.map("cut repeats", function, left, prepare, sizes.__getitem__):
             if not again:
                 uncut[left[index]].unlink()  # not by the worker: one that outlives a killed build must remove nothing
 
@@ -124,9 +124,9 @@ class Repeats:
         self._known = known  # hashes of the partition, sorted
         self._seen = seen  # those of earlier partitions, and of texts already given
 
-    def among(self, found: Passages) -> NDArray[np.bool_]:
+    def among(self, passages: Passages) -> NDArray[np.bool_]:
         """Return which passages of the next texts occur earlier."""
-        at = np.searchsorted(self._known, found.hashes)
+        at = np.searchsorted(self._known, passages.hashes)
         first = np.zeros(len(at), bool)
         first[np.unique(at, return_index=True)[1]] = True
         repeated = self._seen[at] | ~first
@@ -174,15 +174,17 @@ class PassageRemover:
     def add(self, rows: Sequence[Row]) -> None:
         """Cut the next documents of the partition."""
         recipe = self._recipe
-        found = split([row.text for row in rows], recipe.passage_kinds, recipe.shortest_passage)
-        repeated = np.flatnonzero(self._repeats.among(found))
+        passages = split([row.text for row in rows], recipe.passage_kinds, recipe.shortest_passage)
+        repeated = np.flatnonzero(self._repeats.among(passages))
         compared = sum(row.characters for row in rows)
-        self._counts.add_all("repeats", {"compared": compared, "passages": len(found.hashes)})
+        self._counts.add_all("repeats", {"compared": compared, "passages": len(passages.hashes)})
         cut: dict[int, _Cut] = {}
-        for (row, first, last), is_line in zip(found.places[repeated].tolist(), repeated < found.lines, strict=True):
-            held = cut.setdefault(row, _Cut([], Counter()))
-            held.places.append((first, last))
-            held.kinds[LINES if is_line else PARAGRAPHS] += 1
+        for (row, first, last), is_line in zip(
+            passages.places[repeated].tolist(), repeated < passages.lines, strict=True
+        ):
+            of_row = cut.setdefault(row, _Cut([], Counter()))
+            of_row.places.append((first, last))
+            of_row.kinds[LINES if is_line else PARAGRAPHS] += 1
         for number, row in enumerate(rows):
             if number in cut:
                 self._keep_rest(row, cut[number])

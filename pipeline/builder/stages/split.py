@@ -63,7 +63,7 @@ def assign_splits(run: Run) -> None:
     split, outcome, counts = np.empty(passed, np.uint8), np.empty(passed, np.uint8), Counts()
     table = np.zeros((len(every), len(SPLITS)), np.int64)
     runs: list[list[list[tuple[str, int]]]] = [[] for _ in every]
-    for number, assigned in run.each(SPLIT, assign_partition, list(zip(every, allowed, strict=True))):
+    for number, assigned in run.map(SPLIT, assign_partition, list(zip(every, allowed, strict=True))):
         rows = every[number].rows
         split[rows], outcome[rows] = assigned.split, assigned.outcome
         table[number] = [np.count_nonzero(assigned.split == place) for place in (TRAIN, VAL)]
@@ -148,11 +148,11 @@ def _count(
         np.bincount(group, values).astype(np.int64).tolist()
         for values in (None, partition.array("characters", np.int64), kept)
     ]
-    for (a, b, c), documents, characters, held in zip(
+    for (a, b, c), documents, characters, tokens_kept in zip(
         np.stack(np.unravel_index(groups, shape), axis=1).tolist(), *sums, strict=True
     ):
         counts.add_outcome("final", sources[a], str(languages[b]), outcomes[c].key, characters, documents)
-        counts.add("tokens", sources[a], str(languages[b]), number=held)
+        counts.add("tokens", sources[a], str(languages[b]), number=tokens_kept)
     powers, numbers = np.unique(np.log2(np.maximum(tokens[outcome == KEPT], 1)).astype(int), return_counts=True)
     counts.add_all("token lengths", dict(zip(map(str, powers.tolist()), numbers.tolist(), strict=True)))
     return counts

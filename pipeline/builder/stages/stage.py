@@ -30,7 +30,7 @@ class Run:
     open_workers: Callable[..., Engine]
     seconds: dict[str, float] = field(default_factory=dict)  # by stage; "start" is the time to start workers
 
-    def each(
+    def map(
         self,
         name: str,
         function: Callable[[Unit], Result],
@@ -71,8 +71,8 @@ class Run:
         prepare: Callable[[], object] | None = None,
         size: Callable[[Unit], int] | None = None,
     ) -> None:
-        """Run a unit function over units as `each` does, and ignore what it returns: its results are files."""
-        for _ in self.each(name, function, units, prepare, size):
+        """Run a unit function over units as `map` does, and ignore what it returns: its results are files."""
+        for _ in self.map(name, function, units, prepare, size):
             pass
 
 

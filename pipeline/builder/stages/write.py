@@ -61,7 +61,7 @@ class WriteStage(Stage):
         done = {shard.name: info for shard in layout if (info := _read_entry(workspace, shard))}
         todo = [shard for shard in layout if shard.name not in done]
         function = functools.partial(write_shard, workspace)
-        for index, info in run.each(self.name, function, todo, functools.partial(load_build_tokenizer, workspace)):
+        for index, info in run.map(self.name, function, todo, functools.partial(load_build_tokenizer, workspace)):
             done[todo[index].name] = info
         splits: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
         for shard in layout:
@@ -71,8 +71,8 @@ class WriteStage(Stage):
 
 def read_splits(workspace: Workspace) -> dict[str, Split]:
     """Return the shards of each split, for the manifest; an empty validation split is left out."""
-    held = read_json(workspace.folder(WriteStage.name) / _SPLITS)
-    splits = {name: Split(tuple(ShardInfo(**shard) for shard in shards)) for name, shards in held.items()}
+    written = read_json(workspace.folder(WriteStage.name) / _SPLITS)
+    splits = {name: Split(tuple(ShardInfo(**shard) for shard in shards)) for name, shards in written.items()}
     return {name: split for name, split in splits.items() if split.shards or name == SPLITS[TRAIN]}
 
 
@@ -112,24 +112,24 @@ def lay_out(
     [(0, 4, 'a'), (4, 7, 'b'), (7, 10, 'b')]
     """
     starts = np.cumsum([0, *(number for _, number in runs)])
-    documents, tokens, held = 0, 0, np.zeros(len(starts), np.int64)  # tokens before each run
+    documents, tokens, tokens_before = 0, 0, np.zeros(len(starts), np.int64)  # tokens before each run
     for lengths in batches:
         before = np.concatenate([[0], np.cumsum(lengths)])
         inside = (starts > documents) & (starts <= documents + len(lengths))
-        held[inside] = tokens + before[starts[inside] - documents]
+        tokens_before[inside] = tokens + before[starts[inside] - documents]
         documents, tokens = documents + len(lengths), tokens + int(before[-1])
     if documents == 0:
         return []
     if not runs:
-        runs, starts, held = [("", documents)], np.array([0, documents]), np.array([0, tokens])
+        runs, starts, tokens_before = [("", documents)], np.array([0, documents]), np.array([0, tokens])
     wanted = max(1, round(tokens / (tokens_per_shard or TOKENS_PER_SHARD)))
     if tokens_per_shard is None:
         wanted = max(wanted, min(SHARDS_WANTED, documents // DOCUMENTS_PER_SHARD))
-    found: list[int] = []
-    for begin, end in itertools.pairwise(held.tolist()):
+    inner: list[int] = []
+    for begin, end in itertools.pairwise(tokens_before.tolist()):
         shards = max(1, round((end - begin) * wanted / max(1, tokens)))
-        found += [begin + (end - begin) * k // shards for k in range(1, shards)]
-    targets, at = np.array(found, np.int64), 0
+        inner += [begin + (end - begin) * k // shards for k in range(1, shards)]
+    targets, at = np.array(inner, np.int64), 0
     cuts = np.zeros(len(targets), np.int64)
     for lengths in batches:
         ends = at + np.cumsum(lengths)
@@ -182,8 +182,8 @@ def _tokens(
             last = max(first + 1, int(np.searchsorted(ends, begin + _BLOCK_TOKENS, side="right")))
             if chosen[first:last].any():
                 count = int(ends[last - 1]) - begin
-                held = np.fromfile(path, dtype, count, offset=begin * dtype.itemsize)
-                yield held[np.repeat(chosen[first:last], sizes[first:last])]
+                block = np.fromfile(path, dtype, count, offset=begin * dtype.itemsize)
+                yield block[np.repeat(chosen[first:last], sizes[first:last])]
             first = last
 
 

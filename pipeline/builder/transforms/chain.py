@@ -91,9 +91,9 @@ class _Batch:
     def judged(self) -> list[Judged]:
         empty = EMPTY.rule, EMPTY.reason
         passed = PASSED, None
-        found = []
+        results = []
         for document, record, drop in zip(self._documents, self._records, self._drops, strict=True):
             if drop is None and (not document.text or document.text.isspace()):
                 drop = empty
-            found.append(Judged(document, record, document.language or _UNKNOWN, *(drop or passed)))
-        return found
+            results.append(Judged(document, record, document.language or _UNKNOWN, *(drop or passed)))
+        return results

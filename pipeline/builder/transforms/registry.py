@@ -77,7 +77,7 @@ def transform_order(recipe: Recipe) -> list[str]:
 
 def find_user_functions(recipe: Recipe) -> dict[str, UserFunction]:
     """Find and load the user's transforms that a recipe names. Raises ``ConfigError`` for what cannot be used."""
-    found: dict[str, UserFunction] = {}
+    functions: dict[str, UserFunction] = {}
     for spec in recipe.transforms:
         if spec in BUILT_IN:
             continue
@@ -85,11 +85,13 @@ def find_user_functions(recipe: Recipe) -> dict[str, UserFunction]:
             raise ConfigError(
                 f"no transform {spec!r}{did_you_mean(spec, BUILT_IN)}; name one of your own as module:function"
             )
-        found[spec] = find_user_function(spec)
-    _raise_if_repeated([*(name for name in recipe.transforms if name in BUILT_IN), *(f.name for f in found.values())])
-    for each in found.values():
+        functions[spec] = find_user_function(spec)
+    _raise_if_repeated(
+        [*(name for name in recipe.transforms if name in BUILT_IN), *(f.name for f in functions.values())]
+    )
+    for each in functions.values():
         UserTransform(each.name, each.load())  # raises where it cannot be a transform
-    return found
+    return functions
 
 
 def check_order(recipe: Recipe, rules: RuleSet) -> None:

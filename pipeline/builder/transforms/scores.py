@@ -92,18 +92,18 @@ class Scores:
         """Return the numbers of each text by name, None for one without."""
         wanted = text_hashes(texts).view(">u8").astype(np.uint64)
         low = np.searchsorted(self._first, wanted[:, 0], side="left").tolist()
-        found: list[dict[str, float | None] | None] = []
+        results: list[dict[str, float | None] | None] = []
         for (first, second), place in zip(wanted.tolist(), low, strict=True):
             while place < len(self._keys) and self._keys[place, 0] == first and self._keys[place, 1] != second:
                 place += 1
             there = place < len(self._keys) and self._keys[place, 0] == first
             numbers = self._values[place].tolist() if there else None
-            found.append(
+            results.append(
                 None
                 if numbers is None
                 else {n: None if v != v else v for n, v in zip(self.names, numbers, strict=True)}
             )
-        return found
+        return results
 
 
 def _keys(path: str, column: Any) -> NDArray[np.uint64]:
@@ -132,8 +132,8 @@ class JoinScores(Transform):
         self._none = dict.fromkeys(scores.names)
 
     def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
-        found = self._scores.look_up([document.text for document in documents])
-        for document, numbers in zip(documents, found, strict=True):
+        results = self._scores.look_up([document.text for document in documents])
+        for document, numbers in zip(documents, results, strict=True):
             document.metadata |= self._none if numbers is None else numbers
-        counts.add("cut", "documents without a score", number=sum(numbers is None for numbers in found))
+        counts.add("cut", "documents without a score", number=sum(numbers is None for numbers in results))
         return documents

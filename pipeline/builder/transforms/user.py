@@ -105,9 +105,9 @@ class UserTransform(Transform):
 
         returned = self._called(list(documents), where)
         if not isinstance(returned, list | tuple) or len(returned) != len(documents):
-            found = f"{len(returned)} results" if isinstance(returned, list | tuple) else _shown(returned)
+            got = f"{len(returned)} results" if isinstance(returned, list | tuple) else _shown(returned)
             raise BuildError(
-                f"{documents[0].where()}: transform {self.name!r} returned {found} for a batch of {len(documents)} documents; "
+                f"{documents[0].where()}: transform {self.name!r} returned {got} for a batch of {len(documents)} documents; "
                 "it must return a list with one result for each"
             )
         return list(returned)
@@ -173,11 +173,11 @@ class UserTransform(Transform):
     def _check_place(self, document: Document, made: Document) -> None:
         """Refuse a document that names another place than that of ``document``; '', 0 and None name none."""
         for name in ("id", "file", "line", "byte", "source"):
-            found, own = getattr(made, name), getattr(document, name)
-            if found != own and found not in ("", 0, None):
+            got, own = getattr(made, name), getattr(document, name)
+            if got != own and got not in ("", 0, None):
                 self._fail(
                     document,
-                    f"returned a document of {name} {_shown(found)} in its place; it must return each document's own, in "
+                    f"returned a document of {name} {_shown(got)} in its place; it must return each document's own, in "
                     f"the order given. The {name} stays as it was read; {_CURES.get(name, _CURE)}",
                 )
         if not isinstance(made.metadata, dict):

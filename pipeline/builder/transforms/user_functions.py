@@ -104,13 +104,13 @@ class UserFunction:
     def load(self) -> Callable[..., Any]:
         """Return the function, or one object of the class."""
         if self.module is None:
-            found = _here.get(f"{self.name}@{self.version}")
-            if found is None:
+            target = _here.get(f"{self.name}@{self.version}")
+            if target is None:
                 raise BuildError(
                     f"transform {self.name!r} is a function of the process that began this build; run the same program "
                     "again, or put the function into a module"
                 )
-            return found
+            return target
         loaded: Any = find_function(f"{self.module.name}:{self.function}", {}, self.module, "transform")
         return _made(loaded, self.name)
 
@@ -133,8 +133,8 @@ def find_user_function(spec: str) -> UserFunction:
         return UserFunction(name, name, version)
     folder, name = os.path.split(spec)
     module = find_module(name.partition(":")[0], folder or os.curdir, f"transform {name!r}")
-    found = find_function(name, {}, module, "transform")
-    return UserFunction(getattr(found, "name", None) or name, name.partition(":")[2], _version(found), module)
+    target = find_function(name, {}, module, "transform")
+    return UserFunction(getattr(target, "name", None) or name, name.partition(":")[2], _version(target), module)
 
 
 def spec_of(given: object) -> str:
@@ -166,15 +166,15 @@ def spec_of(given: object) -> str:
 
 def _made(given: Any, name: str) -> Callable[..., Any]:
     """Return a function as it is, and of a class one object."""
-    found: Callable[..., Any] = given
+    target: Callable[..., Any] = given
     if isinstance(given, type):
         try:
-            found = given()
+            target = given()
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
             raise ConfigError(f"transform {name!r}: its class raised {type(error).__name__}: {error}") from error
-    return found
+    return target
 
 
 def _importable(given: Any) -> str | None:

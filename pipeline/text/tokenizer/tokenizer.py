@@ -293,10 +293,17 @@ def train_tokenizer(
     return tokenizer
 
 
+_threads_of: list[int] = []  # processes that trained here, the first of them the one that has the threads
+
+
 @contextmanager
 def _all_cores() -> Iterator[None]:
-    """Let ``tokenizers`` use its threads here and not afterwards: a forked worker would wait for them for ever."""
-    os.environ[THREADS] = _CHOSEN or "true"
+    """Let ``tokenizers`` use its threads here and not afterwards: a forked worker would wait for them for ever.
+
+    They live in the process that trains first. One that is forked from it trains on one core.
+    """
+    _threads_of.append(os.getpid())
+    os.environ[THREADS] = (_CHOSEN or "true") if _threads_of[0] == os.getpid() else "false"
     try:
         yield
     finally:
