@@ -66,7 +66,7 @@ class BuildStats:
         dropped, sizes = counts.by("filtered", 2), counts.by("characters of filtered", 2)
         final, final_sizes = counts.by("final", 2), counts.by("characters of final", 2)
         passed, added, kept = dropped.pop(PASSED, 0), counts.by("added"), OUTCOMES[KEPT].key
-        for key in final.keys() - {kept, *DUPLICATES}:
+        for key in sorted(final.keys() - {kept, *DUPLICATES}):
             dropped[key] = dropped.get(key, 0) + final[key]
             sizes[key] = sizes.get(key, 0) + final_sizes[key]
         lengths = {str(2 ** int(power)): number for power, number in counts.by("token lengths").items()}
@@ -77,6 +77,11 @@ class BuildStats:
             kept=final.get(kept, 0),
             kept_characters=final_sizes.get(kept, 0),
             tokens=sum(counts.by("tokens").values()),
+            bad=counts.by("bad"),
+            bad_by_source=counts.by("bad by source"),
+            cut=counts.by("cut"),
+            edited=counts.by("edited"),
+            repeats=counts.by("repeats"),
             dropped=dropped,
             dropped_characters={key: sizes[key] for key in dropped},
             added=added,
@@ -85,9 +90,6 @@ class BuildStats:
             histograms=counts.histograms,
             by_source=_groups(counts, 0),
             by_language=_groups(counts, 1),
-            **{
-                name: counts.by(name.replace("_", " ")) for name in ("bad", "bad_by_source", "cut", "edited", "repeats")
-            },
         )
 
     def to_json(self) -> dict[str, Any]:
