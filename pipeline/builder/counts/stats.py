@@ -15,6 +15,7 @@ from filters.rules.loader import Rule
 from ...errors import BuildError
 from ...shards.verify.counts import imbalances
 from ..outcome import DUPLICATES, KEPT, OUTCOMES
+from .margins import Margins
 from .samples import Samples
 from .types import DamagedFile, Group, Histogram, OutcomeRow, PartitionRecord, Sample
 
@@ -140,6 +141,7 @@ class PartitionCounts:
     added: Counter[str] = field(default_factory=Counter)  # documents beyond the one that several were made of
     added_to: OutcomeCounts = field(default_factory=OutcomeCounts)  # the same by source and language
     samples: Samples = field(default_factory=Samples)
+    margins: Margins = field(default_factory=Margins)
     read_characters: int = 0  # as read, before normalising and cutting
     records: int = 0  # consumed, bad ones included
     kept: int = 0

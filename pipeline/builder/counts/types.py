@@ -51,6 +51,17 @@ class Sample(TypedDict, total=False):
     part: str
 
 
+class Margin(TypedDict):
+    """A text whose value of a measure is near to a limit; ``key`` is drawn from its hash."""
+
+    key: int
+    distance: float
+    value: float
+    id: str
+    file: str
+    text: str
+
+
 class PartitionRecord(TypedDict):
     """What was counted of one partition."""
 
@@ -63,6 +74,7 @@ class PartitionRecord(TypedDict):
     added: dict[str, int]
     added_to: list[OutcomeRow]
     samples: dict[str, list[tuple[int, Sample]]]
+    margins: dict[str, dict[str, list[Margin]]]
     read_characters: int
     records: int
     kept: int

@@ -10,8 +10,9 @@ import numpy as np
 import orjson
 
 from ...atomic import atomic_file, read_json
+from ..counts.margins import Margins
 from ..counts.samples import SAMPLE_CHARACTERS, SAMPLES, Samples, hash_keys
-from ..counts.types import Sample
+from ..counts.types import Margin, Sample
 from ..outcome import EXACT, KEPT, NEAR
 from ..partitions.partition import CUT_NAME, DEDUP, SPLIT, Origin, locate, partitions
 from ..partitions.partition_writer import write_line
@@ -64,6 +65,14 @@ def take_samples(workspace: Workspace) -> Samples:
             sample["original"] = original[:SAMPLE_CHARACTERS]
         samples.add(later.titles[later.outcome[document.at]], keys[document.at], sample)
     return samples
+
+
+def take_margins(workspace: Workspace) -> dict[str, dict[str, list[Margin]]]:
+    """Choose, for each rule, the texts nearest to its limits among those that each partition chose."""
+    margins = Margins()
+    for partition in partitions(workspace):
+        margins.update(partition.counts["margins"])
+    return margins.to_json()
 
 
 def _smallest(workspace: Workspace, outcome: np.ndarray) -> dict[int, int]:
