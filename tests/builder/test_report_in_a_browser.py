@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import pipeline
+from pipeline.builder.counts.progress import Progress
 from pipeline.builder.report.html import REPORT_NAME
 from tests.corpus import english, write_inputs
 
@@ -91,7 +92,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     texts = [" ".join(words), " ".join([*words[:40], "changed", *words[41:]]), "x" * 5_000]
     long.write_text("".join(json.dumps({"id": "i" * 300, "text": text}) + "\n" for text in texts))
     specs = [f"{'a-long-name-of-a-source' * 3}={long}", *inputs]
-    pipeline.build(specs, folder / "out", tokenizer="bytes", rules="gopher,fineweb", workers=1)
+    quiet = Progress(quiet=True)
+    pipeline.build(
+        specs, folder / "out", tokenizer="bytes", rules="gopher,fineweb", start_method="fork", progress=quiet
+    )
     browser = Browser(folder / "profile")
     browser.ask("Page.navigate", url=f"file://{folder / 'out' / REPORT_NAME}")
     browser.evaluate("new Promise(done => document.readyState == 'complete' ? done() : addEventListener('load', done))")
