@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.builder.counts.stats import BuildStats, descending
-from pipeline.builder.counts.types import Group
 from pipeline.builder.counts.waterfall import Row, waterfall
 from pipeline.builder.recipe import command_line
 from pipeline.builder.report.console import damage_said
+from pipeline.builder.report.html import group_rows
 from pipeline.builder.stages.registry import changes
 from pipeline.errors import ConfigError, ManifestError
 from pipeline.shards.folder import Folder
@@ -95,10 +95,11 @@ def glance(directory: str, manifest: Manifest) -> None:
     if "read" not in counts:  # not written by a build
         return
     page.print(_waterfall(counts, "#" if page.options.ascii_only else "█"), "", sep="\n")
-    for kind in ("sources", "languages"):
-        groups = counts["by_source" if kind == "sources" else "by_language"]
-        if set(groups) != {""}:
-            page.print(_groups(kind, groups), "", sep="\n")
+    for kind in ("source", "language"):
+        table = _table(kind, "read", "kept", "tokens")
+        for row in group_rows(counts[f"by_{kind}"], _MOST_GROUPS):
+            table.add_row(Text(row.name or "(unnamed)"), f"{row.read:,}", f"{row.kept:,}", f"{row.tokens:,}")
+        page.print(table, "", sep="\n")
     for reason, number in descending(counts["bad"]):
         page.print(f"{number:,}  unreadable: {reason}", markup=False)
     for kind in ("lines", "paragraphs"):
@@ -135,23 +136,6 @@ def _waterfall(counts: Mapping[str, Any], block: str) -> Table:
         tokens = f"{'' if row.is_exact else '~'}{row.tokens:,}"
         bar = block * round(_BAR * row.left_share)
         table.add_row(Text(row.what), f"{row.documents:,}", f"{row.share:.1%}", tokens, bar)
-    return table
-
-
-def _groups(kind: str, groups: Mapping[str, Group]) -> Table:
-    """Return the largest sources or languages."""
-    names = sorted(groups, key=lambda name: (-groups[name]["kept"], -groups[name]["read"], name))
-    table = _table(kind, "read", "kept", "share", "tokens")
-    sums = [
-        (name or "(unnamed)", *(groups[name][key] for key in ("read", "kept", "tokens")))
-        for name in names[:_MOST_GROUPS]
-    ]
-    if rest := names[_MOST_GROUPS:]:
-        sums.append(
-            (f"{len(rest)} others", *(sum(groups[each][key] for each in rest) for key in ("read", "kept", "tokens")))
-        )
-    for name, read, kept, tokens in sums:
-        table.add_row(Text(name), f"{read:,}", f"{kept:,}", f"{kept / max(1, read):.1%}", f"{tokens:,}")
     return table
 
 

@@ -19,14 +19,11 @@ _TEXTS = 2  # shown of each side of each rule
 _CHARACTERS = 300  # shown of each text
 
 
-class Margins:
+class Margins(dict[str, dict[str, list[Margin]]]):
     """By rule and side, the texts whose values are nearest to a limit: of those that no rule drops, and of those it drops.
 
     Texts of equal distance are chosen by their hash, so the choice does not depend on how documents are cut into batches.
     """
-
-    def __init__(self) -> None:
-        self._nearest: dict[str, dict[str, list[Margin]]] = {}
 
     def add(
         self,
@@ -48,7 +45,7 @@ class Margins:
         distances[~(holds & np.isfinite(distances))] = np.inf
         for rule, column in columns.items():
             for side, outcome in (("kept", -1), ("dropped", column)):
-                chosen = self._side(rule, side)
+                chosen = self.setdefault(rule, {}).setdefault(side, [])
                 farthest = chosen[-1]["distance"] if len(chosen) == _TEXTS else np.finfo(float).max
                 near = np.flatnonzero((broken == outcome) & (distances[:, column] <= farthest))
                 near = near[np.lexsort((keys[near], distances[near, column]))]
@@ -57,17 +54,11 @@ class Margins:
                 more = [(documents[k], values[k, column], distances[k, column], keys[k]) for k in nearest]
                 _keep_nearest(chosen, list(starmap(_margin, more)))
 
-    def update(self, other: Mapping[str, Mapping[str, list[Margin]]]) -> None:
-        """Add what ``to_json`` gave."""
+    def merge(self, other: Mapping[str, Mapping[str, list[Margin]]]) -> None:
+        """Add the margins of another partition."""
         for rule, sides in other.items():
             for side, margins in sides.items():
-                _keep_nearest(self._side(rule, side), margins)
-
-    def to_json(self) -> dict[str, dict[str, list[Margin]]]:
-        return self._nearest
-
-    def _side(self, rule: str, side: str) -> list[Margin]:
-        return self._nearest.setdefault(rule, {}).setdefault(side, [])
+                _keep_nearest(self.setdefault(rule, {}).setdefault(side, []), margins)
 
 
 def _keep_nearest(margins: list[Margin], more: Sequence[Margin]) -> None:

@@ -19,9 +19,10 @@ from filters import measure_functions, summary
 
 from ...atomic import atomic_file
 from ...shards.manifest import Manifest
+from ..counts.margins import Margins
 from ..counts.samples import SAMPLE_CHARACTERS
 from ..counts.stats import BuildStats, descending
-from ..counts.types import Group, Histogram, Margin, Sample
+from ..counts.types import Group, Histogram, Sample
 from ..counts.waterfall import Row
 from ..dedup.decontaminate import too_short_said
 from ..recipe import command_line
@@ -32,11 +33,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 REPORT_NAME = "report.html"
-_TOP = 20  # languages and sources shown by name
 _HEIGHT = 60  # of a histogram, in units of its drawing; it is 200 wide
-
-
-Margins = Mapping[str, Mapping[str, Sequence[Margin]]]  # the texts nearest to the limits, by rule and side
 
 
 def write_report(output: Path, manifest: Manifest, rows: Sequence[Row], margins: Margins) -> None:
@@ -54,12 +51,12 @@ def _page() -> Template:
 
 
 def render(manifest: Manifest, rows: Sequence[Row], margins: Margins) -> str:
-    """Return the page; ``rows`` are the waterfall of the build."""
+    """Return the page; ``rows`` are the waterfall of the build, ``margins`` the texts nearest to the limits."""
     stats, recipe = BuildStats.from_json(manifest.counts), manifest.recipe
     rules = {rule["name"]: rule for rule in recipe["definitions"]["rules"]["rules"]}
-    groups = [("Languages", _groups(stats.by_language))]
+    groups = [("Languages", group_rows(stats.by_language))]
     if set(stats.by_source) != {""}:
-        groups.insert(0, ("Sources", _groups(stats.by_source)))
+        groups.insert(0, ("Sources", group_rows(stats.by_source)))
     return _page().render(
         inputs=manifest.inputs,
         megabytes=sum(item["bytes"] for item in manifest.inputs) / 1e6,
@@ -91,7 +88,6 @@ def render(manifest: Manifest, rows: Sequence[Row], margins: Margins) -> str:
         samples=_samples(stats),
         command=command_line(recipe["settings"], [item["source"] for item in manifest.inputs]),
         recipe=sorted(recipe["settings"].items()),
-        rules=list(rules.values()),
     )
 
 
@@ -140,7 +136,7 @@ def _differences(sample: Sample) -> list[tuple[str, list[tuple[str, bool]]]]:
         return []
     texts = sample["text"], sample["original"]
     words = [re.findall(r"\w+|\W", text) for text in texts]
-    steps = SequenceMatcher(None, *words, autojunk=False).get_opcodes()
+    steps = SequenceMatcher(None, words[0], words[1], autojunk=False).get_opcodes()
     if min(map(len, texts)) == SAMPLE_CHARACTERS and steps[-1][0] in ("delete", "insert"):
         steps[-1] = ("equal", *steps[-1][1:])  # only where it is cut off does one of them end earlier
     dropped = [("".join(words[0][i:j]), tag != "equal") for tag, i, j, _, _ in steps]
@@ -175,8 +171,8 @@ class _GroupRow(NamedTuple):
     kept_width: float = 0.0
 
 
-def _groups(groups: Mapping[str, Group]) -> list[_GroupRow]:
-    """Return a row for each of the largest groups, and one for all others."""
+def group_rows(groups: Mapping[str, Group], most: int = 20) -> list[_GroupRow]:
+    """Return a row for each of the largest sources or languages, and one for all others."""
     rows = []
     for name, group in groups.items():
         dropped, duplicates = sum(group["dropped"].values()), sum(group.get("duplicates", {}).values())
@@ -184,9 +180,9 @@ def _groups(groups: Mapping[str, Group]) -> list[_GroupRow]:
             _GroupRow(name, group["read"], group.get("added", 0), dropped, duplicates, group["kept"], group["tokens"])
         )
     rows.sort(key=lambda row: (-row.read, row.name))
-    if rest := rows[_TOP:]:
+    if rest := rows[most:]:
         sums = (sum(column) for column in zip(*(row[1:7] for row in rest), strict=True))
-        rows[_TOP:] = [_GroupRow(f"{len(rest)} others", *sums)]
+        rows[most:] = [_GroupRow(f"{len(rest)} others", *sums)]
     widest = max((row.read + row.added for row in rows), default=0)
 
     def width(documents: int) -> float:

@@ -12,7 +12,7 @@ import orjson
 from ...atomic import atomic_file, read_json
 from ..counts.margins import Margins
 from ..counts.samples import SAMPLE_CHARACTERS, SAMPLES, Samples, hash_keys
-from ..counts.types import Margin, Sample
+from ..counts.types import Sample
 from ..outcome import EXACT, KEPT, NEAR
 from ..partitions.partition import CUT_NAME, DEDUP, SPLIT, Origin, locate, partitions
 from ..partitions.partition_writer import write_line
@@ -67,12 +67,12 @@ def take_samples(workspace: Workspace) -> Samples:
     return samples
 
 
-def take_margins(workspace: Workspace) -> dict[str, dict[str, list[Margin]]]:
+def take_margins(workspace: Workspace) -> Margins:
     """Choose, for each rule, the texts nearest to its limits among those that each partition chose."""
     margins = Margins()
     for partition in partitions(workspace):
-        margins.update(partition.counts["margins"])
-    return margins.to_json()
+        margins.merge(partition.counts["margins"])
+    return margins
 
 
 def _smallest(workspace: Workspace, outcome: np.ndarray) -> dict[int, int]:

@@ -117,10 +117,6 @@ not none %} <span class="soft">{{ "{:,}".format(number) }}</span>{% endif %}</su
 <div class="panel"><pre>{{ command }}</pre></div>
 <details><summary>Settings</summary><div class="panel"><table>{% for name, value in recipe %}<tr><td>{{ name }}</td>
 <td><pre>{{ value }}</pre></td></tr>{% endfor %}</table></div></details>
-<details><summary>Rules</summary><div class="panel"><table><tr><th>rule</th><th>set</th><th class="n">min</th>
-<th class="n">max</th></tr>{% for rule in rules %}<tr><td>{{ rule.name }}</td><td>{{ rule.rule_set }}</td>
-<td class="n">{{ "" if rule.min is none else rule.min }}</td><td class="n">{{ "" if rule.max is none else rule.max }}</td>
-</tr>{% endfor %}</table></div></details>
 <details><summary>Inputs</summary><div class="panel"><table><tr><th>file</th><th>source</th><th class="n">bytes</th>
 <th>sha256</th></tr>{% for item in inputs %}<tr><td>{{ item.name }}</td><td>{{ item.source }}</td>
 <td class="n">{{ "{:,}".format(item.bytes) }}</td><td>{% if item.sha256 %}<code>{{ item.sha256 }}</code>
