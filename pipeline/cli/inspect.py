@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from pipeline.builder.counts.stats import BuildStats, descending
-from pipeline.builder.counts.waterfall import Row, waterfall
+from pipeline.builder.counts.stats import BuildStats
+from pipeline.builder.counts.waterfall import waterfall
 from pipeline.builder.recipe import command_line
-from pipeline.builder.report.console import damage_said
+from pipeline.builder.report.console import make_page, make_table, print_counts
 from pipeline.builder.report.html import group_rows
 from pipeline.builder.stages.registry import changes
 from pipeline.errors import ConfigError, ManifestError
@@ -36,9 +34,6 @@ Show a dataset at a glance, or one document and its origin.
 
 EPILOG = "exit status: 0 shown; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
 
-_COLUMNS = 100
-_BAR = 20  # columns of the bar of what is left
-_SMALL = 0.002  # rows that take a smaller share are shown as one
 _MOST_GROUPS = 8  # sources and languages shown by name
 
 console = Console(highlight=False, soft_wrap=True)
@@ -73,70 +68,24 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
 
 def glance(directory: str, manifest: Manifest) -> None:
-    """Print splits, what was dropped, sources, languages, and the command: 100 columns, or as many as the terminal has."""
-    page = Console(highlight=False)
-    page.width = min(_COLUMNS, page.width) if page.is_terminal else _COLUMNS
-    tokenizer, counts = manifest.tokenizer, manifest.counts
+    """Print what was dropped, splits, sources, languages, and the command."""
+    page, tokenizer, inputs = make_page(), manifest.tokenizer, manifest.inputs
     page.print(Text(directory, "bold", overflow="fold"))
-    page.print(
-        f"dataset {manifest.fingerprint[:16]}; {len(manifest.inputs):,} input files, "
-        f"{sum(item['bytes'] for item in manifest.inputs) / 1e6:,.1f} MB"
-    )
-    page.print(
-        f"tokenizer {tokenizer['name']}, {tokenizer['vocab_size']:,} ids, end of text {tokenizer['eos_id']}, "
-        f"stored as {manifest.token_dtype}",
-        markup=False,
-    )
-    table = _table("split", "documents", "tokens", "tokens/document", "shards")
-    for name, split in manifest.splits.items():
-        mean = split.tokens / max(1, split.documents)
-        table.add_row(Text(name), *(f"{n:,.0f}" for n in (split.documents, split.tokens, mean, len(split.shards))))
-    page.print("", table, "", sep="\n")
-    if "read" not in counts:  # not written by a build
-        return
-    page.print(_waterfall(counts, "#" if page.options.ascii_only else "█"), "", sep="\n")
-    for kind in ("source", "language"):
-        table = _table(kind, "read", "kept", "tokens")
-        for row in group_rows(counts[f"by_{kind}"], _MOST_GROUPS):
-            table.add_row(Text(row.name or "(unnamed)"), f"{row.read:,}", f"{row.kept:,}", f"{row.tokens:,}")
-        page.print(table, "", sep="\n")
-    for reason, number in descending(counts["bad"]):
-        page.print(f"{number:,}  unreadable: {reason}", markup=False)
-    for kind in ("lines", "paragraphs"):
-        if number := counts.get("repeats", {}).get(kind):
-            page.print(f"{number:,}  cut: {kind} that occur earlier")
-    if damaged := counts["damaged"]:
-        page.print(f"warning: {damage_said(damaged)}")
-    for note in counts.get("notes", ()):
-        page.print(f"warning: {note}", markup=False)
-    command = command_line(manifest.recipe["settings"], [item["source"] for item in manifest.inputs])
-    page.print(command, markup=False, soft_wrap=True)  # in one line, to be copied
-
-
-def _table(*names: str) -> Table:
-    """Return a table of a name and numbers."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for k, name in enumerate(names):
-        table.add_column(name, justify="right" if k else "left", overflow="fold")
-    return table
-
-
-def _waterfall(counts: Mapping[str, Any], block: str) -> Table:
-    """Return what removed documents, with a bar of what was left; small rows are one."""
-    stats = BuildStats.from_json(counts)
-    rows = waterfall(stats, changes(stats))
-    small = [row for row in rows if row.is_change and row.share < _SMALL]
-    if len(small) > 1:
-        sums = sum(row.documents for row in small), sum(row.share for row in small)
-        one = Row(f"{len(small)} others", *sums, rows[-1].left_share, sum(row.tokens for row in small))
-        rows = [*(row for row in rows[:-1] if row not in small), one, rows[-1]]
-    table = _table("stage", "documents", "share", "tokens")
-    table.add_column("left")
-    for row in rows:
-        tokens = f"{'' if row.is_exact else '~'}{row.tokens:,}"
-        bar = block * round(_BAR * row.left_share)
-        table.add_row(Text(row.what), f"{row.documents:,}", f"{row.share:.1%}", tokens, bar)
-    return table
+    size = sum(item["bytes"] for item in inputs) / 1e6
+    page.print(f"dataset {manifest.fingerprint[:16]}; {len(inputs):,} input files, {size:,.1f} MB")
+    ids = f"{tokenizer['vocab_size']:,} ids, end of text {tokenizer['eos_id']}, stored as {manifest.token_dtype}"
+    page.print(f"tokenizer {tokenizer['name']}, {ids}\n", markup=False)
+    stats = BuildStats.from_json(manifest.counts)
+    print_counts(page, manifest, waterfall(stats, changes(stats)) if stats.read else [])
+    for kind, groups in (("source", stats.by_source), ("language", stats.by_language)):
+        table = make_table(kind, "read", "kept", "tokens")
+        for row in group_rows(groups, _MOST_GROUPS):
+            table.add_row(row.name or "(unnamed)", f"{row.read:,}", f"{row.kept:,}", f"{row.tokens:,}")
+        if groups:
+            page.print("", table, sep="\n")
+    if settings := manifest.recipe.get("settings"):
+        command = command_line(settings, [item["source"] for item in inputs])
+        page.print(f"\n{command}", markup=False, soft_wrap=True)  # in one line, to be copied
 
 
 def show(folder: Folder, manifest: Manifest, options: argparse.Namespace) -> None:
