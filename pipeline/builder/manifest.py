@@ -26,7 +26,7 @@ from .partitions.checksums import whole_hashes
 from .partitions.partition import SPLIT, partitions
 from .quotas import units_read
 from .report.html import REPORT_NAME, write_report
-from .report.rejected import REJECTED_NAME, take_samples, write_rejected
+from .report.rejected import REJECTED_NAME, take_margins, take_samples, write_rejected
 from .signature_store import FILES, save_signatures
 from .stages.registry import wanted_stages
 from .stages.write import extents_path, read_splits
@@ -102,7 +102,7 @@ def write_beside_shards(workspace: Workspace, manifest: Manifest, rows: Sequence
         outcomes = np.load(workspace.folder(SPLIT) / "outcome.npy", mmap_mode="r")
         save_signatures(workspace, outcomes == KEPT)
     write_rejected(workspace)
-    write_report(output, manifest, rows)
+    write_report(output, manifest, rows, take_margins(workspace))
     return replace(
         manifest, files=tuple(FileInfo.of(output / name, name) for name in _BESIDE if (output / name).exists())
     )

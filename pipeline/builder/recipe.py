@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -347,6 +348,24 @@ class Settings(TypedDict, total=False):
     tokens_per_sample: int
     max_tokens: int | Names
     seed: int
+
+
+def command_line(settings: Mapping[str, Any], sources: Sequence[str]) -> str:
+    """Return the command that builds a dataset with these settings of its manifest, whose inputs have these sources.
+
+    >>> command_line(Recipe(language="en", dedup=False).described(), ["web", "web", ""])
+    'shardwright build web=INPUT INPUT --output DATASET --language en --no-dedup'
+    """
+    words = ["shardwright", "build", *(f"{name}=INPUT" if name else "INPUT" for name in dict.fromkeys(sources))]
+    words += ["--output", "DATASET"]
+    defaults = Recipe().described()
+    defaults["dedup_num_perm"] = settings["dedup_bands"] * settings["dedup_rows"]
+    for item in fields(Recipe):
+        value, flag = settings.get(item.name), setting_of(item.metadata).flag or f"--{item.name.replace('_', '-')}"
+        if item.name in settings and value != defaults.get(item.name):
+            shown = (",".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
+            words += [flag] if isinstance(value, bool) else [flag, shown]
+    return shlex.join(words)
 
 
 def read_config(path: str | Path) -> dict[str, Any]:

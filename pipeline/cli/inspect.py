@@ -8,8 +8,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
+from pipeline.builder.counts.stats import BuildStats
+from pipeline.builder.counts.waterfall import waterfall
+from pipeline.builder.recipe import command_line
+from pipeline.builder.report.console import make_page, make_table, print_counts
+from pipeline.builder.report.html import group_rows
+from pipeline.builder.stages.registry import changes
 from pipeline.errors import ConfigError, ManifestError
 from pipeline.shards.folder import Folder
 from pipeline.shards.manifest import Manifest, ShardInfo
@@ -27,6 +33,8 @@ Show a dataset at a glance, or one document and its origin.
   %(prog)s shards --id page-7         # by its id in the input"""
 
 EPILOG = "exit status: 0 shown; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
+
+_MOST_GROUPS = 8  # sources and languages shown by name
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -60,28 +68,24 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 
 
 def glance(directory: str, manifest: Manifest) -> None:
-    """Print splits, tokenizer, inputs, and what was dropped."""
-    console.print(f"[bold]{directory}[/]  fingerprint {manifest.fingerprint[:16]}")
-    tokenizer = manifest.tokenizer
-    console.print(
-        f"tokenizer {tokenizer['name']}, {tokenizer['vocab_size']:,} ids, end of text {tokenizer['eos_id']}, "
-        f"stored as {manifest.token_dtype}"
-    )
-    table = Table("split", "documents", "tokens", "shards", "tokens/document", box=None)
-    for name, split in manifest.splits.items():
-        mean = split.tokens / max(1, split.documents)
-        table.add_row(name, f"{split.documents:,}", f"{split.tokens:,}", f"{len(split.shards):,}", f"{mean:,.0f}")
-    console.print(table)
-    counts = manifest.counts
-    for name in ("bad", "dropped", "duplicates"):
-        for reason, number in sorted(counts.get(name, {}).items(), key=lambda item: -item[1]):
-            console.print(f"{number:>12,}  {name}: {reason}", markup=False)
-    for kind in ("lines", "paragraphs"):
-        if number := counts.get("repeats", {}).get(kind):
-            console.print(f"{number:>12,}  cut: {kind} that occur earlier", markup=False)
-    console.print(
-        f"{len(manifest.inputs):,} input files, {sum(item['bytes'] for item in manifest.inputs) / 1e6:,.1f} MB"
-    )
+    """Print what was dropped, splits, sources, languages, and the command."""
+    page, tokenizer, inputs = make_page(), manifest.tokenizer, manifest.inputs
+    page.print(Text(directory, "bold", overflow="fold"))
+    size = sum(item["bytes"] for item in inputs) / 1e6
+    page.print(f"dataset {manifest.fingerprint[:16]}; {len(inputs):,} input files, {size:,.1f} MB")
+    ids = f"{tokenizer['vocab_size']:,} ids, end of text {tokenizer['eos_id']}, stored as {manifest.token_dtype}"
+    page.print(f"tokenizer {tokenizer['name']}, {ids}\n", markup=False)
+    stats = BuildStats.from_json(manifest.counts)
+    print_counts(page, manifest, waterfall(stats, changes(stats)) if stats.read else [])
+    for kind, groups in (("source", stats.by_source), ("language", stats.by_language)):
+        table = make_table(kind, "read", "kept", "tokens")
+        for row in group_rows(groups, _MOST_GROUPS):
+            table.add_row(row.name or "(unnamed)", f"{row.read:,}", f"{row.kept:,}", f"{row.tokens:,}")
+        if groups:
+            page.print("", table, sep="\n")
+    if settings := manifest.recipe.get("settings"):
+        command = command_line(settings, [item["source"] for item in inputs])
+        page.print(f"\n{command}", markup=False, soft_wrap=True)  # in one line, to be copied
 
 
 def show(folder: Folder, manifest: Manifest, options: argparse.Namespace) -> None:

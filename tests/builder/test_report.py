@@ -12,11 +12,8 @@ import pytest
 import pipeline
 from pipeline.builder.build import build
 from pipeline.builder.counts.progress import Progress
-from pipeline.builder.counts.stats import BuildStats
-from pipeline.builder.counts.waterfall import waterfall
 from pipeline.builder.limits import Limits
-from pipeline.builder.report.html import REPORT_NAME, render
-from pipeline.builder.stages.registry import changes
+from pipeline.builder.report.html import REPORT_NAME
 from pipeline.shards.manifest import Manifest
 from tests.corpus import english, write_inputs
 
@@ -85,10 +82,29 @@ def test_the_page_tells_the_counts_of_the_manifest(dataset: Path) -> None:
         assert name in text
 
 
-def test_equal_manifests_give_equal_bytes(dataset: Path) -> None:
-    manifest = Manifest.read(dataset)
-    stats = BuildStats.from_json(manifest.counts)
-    assert render(manifest, waterfall(stats, changes(stats))) == (dataset / REPORT_NAME).read_text(encoding="utf-8")
+def test_the_texts_nearest_to_a_limit_are_shown_on_both_sides(tmp_path: Path) -> None:
+    texts = [english(k, 40).split() for k in range(120)]
+    rows = [json.dumps({"id": f"d{k}", "text": " ".join(words[: 20 + k // 2])}) for k, words in enumerate(texts)]
+    (tmp_path / "in.jsonl").write_text("\n".join([*rows, *rows[56:62]]))
+    settings: dict[str, Any] = {"rules": "gopher_quality", "start_method": "fork", "progress": Progress(quiet=True)}
+    build(tmp_path / "in.jsonl", tmp_path / "out", tokenizer="bytes", limits=Limits(batch_records=7), **settings)
+    words = (tmp_path / "out" / REPORT_NAME).read_text(encoding="utf-8").split("<h3>words")[1].split("</figure>")[0]
+    shown = re.findall(r"<b>(\d+)</b> <code>(d\d+)", words)
+    assert sorted(shown) == [("49", "d58"), ("49", "d59"), ("50", "d60"), ("50", "d61")]
+    assert [value for value, _ in shown] == ["49", "49", "50", "50"]
+
+
+def test_rules_and_samples_are_in_the_order_of_what_they_drop_and_the_command_is_shown(dataset: Path) -> None:
+    page, dropped = (dataset / REPORT_NAME).read_text(encoding="utf-8"), Manifest.read(dataset).counts["dropped"]
+    drops = [int(number.replace(",", "")) for number in re.findall(r"drops\n([\d,]+)", page)]
+    assert drops == sorted(drops, reverse=True)
+    assert set(drops) <= set(dropped.values())
+    samples = [int(number) for number in re.findall(r'<summary>[^<]+<span class="soft">(\d+)<', page)]
+    assert samples[1:] == sorted(samples[1:], reverse=True)
+    command = (
+        "shardwright build odd=INPUT INPUT --output DATASET --rules gopher_quality --language en=0.2 --tokenizer bytes"
+    )
+    assert command in page
 
 
 def test_a_dataset_without_documents_has_a_report_too(tmp_path: Path) -> None:
@@ -129,7 +145,7 @@ def test_documents_that_a_transform_adds_have_their_column_and_no_share_is_over_
     assert "added" not in "".join(parse(tmp_path / "out").text).split("Languages")[0].split("share")[0]
 
 
-def test_the_order_of_rejected_documents_does_not_tell_how_they_were_cut(tmp_path: Path) -> None:
+def test_the_order_of_rejected_documents_and_the_page_do_not_tell_how_they_were_cut(tmp_path: Path) -> None:
     repeated = "A line of more than a few words that every second document holds at its end."
     rows = []
     for k in range(60):
@@ -143,5 +159,6 @@ def test_the_order_of_rejected_documents_does_not_tell_how_they_were_cut(tmp_pat
         build(tmp_path / "in.jsonl", tmp_path / str(number), limits=limits, **settings)
         found.append((tmp_path / str(number) / "rejected.jsonl").read_text().splitlines())
     assert found[0] == found[1]
+    assert (tmp_path / "0" / REPORT_NAME).read_bytes() == (tmp_path / "1" / REPORT_NAME).read_bytes()
     records = [json.loads(line)["line"] for line in found[0]]
     assert records.index(max(records)) > 20  # those of one step are in input order

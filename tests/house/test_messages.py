@@ -139,7 +139,7 @@ def test_the_report_explains_measures_and_shows_both_texts_of_near_duplicates(da
     page = (dataset / "report.html").read_text()
     assert "the share of lines that begin with a bullet point or a hyphen; <b>kept: at most 0.9</b>" in page
     assert "<b>kept: 50 to 100,000</b>" in page
-    near = page.partition("near duplicates</summary>")[2].partition("</details>")[0]
+    near = page.partition("<summary>near duplicates")[2].partition("</details>")[0]
     pairs = near.split('<div class="pair">')[1:]
     assert pairs
     for pair in pairs:

@@ -180,7 +180,7 @@ def test_inspect_shows_a_dataset_at_a_glance(built: Path, capsys: pytest.Capture
     said = capsys.readouterr().out
     manifest = Manifest.read(built)
     assert f"{manifest.splits['train'].documents:,}" in said
-    assert "dropped: words" in said
+    assert "dropped by words" in said
 
 
 def test_inspect_decodes_a_document_by_number_or_key_with_its_origin(

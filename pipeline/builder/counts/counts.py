@@ -9,6 +9,7 @@ from typing import Any
 
 from ...atomic import read_json
 from .histograms import add_histograms
+from .margins import Margins
 from .samples import Samples
 from .types import Histogram
 
@@ -16,7 +17,7 @@ PASSED = ""  # the outcome of a document that no filter dropped
 
 
 class Counts:
-    """Numbers by paths of names, histograms by rule, and samples by outcome.
+    """Numbers by paths of names, histograms and margins by rule, and samples by outcome.
 
     The paths, as stages write them:
 
@@ -44,6 +45,7 @@ class Counts:
         self.numbers: Counter[tuple[str, ...]] = Counter()
         self.histograms = dict(histograms or {})
         self.samples = Samples()
+        self.margins = Margins()
 
     def add(self, *path: str, number: int = 1) -> None:
         self.numbers[path] += number
@@ -63,6 +65,7 @@ class Counts:
         self.numbers.update(other.numbers)
         self.histograms = add_histograms(self.histograms, other.histograms)
         self.samples.update(other.samples.to_json())
+        self.margins.merge(other.margins)
 
     def by(self, name: str, at: int = 0) -> dict[str, int]:
         """Sum the numbers under a name by one of the names that follow it."""
@@ -78,13 +81,19 @@ class Counts:
 
     def to_json(self) -> dict[str, Any]:
         numbers = [[*path, number] for path, number in sorted(self.numbers.items())]
-        return {"numbers": numbers, "histograms": self.histograms, "samples": self.samples.to_json()}
+        return {
+            "numbers": numbers,
+            "histograms": self.histograms,
+            "samples": self.samples.to_json(),
+            "margins": self.margins,
+        }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Counts:
         counts = cls(value["histograms"])
         counts.numbers.update({tuple(path): number for *path, number in value["numbers"]})
         counts.samples.update(value["samples"])
+        counts.margins.merge(value["margins"])
         return counts
 
     @classmethod

@@ -15,7 +15,7 @@ from ..draws import draws
 from .types import Sample
 
 SAMPLES = 5  # texts shown of each outcome
-SAMPLE_CHARACTERS, _ID_CHARACTERS = 600, 200  # shown of each text and id, which may be of any length
+SAMPLE_CHARACTERS, ID_CHARACTERS = 600, 200  # shown of each text and id, which may be of any length
 
 
 class Samples:
@@ -39,7 +39,7 @@ class Samples:
     def add(self, outcome: str, key: int, sample: Sample) -> None:
         if self.wants(outcome, key):
             chosen = self._chosen.setdefault(outcome, {})
-            chosen[key] = {**sample, "id": sample["id"][:_ID_CHARACTERS], "text": sample["text"][:SAMPLE_CHARACTERS]}
+            chosen[key] = {**sample, "id": sample["id"][:ID_CHARACTERS], "text": sample["text"][:SAMPLE_CHARACTERS]}
             if len(chosen) > SAMPLES:
                 del chosen[max(chosen)]
 

@@ -46,3 +46,14 @@ class Sample(TypedDict, total=False):
     original: str  # the text that is kept in its place
     span: int
     part: str
+
+
+class Margin(TypedDict):
+    """A text whose value of a measure is near to a limit; ``key`` is drawn from its hash."""
+
+    key: int
+    distance: float
+    value: float
+    id: str
+    file: str
+    text: str

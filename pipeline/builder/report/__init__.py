@@ -3,5 +3,5 @@
 rejected.py   rejected.jsonl
 html.py       report.html
 template.py   its page
-console.py    the closing table on the terminal
+console.py    the counts on the terminal
 """

@@ -1,8 +1,9 @@
-"""The closing table of a build, on the terminal."""
+"""The counts of a build on the terminal: at its end, and where a dataset is inspected."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ...shards.manifest import Manifest
 from ..counts.counts import descending
@@ -10,43 +11,72 @@ from ..counts.stats import BuildStats
 from ..counts.types import DamagedFile
 from ..counts.waterfall import Row
 
-
-def print_table(manifest: Manifest, rows: Sequence[Row], seconds: Mapping[str, float]) -> None:
-    """Print the waterfall of documents on stderr: how many were read, dropped by what, and kept."""
+if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
+_COLUMNS = 100
+_BAR = 20  # columns of the bar of what is left
+_SMALL = 0.002  # rows that take a smaller share are shown as one
+
+
+def make_page(*, stderr: bool = False) -> Console:
+    """Return a console of 100 columns, or of as many as the terminal has."""
+    from rich.console import Console
+
+    page = Console(stderr=stderr, highlight=False)
+    page.width = min(_COLUMNS, page.width) if page.is_terminal else _COLUMNS
+    return page
+
+
+def make_table(*names: str) -> Table:
+    """Return a table of a name and numbers."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for k, name in enumerate(names):
+        table.add_column(name, justify="right" if k else "left", overflow="fold")
+    return table
+
+
+def print_counts(page: Console, manifest: Manifest, rows: Sequence[Row]) -> None:
+    """Print the waterfall of documents, which only a build has, the splits, and what a reader must know."""
     counts = BuildStats.from_json(manifest.counts)
-    table = Table(box=None, show_header=False)
-    table.add_column(justify="right")
-    table.add_column(justify="right")
-    table.add_column()
+    small = [row for row in rows if row.is_change and row.share < _SMALL]
+    if len(small) > 1:
+        sums = sum(row.documents for row in small), sum(row.share for row in small)
+        one = Row(f"{len(small)} others", *sums, rows[-1].left_share, sum(row.tokens for row in small))
+        rows = [*(row for row in rows[:-1] if row not in small), one, rows[-1]]
+    table = make_table("stage", "documents", "share", "tokens")
+    table.add_column("left")
+    for row in rows:
+        bar = ("#" if page.options.ascii_only else "█") * round(_BAR * row.left_share)
+        tokens = f"{'' if row.is_exact else '~'}{row.tokens:,}"
+        table.add_row(row.what, f"{row.documents:,}", f"{row.share:.1%}", tokens, bar)
+    splits = make_table("split", "documents", "tokens", "tokens/document", "shards")
+    for name, split in manifest.splits.items():
+        mean = split.tokens / max(1, split.documents)
+        splits.add_row(name, *(f"{n:,.0f}" for n in (split.documents, split.tokens, mean, len(split.shards))))
+    page.print(*([table, ""] if rows else []), splits, "", sep="\n")
     records = max(1, counts.read + sum(counts.bad.values()))
     for reason, number in descending(counts.bad):
-        table.add_row(f"{number:,}", f"{number / records:.1%}", f"unreadable: {reason}")
-    for row in rows:
-        table.add_row(f"{row.documents:,}", f"{row.share:.1%}", row.what)
-    for name, split in manifest.splits.items():
-        table.add_row(
-            "", "", f"{name}: {split.documents:,} documents, {split.tokens:,} tokens, {_shards(len(split.shards))}"
-        )
-    if counts.kept == 0:
-        table.add_row("", "", Text("warning: no document was kept; the dataset is complete and empty", "red"))
-    if damaged := counts.damaged:
-        table.add_row("", "", Text(f"warning: {damage_said(damaged)}; report.html names them", "red"))
-    for note in counts.notes:
-        table.add_row("", "", Text(f"warning: {note}", "red"))
-    rate = counts.read / max(1e-9, seconds["total"])
-    size = counts.characters / 1e6 / max(1e-9, seconds["total"])
-    spent = f"{seconds['total']:.1f} s, {seconds.get('start', 0):.1f} s of it to start workers and compile"
-    table.add_row("", "", spent)
-    table.add_row("", "", f"{rate:,.0f} documents/s, {size:.1f} M characters/s")
-    Console(stderr=True, highlight=False).print(table)
+        page.print(f"{number:,}  {number / records:.1%}  unreadable: {reason}", markup=False)
+    for kind in ("lines", "paragraphs"):
+        if cut := counts.repeats.get(kind):
+            page.print(f"{cut:,}  cut: {kind} that occur earlier")
+    warnings = [] if counts.kept or not rows else ["no document was kept; the dataset is complete and empty"]
+    warnings += [f"{damage_said(counts.damaged)}; report.html names them"] if counts.damaged else []
+    for warning in (*warnings, *counts.notes):
+        page.print(f"warning: {warning}", style="red", markup=False, soft_wrap=True)
 
 
-def _shards(count: int) -> str:
-    return f"{count:,} shard{'s' * (count != 1)}"
+def print_table(manifest: Manifest, rows: Sequence[Row], seconds: Mapping[str, float]) -> None:
+    """Print on stderr what a build counted, and its times."""
+    counts, total = manifest.counts, max(1e-9, seconds["total"])
+    page = make_page(stderr=True)
+    print_counts(page, manifest, rows)
+    page.print(f"{seconds['total']:.1f} s, {seconds.get('start', 0):.1f} s of it to start workers and compile")
+    page.print(f"{counts['read'] / total:,.0f} documents/s, {counts['characters'] / 1e6 / total:.1f} M characters/s")
 
 
 def damage_said(damaged: Sequence[DamagedFile]) -> str:

@@ -1,13 +1,15 @@
 """The build report: what was kept, what was dropped and why, as one self-contained page beside the shards.
 
-Text of the corpus is hostile: everything is escaped, nothing is loaded from elsewhere, no script runs. The page shows the
-manifest alone: equal manifests give equal bytes.
+Text of the corpus is hostile: everything is escaped, nothing is loaded from elsewhere, no script runs. Equal builds give
+equal bytes.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -18,10 +20,13 @@ from filters import measure_functions, summary
 from ...atomic import atomic_file
 from ...shards.manifest import Manifest
 from ..counts.counts import descending
+from ..counts.margins import Margins
+from ..counts.samples import SAMPLE_CHARACTERS
 from ..counts.stats import BuildStats
-from ..counts.types import Group, Histogram
+from ..counts.types import Group, Histogram, Sample
 from ..counts.waterfall import Row
 from ..dedup.decontaminate import too_short_said
+from ..recipe import command_line
 from .console import damage_said
 from .template import FIGURE, PAGE
 
@@ -29,14 +34,13 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 REPORT_NAME = "report.html"
-_TOP = 20  # languages and sources shown by name
 _HEIGHT = 60  # of a histogram, in units of its drawing; it is 200 wide
 
 
-def write_report(output: Path, manifest: Manifest, rows: Sequence[Row]) -> None:
+def write_report(output: Path, manifest: Manifest, rows: Sequence[Row], margins: Margins) -> None:
     """Write ``report.html`` into a dataset directory."""
     with atomic_file(output / REPORT_NAME) as file:
-        file.write(render(manifest, rows).encode("utf-8", "replace"))
+        file.write(render(manifest, rows, margins).encode("utf-8", "replace"))
 
 
 @cache
@@ -47,13 +51,13 @@ def _page() -> Template:
     return Environment(autoescape=True, trim_blocks=True).from_string(FIGURE + PAGE)
 
 
-def render(manifest: Manifest, rows: Sequence[Row]) -> str:
-    """Return the page; ``rows`` are the waterfall of the build."""
+def render(manifest: Manifest, rows: Sequence[Row], margins: Margins) -> str:
+    """Return the page; ``rows`` are the waterfall of the build, ``margins`` the texts nearest to the limits."""
     stats, recipe = BuildStats.from_json(manifest.counts), manifest.recipe
     rules = {rule["name"]: rule for rule in recipe["definitions"]["rules"]["rules"]}
-    groups = [("Languages", _groups(stats.by_language))]
+    groups = [("Languages", group_rows(stats.by_language))]
     if set(stats.by_source) != {""}:
-        groups.insert(0, ("Sources", _groups(stats.by_source)))
+        groups.insert(0, ("Sources", group_rows(stats.by_source)))
     return _page().render(
         inputs=manifest.inputs,
         megabytes=sum(item["bytes"] for item in manifest.inputs) / 1e6,
@@ -73,11 +77,18 @@ def render(manifest: Manifest, rows: Sequence[Row]) -> str:
             _sizes("tokens a document", stats.token_lengths),
             _sizes("documents a duplicate cluster", stats.cluster_sizes),
         ],
-        plots=[_measure(rules.get(name, {}), name, histogram) for name, histogram in stats.histograms.items()],
+        plots=[
+            {
+                **_measure(rules.get(name, {}), name, stats.histograms[name]),
+                "dropped": number,
+                "sides": margins.get(name),
+            }
+            for name, number in descending({name: stats.dropped.get(name, 0) for name in stats.histograms})
+        ],
         cut=_cut(stats),
-        samples=sorted(stats.samples.items(), key=lambda item: (item[0] != "kept", item[0])),
+        samples=_samples(stats),
+        command=command_line(recipe["settings"], [item["source"] for item in manifest.inputs]),
         recipe=sorted(recipe["settings"].items()),
-        rules=list(rules.values()),
     )
 
 
@@ -109,6 +120,32 @@ def _cut(stats: BuildStats) -> list[tuple[str, int]]:
     return descending(stats.cut) + edited + named
 
 
+def _samples(stats: BuildStats) -> list[tuple[str, int | None, list[dict[str, Any]]]]:
+    """Return the outcomes with their numbers and samples: what is kept, then what drops most."""
+    numbers = {**stats.dropped, **{f"{kind} duplicates": number for kind, number in stats.duplicates.items()}}
+    numbers["kept"] = stats.kept
+    outcomes = sorted(stats.samples, key=lambda name: (name != "kept", -numbers.get(name, 0), name))
+    return [
+        (name, numbers.get(name), [{**sample, "pair": _differences(sample)} for sample in stats.samples[name]])
+        for name in outcomes
+    ]
+
+
+def _differences(sample: Sample) -> list[tuple[str, list[tuple[str, bool]]]]:
+    """Return a near duplicate and the text kept in its place, in parts that the other has or has not."""
+    if "original" not in sample:
+        return []
+    texts = sample["text"], sample["original"]
+    words = [re.findall(r"\w+|\W", text) for text in texts]
+    steps = SequenceMatcher(None, words[0], words[1], autojunk=False).get_opcodes()
+    if min(map(len, texts)) == SAMPLE_CHARACTERS and steps[-1][0] in ("delete", "insert"):
+        steps[-1] = ("equal", *steps[-1][1:])  # only where it is cut off does one of them end earlier
+    dropped = [("".join(words[0][i:j]), tag != "equal") for tag, i, j, _, _ in steps]
+    kept = [("".join(words[1][i:j]), tag != "equal") for tag, _, _, i, j in steps]
+    same = "" if any(changed for _, changed in kept) else f"; their first {SAMPLE_CHARACTERS} characters are equal"
+    return [("dropped", dropped), (f"kept in its place{same}", kept)]
+
+
 def _bar(row: Row) -> dict[str, object]:
     """Return a row of the waterfall with its bar, in percent of the documents read or added."""
     return {
@@ -135,8 +172,8 @@ class _GroupRow(NamedTuple):
     kept_width: float = 0.0
 
 
-def _groups(groups: Mapping[str, Group]) -> list[_GroupRow]:
-    """Return a row for each of the largest groups, and one for all others."""
+def group_rows(groups: Mapping[str, Group], most: int = 20) -> list[_GroupRow]:
+    """Return a row for each of the largest sources or languages, and one for all others."""
     rows = []
     for name, group in groups.items():
         dropped, duplicates = sum(group["dropped"].values()), sum(group.get("duplicates", {}).values())
@@ -144,9 +181,9 @@ def _groups(groups: Mapping[str, Group]) -> list[_GroupRow]:
             _GroupRow(name, group["read"], group.get("added", 0), dropped, duplicates, group["kept"], group["tokens"])
         )
     rows.sort(key=lambda row: (-row.read, row.name))
-    if rest := rows[_TOP:]:
+    if rest := rows[most:]:
         sums = (sum(column) for column in zip(*(row[1:7] for row in rest), strict=True))
-        rows[_TOP:] = [_GroupRow(f"{len(rest)} others", *sums)]
+        rows[most:] = [_GroupRow(f"{len(rest)} others", *sums)]
     widest = max((row.read + row.added for row in rows), default=0)
 
     def width(documents: int) -> float:

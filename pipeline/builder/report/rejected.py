@@ -10,6 +10,7 @@ import numpy as np
 import orjson
 
 from ...atomic import atomic_file, read_json
+from ..counts.margins import Margins
 from ..counts.samples import SAMPLE_CHARACTERS, SAMPLES, Samples, hash_keys
 from ..counts.types import Sample
 from ..outcome import EXACT, KEPT, NEAR
@@ -64,6 +65,14 @@ def take_samples(workspace: Workspace) -> Samples:
             sample["original"] = original[:SAMPLE_CHARACTERS]
         samples.add(later.titles[later.outcome[document.at]], keys[document.at], sample)
     return samples
+
+
+def take_margins(workspace: Workspace) -> Margins:
+    """Choose, for each rule, the texts nearest to its limits among those that each partition chose."""
+    margins = Margins()
+    for partition in partitions(workspace):
+        margins.merge(partition.counts.margins)
+    return margins
 
 
 def _smallest(workspace: Workspace, outcome: np.ndarray) -> dict[int, int]:

@@ -25,18 +25,24 @@ td, th { padding: 5px 10px 5px 0; border-bottom: 1px solid var(--line); text-ali
   font-weight: normal } tr:last-child td { border: 0 }
 .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
 .track { width: 34%; min-width: 160px; vertical-align: middle }
-svg { display: block; width: 100% } .kept { fill: var(--kept) } .gone { fill: var(--gone) }
+summary:focus-visible, .panel:focus-visible { outline: 2px solid var(--kept); outline-offset: 2px; border-radius: 4px }
+svg { display: block; width: 100% } figure svg { max-width: 320px } .kept { fill: var(--kept) } .gone { fill: var(--gone) }
 .limit { stroke: var(--limit); stroke-dasharray: 3 2 } .rest { fill: var(--line) }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(235px, 1fr)); gap: 12px }
-figure { margin: 0; padding: 10px 12px } figure h3 { font-size: 13px; margin: 0 0 6px; font-weight: 600 }
-figcaption { font-size: 12px; display: flex; justify-content: space-between }
+figure { margin: 0; min-width: 0; padding: 10px 12px } figure h3 { font-size: 13px; margin: 0 0 6px; font-weight: 600 }
+figure:has(details[open]) { grid-column: 1 / -1 } figure details { margin-top: 2px; font-size: 13px }
+figcaption { font-size: 12px; display: flex; justify-content: space-between; max-width: 320px }
+mark { background: color-mix(in srgb, var(--gone) 40%, transparent); color: inherit }
 details { margin-top: 10px } summary { cursor: pointer; padding: 6px 0; font-weight: 600 }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; font: 12px/1.45 ui-monospace, monospace }
 .alarm { color: var(--limit); font-weight: 600 }
 .why { font-size: 12px; color: var(--soft); margin: 0 0 6px } .why b { color: var(--limit); font-weight: 600 }
-td, code { overflow-wrap: anywhere } .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 12px }
+td, code, h3, figure p { overflow-wrap: anywhere } td.n { overflow-wrap: normal }
+.pair { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 12px }
 @media (max-width: 700px) { main { padding: 20px 10px 60px } .panel { padding: 6px 8px } body { font-size: 14px }
-  .pair { grid-template-columns: 1fr } .track { display: none } td, th { padding-right: 6px } .n { white-space: normal } }
+  .pair { grid-template-columns: minmax(0, 1fr) } .track { display: none } td, th { padding-right: 6px; font-size: 12px } }
+@media print { body { background: none; font-size: 11px } main { max-width: none; padding: 0 } .panel { overflow: visible }
+  figure, tr, .card, .sample { break-inside: avoid } h2, summary { break-after: avoid } }
 .sample { border-top: 1px solid var(--line); padding: 8px 0 } .sample p { margin: 0 0 4px; font-size: 13px }
 </style></head><body><main>
 <h1>Build report</h1>
@@ -88,29 +94,29 @@ width="{{ row.width }}" height="8"/><rect class="kept" x="0" y="0" width="{{ row
 <h2>Lengths and clusters</h2><p class="soft">Kept documents.</p><div class="grid">
 {% for plot in shapes %}{{ figure(plot) }}{% endfor %}</div>
 
-{% if plots %}<h2>Measures</h2><p class="soft">Documents by value, by the square root of their number; the dashed lines
-are the limits.</p><div class="grid">{% for plot in plots %}{{ figure(plot) }}{% endfor %}</div>{% endif %}
+{% if plots %}<h2>Rules</h2><p class="soft">What drops most is first. Documents by value, by the square root of their
+number; the dashed lines are the limits. &ldquo;At the limit&rdquo; are the texts whose values are nearest to it.</p>
+<div class="grid">{% for plot in plots %}{{ figure(plot) }}{% endfor %}</div>{% endif %}
 
 {% if cut %}<h2>Cut from documents</h2><div class="panel"><table>{% for reason, number in cut %}<tr><td>{{ reason }}</td>
 <td class="n">{{ "{:,}".format(number) }}</td></tr>{% endfor %}</table></div>{% endif %}
 
 <h2>Samples</h2><p class="soft">A few of each kind, chosen by the hash of the text among all of them, up to
 600 characters.</p>
-{% for outcome, rows in samples %}<details{{ " open" if outcome == "kept" }}><summary>{{ outcome }}</summary>
+{% for outcome, number, rows in samples %}<details{{ " open" if outcome == "kept" }}><summary>{{ outcome }}{% if number is
+not none %} <span class="soft">{{ "{:,}".format(number) }}</span>{% endif %}</summary>
 <div class="panel">{% for row in rows %}<div class="sample"><p><code>{{ row.id }}</code> {{ row.file }}, line
 {{ "{:,}".format(row.line) }} <span class="soft">{{ row.reason or "" }}</span></p>
-{% if row.original %}<div class="pair"><div><p class="soft">dropped</p>
-<pre>{{ row.text }}</pre></div><div><p class="soft">kept in its place</p><pre>{{ row.original }}</pre></div></div>
+{% if row.pair %}<div class="pair">{% for side, parts in row.pair %}<div><p class="soft">{{ side }}</p><pre>
+{% for part, differs in parts %}{% if differs %}<mark>{{ part }}</mark>{% else %}{{ part }}{% endif %}{% endfor %}</pre></div>
+{% endfor %}</div>
 {% else %}<pre>{{ row.text }}</pre>{% endif %}</div>
 {% endfor %}</div></details>{% endfor %}
 
-<h2>Recipe</h2>
+<h2>Recipe</h2><p class="soft">The command; INPUT and DATASET stand for paths, which the dataset does not know.</p>
+<div class="panel"><pre>{{ command }}</pre></div>
 <details><summary>Settings</summary><div class="panel"><table>{% for name, value in recipe %}<tr><td>{{ name }}</td>
 <td><pre>{{ value }}</pre></td></tr>{% endfor %}</table></div></details>
-<details><summary>Rules</summary><div class="panel"><table><tr><th>rule</th><th>set</th><th class="n">min</th>
-<th class="n">max</th></tr>{% for rule in rules %}<tr><td>{{ rule.name }}</td><td>{{ rule.rule_set }}</td>
-<td class="n">{{ "" if rule.min is none else rule.min }}</td><td class="n">{{ "" if rule.max is none else rule.max }}</td>
-</tr>{% endfor %}</table></div></details>
 <details><summary>Inputs</summary><div class="panel"><table><tr><th>file</th><th>source</th><th class="n">bytes</th>
 <th>sha256</th></tr>{% for item in inputs %}<tr><td>{{ item.name }}</td><td>{{ item.source }}</td>
 <td class="n">{{ "{:,}".format(item.bytes) }}</td><td>{% if item.sha256 %}<code>{{ item.sha256 }}</code>
@@ -119,12 +125,18 @@ are the limits.</p><div class="grid">{% for plot in plots %}{{ figure(plot) }}{%
 </main></body></html>
 """
 
-FIGURE = """{% macro figure(plot) %}<figure><h3>{{ plot.name }}</h3>
+FIGURE = """{% macro figure(plot) %}<figure><h3>{{ plot.name }}{% if plot.dropped %} <span class="soft">drops
+{{ "{:,}".format(plot.dropped) }}</span>{% endif %}</h3>
 {% if plot.text or plot.kept %}<p class="why">{{ plot.text }}{{ "; " if plot.text and plot.kept }}<b>{{ plot.kept }}</b></p>
 {% endif %}<svg viewBox="0 0 200 62" role="img" aria-label="histogram of {{ plot.name }}">
 {% for bar in plot.bars %}<rect class="kept" x="{{ bar.x }}" y="{{ bar.y }}" width="{{ plot.width }}"
 height="{{ bar.height }}"><title>{{ bar.title }}</title></rect>{% endfor %}
 {% for x in plot.limits %}<line class="limit" x1="{{ x }}" x2="{{ x }}" y1="0" y2="62"/>{% endfor %}
 </svg><figcaption><span>{{ plot.low }}</span><span>{{ plot.middle }}</span><span>{{ plot.high }}</span></figcaption>
+{% if plot.sides and (plot.sides.kept or plot.sides.dropped) %}<details><summary>At the limit</summary><div class="pair">
+{% for side in ("dropped", "kept") %}<div><p class="soft">{{ side }}, nearest first</p>
+{% for row in plot.sides[side] %}<div class="sample"><p><b>{{ "{:.6g}".format(row.value) }}</b> <code>{{ row.id }}</code>
+{{ row.file }}</p><pre>{{ row.text }}</pre></div>{% else %}<p>none</p>{% endfor %}</div>{% endfor %}</div></details>
+{% endif %}
 </figure>{% endmacro %}
 """

@@ -91,10 +91,12 @@ class ApplyRules(Transform):
             known = [context | {"metadata": each.metadata} for context, each in zip(known, documents, strict=True)]
         where = [document.where for document in documents]
         measured = self._rules.measure_all([document.text for document in documents], known, where)
+        violations = self._rules.judge_all(measured)
         counts.histograms = add_histograms(counts.histograms, self._bins.count(*measured))
+        counts.margins.add(self._rules.rules, documents, measured, violations)
         return [
             document if violation is None else Drop(violation.reason, violation.measure)
-            for document, violation in zip(documents, self._rules.judge_all(measured), strict=True)
+            for document, violation in zip(documents, violations, strict=True)
         ]
 
 

@@ -1,0 +1,82 @@
+"""Texts nearest to the limits of each rule, on both sides: they show whether a limit lies where it should."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import starmap
+from operator import itemgetter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from filters.rules.loader import Rule, Violation
+
+from ...text.document import Document, made_id
+from .samples import ID_CHARACTERS, sample_keys
+from .types import Margin
+
+_TEXTS = 2  # shown of each side of each rule
+_CHARACTERS = 300  # shown of each text
+
+
+class Margins(dict[str, dict[str, list[Margin]]]):
+    """By rule and side, the texts whose values are nearest to a limit: of those that no rule drops, and of those it drops.
+
+    Texts of equal distance are chosen by their hash, so the choice does not depend on how documents are cut into batches.
+    """
+
+    def add(
+        self,
+        rules: Sequence[Rule],
+        documents: Sequence[Document],
+        measured: tuple[NDArray[np.float64], NDArray[np.bool_]],
+        violations: Sequence[Violation | None],
+    ) -> None:
+        """Add documents: ``measured`` are their values and where these hold, ``[documents, rules]`` each."""
+        if not rules:
+            return
+        values, holds = measured
+        keys = np.array(sample_keys([document.text for document in documents], 0), np.uint64)
+        columns = {rule.name: column for column, rule in enumerate(rules)}
+        broken = np.array([-1 if each is None else columns[each.measure] for each in violations])
+        low, high = (np.array([getattr(rule, end) for rule in rules], float) for end in ("min", "max"))
+        with np.errstate(invalid="ignore"):
+            distances = np.minimum(np.abs(values - low), np.abs(high - values))
+        distances[~(holds & np.isfinite(distances))] = np.inf
+        for rule, column in columns.items():
+            for side, outcome in (("kept", -1), ("dropped", column)):
+                chosen = self.setdefault(rule, {}).setdefault(side, [])
+                farthest = chosen[-1]["distance"] if len(chosen) == _TEXTS else np.finfo(float).max
+                near = np.flatnonzero((broken == outcome) & (distances[:, column] <= farthest))
+                near = near[np.lexsort((keys[near], distances[near, column]))]
+                _, first = np.unique(keys[near], return_index=True)  # of each text
+                nearest = near[np.sort(first)[:_TEXTS]].tolist()
+                more = [(documents[k], values[k, column], distances[k, column], keys[k]) for k in nearest]
+                _keep_nearest(chosen, list(starmap(_margin, more)))
+
+    def merge(self, other: Mapping[str, Mapping[str, list[Margin]]]) -> None:
+        """Add the margins of another partition."""
+        for rule, sides in other.items():
+            for side, margins in sides.items():
+                _keep_nearest(self.setdefault(rule, {}).setdefault(side, []), margins)
+
+
+def _keep_nearest(margins: list[Margin], more: Sequence[Margin]) -> None:
+    """Add ``more`` to the margins, and keep the nearest; no text occurs twice."""
+    distinct: dict[int, Margin] = {}
+    for margin in sorted((*margins, *more), key=itemgetter("distance", "key")):
+        distinct.setdefault(margin["key"], margin)
+    margins[:] = list(distinct.values())[:_TEXTS]
+
+
+def _margin(document: Document, value: float, distance: float, key: int) -> Margin:
+    """Return what is shown of a document; an id that was made of its line depends on how files are cut, and is left out."""
+    id = "" if document.id == made_id(document.file, document.line) else f"{document.id}{document.part}"
+    return {
+        "key": int(key),
+        "distance": float(distance),
+        "value": float(value),
+        "id": id[:ID_CHARACTERS],
+        "file": document.file,
+        "text": document.text[:_CHARACTERS],
+    }
