@@ -16,7 +16,7 @@ from tests.shard_samples import write_dataset
 
 pytestmark = pytest.mark.stacks
 
-MASKING, LOOP, TENSORBOARD, WANDB, MLFLOW, FINE_TUNING = (block for _, block in blocks_of("docs/examples.md"))
+MASKING, LOOP, TENSORBOARD, WANDB, FINE_TUNING = (block for _, block in blocks_of("docs/examples.md"))
 LOGGED = {"loss", "data/tokens", "data/tokens_per_second", "data/waited_share"}
 
 
@@ -77,14 +77,6 @@ def test_wandb_logs_offline(folder: Path) -> None:
     run(LOOP + WANDB, folder)
     (written,) = folder.glob("wandb/offline-run-*/run-*.wandb")
     assert b"data/waited_share" in written.read_bytes()
-
-
-def test_mlflow_logs_to_a_file(folder: Path) -> None:
-    mlflow = pytest.importorskip("mlflow")
-    run(LOOP + MLFLOW, folder)
-    mlflow.set_tracking_uri(f"sqlite:///{folder}/mlflow.db")
-    (metrics,) = (found.data.metrics for found in mlflow.search_runs(output_format="list"))
-    assert set(metrics) == LOGGED
 
 
 def test_fine_tuning_learns_and_counts_the_answers_alone(folder: Path) -> None:
