@@ -110,11 +110,17 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return importlib.import_module(f"pipeline.{name}")
-    if name not in _HOME:
+    if name not in _HOME and name not in _ROOMS:
         raise AttributeError(f"module 'pipeline' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    try:
+        module = importlib.import_module(_HOME.get(name, f"pipeline.{name}"))
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ConfigError(
+            f"pipeline.{name} needs torch, which is not installed: pip install torch. Builds and the commands run without it"
+        ) from error
+    return module if name in _ROOMS else getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -35,7 +35,15 @@ from scripts.bench import peers  # noqa: E402
 from scripts.bench.child import STREAMS  # noqa: E402
 from scripts.bench.cold import cold  # noqa: E402
 from scripts.bench.commits import environment, worktree  # noqa: E402
-from scripts.bench.data import BATCH, SEQ_LEN, TOKENS_PER_BATCH, dataset, text_files, tokenizer_folder  # noqa: E402
+from scripts.bench.data import (  # noqa: E402
+    BATCH,
+    SEQ_LEN,
+    TOKENS_PER_BATCH,
+    dataset,
+    flat_tokens,
+    text_files,
+    tokenizer_folder,
+)
 from scripts.bench.remote import hub, remote, run_child  # noqa: E402
 from scripts.bench.report import Report  # noqa: E402
 from scripts.bench.shuffle import near_pairs  # noqa: E402
@@ -71,6 +79,10 @@ def ours(path: Path, **options: Any) -> Iterator[Any]:
     return iter(pipeline.ShardDataset(path).shuffle(seed=0).pack(SEQ_LEN, **options).batch(BATCH, dtype=dtype))
 
 
+def in_memory(path: Path) -> Iterator[Any]:
+    return iter(pipeline.ShardDataset.from_tokens(flat_tokens(path)).shuffle(seed=0).pack(SEQ_LEN).batch(BATCH))
+
+
 def mixed(paths: list[Path]) -> Iterator[Any]:
     sources = {str(number): pipeline.ShardDataset(path) for number, path in enumerate(paths)}
     weights = dict.fromkeys(sources, 1.0)
@@ -97,6 +109,7 @@ def speed(directory: Path, report: Report) -> None:
         "boundaries": ours(path, boundaries=True),
         "mix of 4 sources": mixed(quarters),
         "documents of 60 tokens": ours(dataset(directory, shards=16, documents=50_000, median=60)),
+        "array of tokens": in_memory(path),
     }
     name = "shardwright"
     rates = take_turns({name: ours(path), **others, **variants}, ROUNDS, BATCHES)

@@ -79,6 +79,22 @@ for name in theirs: sys.modules.pop(name)
     assert not [name for name in loaded if name.startswith(("pipeline.builder", "pipeline.text", "filters"))]
 
 
+@pytest.mark.parametrize("name", ["ShardDataset", "open_dataset"])
+def test_a_stream_without_torch_names_what_is_missing_and_the_cure(name: str) -> None:
+    code = f"""
+import sys
+sys.modules["torch"] = None  # as where it is not installed
+import pipeline
+try:
+    pipeline.{name}
+except pipeline.ConfigError as error:
+    print(error, file=sys.stderr)
+assert pipeline.Manifest and pipeline.build
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stderr.startswith(f"pipeline.{name} needs torch, which is not installed: pip install torch.")
+
+
 def imports_of(path: Path) -> set[str]:
     """All modules that a file imports anywhere, absolute."""
     package = path.relative_to(ROOT).with_suffix("").parts

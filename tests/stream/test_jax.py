@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.house.test_readme import BLOCKS, ROOT
+from tests.documentation import ROOT, blocks_of
 from tests.shard_samples import write_dataset
 
 pytestmark = pytest.mark.stacks
@@ -30,9 +30,9 @@ def dataset(tmp_path: Path) -> Path:
     return tmp_path / "shards"
 
 
-def test_the_jax_loop_of_the_readme_learns_on_batches_without_torch_tensors(dataset: Path) -> None:
+def test_the_jax_recipe_learns_on_batches_without_torch_tensors(dataset: Path) -> None:
     pytest.importorskip("jax")
-    (block,) = (text for kind, text in BLOCKS if "import jax" in text)
+    (block,) = (text for _, text in blocks_of("docs/frameworks.md") if "import jax" in text)
     loop = block.replace("    weights -=", "    print(float(value), type(batch['input_ids']).__name__)\n    weights -=")
     done = subprocess.run(  # of its own, for JAX starts threads, and other tests fork
         [sys.executable, "-W", "error", "-c", "import pipeline\n" + loop],

@@ -1,0 +1,105 @@
+"""Every program of docs/examples.md, and the notebook beside it, runs as it stands, and its losses fall."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.documentation import ROOT, blocks_of
+from tests.shard_samples import write_dataset
+
+pytestmark = pytest.mark.stacks
+
+MASKING, LOOP, TENSORBOARD, WANDB, FINE_TUNING = (block for _, block in blocks_of("docs/examples.md"))
+LOGGED = {"loss", "data/tokens", "data/tokens_per_second", "data/waited_share"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a dataset in which each token follows from the one before."""
+    tokens = (np.arange(20_000) * 7 % 49 + 1).astype("<u2")
+    write_dataset(tmp_path / "shards", [list(tokens.reshape(200, -1))], vocab_size=50)
+    return tmp_path
+
+
+def run(program: str, folder: Path) -> str:
+    variables = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", "CUDA_VISIBLE_DEVICES": ""}
+    (folder / "program.py").write_text(program)  # functions of a stream are known by their source
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_masked_language_modelling_masks_a_row_alike_after_a_resume_and_on_other_ranks(folder: Path) -> None:
+    checks = """
+def rows(*streams):
+    batches = [batch for each in streams for batch in each]
+    return sorted(row for batch in batches for row in zip(batch["input_ids"].tolist(), batch["labels"].tolist()))
+
+
+pipeline.assert_resumes(lambda: stream.map(mask).take(12))
+whole, (first, second) = stream.map(mask).take(4), (stream.map(mask).shard(rank, 2).take(2) for rank in range(2))
+assert rows(whole) == rows(first, second)
+counted = (batch["labels"] != -100).float().mean().item()
+masked = (batch["input_ids"] == mask_id)[batch["labels"] != -100].float().mean().item()
+print(loss.item(), counted, masked)
+"""
+    loss, counted, masked = map(float, run(MASKING + checks, folder).split())
+    assert loss < np.log(51)
+    assert 0.1 < counted < 0.2
+    assert 0.65 < masked < 0.95
+
+
+def test_tensorboard_gets_the_loss_and_the_counts_of_each_step(folder: Path) -> None:
+    pytest.importorskip("tensorboard")
+    run(LOOP + TENSORBOARD, folder)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "logs"))
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == LOGGED
+    losses = events.Scalars("loss")
+    assert [event.step for event in losses] == list(range(1, 21))
+    assert losses[-1].value < losses[0].value - 0.5
+    assert [event.value for event in events.Scalars("data/tokens")] == [1024.0 * step for step in range(1, 21)]
+
+
+def test_wandb_logs_offline(folder: Path) -> None:
+    pytest.importorskip("wandb")
+    run(LOOP + WANDB, folder)
+    (written,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    assert b"data/waited_share" in written.read_bytes()
+
+
+def test_fine_tuning_learns_and_counts_the_answers_alone(folder: Path) -> None:
+    checks = """
+for row in rows(validation).take(1):
+    for ids, labels in zip(row["input_ids"], row["labels"]):
+        counting = ids[labels != -100].tolist()
+        assert answer_begins not in ids[ids.tolist().index(answer_begins) + 1 :].tolist()
+        assert counting and counting == ids[ids.tolist().index(answer_begins) :][: len(counting)].tolist()
+print(before, after)
+"""
+    before, after = map(float, run(FINE_TUNING + checks, folder).split()[-2:])
+    assert after < before / 2
+    assert (folder / "fine-tuned/model.safetensors").is_file()
+
+
+def test_the_notebook_goes_from_text_to_a_plot_of_the_loss(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    notebook = json.loads((ROOT / "docs/examples.ipynb").read_text())
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] or cell["execution_count"] for cell in cells)
+    program = "\n".join("".join(cell["source"]) for cell in cells)
+    shown = program.replace("pyplot.show()", "pyplot.savefig('loss.png')\nprint(losses[0], losses[-1], validated[100])")
+    first, last, validated = map(float, run(shown, tmp_path).split())
+    assert max(last, validated) < first - 1
+    assert (tmp_path / "loss.png").stat().st_size > 5_000
