@@ -452,7 +452,7 @@ class Stream(IterableDataset[Any]):
         if length is not None:
             check_integer("length", length, least=1, most=MOST_STEPS)
         check_flag("repeat", repeat)
-        return Loader(self, keys, length, repeat)
+        return Loader(self._config, self._position, keys, length, repeat)
 
     # Iteration and position
 

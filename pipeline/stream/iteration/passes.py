@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from ...errors import ConfigError
 from ..config import StreamConfig
 from ..order import Step
-from .position import Position
+from ..position import Position, WorkerContext
 from .stages import counts_items, numbers_of_takes
-from .topology import WorkerContext
 
 First = Callable[[int], int]  # from an epoch to its first sequence
 

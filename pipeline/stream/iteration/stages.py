@@ -15,8 +15,7 @@ import torch
 from ...errors import ConfigError
 from ..config import StreamConfig
 from ..long_search import LongSearch
-from .position import Position
-from .topology import WorkerContext
+from ..position import Position, WorkerContext
 
 Positioned = tuple[Position, Any]
 

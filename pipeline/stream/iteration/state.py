@@ -20,11 +20,10 @@ from typing import Any
 from ...errors import StateError
 from ..config import StreamConfig
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
+from ..position import MAX_NUMBER, Position, WorkerContext
 from ..sequential.cursor import Cursor, beginning, missing_lanes
 from .passes import tokens_lost
-from .position import MAX_NUMBER, Position
 from .stages import names_of_applied, numbers_of_takes
-from .topology import WorkerContext
 
 STATE_VERSION = 2
 _CURES = {
