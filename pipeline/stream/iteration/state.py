@@ -131,11 +131,6 @@ def part_of(state: Mapping[str, Any], rank: int) -> tuple[int, Mapping[str, Any]
     return rank, part
 
 
-def is_bound(state: Mapping[str, Any]) -> bool:
-    """Say whether a stage makes a state its rank's own."""
-    return part_of(state, 0)[1].get("bound_to") is not None
-
-
 def _refuse_other_shape(saved: dict[str, Any], config: StreamConfig, context: WorkerContext) -> None:
     """Raise ``StateError`` for the first field that differs, what others follow from first; ``epochs`` may be raised."""
     current = config.shape(context.world_size)
