@@ -88,6 +88,8 @@ class _Reader:
         elif kind in (list, tuple):
             yield from map(self.value, value)
         elif kind in (dict, set, frozenset):  # sorted, since the order of a set changes from process to process
+            if any(isinstance(each, types.FunctionType) for each in value):
+                raise _UnknownError("functions in a set, which have no order")
             yield from sorted(map(self.value, value.items() if kind is dict else value), key=json.dumps)
         elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind not in "OV":
             yield from (value.dtype.str, list(value.shape), hashlib.sha256(value.tobytes()).hexdigest())
@@ -97,14 +99,17 @@ class _Reader:
             yield from map(self.value, (value.func, value.args, value.keywords))
         elif isinstance(value, types.FunctionType) and not _is_library(value.__globals__.get("__name__")):
             yield from self._function(value)
-        elif (
-            inner := getattr(value, "__wrapped__", getattr(value, "py_func", None))
-        ) is not None:  # the latter of numba
-            yield self.value(inner)
+        elif _is_library(kind.__module__) and (inner := getattr(value, "__wrapped__", getattr(value, "py_func", None))):
+            yield self.value(inner)  # of functools, of numba
         elif isinstance(value, types.ModuleType):
             yield value.__name__
         elif isinstance(value, _CALLABLE) and _is_library(module) and not _has_value(value):
-            yield from (module, getattr(value, "__qualname__", value.__name__))
+            cells = getattr(value, "__closure__", None) or ()
+            yield from (
+                module,
+                getattr(value, "__qualname__", value.__name__),
+                *(self.value(c.cell_contents) for c in cells),
+            )
         else:
             raise _UnknownError(f"an object of type {kind.__module__}.{kind.__qualname__}")
 

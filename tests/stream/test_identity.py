@@ -45,7 +45,10 @@ def above_setting(settings: Namespace) -> Any:
 
 
 class Above:
-    """A filter that is an object."""
+    """A filter that is an object, which says whose place it takes."""
+
+    def __init__(self) -> None:
+        functools.update_wrapper(self, reads_a_global)
 
     def __call__(self, ids: Any) -> bool:
         return len(ids) > 3
@@ -118,9 +121,12 @@ def test_a_filter_that_counts_stays_the_same() -> None:
     assert name(counts) == before
 
 
-def test_functions_of_libraries_are_known_by_name() -> None:
+def test_functions_of_libraries_are_known_by_name_and_closure() -> None:
     named = [name(function) for function in (len, bool, str.isupper, np.mean, np.isnan, torch.relu, torch.mean)]
     assert len(set(named)) == 7
+    library: dict[str, Any] = {"__name__": "json"}
+    exec("def make(limit): return lambda ids: len(ids) > limit", library)
+    assert len({name(library["make"](limit)) for limit in (1, 2, 2)}) == 2
 
 
 USER = """
@@ -197,6 +203,7 @@ def test_a_filter_that_reads_what_cannot_be_compared_needs_a_name() -> None:
         (keeps, r"object of type .*\.Above"),
         (keeps.__call__, "object of type builtins.method"),
         (lambda ids: keeps(ids), r"'keeps': an object of type .*\.Above"),
+        (above({reads_a_global, recursive}), "'limit': functions in a set"),
         (scope["unwritten"], "reads code that has no source in '<string>'"),
         (lambda ids: own_module.LATER(ids), r"tests\.LATER, which is not defined yet"),
         (lambda ids: not_there(ids), "'not_there', which is not defined yet"),  # type: ignore[name-defined] # noqa: F821

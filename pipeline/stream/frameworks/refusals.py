@@ -82,7 +82,7 @@ def _may_read(loader: Any, stream: IterableDataset[Any], kind: type) -> bool:
     return loader is stream or (isinstance(loader, IterableDataset) and not isinstance(loader, kind))
 
 
-def _with_subclasses(kind: type) -> list[type]:
+def _with_subclasses(kind: Any) -> list[Any]:
     return [kind, *(each for inner in kind.__subclasses__() for each in _with_subclasses(inner))]
 
 
