@@ -103,13 +103,11 @@ class _Reader:
             yield self.value(inner)  # of functools, of numba
         elif isinstance(value, types.ModuleType):
             yield value.__name__
-        elif isinstance(value, _CALLABLE) and _is_library(module) and not _has_value(value):
-            cells = getattr(value, "__closure__", None) or ()
-            yield from (
-                module,
-                getattr(value, "__qualname__", value.__name__),
-                *(self.value(c.cell_contents) for c in cells),
-            )
+        elif isinstance(value, _CALLABLE) and _is_library(module):
+            owner = getattr(value, "__self__", None)  # of a method of a value, such as {}.get
+            held = [] if isinstance(owner, type | types.ModuleType | None) else [owner]
+            held += [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+            yield from (module, getattr(value, "__qualname__", value.__name__), *map(self.value, held))
         else:
             raise _UnknownError(f"an object of type {kind.__module__}.{kind.__qualname__}")
 
@@ -159,11 +157,6 @@ def _chain(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Attribute):
         return [*chain, node.attr] if (chain := _chain(node.value)) else []
     return [node.id] if isinstance(node, ast.Name) else []
-
-
-def _has_value(function: Any) -> bool:
-    """Say whether a function of a library is a method of a value, such as ``{}.get``."""
-    return not isinstance(getattr(function, "__self__", None), type | types.ModuleType | None)
 
 
 def _is_library(module: str | None) -> bool:

@@ -83,6 +83,7 @@ DIFFERENT: dict[str, tuple[Any, Any]] = {
     "keyword defaults": (lambda ids, *, n=1: len(ids) > n, lambda ids, *, n=2: len(ids) > n),
     "partials": (functools.partial(max, 1), functools.partial(max, 2)),
     "arrays": (above(np.arange(3)), above(np.arange(4))),
+    "methods of values": ({1: 1}.get, {1: 2}.get),
     "patterns": (above(re.compile("a")), above(re.compile("b"))),
     "sets": (above({1, 2}), above({1, 3})),
     "decorated": (torch.no_grad()(reads_a_global), torch.no_grad()(recursive)),
