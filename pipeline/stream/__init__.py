@@ -12,6 +12,7 @@ windows/      shuffled documents in memory, and the rows that are cut out of the
 indexed/      readers of data whose counts are known in advance: any sequence, directly
 sequential/   readers of data whose counts are unknown in advance: a cursor for each lane
 assemble.py   a config -> its reader and its collator: the one place that knows kinds
+position.py   a position, and which rank and worker a process is
 reader.py     the protocols between readers, collators and what drives them
 batch/        rows -> batches -> the device
 iteration/    positions, epochs, states, the user's stages

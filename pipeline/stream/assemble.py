@@ -35,8 +35,7 @@ from .windows.window import WindowMaker
 
 if TYPE_CHECKING:
     from .config import StreamConfig
-    from .iteration.position import Position
-    from .iteration.topology import WorkerContext
+    from .position import Position, WorkerContext
     from .reader import Collator, Reader, Share
 
 _SPARE_WINDOWS = 8  # that stay in memory beyond one for each lane

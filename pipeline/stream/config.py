@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,12 +14,51 @@ from .arguments import check_epochs
 from .function_identity import DocumentMap, Filter
 from .lanes import LaneLayout
 from .layout import DocumentLayout, Layout
+from .order import Sequences
 from .order.mixture import Schedule, weights_to_json
 
-if TYPE_CHECKING:
-    from .data.base import Data
-
 ORDER = 2  # version of the order of documents: another one is another stream
+
+
+class Data(Protocol):
+    """Where the tokens of a stream come from, as its config knows it; `data` has the kinds.
+
+    ``counted``: how many tokens and documents there are is known in advance. ``default_lanes``: those of a shuffled indexed
+    stream that states none.
+    """
+
+    counted: bool
+    default_lanes: int
+    name: str
+    split: str
+    dtype: np.dtype[Any]
+    eos_id: int
+    vocab_size: int | None
+    tokenizer: str | None
+
+    def fingerprints(self) -> dict[str, str]:
+        """Return the fingerprint of each source by its name."""
+
+    def sizes(self) -> str:
+        """Return how much data there is, in words."""
+
+    def check_stage(self, method: str) -> None:
+        """Raise ``ConfigError`` for a method of a stream that this data cannot have."""
+
+    def source_of_mix(self, name: str) -> Any:
+        """Return this data as the source ``name`` of a mix; raises ``ConfigError`` where it cannot be one."""
+
+    def lane_layout(self, config: StreamConfig, rows: int) -> LaneLayout:
+        """Return the lanes of a shuffled sequential stream, for so many rows of a global batch."""
+
+    def window(self, config: StreamConfig, lanes: int) -> Any:
+        """Return the blocks that are shuffled together, as a state holds them: of each source of a mix, of text as stated.
+
+        ``lanes`` are those in force.
+        """
+
+    def sequences(self, config: StreamConfig) -> Sequences | None:
+        """Return where the epochs' sequences begin; None where epochs are not counted in advance, or are the sources' own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

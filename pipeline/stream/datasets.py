@@ -417,7 +417,7 @@ def _bare(name: object, source: object) -> CountedData:
         given = f"got {source!r} of type {type(source).__name__}"
         raise ConfigError(f"source {name!r} must be a dataset, {given}; write pipeline.ShardDataset(...)")
     config = source._config
-    data = config.data.source_of_mix(name)
+    data: CountedData = config.data.source_of_mix(name)
     if config != StreamConfig(data=data, max_open_shards=config.max_open_shards):
         raise ConfigError(f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix")
     return data

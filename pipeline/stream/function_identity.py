@@ -1,45 +1,31 @@
-"""A name for a function of the user in a state: a hash of its source, and of the values that the source reads.
+"""A name for a function of the user in a state: a hash of its source, and of the values that the source names.
 
 The source is a syntax tree, so comments, type hints, docstrings and formatting change nothing, and neither does the Python
-version. The values are defaults, closures, globals, and what functions name of the user's objects and modules, as
-``settings.LIMIT``; functions among them are read in the same way. The standard library and installed packages count by name.
+version. The values are defaults, closures, globals, and attributes of the user's modules and objects, as ``settings.LIMIT``;
+functions among them are read in the same way. The standard library and installed packages count by name.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-import copyreg
 import functools
 import hashlib
 import inspect
 import json
-import logging
 import re
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterator, Mapping
-from decimal import Decimal
-from fractions import Fraction
-from pathlib import PurePath
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import ConfigError
 
-_PLAIN = (bool, int, float, complex, str, bytes, range, Fraction, Decimal, type(None), type(...))
-_BUILTINS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, np.ufunc)
-_PICKLED = (
-    *_BUILTINS,
-    re.Pattern,
-    functools.partial,
-    PurePath,
-    logging.Logger,
-)  # of libraries, as pickle takes them apart
-_SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
-_WRAPPED = ("py_func", "__wrapped__", "fget", "func")  # of numba, functools and Python: what was wrapped
+_PLAIN = (bool, int, float, complex, str, bytes, range, type(None), type(...))
+_CALLABLE = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, np.ufunc)
 _UNREAD = {"ctx", "kind", "type_comment", "returns", "annotation", "type_params"}  # fields of syntax that do nothing
 
 
@@ -63,9 +49,9 @@ class _UnknownError(Exception):
 
 
 def identified(function: Callable[..., Any], name: str | None = None, method: str = "filter") -> Filter:
-    """Return a function of ``method`` under ``name``, else under one that its source and the values that it reads give it.
+    """Return a function of ``method`` under ``name``, else under one that its source and the values that it names give it.
 
-    Raises ``ConfigError`` for a function without source, and for one that reads what has no plain value.
+    Raises ``ConfigError`` for a function without source, and for one that names what has no plain value.
 
     >>> identified(max).name == identified(min).name, identified(lambda ids: len(ids) > 3, "long-1").name
     (False, 'long-1')
@@ -74,11 +60,9 @@ def identified(function: Callable[..., Any], name: str | None = None, method: st
         if not isinstance(name, str) or not name:
             raise ConfigError(f"the name given to .{method}() must be a text that is not empty, got {name!r}")
         return Filter(function, name)
-    label, count, attributes = getattr(function, "__qualname__", type(function).__qualname__), -1, set[str]()
+    label = getattr(function, "__qualname__", type(function).__qualname__)
     try:
-        while len(attributes) > count:  # an object may be read before the function that names its methods
-            count = len(attributes)
-            read = _Reader(attributes).value(function)
+        read = _Reader().value(function)
     except _UnknownError as error:
         raise ConfigError(
             f"a state cannot identify {method} {label}, because it reads {error}; give it a name that changes whenever what it "
@@ -89,104 +73,90 @@ def identified(function: Callable[..., Any], name: str | None = None, method: st
 
 
 class _Reader:
-    """Gives values as nested lists of text. ``attributes`` collects the attributes that functions name."""
+    """Gives values as nested lists of text."""
 
-    def __init__(self, attributes: set[str]) -> None:
-        self._attributes = attributes
-        self._seen: dict[int, tuple[int, Any]] = {}  # functions, classes and modules, and what is being read
+    def __init__(self) -> None:
+        self._functions: list[types.FunctionType] = []  # that were read, or are being read
 
     def value(self, value: Any) -> Any:
-        if type(value) in _PLAIN:
-            return [type(value).__name__, repr(value)]
-        if id(value) in self._seen:
-            return ["seen", self._seen[id(value)][0]]
-        before = {**self._seen}
-        self._seen[id(value)] = len(before), value
-        read = [type(value).__qualname__, *self._contents(value)]
-        if not isinstance(value, types.FunctionType | type | types.ModuleType):
-            self._seen = before  # equal values are equal, shared or not
-        return read
+        return [type(value).__qualname__, *self._contents(value)]
 
     def _contents(self, value: Any) -> Iterator[Any]:
-        if isinstance(value, type):
-            yield value.__qualname__
-            yield value.__module__.partition(".")[0] if _is_library(value.__module__) else [*self._members(value)]
-        elif isinstance(value, _PICKLED) or not _is_library(type(value).__module__):
-            try:
-                reduce: Any = copyreg.dispatch_table.get(type(value))
-                parts = reduce(value) if reduce else value.__reduce_ex__(2)
-            except TypeError:
-                raise _UnknownError(f"an object of type {type(value).__qualname__}, which cannot be pickled") from None
-            if not _is_library(getattr(value, "__module__", None) or "builtins") and isinstance(parts, str):
-                raise _UnknownError(f"{parts!r}, which is not written in Python")
-            yield from map(self.value, (list(part) if isinstance(part, Iterator) else part for part in parts))
-        elif isinstance(value, list | tuple):
+        kind, module = type(value), getattr(value, "__module__", None) or "builtins"
+        if kind in _PLAIN:
+            yield repr(value)
+        elif kind in (list, tuple):
             yield from map(self.value, value)
-        elif isinstance(value, set | frozenset):
-            yield from sorted((self.value((each,)) for each in value), key=json.dumps)
-        elif isinstance(value, dict | types.MappingProxyType):
-            yield from sorted(map(self.value, value.items()), key=json.dumps)
+        elif kind in (dict, set, frozenset):  # sorted, since the order of a set changes from process to process
+            if any(isinstance(each, types.FunctionType) for each in value):
+                raise _UnknownError("functions in a set, which have no order")
+            yield from sorted(map(self.value, value.items() if kind is dict else value), key=json.dumps)
         elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind not in "OV":
             yield from (value.dtype.str, list(value.shape), hashlib.sha256(value.tobytes()).hexdigest())
-        elif isinstance(value, types.MethodType):
-            yield from map(self.value, (value.__func__, value.__self__))
-        elif isinstance(value, types.FunctionType):
+        elif isinstance(value, re.Pattern):
+            yield from (self.value(value.pattern), value.flags)
+        elif isinstance(value, functools.partial):
+            yield from map(self.value, (value.func, value.args, value.keywords))
+        elif isinstance(value, types.FunctionType) and not _is_library(value.__globals__.get("__name__")):
             yield from self._function(value)
+        elif _is_library(kind.__module__) and (inner := getattr(value, "__wrapped__", getattr(value, "py_func", None))):
+            yield self.value(inner)  # of functools, of numba
         elif isinstance(value, types.ModuleType):
-            names = set() if _is_library(value.__name__) else self._attributes & {*vars(value)}
-            yield from (value.__name__, [self._named(name, vars(value)) for name in sorted(names)])
-        elif inner := next((each for name in _WRAPPED if (each := getattr(value, name, None)) is not None), None):
-            yield self.value(inner)
+            yield value.__name__
+        elif isinstance(value, _CALLABLE) and _is_library(module):
+            owner = getattr(value, "__self__", None)  # of a method of a value, such as {}.get
+            held = [] if isinstance(owner, type | types.ModuleType | None) else [owner]
+            held += [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+            yield from (module, getattr(value, "__qualname__", value.__name__), *map(self.value, held))
         else:
-            raise _UnknownError(f"an object of type {type(value).__module__}.{type(value).__qualname__}")
-
-    def _members(self, kind: type) -> Iterator[Any]:
-        """Give the members of a class of the user that functions name, and the methods that Python calls by itself."""
-        own = [each for each in kind.__mro__ if not _is_library(each.__module__)]
-        for name, member in ((name, member) for each in own for name, member in sorted(vars(each).items())):
-            function = getattr(member, "__wrapped__", member)
-            # What dataclasses and named tuples make of the fields has no source, and the fields are values.
-            made = isinstance(function, types.FunctionType) and (
-                function.__code__.co_filename == "<string>" or _is_library(function.__globals__.get("__name__"))
-            )
-            special = name.startswith("__") and isinstance(member, types.FunctionType | staticmethod)
-            if (special or name in self._attributes) and not made and not isinstance(member, _SLOTS):
-                yield self._named(name, {name: member})
+            raise _UnknownError(f"an object of type {kind.__module__}.{kind.__qualname__}")
 
     def _function(self, function: types.FunctionType) -> Iterator[Any]:
-        code, scope = function.__code__, function.__globals__
-        cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
-        if _is_library(scope.get("__name__")):
-            held = [cell.cell_contents for cell in cells.values()]
-            yield from (function.__module__, function.__qualname__, self.value(getattr(function, "__wrapped__", held)))
+        if function in self._functions:
+            yield self._functions.index(function)
             return
-        tree = _source(code)
-        nodes, codes = [*ast.walk(tree)], [*_codes(code)]
-        self._attributes |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        self._functions.append(function)
+        code, scope = function.__code__, function.__globals__
+        tree, codes = _source(code), [*_codes(code)]
         yield from (_fields(tree), self.value(function.__defaults__), self.value(function.__kwdefaults__))
-        for node in nodes:
-            owner = scope.get(getattr(getattr(node, "value", None), "id", ""))
-            if (
-                isinstance(node, ast.Attribute)
-                and isinstance(owner, types.ModuleType)
-                and not hasattr(owner, node.attr)
-            ):
-                raise _UnknownError(f"{owner.__name__}.{node.attr}, which is not defined yet")
+        cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+        nodes = [*ast.walk(tree)]
         set_inside = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+        read = {*cells, *(name for each in codes for name in each.co_names)} - set_inside
         local = {name for each in codes for name in (*each.co_varnames, *each.co_cellvars)}
-        named = {node.id for node in nodes if isinstance(node, ast.Name)} - set_inside
-        for name in sorted(named.intersection([*cells, *(name for each in codes for name in each.co_names)])):
-            if name in cells or name in scope or (name not in local and not hasattr(builtins, name)):
-                yield self._named(name, cells if name in cells else scope)
+        owners = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+        chains = {tuple(_chain(node)) for node in nodes if id(node) not in owners}
+        for name, *attributes in sorted(chain for chain in chains if chain and chain[0] in read):
+            try:
+                if name in cells:
+                    yield self._named(name, attributes, cells[name].cell_contents)
+                elif name in scope or (name not in local and not hasattr(builtins, name)):
+                    yield self._named(name, attributes, scope[name])
+            except (KeyError, ValueError):  # of a cell that is empty
+                raise _UnknownError(f"{name!r}, which is not defined yet") from None
 
-    def _named(self, name: str, scope: Mapping[str, Any]) -> Any:
+    def _named(self, name: str, attributes: list[str], value: Any) -> Any:
+        """Read what a name gives, or its attributes where these are constants of modules, classes and objects of the user."""
+        for attribute in attributes:
+            is_module = isinstance(value, types.ModuleType)
+            if _is_library(value.__name__ if is_module else value.__module__ if isinstance(value, type) else None):
+                break
+            if is_module and attribute not in vars(value):
+                raise _UnknownError(f"{value.__name__}.{attribute}, which is not defined yet")
+            if attribute not in getattr(value, "__dict__", ()):
+                break
+            value = vars(value)[attribute]
         try:
-            found = scope[name]
-            return [name, self.value(found.cell_contents if isinstance(found, types.CellType) else found)]
-        except (KeyError, ValueError):
-            raise _UnknownError(f"{name!r}, which is not defined yet") from None
+            return [name, self.value(value)]
         except _UnknownError as error:
             raise _UnknownError(f"{name!r}: {error}") from None
+
+
+def _chain(node: ast.AST) -> list[str]:
+    """Return a name and the attributes behind it, as ``["settings", "LIMIT"]``; nothing for other syntax."""
+    if isinstance(node, ast.Attribute):
+        return [*chain, node.attr] if (chain := _chain(node.value)) else []
+    return [node.id] if isinstance(node, ast.Name) else []
 
 
 def _is_library(module: str | None) -> bool:

@@ -118,8 +118,9 @@ class Stream(IterableDataset[Any]):
         in advance, so the stream becomes sequential (see ``Stream``): every rank takes equally many steps even if nearly all
         documents of one rank are dropped, and every rank saves its own state (``merge_states``).
 
-        A state belongs to its filters: to their source and the values that it reads, or to ``name``, which a filter needs
-        where there is no source, or no plain value, and which must change when the filter does. Raises ``ConfigError`` for a
+        A state belongs to its filters: to their source and the plain values that it names, or to ``name``, which must change
+        when the filter does. A filter needs a name where it is an object or a method, where there is no source, and where
+        the source names what is no plain value, function, or constant of a module. Raises ``ConfigError`` for a
         mix and, while iterating, where no document is kept of a whole epoch (of a rank's part of 8 epochs).
 
         >>> import pipeline
@@ -452,7 +453,7 @@ class Stream(IterableDataset[Any]):
         if length is not None:
             check_integer("length", length, least=1, most=MOST_STEPS)
         check_flag("repeat", repeat)
-        return Loader(self, keys, length, repeat)
+        return Loader(self._config, self._position, keys, length, repeat)
 
     # Iteration and position
 

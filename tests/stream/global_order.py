@@ -6,8 +6,8 @@ from typing import Any
 
 import pipeline
 from pipeline.stream.iteration.passes import first_of, pass_bounds
-from pipeline.stream.iteration.position import Position
 from pipeline.stream.order import Step
+from pipeline.stream.position import Position
 
 
 def global_rows(ranks: list[list[Any]], batch: int, lanes: int, *, start: int = 0, end: int | None = None) -> list[Any]:

@@ -53,7 +53,7 @@ class Case:
         if self.seed is not None:
             stream = stream.shuffle(seed=self.seed, window=self.window, lanes=self.lanes)
         if self.modulus:
-            stream = stream.filter(self.keeps)
+            stream = stream.filter(self.keeps, name="keeps")
         if self.kind == "documents":
             stream = stream.documents()
         elif self.kind == "pack":

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import ConfigError
-from pipeline.stream.batch.collate import IGNORE, DocumentCollator, spread, stack
+from pipeline.stream.batch.collate import IGNORE, DocumentCollator, stack
 from pipeline.stream.batch.rows import DocumentRows
 from tests.shard_samples import write_dataset
 from tests.stream.global_order import global_rows
@@ -96,27 +96,6 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     write_dataset(directory, [*shards, []])
     return directory
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    dtype=st.sampled_from(["<u2", "<u4", "|u1", "<i4", "<i8"]),
-    rows=st.integers(0, 4),
-    length=st.integers(1, 40),
-    lag=st.integers(0, 5),
-    stride=st.integers(1, 3),
-    stored=st.booleans(),
-)
-def test_rows_become_ids_and_labels_whatever_their_width_and_layout(
-    dtype: str, rows: int, length: int, lag: int, stride: int, stored: bool
-) -> None:
-    held = np.random.default_rng(0).integers(0, 1 << 40, (rows + 1, stride * (length + lag))).astype(dtype)
-    tokens = held[1:, ::stride]
-    held.flags.writeable = False
-    ids, labels = np.zeros((2, rows, length), dtype if stored else np.int64)
-    spread(tokens, lag, ids, labels)
-    assert ids.tolist() == tokens[:, :length].tolist()
-    assert labels.tolist() == tokens[:, lag : lag + length].tolist()
 
 
 def test_labels_are_the_tokens_shift_ahead(dataset: Path) -> None:

@@ -20,7 +20,7 @@ from pipeline.errors import ConfigError
 from pipeline.stream.assemble import make_reader
 from pipeline.stream.iteration.items import items_from, share_of
 from pipeline.stream.iteration.state import from_state
-from pipeline.stream.iteration.topology import WorkerContext
+from pipeline.stream.position import WorkerContext
 from tests.stream.sequential_oracle import EOS, Case, Tokens, batches_of
 from tests.text_samples import write_texts
 

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass, field
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 3
 PATTERN = re.compile("a+")
 COUNTED = 0
-LOCK = threading.Lock()
 
 
 def source() -> Any:
@@ -37,58 +36,22 @@ def name(function: Any) -> str:
     return names[0]
 
 
-def above(limit: int) -> Any:
+def above(limit: Any) -> Any:
     return lambda ids: len(ids) > limit
 
 
+def above_setting(settings: Namespace) -> Any:
+    return lambda ids: len(ids) > settings.limit
+
+
 class Above:
-    """A filter that is an object."""
+    """A filter that is an object, which says whose place it takes."""
 
-    def __init__(self, limit: Any) -> None:
-        self.limit = limit
-
-    def __call__(self, ids: Any) -> bool:
-        return len(ids) > self.limit
-
-
-class AboveOrEqual(Above):
-    def __call__(self, ids: Any) -> bool:
-        return len(ids) >= self.limit
-
-
-class Slotted:
-    __slots__ = ("limit",)
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self) -> None:
+        functools.update_wrapper(self, reads_a_global)
 
     def __call__(self, ids: Any) -> bool:
-        return len(ids) > self.limit
-
-    def keeps(self, ids: Any) -> bool:
-        return len(ids) < self.limit
-
-
-@dataclass
-class Settings:
-    """Has methods that read what cannot be compared, which its filter does not call."""
-
-    limit: int
-    rest: list[int] = field(default_factory=list)
-
-    def keeps(self, ids: Any) -> bool:
-        return self.long(ids)
-
-    def long(self, ids: Any) -> bool:
-        return len(ids) > self.limit
-
-    def other(self) -> bool:
-        return LOCK.locked()
-
-
-class Strict(Settings):
-    def long(self, ids: Any) -> bool:
-        return len(ids) >= self.limit
+        return len(ids) > 3
 
 
 def reads_a_global(ids: Any) -> bool:
@@ -109,30 +72,23 @@ def recursive(ids: Any) -> bool:
     return len(ids) < 2 or recursive(ids[1:])
 
 
-def with_settings(settings: Settings) -> Any:
-    return lambda ids: settings.long(ids)
-
-
 DIFFERENT: dict[str, tuple[Any, Any]] = {
     "constants": (lambda ids: len(ids) > 3, lambda ids: len(ids) > 4),
     "code": (lambda ids: len(ids) > 3, lambda ids: len(ids) >= 3),
-    "attributes read": (lambda ids: ids.min() > 3, lambda ids: ids.max() > 3),
+    "attributes": (lambda ids: ids.min() > 3, lambda ids: ids.max() > 3),
     "closures": (above(1), above(2)),
-    "kinds of one value": (above(1), above(1.0)),  # type: ignore[arg-type]
+    "kinds of one value": (above(1), above(1.0)),
+    "settings": (above_setting(Namespace(limit=1)), above_setting(Namespace(limit=2))),
     "defaults": (lambda ids, n=1: len(ids) > n, lambda ids, n=2: len(ids) > n),
     "keyword defaults": (lambda ids, *, n=1: len(ids) > n, lambda ids, *, n=2: len(ids) > n),
-    "objects": (Above(1), Above(2)),
-    "classes": (Above(1), AboveOrEqual(1)),
-    "slots": (Slotted(1), Slotted(2)),
-    "methods": (Slotted(1).keeps, Slotted(2).keeps),
-    "methods of a dataclass": (Settings(1).keeps, Settings(2).keeps),
-    "methods that methods call": (Settings(1).keeps, Strict(1).keeps),
-    "objects that are read": (with_settings(Settings(1)), with_settings(Strict(1))),
     "partials": (functools.partial(max, 1), functools.partial(max, 2)),
-    "arrays": (Above(np.arange(3)), Above(np.arange(4))),
-    "patterns": (re.compile("a").search, re.compile("b").search),
-    "sets": (Above({1, 2}), Above({1, 3})),
-    "builtins": ({1: 1}.get, {1: 2}.get),
+    "arrays": (above(np.arange(3)), above(np.arange(4))),
+    "methods of values": ({1: 1}.get, {1: 2}.get),
+    "patterns": (above(re.compile("a")), above(re.compile("b"))),
+    "sets": (above({1, 2}), above({1, 3})),
+    "decorated": (torch.no_grad()(reads_a_global), torch.no_grad()(recursive)),
+    "cached": (functools.lru_cache(reads_a_global), functools.lru_cache(recursive)),
+    "called functions": (calls_another, recursive),
 }
 
 
@@ -146,9 +102,11 @@ def test_filters_that_differ_do_not_load_into_each_other(what: str) -> None:
 
 
 def test_equal_filters_made_apart_are_one() -> None:
-    for make in (lambda: above(7), lambda: Above([1, {"a": 2}]), lambda: Slotted(3), lambda: lambda ids: True):
+    for make in (lambda: above(7), lambda: above([1, {"a": 2}]), lambda: lambda ids: True):
         assert name(make()) == name(make())
-    assert name(Above({"b": 1, "a": {3, 1, 2}})) == name(Above({"a": {2, 1, 3}, "b": 1}))
+    assert name(above({"b": 1, "a": {3, 1, 2}})) == name(above({"a": {2, 1, 3}, "b": 1}))
+    settings = (Namespace(limit=3, rest=threading.Lock()), Namespace(limit=3))
+    assert len({name(above_setting(each)) for each in settings}) == 1
 
 
 def test_two_lambdas_of_one_line_are_told_apart() -> None:
@@ -158,103 +116,95 @@ def test_two_lambdas_of_one_line_are_told_apart() -> None:
     assert name(nested).startswith("test_two_lambdas_of_one_line_are_told_apart.<locals>.<lambda>#")
 
 
-MODULE = """
-{comment}
-from helper import is_long
-LIMIT = {limit}
-def keeps(ids: {hint}) -> bool:
-    "{doc}"
-    return is_long(ids,{space}LIMIT)  # {comment}
-"""
-
-
-def name_of_keeps(folder: Path, *flags: str) -> str:
-    """Return the name of ``user.keeps`` in a folder, as another process finds it."""
-    code = f"import sys; sys.path[:0] = [{str(folder)!r}, {str(ROOT)!r}]\nfrom user import keeps\nimport pipeline\n"
-    code += "stream = pipeline.ShardDataset.from_tokens(range(9), lengths=[9]).filter(keeps).pack(4)\n"
-    command = [sys.executable, *flags, "-c", f"{code}print(stream.state_dict()['shape'])"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    names: list[str] = json.loads(done.stdout)["filters"]
-    return names[0]
-
-
-def write_module(folder: Path, helper: str, **options: str) -> Path:
-    folder.mkdir()
-    (folder / "helper.py").write_text(helper)
-    (folder / "user.py").write_text(MODULE.format(**options))
-    return folder
-
-
-def test_comments_hints_and_docstrings_are_nothing_but_helpers_and_globals_are(tmp_path: Path) -> None:
-    options = {"limit": "3", "hint": "int", "doc": "One.", "space": "", "comment": ""}
-    helper = "def is_long(ids, limit):\n    return len(ids) > limit\n"
-    same = {**options, "hint": "list", "doc": "Two.", "space": "   ", "comment": "# three"}
-    first = name_of_keeps(write_module(tmp_path / "a", helper, **options))
-    assert name_of_keeps(write_module(tmp_path / "b", helper, **same), "-O") == first
-    assert name_of_keeps(write_module(tmp_path / "c", helper, **{**options, "limit": "4"})) != first
-    assert name_of_keeps(write_module(tmp_path / "d", helper.replace(">", ">="), **options)) != first
-
-
-CALLED = ", ".join(f"f{n}" for n in range(12))
-READER = """
-import settings, math
-def inner(ids):
-    return (lambda n: n > settings.sub.LIMIT)(len(ids))
-def keeps(ids):
-    return len(ids) > settings.LIMIT and settings.sized(ids) and inner(ids) and math.pi > 3
-"""
-
-
-def test_what_a_filter_names_of_the_users_modules_is_part_of_it(tmp_path: Path) -> None:
-    def named(folder: str, limit: int = 3, inner: int = 1, sized: str = "len(ids)", more: str = "") -> str:
-        package = tmp_path / folder / "settings"
-        package.mkdir(parents=True)
-        text = f"from . import sub\n{more}\nLIMIT = {limit}\ndef sized(ids):\n    return {sized}\n"
-        (package / "__init__.py").write_text(text)
-        (package / "sub.py").write_text(f"LIMIT = {inner}\n")
-        (tmp_path / folder / "user.py").write_text(READER)
-        return name_of_keeps(tmp_path / folder)
-
-    first = named("a")
-    assert named("b", more="import threading\nLOCK = threading.Lock()\nUNREAD = 5") == first
-    others = [named("c", limit=4), named("d", inner=2), named("e", sized="len(ids) > 1")]
-    assert len({first, *others}) == 4
-
-
-def test_a_decorated_function_is_that_function() -> None:
-    assert name(torch.no_grad()(reads_a_global)) != name(torch.no_grad()(recursive))
-    assert name(functools.lru_cache(reads_a_global)) != name(functools.lru_cache(recursive))
-
-
-def test_sets_of_functions_and_functions_that_call_each_other_have_one_name_in_all_processes(tmp_path: Path) -> None:
-    calls = "".join(f"def f{n}(ids): return len(ids) > {n} or any(f(ids) for f in ({CALLED}))\n" for n in range(12))
-    (tmp_path / "user.py").write_text(
-        f"{calls}PARTS = {{{CALLED}}}\ndef keeps(ids): return all(f(ids) for f in PARTS)\n"
-    )
-    assert len({name_of_keeps(tmp_path) for _ in range(3)}) == 1
-
-
 def test_a_filter_that_counts_stays_the_same() -> None:
     before = name(counts)
     counts(None)
     assert name(counts) == before
 
 
-def test_functions_of_libraries_are_known_by_name() -> None:
+def test_functions_of_libraries_are_known_by_name_and_closure() -> None:
     named = [name(function) for function in (len, bool, str.isupper, np.mean, np.isnan, torch.relu, torch.mean)]
     assert len(set(named)) == 7
-    assert name(calls_another) != name(recursive)
+    library: dict[str, Any] = {"__name__": "json"}
+    exec("def make(limit): return lambda ids: len(ids) > limit", library)
+    assert len({name(library["make"](limit)) for limit in (1, 2, 2)}) == 2
+
+
+USER = """
+{comment}
+import math
+import settings
+from helper import is_long
+LIMIT = {limit}
+def f(ids): return len(ids) > 1 or g(ids)
+def g(ids): return f(ids[1:])
+def inner(ids):
+    return (lambda n: n > settings.sub.LIMIT)(len(ids))
+def keeps(ids: {hint}) -> bool:
+    "{doc}"
+    return is_long(ids,{space}LIMIT) and settings.sized(ids) and inner(ids) and f(ids) > math.pi and 3 in {{3, 4}}  # {comment}
+"""
+NAMES = """
+import sys, pipeline
+for folder in sys.argv[1:]:
+    sys.path.insert(0, folder)
+    from user import keeps
+    stream = pipeline.ShardDataset.from_tokens(range(9), lengths=[9]).filter(keeps).pack(4)
+    print(stream.state_dict()["shape"])
+    for name in ("user", "helper", "settings.sub", "settings"):
+        del sys.modules[name]
+    sys.path.remove(folder)
+"""
+
+
+def test_helpers_globals_and_modules_count_in_all_processes_but_comments_hints_and_docstrings_do_not(
+    tmp_path: Path,
+) -> None:
+    options = {"limit": "3", "hint": "int", "doc": "One.", "space": "", "comment": ""}
+    same = {"hint": "list", "doc": "Two.", "space": "   ", "comment": "# three"}
+
+    def write(
+        folder: str, helper: str = ">", sub: int = 1, sized: str = "len(ids)", unread: str = "", **changes: str
+    ) -> str:
+        package = tmp_path / folder / "settings"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text(f"from . import sub\n{unread}\ndef sized(ids):\n    return {sized}\n")
+        (package / "sub.py").write_text(f"LIMIT = {sub}\n")
+        (tmp_path / folder / "helper.py").write_text(f"def is_long(ids, limit):\n    return len(ids) {helper} limit\n")
+        (tmp_path / folder / "user.py").write_text(USER.format(**options | changes))
+        return str(package.parent)
+
+    equal = [write("first"), write("same", **same), write("unread", unread="import threading\nLOCK = threading.Lock()")]
+    others = [
+        write("limit", limit="4"),
+        write("helper", helper=">="),
+        write("sub", sub=2),
+        write("sized", sized="len(ids) > 1"),
+    ]
+
+    def names(*flags: str) -> list[str]:
+        command = [sys.executable, *flags, "-c", NAMES, *equal, *others]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+        return [json.loads(line)["filters"][0] for line in done.stdout.splitlines()]
+
+    found = names()
+    assert len(set(found[: len(equal)])) == 1
+    assert len(set(found)) == 1 + len(others)
+    assert names("-O") == found
 
 
 def test_a_filter_that_reads_what_cannot_be_compared_needs_a_name() -> None:
     lock = threading.Lock()
     scope: dict[str, Any] = {}
     exec("unwritten = lambda ids: len(ids) > 3", scope)
-    rng = np.random.default_rng(0)
+    rng, keeps = np.random.default_rng(0), Above()
     for function, message in (
         (lambda ids: lock.locked(), r"reads 'lock': an object of type _thread\.lock"),
         (lambda ids: rng.random() < 0.5, "reads 'rng'.*of type numpy"),
-        (Above(lock), "object of type"),
+        (keeps, r"object of type .*\.Above"),
+        (keeps.__call__, "object of type builtins.method"),
+        (lambda ids: keeps(ids), r"'keeps': an object of type .*\.Above"),
+        (above({reads_a_global, recursive}), "'limit': functions in a set"),
         (scope["unwritten"], "reads code that has no source in '<string>'"),
         (lambda ids: own_module.LATER(ids), r"tests\.LATER, which is not defined yet"),
         (lambda ids: not_there(ids), "'not_there', which is not defined yet"),  # type: ignore[name-defined] # noqa: F821

@@ -32,14 +32,14 @@ def stateful(stream: pipeline.Stream, **options: Any) -> Any:
     return pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader(stream, **options)
 
 
-@pytest.mark.parametrize(("start", "workers"), [("fork", 1), ("fork", 3), ("spawn", 1), ("forkserver", 2)])
+@pytest.mark.parametrize(("start", "workers"), [("fork", 3), ("spawn", 1), ("forkserver", 2)])
 def test_workers_of_any_start_method_give_the_order_without_workers(dataset: Path, start: str, workers: int) -> None:
     stream = batched(dataset).take(BATCHES)
     assert ids(DataLoader(stream, batch_size=None, num_workers=workers, multiprocessing_context=start)) == ids(stream)
 
 
-@pytest.mark.parametrize(("factor", "ahead"), [(1, 3), (6, 0)])
-def test_neither_order_nor_state_depends_on_how_far_workers_read_ahead(dataset: Path, factor: int, ahead: int) -> None:
+def test_neither_order_nor_state_depends_on_how_far_workers_read_ahead(dataset: Path) -> None:
+    factor, ahead = 6, 3
     whole = ids(islice(batched(dataset), 9))
     options: dict[str, Any] = {"batch_size": None, "num_workers": 2, "prefetch_factor": factor}
     plain, bare = batched(dataset).prefetch(ahead), batched(dataset)
@@ -66,12 +66,6 @@ def test_more_ranks_times_workers_than_shards_take_equally_many_steps(dataset: P
     # The last sequence is filled up with end-of-text ids, as are rows that pad the last batch.
     assert rows[: len(kept)] == kept
     assert not any(t for row in rows[len(kept) :] for t in row)
-
-
-@pytest.mark.parametrize("workers", [0, 3])
-def test_a_bounded_stream_ends_at_the_same_batch_for_any_number_of_workers(dataset: Path, workers: int) -> None:
-    loader = DataLoader(batched(dataset, 1), batch_size=None, num_workers=workers)
-    assert ids(loader) == ids(batched(dataset, 1))
 
 
 @pytest.mark.parametrize("start", ["fork", "forkserver"])
@@ -191,7 +185,7 @@ def test_a_state_of_other_workers_is_refused_naming_both_numbers_and_the_cure(da
 # Which part of the stream a process reads
 
 
-@pytest.mark.parametrize("start", [None, "fork", "forkserver"])
+@pytest.mark.parametrize("start", [None, "forkserver"])
 def test_several_launched_processes_without_a_group_are_an_error_that_names_every_cure(
     dataset: Path, monkeypatch: pytest.MonkeyPatch, start: str | None
 ) -> None:

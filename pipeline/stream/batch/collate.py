@@ -47,7 +47,7 @@ class PackCollator:
         length, size, filled = self.seq_len, self.size, rows.filled
         lag = 0 if self.same_labels else self.shift
         ids, labels = np.empty((size, length), self.dtype), np.empty((size, length), self.dtype)
-        spread(rows.tokens, lag, ids[:filled], labels[:filled])
+        ids[:filled], labels[:filled] = rows.tokens[:, :length], rows.tokens[:, lag : lag + length]
         have = _NOWHERE  # tokens of each row, where some have fewer than they should
         if filled < size or rows.valid is not None:
             have = np.zeros(size, np.int64)
@@ -55,52 +55,43 @@ class PackCollator:
             for row, valid in enumerate(have.tolist()):
                 ids[row, valid:] = self.eos_id
         batch: PackedArrays = {"input_ids": ids, "labels": labels, "valid_tokens": 0}
+        ignored = _NOWHERE  # flat places of labels to mask, ascending
         if self.boundaries:
-            ignored = self._bound(batch, rows, have)
+            ends = [*(rows.document_ends or ()), *[_NOWHERE] * (size - filled)]
+            batch["position_ids"], batch["cu_seqlens"], batch["max_seqlen"], ignored = find_bounds(
+                ends, have, length, lag
+            )
         elif len(have):
-            behind = np.arange(length) >= np.maximum(have - lag, 0)[:, None]
-            ignored = np.flatnonzero(behind)
-        else:
-            ignored = _NOWHERE
+            ignored = _labels_behind(have, length, lag)
         if rows.masks is not None:
             masked = np.flatnonzero(rows.masks[:, lag : lag + length] == 0)
             ignored = np.union1d(ignored, masked)
         batch["valid_tokens"] = labels.size - len(ignored)
         if self.same_labels:
             batch["valid_tokens"] -= size - int(np.count_nonzero(ignored % length == 0))
-        if len(ignored):
-            _ignore(batch, ignored)
+        if len(ignored) and labels.dtype == np.int64:
+            labels.reshape(-1)[ignored] = IGNORE
+        elif len(ignored):  # the dtype cannot hold -100: the device that widens labels masks these
+            batch["ignored"] = ignored
         return batch
-
-    def _bound(self, batch: PackedArrays, rows: Rows, have: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Add to a batch what boundaries tell of it; return the flat places of labels to mask, ascending."""
-        shift = 0 if self.same_labels else self.shift
-        spans = np.zeros((self.size, 2), np.int64)
-        ends = _NOWHERE
-        if rows.document_ends is not None:
-            ends, spans[: rows.filled] = rows.document_ends
-        batch["position_ids"], batch["cu_seqlens"], batch["max_seqlen"], ignored = find_bounds(
-            ends, spans, have, self.seq_len, shift
-        )
-        return ignored
 
 
 def find_bounds(
-    ends: NDArray[np.int64], spans: NDArray[np.int64], have: NDArray[np.int64], length: int, shift: int
+    document_ends: list[NDArray[np.int64]], have: NDArray[np.int64], length: int, shift: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], int, NDArray[np.int64]]:
     """Return ``position_ids``, ``cu_seqlens``, ``max_seqlen`` and the flat places of labels to mask, ascending.
 
-    ``ends`` and ``spans`` are those of `Ends`; row ``r`` has ``length + shift`` tokens, its labels' included, of which
-    ``have[r]`` exist (empty: all); labels lie ``shift`` ahead, or are the inputs for a shift of 0, which the model shifts.
+    ``document_ends`` are those of `Rows`; row ``r`` has ``length + shift`` tokens, its labels' included, of which ``have[r]``
+    exist (empty: all); labels lie ``shift`` ahead, or are the inputs for a shift of 0, which the model shifts.
 
-    >>> positions, begins, longest, ignored = find_bounds(np.array([2]), np.array([[0, 1]]), np.zeros(0, np.int64), 4, 1)
+    >>> positions, begins, longest, ignored = find_bounds([np.array([2])], np.zeros(0, np.int64), 4, 1)
     >>> positions.tolist(), begins.tolist(), longest, ignored.tolist()
     ([[0, 1, 0, 1]], [0, 2, 4], 2, [1])
     """
-    rows, width = len(spans), length + shift
+    rows, width = len(document_ends), length + shift
     existing = have if len(have) else np.full(rows, width)
-    counts = spans[:, 1] - spans[:, 0]
-    row, end = np.repeat(np.arange(rows), counts), ends[: counts.sum()]
+    row = np.repeat(np.arange(rows), [len(ends) for ends in document_ends])
+    end = np.concatenate([_NOWHERE, *document_ends])
     inside = (end < width) & (end <= existing[row])
     row, end = row[inside], end[inside]
     cuts = (row * length + end)[end < length]
@@ -114,25 +105,14 @@ def find_bounds(
     counts = np.maximum(last - first, 0)
     ignored = np.repeat(row * length + first - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
     if len(have):
-        behind = np.arange(length) >= np.clip(have - shift, 0, length)[:, None]
-        ignored = np.union1d(ignored, np.flatnonzero(behind))
+        ignored = np.union1d(ignored, _labels_behind(have, length, shift))
     longest = int(sizes.max(initial=0))
     return positions.reshape(rows, length), begins.astype(np.int32), longest, ignored
 
 
-def spread(tokens: NDArray[Any], lag: int, ids: NDArray[Any], labels: NDArray[Any]) -> None:
-    """Copy rows of tokens to rows of ids, and from token ``lag`` on to labels, in the width that those have."""
-    length = ids.shape[1]
-    ids[...] = tokens[:, :length]
-    labels[...] = tokens[:, lag : lag + length]
-
-
-def _ignore(batch: PackedArrays, ignored: NDArray[np.int64]) -> None:
-    """Mask labels: in place where their dtype can hold -100, else as places for the device that widens them."""
-    if batch["labels"].dtype == np.int64:
-        batch["labels"].reshape(-1)[ignored] = IGNORE
-    else:
-        batch["ignored"] = ignored
+def _labels_behind(have: NDArray[np.int64], length: int, lag: int) -> NDArray[np.int64]:
+    """Return the flat places of labels for which rows of so many tokens have none."""
+    return np.flatnonzero(np.arange(length) >= np.clip(have - lag, 0, length)[:, None])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

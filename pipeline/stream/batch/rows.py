@@ -8,37 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Ends(NamedTuple):
-    """Where documents end in rows: those of row ``r``, ascending, from 1 to its width, are ``places[slice(*spans[r])]``.
-
-    ``places`` and ``spans`` (``[rows, 2]``) are int64.
-
-    >>> Ends.of([np.array([2, 5]), np.array([4])]).spans.tolist()
-    [[0, 2], [2, 3]]
-    """
-
-    places: NDArray[np.int64]
-    spans: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, rows: list[NDArray[np.int64]]) -> Ends:
-        """Join the places of each row."""
-        stops = np.cumsum([0, *map(len, rows)])
-        return cls(np.concatenate([np.zeros(0, np.int64), *rows]), np.stack([stops[:-1], stops[1:]], axis=1))
-
-
 class Rows(NamedTuple):
     """Packed rows, valid until the next read: the first ``filled`` rows of a batch.
 
-    ``tokens``: ``[filled, width]``, labels included, as they are stored. ``document_ends``: None unless boundaries were asked
-    for. ``valid``: int64 ``[filled]``, the tokens of each row before the end of a bounded stream, or None where none is cut.
-    ``missing``: rows that were asked for but lie behind the end of a stream whose end was unknown in advance. ``masks``:
-    uint8 ``[filled, width]``, 0 for tokens that no label counts, or None where all count.
+    ``tokens``: ``[filled, width]``, labels included, as they are stored. ``document_ends``: where documents end in each row,
+    ascending, from 1 to its width; None unless boundaries were asked for. ``valid``: int64 ``[filled]``, the tokens of each
+    row before the end of a bounded stream, or None where none is cut. ``missing``: rows that were asked for but lie behind
+    the end of a stream whose end was unknown in advance. ``masks``: uint8 ``[filled, width]``, 0 for tokens that no label
+    counts, or None where all count.
     """
 
     filled: int
     tokens: NDArray[Any]
-    document_ends: Ends | None
+    document_ends: list[NDArray[np.int64]] | None
     valid: NDArray[np.int64] | None = None
     missing: int = 0
     masks: NDArray[np.uint8] | None = None
@@ -81,8 +63,7 @@ class RowBuffer:
 
     def rows(self, existing: NDArray[np.int64] | None = None) -> Rows:
         """Return the rows once all are filled; ``existing`` are the tokens of each before the end of a bounded stream."""
-        ends = None if self.ends is None else Ends.of(self.ends)
-        return Rows(len(self.tokens), self.tokens, ends, valid=existing, masks=self.masks)
+        return Rows(len(self.tokens), self.tokens, self.ends, valid=existing, masks=self.masks)
 
 
 _NONE = np.zeros(0, np.int64)

@@ -1,60 +1,17 @@
-"""What every kind of data offers to a stream, and what those with counts known in advance share."""
+"""What the kinds of data with counts known in advance share."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ...errors import ConfigError
 from ...shards.ranges.source import Source as Ranges
+from ..config import StreamConfig
 from ..lanes import WINDOW_BYTES, LaneLayout, best_fit_lanes_a_row, lane_layout
 from ..order import LANES, Sequences, default_window, sequential_window
 from .contents import Contents
-
-if TYPE_CHECKING:
-    from ..config import StreamConfig
-
-
-class Data(Protocol):
-    """Where the tokens of a stream come from: counts, a fingerprint, an order and readers.
-
-    ``counted``: how many tokens and documents there are is known in advance. ``default_lanes``: those of a shuffled indexed
-    stream that states none.
-    """
-
-    counted: bool
-    default_lanes: int
-    name: str
-    split: str
-    dtype: np.dtype[Any]
-    eos_id: int
-    vocab_size: int | None
-    tokenizer: str | None
-
-    def fingerprints(self) -> dict[str, str]:
-        """Return the fingerprint of each source by its name."""
-
-    def sizes(self) -> str:
-        """Return how much data there is, in words."""
-
-    def check_stage(self, method: str) -> None:
-        """Raise ``ConfigError`` for a method of a stream that this data cannot have."""
-
-    def source_of_mix(self, name: str) -> CountedData:
-        """Return this as the source ``name`` of a mix; raises ``ConfigError`` where it cannot be one."""
-
-    def lane_layout(self, config: StreamConfig, rows: int) -> LaneLayout:
-        """Return the lanes of a shuffled sequential stream, for so many rows of a global batch."""
-
-    def window(self, config: StreamConfig, lanes: int) -> Any:
-        """Return the blocks that are shuffled together, as a state holds them: of each source of a mix, of text as stated.
-
-        ``lanes`` are those in force.
-        """
-
-    def sequences(self, config: StreamConfig) -> Sequences | None:
-        """Return where the epochs' sequences begin; None where epochs are not counted in advance, or are the sources' own."""
 
 
 class CountedData:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import ConfigError
+from ..config import StreamConfig
 from ..iteration.iterator import RaisesAgain, StreamIterator
 from ..iteration.passes import has_passes, is_endless
+from ..iteration.stream_position import StreamPosition
 from .key_maps import key_map
-from .refusals import has_length
-
-if TYPE_CHECKING:
-    from ..stream import Stream
 
 ENDLESS = 2**31  # what frameworks take for a length where a stream has none
 
@@ -35,22 +33,27 @@ class Loader:
     """
 
     def __init__(
-        self, stream: Stream, keys: str | Callable[[Any], Any] | None, length: int | None, repeat: bool = False
+        self,
+        config: StreamConfig,
+        position: StreamPosition,
+        keys: str | Callable[[Any], Any] | None,
+        length: int | None,
+        repeat: bool = False,
     ) -> None:
-        self.stream = stream._with() if repeat else stream
-        self._position = self.stream._position
-        self._map = key_map(keys, stream._config)
+        self._config = config
+        self._position = StreamPosition(config) if repeat else position
+        self._map = key_map(keys, config)
         self._length = length
         self._repeat = repeat
         self._items: StreamIterator | None = None  # the stream's iterator in the latest pass
-        known, endless = self._known_length(), is_endless(stream._config)
+        known, endless = self._known_length(), is_endless(config)
         if known is not None and length is not None:
             raise ConfigError(f"the stream knows its length, {known} batches; remove length={length}")
         if repeat and endless:
             raise ConfigError(
                 "repeat=True gives the same batches in each pass, but this stream is endless; bound it by epochs=1 or .take(n)"
             )
-        if known is None and length is None and not endless and stream._config.layout is not None:
+        if known is None and length is None and not endless and config.layout is not None:
             raise ConfigError(
                 "frameworks ask a loader for its length, but after how many batches this stream ends is unknown in advance; "
                 "state it, .loader(length=n), or leave epochs out and end the stream by .take(n)"
@@ -74,20 +77,20 @@ class Loader:
         if self._repeat:
             return
         ended = self._leave_pass()
-        self.stream.set_epoch(epoch)
-        if ended and not has_passes(self.stream._config):
+        self._position.set_epoch(epoch)
+        if ended and not has_passes(self._config):
             self._position.next_pass()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the stream's state after the batches handed out."""
-        return self.stream.state_dict()
+        return self._position.save(None)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state``; the next pass starts there, or is the one after where the state ended one."""
         self.close()
         if self._repeat:
             return
-        self.stream.load_state_dict(state)
+        self._position.load(state)
 
     def close(self) -> None:
         """End the running pass and stop its threads."""
@@ -104,7 +107,10 @@ class Loader:
             yield self._map(batch)
 
     def _known_length(self) -> int | None:
-        return len(self.stream) if has_length(self.stream) else None
+        try:
+            return self._position.length()
+        except TypeError:
+            return None
 
     def _leave_pass(self) -> bool:
         """End the latest pass; say whether it handed out all its batches, even if nobody asked for one more."""
@@ -112,9 +118,9 @@ class Loader:
         if items is None:
             return False
         if items.live and self._known_length() is None:
-            state = self.stream.state_dict()
+            state = self._position.save(None)
             items.close()
-            self.stream.load_state_dict(state)
+            self._position.load(state)
         elif items.live:
             # Epochs differ by a sequence, and a framework that asked for the length of one may stop a batch early.
             if len(list(islice(items, 2))) == 1 and items.progress.finished:

@@ -6,7 +6,8 @@ every n-th item of each rank. Either way a part of the data is never read. ``Gra
 iterated.
 
 Lightning reads one batch ahead of the training step in loaders without a length, and then saves their state: each resume
-loses that batch. A ``Trainer`` has its loaders, but no list holds the trainers: Python's collector of garbage finds them.
+loses that batch. A ``Trainer`` has its loaders, but no list holds the trainers: Python's collector of garbage finds what
+refers to their class.
 
 Nothing is imported here: where a framework is not loaded, it reads no stream.
 """
@@ -52,10 +53,11 @@ def refuse_second_split(stream: IterableDataset[Any], kind: type, world_size: in
 def refuse_read_ahead(stream: IterableDataset[Any], kind: type) -> None:
     """Raise ``ConfigError`` where Lightning trains on a loader of a stream, and would read ahead of a state that it saves."""
     modules = [sys.modules.get(name) for name in ("lightning.pytorch", "pytorch_lightning")]
-    classes = tuple(trainer for module in modules if (trainer := getattr(module, "Trainer", None)) is not None)
+    classes = [trainer for module in modules if (trainer := getattr(module, "Trainer", None)) is not None]
     if not classes or has_length(stream):
         return
-    for trainer in [each for each in gc.get_objects() if issubclass(type(each), classes)]:
+    classes = [each for found in classes for each in _with_subclasses(found)]
+    for trainer in [each for each in gc.get_referrers(*classes) if type(each) in classes]:
         for loader in _flat(trainer.train_dataloader) if trainer.training else ():
             if hasattr(loader, "load_state_dict") and not has_length(loader) and _may_read(loader, stream, kind):
                 raise ConfigError(
@@ -78,6 +80,10 @@ def _may_read(loader: Any, stream: IterableDataset[Any], kind: type) -> bool:
     while (dataset := getattr(loader, "dataset", None)) is not None:
         loader = dataset
     return loader is stream or (isinstance(loader, IterableDataset) and not isinstance(loader, kind))
+
+
+def _with_subclasses(kind: Any) -> list[Any]:
+    return [kind, *(each for inner in kind.__subclasses__() for each in _with_subclasses(inner))]
 
 
 def _flat(loaders: Any) -> list[Any]:

@@ -1,10 +1,10 @@
 """Iteration: what one rank and worker yields, where a stream stands, and how that is saved.
 
 stream_position.py  the position of one stream: makes its iterators, saves, loads and moves it
-position.py         a position as a value, and how loaders' workers share it
+shared_position.py  that position in memory that loaders' workers share
 passes.py           passes and epochs: set_epoch, len, take
 state.py            a position as plain JSON; what refuses it in another stream
-topology.py         rank and worker, resolved where an iteration starts
+topology.py         rank and worker of a process, resolved where an iteration starts
 items.py            one iteration: reader -> collate -> the user's stages -> device
 stages.py           the user's stages: what is counted, and what a resume would lose
 iterator.py         hands out items, with the position after each

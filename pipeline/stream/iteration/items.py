@@ -19,11 +19,10 @@ from ..batch.collate import row_of, stack
 from ..batch.device import place_on_device, read_ahead, to_numpy, to_torch
 from ..config import StreamConfig
 from ..order import Step
+from ..position import Position, WorkerContext
 from ..reader import Reader, Share
 from .passes import epoch_reached, first_of, item_count, pass_bounds, steps_taken
-from .position import Position
 from .stages import Positioned, UserStages, counts_items
-from .topology import WorkerContext
 
 log = logging.getLogger("pipeline")
 

@@ -12,10 +12,11 @@ from torch.utils.data import get_worker_info
 from ...errors import StateError
 from ..assemble import stats_at
 from ..config import StreamConfig
+from ..position import Position, WorkerContext
 from ..reader import Reader
-from .position import Position, SharedPosition
+from .shared_position import SharedPosition
 from .stages import Positioned
-from .topology import Topology, WorkerContext
+from .topology import Topology
 from .worker_batch import WorkerBatch
 
 T = TypeVar("T")

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from ...errors import ConfigError
 from ..config import StreamConfig
 from ..order import Step
-from .position import Position
+from ..position import Position, WorkerContext
 from .stages import counts_items, numbers_of_takes
-from .topology import WorkerContext
 
 First = Callable[[int], int]  # from an epoch to its first sequence
 
@@ -87,7 +86,7 @@ def first_of(config: StreamConfig) -> First:
 
 def has_passes(config: StreamConfig) -> bool:
     """Say whether ``set_epoch`` can move a stream: a mix has no epochs, so its passes are what ``take`` leaves of it."""
-    return not config.mixed or config.take is not None or config.take_batches is not None
+    return not config.mixed or steps_taken(config, 1) is not None
 
 
 def is_endless(config: StreamConfig) -> bool:
@@ -140,13 +139,10 @@ def after_load(config: StreamConfig, position: Position, world_size: int) -> tup
 
 def knows_epoch(config: StreamConfig, position: Position, world_size: int) -> bool:
     """Say whether every rank finds the same epoch in a loaded position: lanes of an endless stream drift apart."""
-    if (
-        not config.sequential
-        or position.lanes is None
-        or any(b is not None for b in (config.take, config.take_batches))
-    ):
+    bounded = config.epochs is not None or steps_taken(config, world_size) is not None
+    if not config.sequential or position.lanes is None or bounded:
         return True
-    return config.epochs is not None or len(position.lanes) == config.lane_layout(world_size).lanes
+    return len(position.lanes) == config.lane_layout(world_size).lanes
 
 
 def epoch_reached(config: StreamConfig, position: Position) -> int:

@@ -15,8 +15,7 @@ import torch
 from ...errors import ConfigError
 from ..config import StreamConfig
 from ..long_search import LongSearch
-from .position import Position
-from .topology import WorkerContext
+from ..position import Position, WorkerContext
 
 Positioned = tuple[Position, Any]
 
@@ -80,7 +79,6 @@ class UserStages:
         self.epoch_of = epoch_of
         self.takes = numbers_of_takes(config)
         self.dropping: str | None = None  # a stage that gave another number of items than it took
-        self._bounded = any(bound is not None for bound in (config.epochs, config.take, config.take_batches))
 
     def run(self, stages: tuple[Any, ...], first: int, items: Iterator[Positioned]) -> Iterator[Positioned]:
         """Run stages, numbered from ``first`` on, over items."""
@@ -95,7 +93,7 @@ class UserStages:
 
     def ranks_may_differ(self, number: int) -> bool:
         """Say whether ranks may see unequally many items at a stage: there are several, and something ends before it."""
-        return self.context.world_size > 1 and (self._bounded or any(take < number for take in self.takes))
+        return self.context.world_size > 1 and (self.epoch_of is None or any(take < number for take in self.takes))
 
     def _counted(self, count: int, number: int, items: Iterator[Positioned]) -> Iterator[Positioned]:
         """Give items until ``count`` were given since the pass began; too few on one of several ranks are an error."""

@@ -20,11 +20,10 @@ from typing import Any
 from ...errors import StateError
 from ..config import StreamConfig
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
+from ..position import MAX_NUMBER, Position, WorkerContext
 from ..sequential.cursor import Cursor, beginning, missing_lanes
 from .passes import tokens_lost
-from .position import MAX_NUMBER, Position
 from .stages import names_of_applied, numbers_of_takes
-from .topology import WorkerContext
 
 STATE_VERSION = 2
 _CURES = {
@@ -130,11 +129,6 @@ def part_of(state: Mapping[str, Any], rank: int) -> tuple[int, Mapping[str, Any]
     if not isinstance(part, dict):
         raise StateError(f"this is no state of a stream: it holds {', '.join(map(repr, state))}, but no position")
     return rank, part
-
-
-def is_bound(state: Mapping[str, Any]) -> bool:
-    """Say whether a stage makes a state its rank's own."""
-    return part_of(state, 0)[1].get("bound_to") is not None
 
 
 def _refuse_other_shape(saved: dict[str, Any], config: StreamConfig, context: WorkerContext) -> None:

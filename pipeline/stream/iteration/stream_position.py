@@ -14,6 +14,7 @@ from ..assemble import make_reader
 from ..config import StreamConfig
 from ..data.shards import say_once
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
+from ..position import MAX_NUMBER, Position
 from .items import items_from, share_of
 from .iterator import Progress, StreamIterator
 from .passes import (
@@ -28,7 +29,7 @@ from .passes import (
     pass_length,
     start_of_pass,
 )
-from .position import MAX_NUMBER, Position, SharedPosition
+from .shared_position import SharedPosition
 from .stages import counts_items
 from .state import from_state, to_state
 from .topology import Topology

@@ -11,16 +11,7 @@ import torch.distributed as dist
 from torch.utils.data import get_worker_info
 
 from ...errors import ConfigError
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerContext:
-    """Worker ``worker`` of ``workers`` (0 of 1 outside a loader's workers) of rank ``rank`` of ``world_size``."""
-
-    rank: int = 0
-    world_size: int = 1
-    worker: int = 0
-    workers: int = 1
+from ..position import WorkerContext
 
 
 @dataclass(frozen=True, slots=True)

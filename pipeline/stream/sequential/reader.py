@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...errors import ConfigError
 from ...weak_methods import weakly
-from ..batch.rows import DocumentRows, Ends, RowBuffer, Rows
+from ..batch.rows import DocumentRows, RowBuffer, Rows
 from ..lanes import LaneLayout
 from ..long_search import LongSearch
 from ..order import Step
@@ -92,7 +92,7 @@ class SequentialReader:
             sizes.append(lane.fill(buffer, len(sizes)))
             self._cursors[name] = lane.cursor
         filled, width = len(sizes), buffer.tokens.shape[1]
-        ends = None if buffer.ends is None else Ends.of(buffer.ends[:filled])
+        ends = None if buffer.ends is None else buffer.ends[:filled]
         valid = np.array(sizes, np.int64) if any(each < width for each in sizes) else None
         masks = None if buffer.masks is None else buffer.masks[:filled]
         return Rows(filled, buffer.tokens[:filled], ends, valid, len(numbers) - filled, masks)

@@ -1,46 +1,23 @@
-"""A position in a stream, and how the worker processes of a loader see it when it is set."""
+"""The position of a stream in memory that the worker processes of a loader see, too."""
 
 from __future__ import annotations
 
 import ctypes
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.sharedctypes import RawArray
 from typing import Any
 
 from ...errors import StateError
+from ..position import Position
 
-MAX_NUMBER = 1 << 53  # in a position: no product of it overflows, and JSON keeps it exactly everywhere
 CAPACITY = 64 << 10  # bytes of a position as JSON that reach workers which run already: some 1,400 lanes
 
 # The shared numbers: how often the position was set; whether a worker began since, and ended; the pass that a loader loaded
 # its workers at, plus 1; and the size of each of the two texts.
 _GENERATION, _WORKER_BEGAN, _WORKER_ENDED, _WORKER_LOADED, _SIZES = range(5)
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """A position in the stream; every item comes with the one after it.
-
-    ``sequence_index``: the next sequence of the global order; ``skip``: items of this rank to pass over from there, for
-    a loader's worker that takes every n-th; ``taken``: rows of the step that begins here which this rank has taken, where
-    the position is inside one; ``start_epoch``: the number of this pass, which ``set_epoch`` began, None before it was
-    ever called; ``given``: items that each ``take`` after a stage of the user has given, by the number of that stage;
-    ``bound_to``: the stage that makes this position one rank's own, if any; ``weights``: (sequence index, weights as
-    fractions) where a mix's were changed; ``lanes``: the cursors of a sequential stream by the number of their lane,
-    None at the start of all.
-    """
-
-    sequence_index: int
-    skip: int = 0
-    taken: int = 0
-    start_epoch: int | None = None
-    given: dict[str, int] = field(default_factory=dict)
-    bound_to: str | None = None
-    weights: list[list[Any]] | None = None
-    lanes: dict[str, list[int]] | None = None
 
 
 class SharedPosition:
