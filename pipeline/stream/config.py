@@ -78,6 +78,11 @@ class StreamConfig:
         return bool(self.weights)
 
     @property
+    def cursor_sources(self) -> int:
+        """How many sources a cursor of a lane has a place in."""
+        return len(self.weights[0][1]) if self.mixed else 1
+
+    @property
     def best_fit(self) -> bool:
         """Whether whole documents are packed."""
         return self.layout is not None and self.layout.best_fit

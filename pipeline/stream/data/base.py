@@ -41,7 +41,7 @@ class Data(Protocol):
     def check_stage(self, method: str) -> None:
         """Raise ``ConfigError`` for a method of a stream that this data cannot have."""
 
-    def source_of_mix(self, name: str) -> CountedData:
+    def source_of_mix(self, name: str) -> Data:
         """Return this as the source ``name`` of a mix; raises ``ConfigError`` where it cannot be one."""
 
     def lane_layout(self, config: StreamConfig, rows: int) -> LaneLayout:

@@ -9,12 +9,12 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError, DamagedInputError, InputError
+from ...errors import DamagedInputError, InputError
 from ..lanes import WINDOW_BYTES, LaneLayout, TextWindowSize, best_fit_lanes_a_row, best_fit_tokens, lane_layout
 from .holdout import held_out
 
@@ -142,10 +142,8 @@ class TextData:
     def check_stage(self, method: str) -> None:
         return
 
-    def source_of_mix(self, name: str) -> NoReturn:
-        raise ConfigError(
-            f"source {name!r} is text, whose tokens are not counted in advance; build shards of it and mix those"
-        )
+    def source_of_mix(self, name: str) -> TextData:
+        return self
 
     @property
     def tokens(self) -> int:
@@ -165,9 +163,9 @@ class TextData:
     def sequences(self, config: StreamConfig) -> None:
         config.stated_layout()
 
-    def window_size(self, config: StreamConfig, lanes: int) -> TextWindowSize:
-        """Return how long the windows of so many lanes are."""
-        size = 0 if config.seed is None else WINDOW_BYTES // lanes
+    def window_size(self, config: StreamConfig, lanes: int, sources: int = 1) -> TextWindowSize:
+        """Return how long the windows of so many lanes are; in a mix, ``sources`` have windows."""
+        size = 0 if config.seed is None else WINDOW_BYTES // (lanes * sources)
         least = 0
         if config.best_fit:
             least = best_fit_tokens(config.stated_layout().sequence_stride, size // _TOKEN_BYTES) * _TOKEN_BYTES

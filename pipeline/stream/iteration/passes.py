@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from ...errors import ConfigError
 from ..config import StreamConfig
 from ..order import Step
+from ..sequential.cursor import NUMBERS
 from .position import Position
 from .stages import counts_items, numbers_of_takes
 from .topology import WorkerContext
@@ -152,7 +153,8 @@ def knows_epoch(config: StreamConfig, position: Position, world_size: int) -> bo
 def epoch_reached(config: StreamConfig, position: Position) -> int:
     """Return the epoch that holds the next sequence; for lanes, that of the one that is furthest behind."""
     if config.sequential:
-        return min((cursor[0] for cursor in (position.lanes or {}).values()), default=position.start_epoch or 0)
+        epochs = (epoch for cursor in (position.lanes or {}).values() for epoch in cursor[::NUMBERS])
+        return min(epochs, default=position.start_epoch or 0)
     sequences = config.data.sequences(config)
     return 0 if sequences is None else sequences.epoch(position.sequence_index)
 

@@ -35,7 +35,8 @@ _BLOCK_COST = 512  # bytes that an empty block takes
 class TextWindows:
     """Makes the windows of some lanes of a ``layout``; ``places`` says where each of these begins to read.
 
-    ``filters`` say which documents stay; behind ``epochs`` (None: nowhere) the stream ends.
+    ``filters`` say which documents stay; behind ``epochs`` (None: nowhere) the stream ends. As many ``sources`` as a mix has
+    share the memory and the open files.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class TextWindows:
         filters: tuple[Callable[[Any], Any], ...],
         epochs: int | None,
         kept_bytes: int = KEPT_BYTES,
+        sources: int = 1,
     ) -> None:
         self._counts: Counter[str] = Counter()
         self._data = data
@@ -69,6 +71,7 @@ class TextWindows:
             filtered=bool(filters or data.splits),
             epochs=epochs,
             kept_bytes=kept_bytes,
+            sources=sources,
         )
 
     @property
@@ -170,6 +173,39 @@ class TextWindows:
         self._counts["documents"] += filtered.read
         self._counts["rejected"] += filtered.rejected
         self._counts["bad_records"] += len(filtered.bad)
+
+
+class SmallTextWindows:
+    """Windows of a source of a mix that has fewer documents than there are lanes: each lane reads all of them.
+
+    ``make_own(lane, place)`` makes the windows of a lane, which begins at ``places[lane]``, as those of a stream of one lane.
+    """
+
+    def __init__(self, make_own: Callable[[int, Place], TextWindows], places: dict[int, Place]) -> None:
+        self._make_own = make_own
+        self._places = places
+        self._own: dict[int, TextWindows] = {}
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many documents were read, rejected and bad, and how many files damaged."""
+        return sum((own.counts for own in self._own.values()), Counter[str]())
+
+    @property
+    def bytes_read(self) -> int:
+        """Raw bytes read so far."""
+        return sum(own.bytes_read for own in self._own.values())
+
+    def make(self, lane: int, place: Place) -> LaneWindow | None:
+        """Return the window of ``lane`` that begins at ``place``."""
+        if lane not in self._own:
+            self._own[lane] = self._make_own(lane, self._places[lane])
+        return self._own[lane].make(0, place)
+
+    def close(self) -> None:
+        """Close the files."""
+        for own in self._own.values():
+            own.close()
 
 
 def _where(document: Document) -> str:
