@@ -275,6 +275,7 @@ class TextDataset(Texts):
     ``record.metadata``, as in ``("url:str", "int_score:int")``; a value of another type makes a bad record. ``where`` selects
     the records that are read, as in ``"int_score >= 3"``; its fields are in ``record.metadata`` too, and of Parquet files,
     row groups that hold no such record are not read.
+    ``normalize`` gives equal texts one spelling (NFC, line ends), as a build does unless it is told otherwise.
     ``eos`` ends each document with the end-of-text id, ``bos`` begins it with the begin-of-text id, as ``--bos always`` of a
     build does. No other mark is added: the tokenizer's own template (its post-processor, its chat template) is not applied.
     ``epochs`` bounds the stream (None: endless), on one rank only. ``on_error="records"`` skips records that cannot be used,
@@ -313,6 +314,7 @@ class TextDataset(Texts):
         fields: str | Sequence[str] = (),
         where: str | None = None,
         format: str = "",
+        normalize: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         from ..daemon_threads import DaemonThreads
@@ -333,6 +335,7 @@ class TextDataset(Texts):
         if not isinstance(on_error, str) or on_error not in ON_ERROR:
             raise ConfigError(f"on_error must be one of {', '.join(ON_ERROR)}, got {on_error!r}")
         check_flag("eos", eos)
+        check_flag("normalize", normalize)
         check_flag("bos", bos)
         check_options("storage_options", storage_options)
         condition = None if where is None else Where.parse(where)
@@ -370,6 +373,7 @@ class TextDataset(Texts):
             bos=bos,
             fields=kept,
             where=condition,
+            normalize=normalize,
         )
         super().__init__(data, epochs=epochs)
 

@@ -25,7 +25,7 @@ ERRORS = (
     " ShardError ShardwrightError StateError StorageError TruncatedShardError"
 )
 NAMES = (
-    "Document DocumentBatch Drop Manifest PackedBatch ShardDataset Stream TextDataset assert_resumes build merge_states mix"
+    "Document DocumentBatch Drop Manifest PackedBatch ShardDataset Stream TextDataset assert_resumes build load_rules merge_states mix"
     " open_dataset transform"
 )
 STREAM_METHODS = (

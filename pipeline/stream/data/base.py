@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -40,6 +41,9 @@ class Data(Protocol):
 
     def check_stage(self, method: str) -> None:
         """Raise ``ConfigError`` for a method of a stream that this data cannot have."""
+
+    def check_rules(self, fields: Sequence[str]) -> None:
+        """Raise ``ConfigError`` where rules cannot judge this data, or where it lacks ``fields`` that they read."""
 
     def source_of_mix(self, name: str) -> Data:
         """Return this as the source ``name`` of a mix; raises ``ConfigError`` where it cannot be one."""
@@ -92,6 +96,9 @@ class CountedData:
 
     def check_stage(self, method: str) -> None:
         return
+
+    def check_rules(self, fields: Sequence[str]) -> NoReturn:
+        raise ConfigError("rules and languages judge text, and shards hold tokens; filter when they are built")
 
     def source_of_mix(self, name: str) -> CountedData:
         return self

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Generic, NoReturn, TypeVar
 
 from ...errors import ConfigError
 from ..lanes import LaneLayout, lane_layout
 from ..order import LANES_OF_MIX, mix_window
 from ..order.mixture import Mixture
-from .base import CountedData
+from .base import CountedData, Data
 from .text import TextData
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _REFUSED_OF_TEXTS = {
     "pack(best_fit=True)": "a mix shares whole sequences out among its sources, so best_fit cannot pack it; remove best_fit",
     **_PACKED,
 }
-_Source = TypeVar("_Source", CountedData, TextData)
+_Source = TypeVar("_Source", bound=Data)
 
 
 class _Mix(Generic[_Source]):
@@ -59,7 +59,7 @@ class _Mix(Generic[_Source]):
         return f"mix({self.sources!r})"
 
     def fingerprints(self) -> dict[str, str]:
-        return {name: data.fingerprint for name, data in self.sources.items()}
+        return {name: next(iter(data.fingerprints().values())) for name, data in self.sources.items()}
 
     def sizes(self) -> str:
         return ", ".join(f"{name}: {data.sizes()}" for name, data in self.sources.items())
@@ -69,6 +69,10 @@ class _Mix(Generic[_Source]):
             raise ConfigError(self.refused[method])
         for data in self.sources.values():
             data.check_stage(method)
+
+    def check_rules(self, fields: Sequence[str]) -> None:
+        for data in self.sources.values():
+            data.check_rules(fields)
 
     def source_of_mix(self, name: str) -> NoReturn:
         raise ConfigError(f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix")

@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from functools import cached_property
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import DamagedInputError, InputError
+from ...errors import ConfigError, DamagedInputError, InputError
 from ..lanes import WINDOW_BYTES, LaneLayout, TextWindowSize, best_fit_lanes_a_row, best_fit_tokens, lane_layout
 from .holdout import held_out
 
@@ -55,6 +56,7 @@ class TextData:
         bos: bool = False,
         fields: tuple[Field, ...] = (),
         where: Where | None = None,
+        normalize: bool = False,
     ) -> None:
         self.files = files
         self.encoder = tokenizer
@@ -62,6 +64,7 @@ class TextData:
         self.id_key = id_key
         self.fields = fields  # of records, for filters
         self.where = where  # which records are read
+        self.normalize = normalize
         self.on_error = on_error
         self.marks = {"bos": bos, "eos": eos}
         self.dtype = tokenizer.dtype
@@ -142,6 +145,13 @@ class TextData:
     def check_stage(self, method: str) -> None:
         return
 
+    def check_rules(self, fields: Sequence[str]) -> None:
+        kept = {field.name for field in self.fields}
+        if missing := [field for field in fields if field.partition(":")[0] not in kept]:
+            raise ConfigError(
+                f"rules read fields of records that the texts do not keep: give TextDataset fields={tuple(missing)!r}"
+            )
+
     def source_of_mix(self, name: str) -> TextData:
         return self
 
@@ -217,6 +227,8 @@ class TextData:
             told.append([str(field) for field in self.fields])  # one that does not fit makes a bad record
         if self.where is not None:
             told.append({"where": self.where.text})
+        if self.normalize:
+            told.append({"normalize": True})
         if self.marks["bos"]:
             told.append({"bos": True})
         if any(file.forced_format for file in self.files):

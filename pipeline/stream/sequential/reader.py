@@ -19,7 +19,7 @@ from ..long_search import LongSearch
 from ..order import Step
 from ..order.mixture import Mixture
 from .cursor import NUMBERS, Cursor, Place, missing_lanes, part_of_source
-from .lane import Lane, LaneWindow, Windows
+from .lane import REJECTED_BY, Lane, LaneWindow, Windows
 
 _PATIENCE = 8  # epochs of which a process keeps nothing of its part
 
@@ -199,6 +199,10 @@ def lane_stats(
         "bytes_read": bytes_read,
         "epoch": min(epoch for cursor in cursors.values() for epoch in cursor[::NUMBERS]),
     }
+    reasons = {
+        name.removeprefix(REJECTED_BY): number for name, number in counts.items() if name.startswith(REJECTED_BY)
+    }
+    stats["rejected_by"] = dict(sorted(reasons.items()))
     if mixture is not None:
         stats["sources"] = {
             name: {**share, "epoch": min(cursor[NUMBERS * source] for cursor in cursors.values())}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,7 +36,7 @@ log = logging.getLogger("pipeline")
 
 
 class FilteredBlock(NamedTuple):
-    """A parsed block of ``read_bytes``: None for each document that is not kept; ``rejected`` of ``read`` by filters.
+    """A parsed block of ``read_bytes``: None for each document that is not kept; ``rejected``, by reason, of ``read``.
 
     ``size`` is about what it takes in memory.
     """
@@ -44,7 +45,7 @@ class FilteredBlock(NamedTuple):
     read_bytes: int
     documents: list[Document | None]
     read: int
-    rejected: int
+    rejected: Counter[str]
     bad: list[BadRecord]
 
 

@@ -7,20 +7,22 @@ documents are shuffled by (seed, lane and the window's place); without a seed ev
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ....errors import InputError
 from ....text.document import BadRecord, Document
+from ....text.judging import RuleFilter
+from ....text.normalize import normalize
 from ....text.readers.record_blocks import Block
 from ....weak_methods import weakly
 from ...lanes import LaneLayout, TextWindowSize
 from ...order import derive_key, permutation
 from ...windows.window import Window
 from ..cursor import Place
-from ..lane import LaneWindow
+from ..lane import REJECTED_BY, LaneWindow
 from .deal import Deal, cut_pieces
 from .scans import KEPT_BYTES, FilteredBlock, SharedScans
 
@@ -142,24 +144,36 @@ class TextWindows:
         """Parse a block and leave those of its documents that are selected and pass the filters."""
         records = block.records()
         bad = [record for record in records if isinstance(record, BadRecord)]
-        documents: list[Document | None] = [record for record in records if isinstance(record, Document)]
-        selected = self._data.selects([document for document in documents if document])
-        size = rejected = 0
-        for index, (document, is_selected) in enumerate(zip(documents, selected.tolist(), strict=True)):
-            assert document is not None
-            if is_selected and self._keeps(document):
-                size += len(document.text)
-            else:
-                rejected += is_selected
-                documents[index] = None
-        return FilteredBlock(size + _BLOCK_COST, block.size, documents, int(selected.sum()), rejected, bad)
+        documents = [record for record in records if isinstance(record, Document)]
+        selected = self._data.selects(documents)
+        kept = [document if is_selected else None for document, is_selected in zip(documents, selected, strict=True)]
+        if self._data.normalize:
+            for document in kept:
+                if document is not None:
+                    document.text = normalize(document.text)
+        rejected: Counter[str] = Counter()
+        for predicate in self._filters:
+            left = [index for index, document in enumerate(kept) if document is not None]
+            for index, reason in zip(left, self._rejects([documents[index] for index in left], predicate), strict=True):
+                if reason is not None:
+                    rejected[reason] += 1
+                    kept[index] = None
+        size = sum(len(document.text) for document in kept if document is not None)
+        return FilteredBlock(size + _BLOCK_COST, block.size, kept, int(selected.sum()), rejected, bad)
 
-    def _keeps(self, document: Document) -> bool:
-        try:
-            return all(predicate(document) for predicate in self._filters)
-        except Exception as error:
-            error.add_note(f"in a filter, of the document of {_where(document)}, id {document.id!r}")
-            raise
+    def _rejects(self, documents: list[Document], predicate: Callable[[Any], Any]) -> Iterator[str | None]:
+        """Yield the reason why a filter leaves out each document, None for one that it keeps."""
+        if isinstance(predicate, RuleFilter):
+            for drop in predicate(documents, normalized=self._data.normalize):
+                yield None if drop is None else drop.rule
+            return
+        for document in documents:
+            try:
+                is_kept = predicate(document)
+            except Exception as error:
+                error.add_note(f"in a filter, of the document of {_where(document)}, id {document.id!r}")
+                raise
+            yield None if is_kept else "filter"
 
     def _count(self, filtered: FilteredBlock) -> None:
         for record in filtered.bad:
@@ -171,7 +185,8 @@ class TextWindows:
                     "on_error='records'"
                 )
         self._counts["documents"] += filtered.read
-        self._counts["rejected"] += filtered.rejected
+        self._counts["rejected"] += filtered.rejected.total()
+        self._counts.update({REJECTED_BY + reason: count for reason, count in filtered.rejected.items()})
         self._counts["bad_records"] += len(filtered.bad)
 
 
