@@ -48,6 +48,8 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
+    from filters.rules.ruleset import load_rules
+
     from .builder.build import build
     from .shards.manifest import Manifest
     from .stream.batch.types import DocumentBatch, PackedBatch
@@ -69,8 +71,9 @@ _HOME = {
     "DocumentBatch": "pipeline.stream.batch.types",
     "Manifest": "pipeline.shards.manifest",
     "build": "pipeline.builder.build",
+    "load_rules": "filters.rules.ruleset",
     "Document": "pipeline.text.document",
-    "Drop": "pipeline.builder.transforms.transform",
+    "Drop": "pipeline.text.judging",
     "transform": "pipeline.builder.transforms.user_functions",
 }
 
@@ -101,6 +104,7 @@ __all__ = [
     "assert_resumes",
     "build",
     "errors",
+    "load_rules",
     "merge_states",
     "mix",
     "open_dataset",

@@ -16,13 +16,13 @@ from filters.rules.named_files import NamedFile
 from filters.rules.ruleset import Rule, RuleSet, Violation, load_rules
 from pipeline.builder.counts.counts import PASSED, Counts
 from pipeline.builder.recipe import Recipe
-from pipeline.builder.transforms.built_in import EMPTY
 from pipeline.builder.transforms.chain import Chain, Judged
 from pipeline.builder.transforms.registry import Parts
 from pipeline.errors import ConfigError
 from pipeline.text.discovery import evenly
 from pipeline.text.fields import Field, parse_fields
 from pipeline.text.formats import FORMAT_HELP
+from pipeline.text.judging import EMPTY
 from pipeline.text.readers.reader import Document, InputFile, find_inputs
 
 from .command import Command, Parser

@@ -13,7 +13,7 @@ from .batch.collate import DocumentCollator, PackCollator
 from .batch.label_shift import DrawnShifts
 from .batch.rows import RowBuffer
 from .data.base import CountedData
-from .data.mixture import MixedData
+from .data.mixture import MixedData, MixedTexts
 from .data.text import TextData
 from .indexed.documents import BucketedDocuments, DocumentSequences
 from .indexed.mixed import MixedSequences, source_shares
@@ -23,7 +23,7 @@ from .lanes import WINDOW_BYTES, LaneLayout, best_fit_tokens
 from .layout import DocumentLayout, PackLayout, SampleLayout
 from .order import Sequences, Shuffle, derive_key
 from .sequential.best_fit import pack_documents
-from .sequential.cursor import Cursor, Place, beginning
+from .sequential.cursor import Cursor, Place, beginning, part_of_source
 from .sequential.lane import LaneWindow, Windows
 from .sequential.reader import SequentialReader, lane_stats
 from .sequential.shards import ShardWindows
@@ -84,11 +84,15 @@ def make_reader(config: StreamConfig, start: Position, context: WorkerContext, s
 def stats_at(config: StreamConfig, position: Position) -> dict[str, Any]:
     """Return what a reader would tell at a position before it reads anything."""
     if config.sequential:
-        return lane_stats(Counter(), 0, position.lanes or beginning(position.start_epoch or 0, 1))
+        cursors = position.lanes or beginning(position.start_epoch or 0, 1, config.cursor_sources)
+        mixture = None
+        if isinstance(config.data, MixedTexts):
+            mixture = config.data.mixture(config, len(cursors))
+        return lane_stats(Counter(), 0, cursors, mixture, position.sequence_index)
     if isinstance(config.data, MixedData):
         stride, lanes = _layout_of_mix(config).stride, config.lane_count
         orders = [Sequences(sum(data.tokens), stride, lanes) for data in config.data.sources.values()]
-        shares = source_shares(config.data.mixture(config), orders, position.sequence_index)
+        shares = source_shares(config.data.mixture(config, lanes), orders, position.sequence_index)
         return {"bytes_read": 0, "epoch": min(each["epoch"] for each in shares.values()), "sources": shares}
     sequences = config.data.sequences(config)
     assert sequences is not None
@@ -134,7 +138,7 @@ def _mixed_reader(config: StreamConfig, mix: MixedData) -> Reader[Any]:
         windows = _loaded_windows(config, data, order, sources=len(mix.sources))
         lanes = LaneWindows(windows, order, sequences, width=layout.width)
         rows[name] = _rows(config, lanes, None)
-    return MixedSequences(rows, mix.mixture(config), mix.dtype, boundaries=layout.boundaries)
+    return MixedSequences(rows, mix.mixture(config, count), mix.dtype, boundaries=layout.boundaries)
 
 
 def _layout_of_mix(config: StreamConfig) -> PackLayout:
@@ -192,9 +196,12 @@ def _sequential_reader(config: StreamConfig, start: Position, context: WorkerCon
     step = start.sequence_index // lanes.rows + share.skip
     own = lanes.own(context.rank, world_size, step, share.every)
     first = start.start_epoch or 0
-    cursors = beginning(first, lanes.lanes) if start.lanes is None else start.lanes
+    cursors = beginning(first, lanes.lanes, config.cursor_sources) if start.lanes is None else start.lanes
     packed = layout if isinstance(layout, PackLayout) else None
-    buffer = None
+    buffer, mixture = None, None
+    if isinstance(config.data, MixedTexts):
+        _layout_of_mix(config)
+        mixture = config.data.mixture(config, lanes.lanes)
     if packed is not None:
         with_masks = bool(config.document_maps)
         buffer = RowBuffer(packed.width, config.data.dtype, with_ends=packed.boundaries, with_masks=with_masks)
@@ -209,22 +216,23 @@ def _sequential_reader(config: StreamConfig, start: Position, context: WorkerCon
         bounded=config.epochs is not None,
         buffer=buffer,
         stride=None if packed is None or packed.best_fit else packed.stride,
+        mixture=mixture,
     )
 
 
 def _windows(
     config: StreamConfig, lanes: LaneLayout, own: list[int], cursors: dict[str, Cursor], epochs: int | None
-) -> Windows:
-    """Return what makes the windows of some lanes, before epoch ``epochs`` (None: of all epochs)."""
+) -> list[Windows]:
+    """Return what makes the windows of some lanes of each source, before epoch ``epochs`` (None: of all epochs)."""
     data, filters = config.data, tuple(each.function for each in config.filters)
-    if isinstance(data, TextData):
-        from .sequential.text.windows import TextWindows  # loaded for text alone
-
-        size = data.window_size(config, lanes.lanes)
-        places = {lane: _place(cursors[str(lane)]) for lane in own if str(lane) in cursors}
-        return TextWindows(
-            data, layout=lanes, places=places, seed=config.seed, window=size, filters=filters, epochs=epochs
-        )
+    if isinstance(data, TextData | MixedTexts):
+        sources = data.sources if isinstance(data, MixedTexts) else {"": data}
+        made = []
+        for number, (name, texts) in enumerate(sources.items()):
+            parts = {lane: part_of_source(cursors[str(lane)], number) for lane in own if str(lane) in cursors}
+            places = {lane: _place(part) for lane, part in parts.items()}
+            made.append(_text_windows(config, name, texts, lanes, places, epochs, len(sources)))
+        return made
     assert isinstance(data, CountedData)
     order = _order(config, data, lanes.lanes)
     documents = _FILTERED_DOCUMENTS
@@ -234,7 +242,39 @@ def _windows(
         )
         documents = max(1, tokens * order.documents // order.tokens)
     loaded = _loaded_windows(config, data, order, len(own) + _SPARE_WINDOWS)
-    return ShardWindows(loaded, order, lanes=lanes.lanes, size=documents, filters=filters, epochs=epochs)
+    return [ShardWindows(loaded, order, lanes=lanes.lanes, size=documents, filters=filters, epochs=epochs)]
+
+
+def _text_windows(
+    config: StreamConfig,
+    name: str,
+    texts: TextData,
+    lanes: LaneLayout,
+    places: dict[int, Place],
+    epochs: int | None,
+    sources: int,
+) -> Windows:
+    """Return what makes windows of one text, of ``sources`` that a mix has; without a ``name`` it is no mix."""
+    from .sequential.text.windows import SmallTextWindows, TextWindows  # loaded for text alone
+
+    options: dict[str, Any] = {
+        "window": texts.window_size(config, lanes.lanes, sources),
+        "filters": tuple(each.function for each in config.filters),
+        "epochs": epochs,
+    }
+    seed = config.seed
+    if not name:
+        return TextWindows(texts, layout=lanes, places=places, seed=seed, **options)
+    if texts.records(lanes.lanes) < lanes.lanes:
+
+        def make_own(lane: int, place: Place) -> TextWindows:
+            key = None if seed is None else derive_key("text source", seed, name, lane)
+            alone, share = LaneLayout(1, 1), sources * lanes.lanes
+            return TextWindows(texts, layout=alone, places={0: place}, seed=key, sources=share, **options)
+
+        return SmallTextWindows(make_own, places)
+    key = None if seed is None else derive_key("text source", seed, name)
+    return TextWindows(texts, layout=lanes, places=places, seed=key, sources=sources, **options)
 
 
 def _place(cursor: Cursor) -> Place:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -44,6 +44,9 @@ class Data(Protocol):
 
     def check_stage(self, method: str) -> None:
         """Raise ``ConfigError`` for a method of a stream that this data cannot have."""
+
+    def check_rules(self, fields: Sequence[str]) -> None:
+        """Raise ``ConfigError`` where rules cannot judge this data, or where it lacks ``fields`` that they read."""
 
     def source_of_mix(self, name: str) -> Any:
         """Return this data as the source ``name`` of a mix; raises ``ConfigError`` where it cannot be one."""
@@ -115,6 +118,11 @@ class StreamConfig:
     def mixed(self) -> bool:
         """Whether this is a mix of sources."""
         return bool(self.weights)
+
+    @property
+    def cursor_sources(self) -> int:
+        """How many sources a cursor of a lane has a place in."""
+        return len(self.weights[0][1]) if self.mixed else 1
 
     @property
     def best_fit(self) -> bool:

@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import ConfigError, InputError
 from ..shards.ranges.open_files import DEFAULT_MAX_OPEN_FILES
 from .arguments import check_epochs, check_flag, check_integer, check_options, eos_given
-from .config import StreamConfig
+from .config import Data, StreamConfig
 from .data.base import CountedData
 from .data.holdout import share_given, split_data
-from .data.mixture import MixedData
+from .data.mixture import MixedData, MixedTexts
 from .data.shards import DEFAULT_CACHE, PIECE_TOKENS, MemoryData, NamedShards, ShardFiles, Source
 from .data.text import TextData
 from .order.mixture import Schedule, exact_weights, temperature_weights
@@ -275,6 +275,7 @@ class TextDataset(Texts):
     ``record.metadata``, as in ``("url:str", "int_score:int")``; a value of another type makes a bad record. ``where`` selects
     the records that are read, as in ``"int_score >= 3"``; its fields are in ``record.metadata`` too, and of Parquet files,
     row groups that hold no such record are not read.
+    ``normalize`` gives equal texts one spelling (NFC, line ends), as a build does unless it is told otherwise.
     ``eos`` ends each document with the end-of-text id, ``bos`` begins it with the begin-of-text id, as ``--bos always`` of a
     build does. No other mark is added: the tokenizer's own template (its post-processor, its chat template) is not applied.
     ``epochs`` bounds the stream (None: endless), on one rank only. ``on_error="records"`` skips records that cannot be used,
@@ -313,6 +314,7 @@ class TextDataset(Texts):
         fields: str | Sequence[str] = (),
         where: str | None = None,
         format: str = "",
+        normalize: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         from ..daemon_threads import DaemonThreads
@@ -333,6 +335,7 @@ class TextDataset(Texts):
         if not isinstance(on_error, str) or on_error not in ON_ERROR:
             raise ConfigError(f"on_error must be one of {', '.join(ON_ERROR)}, got {on_error!r}")
         check_flag("eos", eos)
+        check_flag("normalize", normalize)
         check_flag("bos", bos)
         check_options("storage_options", storage_options)
         condition = None if where is None else Where.parse(where)
@@ -370,6 +373,7 @@ class TextDataset(Texts):
             bos=bos,
             fields=kept,
             where=condition,
+            normalize=normalize,
         )
         super().__init__(data, epochs=epochs)
 
@@ -386,8 +390,11 @@ def mix(
     ``[(sequence index, shares), ...]`` that begins at 0; with ``temperature`` T instead, shares are proportional to tokens
     to the power of 1 / T. Weights name every source; 0 leaves one out. Shares are multiples of 1 / 4,096, and at least that
     for a weight above 0: ``stats()["sources"]`` reports them as ``asked``. Each source repeats by epochs of its own.
+    Sources are all shards and arrays, or all texts (``TextDataset``), whose tokens are not counted in advance: they have no
+    ``temperature``, the mix is sequential, as each of them alone, and ``.filter`` and ``.map_documents`` hold for all.
 
-    Raises ``ConfigError`` for sources that are shuffled, packed or bounded, or differ in dtype or tokenizer.
+    Raises ``ConfigError`` for sources that are shuffled, packed or bounded, or differ in dtype or tokenizer, and for texts
+    mixed with shards.
 
     >>> sources = {name: ShardDataset.from_tokens(range(64)) for name in ("web", "wiki")}
     >>> stream = mix(sources, weights={"web": 0.75, "wiki": 0.25}).shuffle(seed=0).pack(4).batch(2)
@@ -397,11 +404,22 @@ def mix(
     if not isinstance(sources, Mapping) or not sources:
         raise ConfigError(f"a mix needs at least one source, as {{'web': ShardDataset(...)}}, got {sources!r}")
     data = {name: _bare(name, source) for name, source in sources.items()}
-    mixed = MixedData(data)
+    counted = {name: each for name, each in data.items() if isinstance(each, CountedData)}
+    texts = {name: each for name, each in data.items() if isinstance(each, TextData)}
+    if counted and texts:
+        raise ConfigError(
+            f"source {min(texts)!r} is text and source {min(counted)!r} is tokens, and a mix holds one of the two: build "
+            "shards of all texts, or stream the texts of all sources"
+        )
+    mixed: MixedData | MixedTexts = MixedTexts(texts) if texts else MixedData(counted)
     if (weights is None) == (temperature is None):
         raise ConfigError("give weights or a temperature, one of them")
     if temperature is not None:
-        counts = {name: sum(each.tokens) for name, each in data.items()}
+        if texts:
+            raise ConfigError(
+                "a temperature needs the tokens of each source, which are not counted in advance for text; give weights"
+            )
+        counts = {name: sum(each.tokens) for name, each in counted.items()}
         schedule: Schedule = ((0, temperature_weights(counts, temperature)),)
     else:
         schedule = _schedule(weights, list(data))
@@ -409,7 +427,7 @@ def mix(
     return Stream(StreamConfig(data=mixed, weights=schedule, max_open_shards=limit))
 
 
-def _bare(name: object, source: object) -> CountedData:
+def _bare(name: object, source: object) -> Data:
     """Return the data of a source that no method was called on yet."""
     if not isinstance(name, str):
         raise ConfigError(f"sources of a mix have names of type str, got {name!r}")

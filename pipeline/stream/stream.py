@@ -7,7 +7,7 @@ A stage holds one frozen ``StreamConfig`` and one position, at which every ``ite
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Never, overload
 
@@ -28,14 +28,18 @@ from .arguments import (
 from .config import StreamConfig
 from .frameworks.loader import Loader
 from .frameworks.refusals import refuse_read_ahead, refuse_second_split
-from .function_identity import DocumentMap, identified
+from .function_identity import DocumentMap, Filter, identified
 from .iteration.stages import Map, Take, counts_items
 from .iteration.stream_position import StreamPosition
 from .layout import DocumentLayout, pack_layout, sample_layout, written_call
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from torch.distributed import ProcessGroup
     from torch.distributed.device_mesh import DeviceMesh
+
+    from filters.rules.ruleset import RuleSet
 
 Item = dict[str, Any]
 _BEFORE_LAYOUT = (".shuffle(", ".filter(", ".map_documents(")
@@ -110,8 +114,19 @@ class Stream(IterableDataset[Any]):
         call = written_call("shuffle", seed=seed, window=window, lanes=lanes)
         return self._with(call, seed=seed, window=window, lanes=lanes)
 
-    def filter(self, predicate: Callable[[Any], Any], *, name: str | None = None) -> Stream:
-        """Keep the documents for which ``predicate`` returns true.
+    def filter(
+        self,
+        predicate: Callable[[Any], Any] | None = None,
+        *,
+        name: str | None = None,
+        rules: RuleSet | str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
+        language: str | Sequence[str] | None = None,
+    ) -> Stream:
+        """Keep the documents for which ``predicate`` returns true, or of a ``TextDataset`` those that a build keeps by rules.
+
+        ``rules`` are names of rule sets, paths of rule files, or what ``pipeline.load_rules`` returned, ``language`` the
+        languages to keep, as in ``"en,de=0.7"``; both decide as in a build, on the texts of a
+        ``TextDataset(..., normalize=True)`` to the same result. ``stats()["rejected_by"]`` counts documents by reason.
 
         The predicate gets the 1-D array of a document's token ids; for a ``TextDataset``, a record with the attributes
         ``text``, ``id``, ``file``, ``line`` and ``source``. Its result must depend on nothing else. The kept count is unknown
@@ -129,12 +144,23 @@ class Stream(IterableDataset[Any]):
         [4, 5, 6, 7]
         """
         self._before_layout("filter")
-        if not callable(predicate):
+        judged = rules is not None or language is not None
+        if judged and (predicate is not None or name is not None):
+            raise ConfigError("a filter has a function, or rules and a language; write one .filter() for each")
+        if not judged and not callable(predicate):
             raise ConfigError(f"filter needs a function, got {type(predicate).__name__}")
         self._config.data.check_stage("filter")
         if self._config.document_maps:
             raise ConfigError(".filter() sees documents as they are stored; write it before .map_documents()")
-        found = identified(predicate, name)
+        if judged:
+            from ..text.judging import RuleFilter  # loaded for text alone
+
+            chosen = RuleFilter(rules, language)
+            self._config.data.check_rules(chosen.rules.fields)
+            found = Filter(chosen, chosen.name)
+        else:
+            assert predicate is not None
+            found = identified(predicate, name)
         return self._with(f".filter({found.name})", filters=(*self._config.filters, found))
 
     def map_documents(
@@ -567,8 +593,8 @@ class Stream(IterableDataset[Any]):
         ``items`` and ``tokens`` (labels that count) handed out, ``seconds`` since it began, ``tokens_per_second``,
         ``waited_seconds`` that the consumer waited for items and their ``waited_share`` of the time, ``bytes_read`` from
         shards, and the position as ``sequence_index`` and ``epoch``. A mix adds ``sources``, with the share asked and served
-        of each; a sequential stream adds the ``documents`` read, and those ``rejected``, ``bad_records`` and
-        ``damaged_files``. Under a DataLoader its workers count, and this process does not see their counts.
+        of each; a sequential stream adds the ``documents`` read, and those ``rejected``, ``rejected_by`` reason,
+        ``bad_records`` and ``damaged_files``. Under a DataLoader its workers count, and this process does not see their counts.
 
         >>> import pipeline
         >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4)

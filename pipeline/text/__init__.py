@@ -7,6 +7,7 @@ readers/      input files -> records, one format a file
 document.py   a record -> a `Document`, or a `BadRecord` that says why not
 fields.py     the other fields of a record that a document keeps, with their types
 where.py      conditions on fields, by which records are selected
+judging.py    which texts are kept, by language and rules
 normalize.py  one spelling for equal texts
 tokenizer/    texts -> token ids
 """

@@ -25,8 +25,8 @@ ERRORS = (
     " ShardError ShardwrightError StateError StorageError TruncatedShardError"
 )
 NAMES = (
-    "Document DocumentBatch Drop Manifest PackedBatch ShardDataset Stream TextDataset assert_resumes build merge_states mix"
-    " open_dataset transform"
+    "Document DocumentBatch Drop Manifest PackedBatch ShardDataset Stream TextDataset assert_resumes build load_rules"
+    " merge_states mix open_dataset transform"
 )
 STREAM_METHODS = (
     "apply batch documents filter load_state_dict loader map map_documents numpy pack prefetch sample set_epoch"

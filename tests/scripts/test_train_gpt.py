@@ -91,6 +91,7 @@ SOURCES = {
     "shards": ["{0}/data"],
     "text": ["{0}/up.jsonl", "--tokenizer", "bytes", "--val-share", "0.2"],
     "mix of shards": ["one={0}/data:0.7", "two={0}/data:0.3"],
+    "mix of texts": ["up={0}/up.jsonl:0.7", "down={0}/down.jsonl:0.3", "--tokenizer", "bytes"],
     "url": ["{1}"],
     "array": ["{0}/array.bin", "--dtype-of-tokens", "uint16", "--vocab-size", "32", "--val-share", "0"],
 }

@@ -37,6 +37,27 @@ def quotas(weights: Weights) -> dict[str, int]:
     return {name: quota.get(name, 0) for name in sorted(weights)}
 
 
+def served(names: list[str], weights: dict[int, Weights], seed: int, lane: int) -> Iterator[tuple[str, int]]:
+    """Yield for each row of a lane its source and how many rows of the lane the source served before.
+
+    ``weights`` are those from a row on.
+    """
+    before = dict.fromkeys(names, 0)
+    f = 0
+    while True:
+        row_of_change = max(row for row in weights if row <= f)
+        next_change = min((row for row in weights if row > f), default=f + PERIOD)
+        quota = quotas(weights[row_of_change])
+        dealt = [name for name in sorted(quota) for _ in range(quota[name])]
+        p = permutation(PERIOD, key("mixture", seed, lane, f))
+        rows = min(PERIOD, next_change - f)
+        for j in range(rows):
+            name = dealt[p[j]]
+            yield name, before[name]
+            before[name] += 1
+        f += rows
+
+
 class Mix:
     """Section 8. ``changes`` holds the weights and the sequence index of each change, in order; the first is 0."""
 
@@ -45,26 +66,9 @@ class Mix:
         self.lanes = lane_count(options, in_mix=True)
         self.streams = {name: Stream(source, options, name, len(sources)) for name, source in sources.items()}
         self.weights = {ceil_div(x, self.lanes): weights for x, weights in changes}  # by row: the last of one row holds
-        self._served = [self._serve(lane) for lane in range(self.lanes)]
+        seed = 0 if options.seed is None else options.seed
+        self._served = [served(list(sources), self.weights, seed, lane) for lane in range(self.lanes)]
         self._rows: list[list[tuple[str, int]]] = [[] for _ in range(self.lanes)]
-
-    def _serve(self, lane: int) -> Iterator[tuple[str, int]]:
-        """Yield for each row of a lane its source and how many rows of the lane the source served before."""
-        seed = 0 if self.options.seed is None else self.options.seed
-        served = dict.fromkeys(self.streams, 0)
-        f = 0
-        while True:
-            row_of_change = max(row for row in self.weights if row <= f)
-            next_change = min((row for row in self.weights if row > f), default=f + PERIOD)
-            quota = quotas(self.weights[row_of_change])
-            dealt = [name for name in sorted(quota) for _ in range(quota[name])]
-            p = permutation(PERIOD, key("mixture", seed, lane, f))
-            rows = min(PERIOD, next_change - f)
-            for j in range(rows):
-                name = dealt[p[j]]
-                yield name, served[name]
-                served[name] += 1
-            f += rows
 
     def source_index(self, i: int) -> tuple[str, int]:
         """Return the source that serves sequence index ``i``, and the sequence index in this source's own stream."""

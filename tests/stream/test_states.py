@@ -185,8 +185,8 @@ def test_a_cursor_that_no_lane_has_is_refused_naming_lane_and_value(dataset: Pat
     [
         ({"2": [0, 0, 0, 0]}, r"lanes of a state are '0' to '1' .* got '2'"),
         ({"-1": [0, 0, 0, 0]}, r"lanes of a state are '0' to '1' .* got '-1'"),
-        ({"1": [0, 0, 0]}, r"lane 1 of a state must be four numbers, got \[0, 0, 0\]"),
-        ({"1": 7}, r"lane 1 of a state must be four numbers, got 7"),
+        ({"1": [0, 0, 0]}, r"lane 1 of a state must be 4 numbers, got \[0, 0, 0\]"),
+        ({"1": 7}, r"lane 1 of a state must be 4 numbers, got 7"),
     ],
 )
 def test_lanes_that_the_stream_has_not_are_refused(dataset: Path, lanes: dict[str, Any], words: str) -> None:

@@ -190,11 +190,6 @@ def test_split_puts_every_document_in_one_half_wherever_it_lies(tmp_path: Path) 
         pipeline.TextDataset(one, "bytes").split(val=1)
 
 
-def test_a_mix_of_text_is_refused_with_the_cure(files: list[Path]) -> None:
-    with pytest.raises(ConfigError, match="build shards"):
-        pipeline.mix({"a": pipeline.TextDataset(files, "bytes")}, weights={"a": 1})
-
-
 def test_a_stream_of_many_compressed_files_keeps_few_of_them_open(tmp_path: Path) -> None:
     many = [write_texts(tmp_path / f"{n:02}.jsonl.gz", make_texts(60, seed=n)) for n in range(60)]
     before = len(os.listdir("/proc/self/fd"))

@@ -96,7 +96,7 @@ def test_a_state_that_lacks_lanes_is_refused_naming_them(files: list[Path]) -> N
     with pytest.raises(StateError, match="none"):
         pipeline.merge_states([])
     broken = {**state, "lanes": {"1": [0, 0]}}
-    with pytest.raises(StateError, match="lane 1 of a state must be four numbers"):
+    with pytest.raises(StateError, match="lane 1 of a state must be 4 numbers"):
         other.load_state_dict(broken)
 
 

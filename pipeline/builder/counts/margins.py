@@ -9,9 +9,10 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from filters.rules.loader import Rule, Violation
+from filters.rules.loader import Rule
 
 from ...text.document import Document, made_id
+from ...text.judging import Drop
 from .samples import ID_CHARACTERS, sample_keys
 from .types import Margin
 
@@ -30,7 +31,7 @@ class Margins(dict[str, dict[str, list[Margin]]]):
         rules: Sequence[Rule],
         documents: Sequence[Document],
         measured: tuple[NDArray[np.float64], NDArray[np.bool_]],
-        violations: Sequence[Violation | None],
+        drops: Sequence[Drop | None],
     ) -> None:
         """Add documents: ``measured`` are their values and where these hold, ``[documents, rules]`` each."""
         if not rules:
@@ -38,7 +39,7 @@ class Margins(dict[str, dict[str, list[Margin]]]):
         values, holds = measured
         keys = np.array(sample_keys([document.text for document in documents], 0), np.uint64)
         columns = {rule.name: column for column, rule in enumerate(rules)}
-        broken = np.array([-1 if each is None else columns[each.measure] for each in violations])
+        broken = np.array([-1 if each is None else columns[each.rule] for each in drops])
         low, high = (np.array([getattr(rule, end) for rule in rules], float) for end in ("min", "max"))
         with np.errstate(invalid="ignore"):
             distances = np.minimum(np.abs(values - low), np.abs(high - values))

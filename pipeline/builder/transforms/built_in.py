@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from filters.language.language import Language, LanguageIdentifier, contexts, wanted_threshold
+from filters.language.language import LanguageIdentifier
 from filters.rules.ruleset import RuleSet
 
 from ...text.document import Document
+from ...text.judging import Drop, judge_language, judge_measured, measure
 from ...text.normalize import normalize, normalize_all
 from ..counts.counts import Counts
 from ..counts.histograms import Bins, add_histograms
 from ..dedup.decontaminate import Decontaminator
-from .transform import Decision, Drop, Transform
-
-EMPTY = Drop("empty text", "empty text")
+from .transform import Decision, Transform
 
 
 class Normalize(Transform):
@@ -58,19 +57,11 @@ class IdentifyLanguage(Transform):
         self._identifier.load()
 
     def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
-        return [self._judge(document, self._identifier.identify(document.text)) for document in documents]
-
-    def _judge(self, document: Document, language: Language) -> Decision:
-        document.language = language
-        if not document.text or document.text.isspace():
-            return EMPTY
-        if self._wanted:
-            threshold = wanted_threshold(self._wanted, language)
-            if threshold is None:
-                return Drop(f"language {language.code} is none of {','.join(self._wanted)}")
-            if language.score < threshold:
-                return Drop(f"language_score {language.score:.4g} < {threshold:.4g}", "language_score")
-        return document
+        decisions: list[Decision] = []
+        for document in documents:
+            document.language = self._identifier.identify(document.text)
+            decisions.append(judge_language(document, document.language, self._wanted) or document)
+        return decisions
 
 
 class ApplyRules(Transform):
@@ -86,18 +77,11 @@ class ApplyRules(Transform):
         self._rules.prepare()
 
     def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
-        known = contexts([document.language for document in documents])
-        if self._rules.fields:
-            known = [context | {"metadata": each.metadata} for context, each in zip(known, documents, strict=True)]
-        where = [document.where for document in documents]
-        measured = self._rules.measure_all([document.text for document in documents], known, where)
-        violations = self._rules.judge_all(measured)
+        measured = measure(self._rules, documents)
+        drops = judge_measured(self._rules, measured)
         counts.histograms = add_histograms(counts.histograms, self._bins.count(*measured))
-        counts.margins.add(self._rules.rules, documents, measured, violations)
-        return [
-            document if violation is None else Drop(violation.reason, violation.measure)
-            for document, violation in zip(documents, violations, strict=True)
-        ]
+        counts.margins.add(self._rules.rules, documents, measured, drops)
+        return [drop or document for document, drop in zip(documents, drops, strict=True)]
 
 
 class Decontaminate(Transform):

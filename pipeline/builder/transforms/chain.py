@@ -8,11 +8,11 @@ from typing import NamedTuple
 from filters.language.language import UNDETERMINED, Language
 
 from ...text.document import Document
+from ...text.judging import EMPTY, Drop, is_empty
 from ..counts.counts import PASSED, Counts
 from ..recipe import Recipe
-from .built_in import EMPTY
 from .registry import Parts, make_transforms
-from .transform import Drop, Transform
+from .transform import Transform
 
 _UNKNOWN = Language(UNDETERMINED, 0.0, "")
 
@@ -93,7 +93,7 @@ class _Batch:
         passed = PASSED, None
         results = []
         for document, record, drop in zip(self._documents, self._records, self._drops, strict=True):
-            if drop is None and (not document.text or document.text.isspace()):
+            if drop is None and is_empty(document):
                 drop = empty
             results.append(Judged(document, record, document.language or _UNKNOWN, *(drop or passed)))
         return results

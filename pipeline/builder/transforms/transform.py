@@ -4,25 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...text.document import Document
+from ...text.judging import Drop
 from ..counts.counts import Counts
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """Decides that a document is dropped: the ``reason`` is shown with samples of such documents.
-
-    ``rule`` is the name that the report counts it under, by default that of the transform.
-
-    >>> Drop("a blocked host").reason
-    'a blocked host'
-    """
-
-    reason: str
-    rule: str = ""
-
 
 Decision = Document | Drop | list[Document]
 """A document is kept, as it is or with another text or metadata; or it is dropped; or several take its place."""

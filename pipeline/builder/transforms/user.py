@@ -11,8 +11,9 @@ from typing import Any, NoReturn
 from ...errors import BuildError, ConfigError
 from ...text.document import Document
 from ...text.fields import surrogate_in
+from ...text.judging import Drop
 from ..counts.counts import Counts
-from .transform import Decision, Drop, Transform
+from .transform import Decision, Transform
 
 _RETURNS = "it must return the document, a list of documents that take its place, or a Drop"
 _FIXED = ("id", "file", "line", "source", "start", "part", "language", "byte")  # fields that no transform may set

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -49,6 +50,9 @@ class CountedData:
 
     def check_stage(self, method: str) -> None:
         return
+
+    def check_rules(self, fields: Sequence[str]) -> NoReturn:
+        raise ConfigError("rules and languages judge text, and shards hold tokens; filter when they are built")
 
     def source_of_mix(self, name: str) -> CountedData:
         return self

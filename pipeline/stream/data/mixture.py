@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Generic, NoReturn, TypeVar
 
 from ...errors import ConfigError
+from ..lanes import LaneLayout, lane_layout
 from ..order import LANES_OF_MIX, mix_window
 from ..order.mixture import Mixture
 from .base import CountedData
+from .text import TextData
 
 if TYPE_CHECKING:
-    from ..config import StreamConfig
+    from ..config import Data, StreamConfig
 
-_REFUSED = {
-    "filter": "a mix counts the tokens of its sources in advance, so it cannot be filtered; build filtered shards",
-    "map_documents": (
-        "a mix counts the tokens of its sources in advance, so its documents cannot be mapped; build mapped shards, or pass "
-        "same_length=True where every document keeps its number of tokens"
-    ),
-    "pack(best_fit=True)": "a mix counts the tokens of its sources in advance, so best_fit cannot pack it; remove best_fit",
+_PACKED = {
     "sample": "a mix is packed; add .pack(seq_len) in place of .sample()",
     "documents": "a mix is packed; add .pack(seq_len) in place of .documents()",
 }
+_REFUSED = {
+    "filter": "a mix of shards counts the tokens of its sources in advance, so it cannot be filtered; build filtered shards",
+    "map_documents": (
+        "a mix of shards counts the tokens of its sources in advance, so its documents cannot be mapped; build mapped "
+        "shards, or pass same_length=True where every document keeps its number of tokens"
+    ),
+    "pack(best_fit=True)": "a mix counts the tokens of its sources in advance, so best_fit cannot pack it; remove best_fit",
+    **_PACKED,
+}
+_REFUSED_OF_TEXTS = {
+    "pack(best_fit=True)": "a mix shares whole sequences out among its sources, so best_fit cannot pack it; remove best_fit",
+    **_PACKED,
+}
+_Source = TypeVar("_Source", bound="Data")
 
 
-class MixedData:
+class _Mix(Generic[_Source]):
     """Several sources: what they share, and each by its name."""
 
-    counted = True
-    default_lanes = LANES_OF_MIX
+    refused: ClassVar[Mapping[str, str]]
 
-    def __init__(self, sources: Mapping[str, CountedData]) -> None:
+    def __init__(self, sources: Mapping[str, _Source]) -> None:
         self.sources = dict(sorted(sources.items()))
         first = next(iter(self.sources.values()))
         self.name = ""
@@ -39,8 +48,6 @@ class MixedData:
         self.dtype, self.eos_id, self.tokenizer = first.dtype, first.eos_id, first.tokenizer
         self.vocab_size = first.vocab_size
         for name, data in self.sources.items():
-            if not sum(data.tokens):
-                raise ConfigError(f"source {name!r} of the mix holds no tokens; remove it, or build it from more input")
             for field in ("dtype", "tokenizer", "eos_id"):
                 expected, found = getattr(first, field), getattr(data, field)
                 if expected != found:
@@ -52,22 +59,48 @@ class MixedData:
         return f"mix({self.sources!r})"
 
     def fingerprints(self) -> dict[str, str]:
-        return {name: data.fingerprint for name, data in self.sources.items()}
+        return {name: next(iter(data.fingerprints().values())) for name, data in self.sources.items()}
 
     def sizes(self) -> str:
         return ", ".join(f"{name}: {data.sizes()}" for name, data in self.sources.items())
 
     def check_stage(self, method: str) -> None:
-        if method in _REFUSED:
-            raise ConfigError(_REFUSED[method])
+        if method in self.refused:
+            raise ConfigError(self.refused[method])
         for data in self.sources.values():
             data.check_stage(method)
+
+    def check_rules(self, fields: Sequence[str]) -> None:
+        for data in self.sources.values():
+            data.check_rules(fields)
 
     def source_of_mix(self, name: str) -> NoReturn:
         raise ConfigError(f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix")
 
+    def sequences(self, config: StreamConfig) -> None:
+        config.stated_layout()
+
+    def mixture(self, config: StreamConfig, lanes: int) -> Mixture:
+        """Return which source serves each row of so many lanes."""
+        segments = [(-(-sequence // lanes), shares) for sequence, shares in config.weights]
+        return Mixture(list(self.sources), config.seed or 0, lanes, segments)
+
+
+class MixedData(_Mix[CountedData]):
+    """Sources whose tokens are counted in advance."""
+
+    counted = True
+    default_lanes = LANES_OF_MIX
+    refused = _REFUSED
+
+    def __init__(self, sources: Mapping[str, CountedData]) -> None:
+        super().__init__(sources)
+        for name, data in self.sources.items():
+            if not sum(data.tokens):
+                raise ConfigError(f"source {name!r} of the mix holds no tokens; remove it, or build it from more input")
+
     def lane_layout(self, config: StreamConfig, rows: int) -> NoReturn:
-        raise ConfigError("a mix counts the tokens of its sources in advance, so it is no sequential stream")
+        raise ConfigError("a mix of shards counts the tokens of its sources in advance, so it is no sequential stream")
 
     def window(self, config: StreamConfig, lanes: int) -> dict[str, int]:
         if config.seed is None:
@@ -77,11 +110,17 @@ class MixedData:
             for name, data in self.sources.items()
         }
 
-    def sequences(self, config: StreamConfig) -> None:
-        config.stated_layout()
 
-    def mixture(self, config: StreamConfig) -> Mixture:
-        """Return which source serves each row."""
-        lanes = config.lane_count
-        segments = [(-(-sequence // lanes), shares) for sequence, shares in config.weights]
-        return Mixture(list(self.sources), config.seed or 0, lanes, segments)
+class MixedTexts(_Mix[TextData]):
+    """Sources of raw text. All have the same lanes, and each lane has a cursor in each."""
+
+    counted = False
+    default_lanes = 1
+    refused = _REFUSED_OF_TEXTS
+
+    def lane_layout(self, config: StreamConfig, rows: int) -> LaneLayout:
+        """Return as many lanes as the source of the most records has; a lane without any in an epoch goes on to the next."""
+        return lane_layout(rows, config.lanes, lambda most: max(data.records(most) for data in self.sources.values()))
+
+    def window(self, config: StreamConfig, lanes: int) -> str | None:
+        return next(iter(self.sources.values())).window(config, lanes)

@@ -6,10 +6,11 @@ import copy
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,7 @@ class TextData:
         bos: bool = False,
         fields: tuple[Field, ...] = (),
         where: Where | None = None,
+        normalize: bool = False,
     ) -> None:
         self.files = files
         self.encoder = tokenizer
@@ -62,6 +64,7 @@ class TextData:
         self.id_key = id_key
         self.fields = fields  # of records, for filters
         self.where = where  # which records are read
+        self.normalize = normalize
         self.on_error = on_error
         self.marks = {"bos": bos, "eos": eos}
         self.dtype = tokenizer.dtype
@@ -142,10 +145,15 @@ class TextData:
     def check_stage(self, method: str) -> None:
         return
 
-    def source_of_mix(self, name: str) -> NoReturn:
-        raise ConfigError(
-            f"source {name!r} is text, whose tokens are not counted in advance; build shards of it and mix those"
-        )
+    def check_rules(self, fields: Sequence[str]) -> None:
+        kept = {field.name for field in self.fields}
+        if missing := [field for field in fields if field.partition(":")[0] not in kept]:
+            raise ConfigError(
+                f"rules read fields of records that the texts do not keep: give TextDataset fields={tuple(missing)!r}"
+            )
+
+    def source_of_mix(self, name: str) -> TextData:
+        return self
 
     @property
     def tokens(self) -> int:
@@ -165,9 +173,9 @@ class TextData:
     def sequences(self, config: StreamConfig) -> None:
         config.stated_layout()
 
-    def window_size(self, config: StreamConfig, lanes: int) -> TextWindowSize:
-        """Return how long the windows of so many lanes are."""
-        size = 0 if config.seed is None else WINDOW_BYTES // lanes
+    def window_size(self, config: StreamConfig, lanes: int, sources: int = 1) -> TextWindowSize:
+        """Return how long the windows of so many lanes are; in a mix, ``sources`` have windows."""
+        size = 0 if config.seed is None else WINDOW_BYTES // (lanes * sources)
         least = 0
         if config.best_fit:
             least = best_fit_tokens(config.stated_layout().sequence_stride, size // _TOKEN_BYTES) * _TOKEN_BYTES
@@ -219,6 +227,8 @@ class TextData:
             told.append([str(field) for field in self.fields])  # one that does not fit makes a bad record
         if self.where is not None:
             told.append({"where": self.where.text})
+        if self.normalize:
+            told.append({"normalize": True})
         if self.marks["bos"]:
             told.append({"bos": True})
         if any(file.forced_format for file in self.files):

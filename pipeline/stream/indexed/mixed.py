@@ -9,27 +9,16 @@ import numpy as np
 
 from ..batch.rows import RowBuffer, Rows
 from ..order import Sequences, Step
-from ..order.mixture import PERIOD, Mixture
+from ..order.mixture import Mixture
 from ..windows.rows import TokenRows
-
-_DRAWN = 256  # rows of a lane whose sources are found together
 
 
 def source_shares(mixture: Mixture, orders: Sequence[Sequences], i: int) -> dict[str, dict[str, Any]]:
-    """Return, of the first ``i`` sequences, each source's ``sequences``, ``asked`` and ``served`` shares, and ``epoch``."""
-    lanes = mixture.lanes
-    counts = np.zeros(len(orders), np.int64)
-    for lane in range(min(i, lanes)):
-        counts += mixture.counts(-(-(i - lane) // lanes), lane)
-    asked = mixture.asked(max(0, i - 1) // lanes)
+    """Return what each source has of the first ``i`` sequences (see `Mixture.shares`), and its ``epoch``."""
+    shares = mixture.shares(i)
     return {
-        name: {
-            "sequences": int(count),
-            "asked": int(quota) / PERIOD,
-            "served": int(count) / max(1, i),
-            "epoch": order.epoch(int(count)),
-        }
-        for name, count, quota, order in zip(mixture.names, counts, asked, orders, strict=True)
+        name: {**share, "epoch": order.epoch(share["sequences"])}
+        for (name, share), order in zip(shares.items(), orders, strict=True)
     }
 
 
@@ -52,7 +41,6 @@ class MixedSequences:
         self._rows = [rows[name] for name in mixture.names]
         first = self._rows[0]
         self._buffer = RowBuffer(first.width, dtype, with_ends=boundaries, with_masks=first.masks)
-        self._drawn: dict[int, tuple[int, list[int], list[int]]] = {}  # by lane: its first row, sources and their draws
 
     def stats(self, sequence_index: int) -> dict[str, Any]:
         """Return the bytes read, the epoch of the source that has come least far, and what each source served."""
@@ -68,21 +56,13 @@ class MixedSequences:
         lanes = self.mixture.lanes
         for row, index in enumerate(indices.tolist()):
             own, lane = divmod(index, lanes)
-            source, draw = self._draw(lane, own)
+            source, draw = self.mixture.source(own, lane)
             rows, owns = served.setdefault(source, ([], []))
             rows.append(row)
             owns.append(draw * lanes + lane)
         for source, (rows, owns) in served.items():
             self._rows[source].fill(self._buffer, rows, np.array(owns, np.int64))
         return self._buffer.rows()
-
-    def _draw(self, lane: int, row: int) -> tuple[int, int]:
-        """Return the source that serves a lane's row, and how many of the lane's rows before come from it."""
-        first, sources, draws = self._drawn.get(lane, (0, [], []))
-        if not first <= row < first + len(sources):
-            found = self.mixture.draw(np.arange(row, row + _DRAWN), lane)
-            first, sources, draws = self._drawn[lane] = row, found[0].tolist(), found[1].tolist()
-        return sources[row - first], draws[row - first]
 
     def close(self) -> None:
         """Stop threads and close files."""

@@ -14,6 +14,7 @@ from ...errors import ConfigError
 from ..config import StreamConfig
 from ..order import Step
 from ..position import Position, WorkerContext
+from ..sequential.cursor import NUMBERS
 from .stages import counts_items, numbers_of_takes
 
 First = Callable[[int], int]  # from an epoch to its first sequence
@@ -148,7 +149,8 @@ def knows_epoch(config: StreamConfig, position: Position, world_size: int) -> bo
 def epoch_reached(config: StreamConfig, position: Position) -> int:
     """Return the epoch that holds the next sequence; for lanes, that of the one that is furthest behind."""
     if config.sequential:
-        return min((cursor[0] for cursor in (position.lanes or {}).values()), default=position.start_epoch or 0)
+        epochs = (epoch for cursor in (position.lanes or {}).values() for epoch in cursor[::NUMBERS])
+        return min(epochs, default=position.start_epoch or 0)
     sequences = config.data.sequences(config)
     return 0 if sequences is None else sequences.epoch(position.sequence_index)
 

@@ -21,7 +21,7 @@ from ...errors import StateError
 from ..config import StreamConfig
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
 from ..position import MAX_NUMBER, Position, WorkerContext
-from ..sequential.cursor import Cursor, beginning, missing_lanes
+from ..sequential.cursor import NUMBERS, Cursor, beginning, missing_lanes
 from .passes import tokens_lost
 from .stages import names_of_applied, numbers_of_takes
 
@@ -52,7 +52,8 @@ def to_state(position: Position, config: StreamConfig, context: WorkerContext) -
     if context.workers > 1:
         part["workers"] = context.workers
     if config.sequential:
-        lanes = position.lanes or beginning(position.start_epoch or 0, config.lane_layout(context.world_size).lanes)
+        count = config.lane_layout(context.world_size).lanes
+        lanes = position.lanes or beginning(position.start_epoch or 0, count, config.cursor_sources)
         part["lanes"] = {lane: list(cursor) for lane, cursor in lanes.items()}
     if config.mixed:
         part["weights"] = _to_leaf(position.weights or weights_to_json(config.weights))
@@ -285,8 +286,8 @@ def _lanes(part: Mapping[str, Any], config: StreamConfig, context: WorkerContext
             raise StateError(
                 f"lanes of a state are '0' to '{layout.lanes - 1}' in this stream, got {lane!r}; {_EDITED}"
             )
-        if not isinstance(cursor, list) or len(cursor) != 4:
-            raise StateError(f"lane {lane} of a state must be four numbers, got {cursor!r}; {_EDITED}")
+        if not isinstance(cursor, list) or len(cursor) != (size := NUMBERS * config.cursor_sources):
+            raise StateError(f"lane {lane} of a state must be {size} numbers, got {cursor!r}; {_EDITED}")
         for number in cursor:
             _number(f"lane {lane}", number)
     missing = [lane for lane in layout.own(context.rank, context.world_size) if str(lane) not in lanes]

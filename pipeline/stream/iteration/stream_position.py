@@ -165,7 +165,7 @@ class StreamPosition:
         config, position = self._config, self.current
         if not config.mixed:
             raise ConfigError("set_weights is for streams of pipeline.mix")
-        lanes = config.lane_count
+        lanes = config.lane_layout(self.world_size).lanes if config.sequential else config.lane_count
         schedule = weights_from_json(position.weights) if position.weights else config.weights
         begin = -(-position.sequence_index // lanes) * lanes
         kept = tuple(segment for segment in schedule if segment[0] < begin or segment[0] == 0)

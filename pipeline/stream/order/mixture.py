@@ -17,6 +17,7 @@ from ...weak_methods import weak_lru_cache
 from .hashing import derive_key, permutation
 
 PERIOD = 4096
+_DRAWN = 256  # rows of a lane whose sources are drawn together
 _SMALLEST = Decimal("1e-30")
 _SMALLEST_SHARE = Fraction(1, 10**30)
 Weights = Mapping[str, Fraction]
@@ -119,6 +120,7 @@ class Mixture:
         rows = dict(sorted(segments, key=lambda segment: segment[0]))
         self.starts = list(rows)
         self.quotas = [np.array([quotas(weights)[name] for name in self.names]) for weights in rows.values()]
+        self._drawn: dict[int, tuple[int, list[int], list[int]]] = {}  # by lane: its first row, sources and their draws
         self._period = weak_lru_cache(self._make_period, 2 * lanes + 8)
         self._before = weak_lru_cache(self._count_before, None)
 
@@ -140,6 +142,25 @@ class Mixture:
             sources[part], draws[part] = served, before[served] + earlier
             at = part.stop
         return sources, draws
+
+    def source(self, row: int, lane: int) -> tuple[int, int]:
+        """Return the source that serves a lane's row, and how many of the lane's rows before come from it."""
+        first, sources, draws = self._drawn.get(lane, (0, [], []))
+        if not first <= row < first + len(sources):
+            found = self.draw(np.arange(row, row + _DRAWN), lane)
+            first, sources, draws = self._drawn[lane] = row, found[0].tolist(), found[1].tolist()
+        return sources[row - first], draws[row - first]
+
+    def shares(self, i: int) -> dict[str, dict[str, Any]]:
+        """Return, of the first ``i`` sequences, each source's ``sequences``, and its ``asked`` and ``served`` shares."""
+        counts = np.zeros(len(self.names), np.int64)
+        for lane in range(min(i, self.lanes)):
+            counts += self.counts(-(-(i - lane) // self.lanes), lane)
+        asked = self.asked(max(0, i - 1) // self.lanes)
+        return {
+            name: {"sequences": int(count), "asked": int(quota) / PERIOD, "served": int(count) / max(1, i)}
+            for name, count, quota in zip(self.names, counts, asked, strict=True)
+        }
 
     def counts(self, row: int, lane: int) -> list[int]:
         """Return how many of a lane's rows before ``row`` each source serves."""

@@ -42,6 +42,11 @@ reaches max(4, 4 (bundle + round)) blocks, counted from the window's place, so t
 ``4 t`` bytes in any case, ``t = seq_len * max(32, min(256, 64 MiB // (L seq_len)))``. Without ``.shuffle()`` a window is
 one round, or those that best fit needs: 32 sequences of 4 bytes a token.
 
+A mix of texts has the lanes of its source of the most records; each lane has a cursor in each source, and reads source
+``n`` under the seed ``key("text source", seed, n)``, in windows of ``256 MiB / L / sources``. Section 8 of
+`pipeline.stream.order` says which source gives row ``i // L`` of lane ``i % L``. A source of fewer records than lanes is not
+dealt: lane ``l`` reads all of it as a stream of one lane, under the seed ``key("text source", seed, n, l)``.
+
 Shards
 ------
 The documents of an epoch in their order (section 10 of `pipeline.stream.order`), ``D`` of them, are cut into ``L`` parts:

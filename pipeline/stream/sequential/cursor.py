@@ -5,6 +5,8 @@ Four integers:
     epoch, bundle, round    where the window begins; of shards, bundle is 0 and round counts the lane's windows
     unit                    what the next sequence begins at, of what the window keeps: a token, or where sequences are whole
                             documents or packed best fit, a sequence
+
+A lane of a mix has four such integers for each source, in the order of their names.
 """
 
 from __future__ import annotations
@@ -13,11 +15,17 @@ from ...errors import StateError
 
 Place = tuple[int, int, int]  # epoch, bundle, round
 Cursor = list[int]  # epoch, bundle, round, unit
+NUMBERS = 4  # of a cursor, for each source
 
 
-def beginning(epoch: int, lanes: int) -> dict[str, Cursor]:
+def beginning(epoch: int, lanes: int, sources: int = 1) -> dict[str, Cursor]:
     """Return the cursors of all lanes at the start of ``epoch``."""
-    return {str(lane): [epoch, 0, 0, 0] for lane in range(lanes)}
+    return {str(lane): [epoch, 0, 0, 0] * sources for lane in range(lanes)}
+
+
+def part_of_source(cursor: Cursor, source: int) -> Cursor:
+    """Return the numbers of one source."""
+    return cursor[NUMBERS * source : NUMBERS * (source + 1)]
 
 
 def missing_lanes(missing: list[int], count: int) -> StateError:

@@ -14,6 +14,8 @@ from ..windows.rows import fill_row
 from ..windows.window import Window
 from .cursor import Cursor, Place
 
+REJECTED_BY = "rejected by "  # begins the names of counts, which end with a reason
+
 
 class LaneWindow(NamedTuple):
     """What a lane keeps of some documents, from ``place`` to before ``following``.
@@ -38,7 +40,7 @@ class Windows(Protocol):
 
     @property
     def counts(self) -> Counter[str]:
-        """How many documents were read, rejected and bad, and how many files damaged."""
+        """How many documents were read, rejected, by each reason too, and bad, and how many files damaged."""
 
     @property
     def bytes_read(self) -> int: ...

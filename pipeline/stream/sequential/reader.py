@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,9 @@ from ..batch.rows import DocumentRows, RowBuffer, Rows
 from ..lanes import LaneLayout
 from ..long_search import LongSearch
 from ..order import Step
-from .cursor import Cursor, Place, missing_lanes
-from .lane import Lane, LaneWindow, Windows
+from ..order.mixture import Mixture
+from .cursor import NUMBERS, Cursor, Place, missing_lanes, part_of_source
+from .lane import REJECTED_BY, Lane, LaneWindow, Windows
 
 _PATIENCE = 8  # epochs of which a process keeps nothing of its part
 
@@ -30,14 +31,15 @@ log = logging.getLogger("pipeline")
 class SequentialReader:
     """Reads the rows of a rank (a `Reader`): row ``j`` of step ``k`` comes from lane ``(k * layout.rows + j) % layout.lanes``.
 
-    ``own`` lanes read ``windows``, each changed by ``cut(lane, window)``; ``buffer`` takes packed rows, None where rows are
-    whole documents; ``stride`` is that of `Lane`. In a ``bounded`` stream, a row of a lane that ended comes from the next
+    ``own`` lanes read the windows of each of ``sources``, each window changed by ``cut(lane, window)``; ``mixture`` says which
+    source serves a lane's row, None where there is one. ``buffer`` takes packed rows, None where rows are whole documents;
+    ``stride`` is that of `Lane`. In a ``bounded`` stream, which is no mix, a row of a lane that ended comes from the next
     lane that has not.
     """
 
     def __init__(
         self,
-        windows: Windows,
+        sources: Sequence[Windows],
         cut: Cut,
         *,
         layout: LaneLayout,
@@ -48,12 +50,14 @@ class SequentialReader:
         bounded: bool,
         buffer: RowBuffer | None,
         stride: int | None,
+        mixture: Mixture | None = None,
     ) -> None:
         if missing := [lane for lane in own if str(lane) not in cursors]:
             raise missing_lanes(missing, layout.lanes)
         self.rank_period = ranks
         self.alignment = layout.rows
-        self._windows = windows
+        self._sources = sources
+        self._mixture = mixture
         self._layout = layout
         self._batch_size = batch_size
         self._bounded = bounded
@@ -62,7 +66,15 @@ class SequentialReader:
         self._search = LongSearch()
         on_empty, on_window = weakly(self._on_empty), weakly(self._on_window)
         self._lanes = {
-            lane: Lane(partial(_make, windows, cut, on_window, lane), cursors[str(lane)], stride, on_empty)
+            lane: [
+                Lane(
+                    partial(_make, windows, cut, on_window, lane),
+                    part_of_source(cursors[str(lane)], source),
+                    stride,
+                    partial(on_empty, source),
+                )
+                for source, windows in enumerate(sources)
+            ]
             for lane in own
         }
 
@@ -72,8 +84,9 @@ class SequentialReader:
         return dict(self._cursors)
 
     def stats(self, sequence_index: int) -> dict[str, Any]:
-        """Return what was read, and the epoch of the lane that is furthest behind."""
-        return lane_stats(self._windows.counts, self._windows.bytes_read, self._cursors)
+        """Return what was read, the epoch of the lane that is furthest behind, and what each source of a mix served."""
+        read = sum(source.bytes_read for source in self._sources)
+        return lane_stats(self._counts(), read, self._cursors, self._mixture, sequence_index)
 
     def read(self, step: Step) -> Rows | DocumentRows:
         """Return the rank's rows of a step; fewer only at the end of a bounded stream."""
@@ -88,9 +101,8 @@ class SequentialReader:
         for number in numbers:
             if (found := self._lane(number)) is None:
                 break
-            name, lane = found
-            sizes.append(lane.fill(buffer, len(sizes)))
-            self._cursors[name] = lane.cursor
+            sizes.append(found.lane.fill(buffer, len(sizes)))
+            self._note(found)
         filled, width = len(sizes), buffer.tokens.shape[1]
         ends = None if buffer.ends is None else buffer.ends[:filled]
         valid = np.array(sizes, np.int64) if any(each < width for each in sizes) else None
@@ -103,11 +115,10 @@ class SequentialReader:
         for number in numbers:
             if (found := self._lane(number)) is None:
                 break
-            name, lane = found
-            tokens, mask = lane.document()
+            tokens, mask = found.lane.document()
             documents.append(tokens)
             masks.append(mask)
-            self._cursors[name] = lane.cursor
+            self._note(found)
         filled, whole = len(documents), None
         if any(mask is not None for mask in masks):
             whole = [
@@ -116,24 +127,33 @@ class SequentialReader:
             ]
         return DocumentRows(filled, documents, len(numbers) - filled, whole)
 
-    def _lane(self, number: int) -> tuple[str, Lane] | None:
-        """Return the name and the lane that gives the next row, or None where all have ended."""
-        for lane in range(number, number + (self._layout.lanes if self._bounded else 1)):
-            found = self._lanes[lane % self._layout.lanes]
-            if found.ready():
-                return str(lane % self._layout.lanes), found
+    def _lane(self, number: int) -> _Found | None:
+        """Return the lane, and its source, that gives the row of this number, or None where all have ended."""
+        for other in range(number, number + (self._layout.lanes if self._bounded else 1)):
+            row, name = divmod(other, self._layout.lanes)
+            source = 0 if self._mixture is None else self._mixture.source(row, name)[0]
+            if (lane := self._lanes[name][source]).ready():
+                return _Found(str(name), source, lane)
         return None
+
+    def _note(self, found: _Found) -> None:
+        """Note where a lane stands behind the row that it gave."""
+        cursor, begin = self._cursors[found.name], NUMBERS * found.source
+        self._cursors[found.name] = [*cursor[:begin], *found.lane.cursor, *cursor[begin + NUMBERS :]]
+
+    def _counts(self) -> Counter[str]:
+        return sum((source.counts for source in self._sources), Counter[str]())
 
     def _on_window(self) -> None:
         if (seconds := self._search.overdue()) is not None:
-            counts = self._windows.counts
+            counts = self._counts()
             read, rejected = counts["documents"], counts["rejected"]
             log.warning(
                 "no row for %d seconds: %d documents were read so far, filters kept %d of them (%d bad records beside them)",
                 seconds, read, read - rejected, counts["bad_records"],
             )  # fmt: skip
 
-    def _on_empty(self, lane: Lane) -> None:
+    def _on_empty(self, source: int, lane: Lane) -> None:
         """Raise ``ConfigError`` where no own lane kept anything of the epoch that ``lane`` has just read.
 
         Lanes that share the epoch with other processes read other parts of it in the next: they go on for some epochs.
@@ -141,11 +161,12 @@ class SequentialReader:
         epochs = 1 if len(self._lanes) == self._layout.lanes else _PATIENCE
         if self._bounded or lane.empty_epochs < epochs:
             return
-        if not all(other.keeps_nothing(lane.epoch - 1, epochs) for other in self._lanes.values()):
+        if not all(lanes[source].keeps_nothing(lane.epoch - 1, epochs) for lanes in self._lanes.values()):
             return
-        counts = self._windows.counts
+        counts = self._sources[source].counts
+        of_source = "" if self._mixture is None else f" of source {self._mixture.names[source]!r}"
         raise ConfigError(
-            f"no document was kept of {'a whole epoch' if epochs == 1 else f'{epochs} epochs'}, in any of the "
+            f"no document was kept of {'a whole epoch' if epochs == 1 else f'{epochs} epochs'}{of_source}, in any of the "
             f"{len(self._lanes)} lanes of this process "
             f"({counts['documents']} read so far, {counts['rejected']} rejected by filters, {counts['bad_records']} bad); "
             "loosen the filter or the condition, or give more input"
@@ -153,7 +174,14 @@ class SequentialReader:
 
     def close(self) -> None:
         """Close the files."""
-        self._windows.close()
+        for source in self._sources:
+            source.close()
+
+
+class _Found(NamedTuple):
+    name: str  # of the lane
+    source: int
+    lane: Lane
 
 
 def _make(windows: Windows, cut: Cut, on_window: Callable[[], object], lane: int, place: Place) -> LaneWindow | None:
@@ -162,8 +190,22 @@ def _make(windows: Windows, cut: Cut, on_window: Callable[[], object], lane: int
     return None if made is None else cut(lane, made)
 
 
-def lane_stats(counts: Counter[str], bytes_read: int, cursors: Mapping[str, Cursor]) -> dict[str, Any]:
-    """Return what lanes count, and the epoch of the one that is furthest behind."""
-    names = ("documents", "rejected", "bad_records", "damaged_files")
-    epoch = min((cursor[0] for cursor in cursors.values()), default=0)
-    return {**{name: counts[name] for name in names}, "bytes_read": bytes_read, "epoch": epoch}
+def lane_stats(
+    counts: Counter[str], bytes_read: int, cursors: Mapping[str, Cursor], mixture: Mixture | None, sequence_index: int
+) -> dict[str, Any]:
+    """Return what lanes count, the epoch of the one that is furthest behind, and of a mix the share and epoch of each source."""
+    stats: dict[str, Any] = {name: counts[name] for name in ("documents", "rejected", "bad_records", "damaged_files")}
+    stats |= {
+        "bytes_read": bytes_read,
+        "epoch": min(epoch for cursor in cursors.values() for epoch in cursor[::NUMBERS]),
+    }
+    reasons = {
+        name.removeprefix(REJECTED_BY): number for name, number in counts.items() if name.startswith(REJECTED_BY)
+    }
+    stats["rejected_by"] = dict(sorted(reasons.items()))
+    if mixture is not None:
+        stats["sources"] = {
+            name: {**share, "epoch": min(cursor[NUMBERS * source] for cursor in cursors.values())}
+            for source, (name, share) in enumerate(mixture.shares(sequence_index).items())
+        }
+    return stats

@@ -13,7 +13,7 @@ from ..order import Shuffle
 from ..windows.loaded import LoadedWindows
 from ..windows.window import Window
 from .cursor import Place
-from .lane import LaneWindow
+from .lane import REJECTED_BY, LaneWindow
 
 
 class ShardWindows:
@@ -81,6 +81,7 @@ class ShardWindows:
             stops = np.cumsum(lengths).tolist()
             documents = (tokens[begin:stop] for begin, stop in zip([0, *stops], stops, strict=False))
             kept = np.array([all(predicate(each) for predicate in self._filters) for each in documents], bool)
-            self.counts["rejected"] += int(np.count_nonzero(~kept))
+            rejected = int(np.count_nonzero(~kept))
+            self.counts.update({"rejected": rejected, f"{REJECTED_BY}filter": rejected} if rejected else {})
             tokens, lengths = tokens[np.repeat(kept, lengths)], lengths[kept]
         return Window(tokens, np.append(0, np.cumsum(lengths)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,7 +36,7 @@ log = logging.getLogger("pipeline")
 
 
 class FilteredBlock(NamedTuple):
-    """A parsed block of ``read_bytes``: None for each document that is not kept; ``rejected`` of ``read`` by filters.
+    """A parsed block of ``read_bytes``: None for each document that is not kept; ``rejected``, by reason, of ``read``.
 
     ``size`` is about what it takes in memory.
     """
@@ -44,7 +45,7 @@ class FilteredBlock(NamedTuple):
     read_bytes: int
     documents: list[Document | None]
     read: int
-    rejected: int
+    rejected: Counter[str]
     bad: list[BadRecord]
 
 
@@ -65,6 +66,7 @@ class SharedScans:
         filtered: bool,
         epochs: int | None,
         kept_bytes: int,
+        sources: int,
     ) -> None:
         self.damaged_files = 0
         self._bytes_read = 0  # by scans that have ended
@@ -77,15 +79,15 @@ class SharedScans:
         self._epochs = epochs
         self._kept: dict[Place, FilteredBlock | Block] = {}  # by epoch, piece and number
         self._kept_bytes = 0
-        self._most_kept = kept_bytes
+        self._most_kept = kept_bytes // sources
         self._is_remote = any(file.stored for file in data.files)
         self._begun: set[tuple[int, int]] = set()  # epochs and remote pieces that were begun before a lane read them
         self._scans: list[_Scan] = []  # the most recently used last
         # Those of the pieces that lanes read, and where files are remote of those that they read next.
-        self._most_scans = min((2 if self._is_remote else 1) * len(places) + _SCANS, allowed_files())
+        self._most_scans = min((2 if self._is_remote else 1) * len(places) + _SCANS, max(1, allowed_files() // sources))
         self._ends: dict[int, int] = {}  # how many blocks a piece has, once a scan came to its end
         self._compressed: dict[int, bool] = {}  # files
-        self._shared = _shared(data)
+        self._shared = _shared(data, _SHARED_BYTES // sources)
 
     @property
     def bytes_read(self) -> int:
@@ -227,8 +229,8 @@ class _Scan(NamedTuple):
     blocks: BlockScan
 
 
-def _shared(data: TextData) -> dict[int, SharedRanges]:
-    """Return the bytes of remote files of plain lines, by their numbers, if all of them fit into memory.
+def _shared(data: TextData, most: int) -> dict[int, SharedRanges]:
+    """Return the bytes of remote files of plain lines, by their numbers, if all of them are at most ``most``.
 
     Pieces of little input are small: to ask for each alone takes a request for some KB.
     """
@@ -237,6 +239,6 @@ def _shared(data: TextData) -> dict[int, SharedRanges]:
         for number, file in enumerate(data.files)
         if file.stored and load_reader(format_of(file)).read_lines and not is_named_compressed(file)
     ]
-    if sum(file.size for _, file in plain) > _SHARED_BYTES:
+    if sum(file.size for _, file in plain) > most:
         return {}
     return {number: SharedRanges(open_object(file.stored, file.credentials)) for number, file in plain if file.stored}

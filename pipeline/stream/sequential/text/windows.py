@@ -7,20 +7,22 @@ documents are shuffled by (seed, lane and the window's place); without a seed ev
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ....errors import InputError
 from ....text.document import BadRecord, Document
+from ....text.judging import RuleFilter
+from ....text.normalize import normalize
 from ....text.readers.record_blocks import Block
 from ....weak_methods import weakly
 from ...lanes import LaneLayout, TextWindowSize
 from ...order import derive_key, permutation
 from ...windows.window import Window
 from ..cursor import Place
-from ..lane import LaneWindow
+from ..lane import REJECTED_BY, LaneWindow
 from .deal import Deal, cut_pieces
 from .scans import KEPT_BYTES, FilteredBlock, SharedScans
 
@@ -35,7 +37,8 @@ _BLOCK_COST = 512  # bytes that an empty block takes
 class TextWindows:
     """Makes the windows of some lanes of a ``layout``; ``places`` says where each of these begins to read.
 
-    ``filters`` say which documents stay; behind ``epochs`` (None: nowhere) the stream ends.
+    ``filters`` say which documents stay; behind ``epochs`` (None: nowhere) the stream ends. As many ``sources`` as a mix has
+    share the memory and the open files.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class TextWindows:
         filters: tuple[Callable[[Any], Any], ...],
         epochs: int | None,
         kept_bytes: int = KEPT_BYTES,
+        sources: int = 1,
     ) -> None:
         self._counts: Counter[str] = Counter()
         self._data = data
@@ -69,6 +73,7 @@ class TextWindows:
             filtered=bool(filters or data.splits),
             epochs=epochs,
             kept_bytes=kept_bytes,
+            sources=sources,
         )
 
     @property
@@ -139,24 +144,36 @@ class TextWindows:
         """Parse a block and leave those of its documents that are selected and pass the filters."""
         records = block.records()
         bad = [record for record in records if isinstance(record, BadRecord)]
-        documents: list[Document | None] = [record for record in records if isinstance(record, Document)]
-        selected = self._data.selects([document for document in documents if document])
-        size = rejected = 0
-        for index, (document, is_selected) in enumerate(zip(documents, selected.tolist(), strict=True)):
-            assert document is not None
-            if is_selected and self._keeps(document):
-                size += len(document.text)
-            else:
-                rejected += is_selected
-                documents[index] = None
-        return FilteredBlock(size + _BLOCK_COST, block.size, documents, int(selected.sum()), rejected, bad)
+        documents = [record for record in records if isinstance(record, Document)]
+        selected = self._data.selects(documents)
+        kept = [document if is_selected else None for document, is_selected in zip(documents, selected, strict=True)]
+        if self._data.normalize:
+            for document in kept:
+                if document is not None:
+                    document.text = normalize(document.text)
+        rejected: Counter[str] = Counter()
+        for predicate in self._filters:
+            left = [index for index, document in enumerate(kept) if document is not None]
+            for index, reason in zip(left, self._rejects([documents[index] for index in left], predicate), strict=True):
+                if reason is not None:
+                    rejected[reason] += 1
+                    kept[index] = None
+        size = sum(len(document.text) for document in kept if document is not None)
+        return FilteredBlock(size + _BLOCK_COST, block.size, kept, int(selected.sum()), rejected, bad)
 
-    def _keeps(self, document: Document) -> bool:
-        try:
-            return all(predicate(document) for predicate in self._filters)
-        except Exception as error:
-            error.add_note(f"in a filter, of the document of {_where(document)}, id {document.id!r}")
-            raise
+    def _rejects(self, documents: list[Document], predicate: Callable[[Any], Any]) -> Iterator[str | None]:
+        """Yield the reason why a filter leaves out each document, None for one that it keeps."""
+        if isinstance(predicate, RuleFilter):
+            for drop in predicate(documents, normalized=self._data.normalize):
+                yield None if drop is None else drop.rule
+            return
+        for document in documents:
+            try:
+                is_kept = predicate(document)
+            except Exception as error:
+                error.add_note(f"in a filter, of the document of {_where(document)}, id {document.id!r}")
+                raise
+            yield None if is_kept else "filter"
 
     def _count(self, filtered: FilteredBlock) -> None:
         for record in filtered.bad:
@@ -168,8 +185,42 @@ class TextWindows:
                     "on_error='records'"
                 )
         self._counts["documents"] += filtered.read
-        self._counts["rejected"] += filtered.rejected
+        self._counts["rejected"] += filtered.rejected.total()
+        self._counts.update({REJECTED_BY + reason: count for reason, count in filtered.rejected.items()})
         self._counts["bad_records"] += len(filtered.bad)
+
+
+class SmallTextWindows:
+    """Windows of a source of a mix that has fewer documents than there are lanes: each lane reads all of them.
+
+    ``make_own(lane, place)`` makes the windows of a lane, which begins at ``places[lane]``, as those of a stream of one lane.
+    """
+
+    def __init__(self, make_own: Callable[[int, Place], TextWindows], places: dict[int, Place]) -> None:
+        self._make_own = make_own
+        self._places = places
+        self._own: dict[int, TextWindows] = {}
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many documents were read, rejected and bad, and how many files damaged."""
+        return sum((own.counts for own in self._own.values()), Counter[str]())
+
+    @property
+    def bytes_read(self) -> int:
+        """Raw bytes read so far."""
+        return sum(own.bytes_read for own in self._own.values())
+
+    def make(self, lane: int, place: Place) -> LaneWindow | None:
+        """Return the window of ``lane`` that begins at ``place``."""
+        if lane not in self._own:
+            self._own[lane] = self._make_own(lane, self._places[lane])
+        return self._own[lane].make(0, place)
+
+    def close(self) -> None:
+        """Close the files."""
+        for own in self._own.values():
+            own.close()
 
 
 def _where(document: Document) -> str:
