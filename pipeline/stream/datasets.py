@@ -287,7 +287,7 @@ class TextDataset(Texts):
     Without ``.shuffle()`` there is one lane, in the order of the files, for one rank. Of sorted input, 300,000 documents of 1 kB,
     3.4% of the pairs among 512 neighbours lie within 1% of the input if it is one compressed file (5.8% after a tenth of an
     epoch, all at its start, for there is no seek), 2.4% if it is 32 such files, and 2.1% if it is one plain file; 2% is
-    perfect (``scripts/bench_stream.py text``).
+    perfect (``scripts/bench_text.py shuffle``).
 
     Raises ``InputError`` for files that are missing or of no known kind and, with ``on_error="stop"`` while iterating, for
     records that cannot be used, naming file and line or byte.

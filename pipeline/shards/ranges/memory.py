@@ -29,7 +29,7 @@ class MemoryRanges:
         documents = slice(*self._table.document_sums[[first, last]].tolist())
         return self._starts[documents], self._lengths[documents]
 
-    def read(self, first: int, last: int, out: memoryview, due: float) -> None:
+    def read(self, first: int, last: int, out: memoryview) -> None:
         begin = int(self._table.offset_of(first))
         out[:] = self._bytes[begin : begin + len(out)]
 

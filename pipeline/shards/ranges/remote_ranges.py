@@ -72,7 +72,7 @@ class RemoteRanges:
         raw: Any = self._kept(shard, f"{begin}-{count}.index", fetch, is_sound)
         return as_index(raw[: 8 * count], raw[8 * count :])
 
-    def read(self, first: int, last: int, out: memoryview, due: float) -> None:
+    def read(self, first: int, last: int, out: memoryview) -> None:
         shard, offset = int(self.table.shard_of(first)), int(self.table.offset_of(first))
         is_here = False
 

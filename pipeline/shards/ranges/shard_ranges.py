@@ -103,7 +103,7 @@ class ShardRanges:
             raise CorruptShardError(f"{self._names[shard]}: {wrong[1]}; copy the shard again or rebuild it")
         return starts, lengths
 
-    def read(self, first: int, last: int, out: memoryview, due: float) -> None:
+    def read(self, first: int, last: int, out: memoryview) -> None:
         shard, offset = int(self.table.shard_of(first)), int(self.table.offset_of(first))
         with self._opened(shard) as handle:
             read_range(handle, offset, out, self._names[shard])

@@ -24,8 +24,8 @@ class Source(Protocol):
     def index(self, first: int, last: int) -> Index:
         """Return the index of the documents of a run, compared with its checksum."""
 
-    def read(self, first: int, last: int, out: memoryview, due: float) -> None:
-        """Fill ``out`` with the bytes of a run; ``due`` is when the order needs it again, in epochs."""
+    def read(self, first: int, last: int, out: memoryview) -> None:
+        """Fill ``out`` with the bytes of a run."""
 
     def close(self) -> None:
         """Close files and stop requests."""

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from ...errors import CorruptShardError
 from ...shards.ranges.source import Source
-from ...weak_methods import weak_lru_cache
 from ..data.contents import Contents
 from ..order import Shuffle
 
@@ -57,7 +56,6 @@ class WindowMaker:
         self._contents = contents
         self._order = order
         self._own = threading.local()
-        self._next_use = weak_lru_cache(self._make_next_use, 2)
 
     @property
     def mean_bytes(self) -> int:
@@ -74,7 +72,7 @@ class WindowMaker:
         first, last = self._contents.table_rows(bounds[blocks], bounds[blocks + 1])
         runs = list(zip(first.tolist(), last.tolist(), strict=True))
         indexes = [self._index(block, *run) for block, run in zip(blocks.tolist(), runs, strict=True)]
-        memory, starts = self._read_blocks(runs, indexes, self._next_use(epoch + 1)[blocks])
+        memory, starts = self._read_blocks(runs, indexes)
         lengths = np.concatenate([np.zeros(0, np.int64), *(lengths for _, lengths in indexes)])
         order = self._order.document_order(epoch, number, len(lengths))
         return _in_order(memory, starts, lengths, order, self._contents.table.dtype)
@@ -104,15 +102,13 @@ class WindowMaker:
             )
         return begins, lengths
 
-    def _read_blocks(
-        self, runs: list[tuple[int, int]], indexes: list[tuple[Int, Int]], due: NDArray[np.float64]
-    ) -> tuple[memoryview, Int]:
+    def _read_blocks(self, runs: list[tuple[int, int]], indexes: list[tuple[Int, Int]]) -> tuple[memoryview, Int]:
         """Read blocks one behind the other; return them and the byte at which each document starts in them."""
         sums = self._contents.table.size_sums
         at = np.cumsum([0, *(int(sums[last] - sums[first]) for first, last in runs)]).tolist()
         memory = self._memory(at[-1])
-        for (first, last), begin, end, when in zip(runs, at[:-1], at[1:], due.tolist(), strict=True):
-            self.source.read(first, last, memory[begin:end], when)
+        for (first, last), begin, end in zip(runs, at[:-1], at[1:], strict=True):
+            self.source.read(first, last, memory[begin:end])
         starts = [begins + place for (begins, _), place in zip(indexes, at[:-1], strict=True)]
         return memory, np.concatenate([np.zeros(0, np.int64), *starts])
 
@@ -124,13 +120,6 @@ class WindowMaker:
         if held is None or len(held) < size:
             held = self._own.memory = np.empty(min(_KEPT_BYTES, size + size // 4), np.uint8).data
         return held[:size]
-
-    def _make_next_use(self, epoch: int) -> NDArray[np.float64]:
-        """Return when lanes come to each block in an epoch, in epochs."""
-        order, count = self._order, len(self._order.blocks)
-        found = np.empty(count)
-        found[order.epoch(epoch).blocks] = epoch + np.arange(count) * order.lanes / max(1, count) % 1
-        return found
 
 
 def _in_order(memory: memoryview, starts: Int, lengths: Int, order: Int | None, dtype: np.dtype[Any]) -> Window:
