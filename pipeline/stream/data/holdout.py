@@ -187,7 +187,7 @@ def _read(whole: NamedShards, max_open: int) -> tuple[NDArray[Any], NDArray[np.i
         def read(first: int, last: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
             starts, lengths = source.index(first, last)
             raw = np.empty(int(table.size_sums[last] - table.size_sums[first]), np.uint8)
-            source.read(first, last, raw.data, 0.0)
+            source.read(first, last, raw.data)
             begins = starts - int(table.offset_of(first))
             pairs = zip(begins.tolist(), (begins + lengths * np.int64(itemsize)).tolist(), strict=True)
             parts = [np.zeros(0, np.uint8), *(raw[begin:end] for begin, end in pairs)]
