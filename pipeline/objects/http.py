@@ -318,7 +318,7 @@ def _wait_asked(status: int, headers: Mapping[str, str]) -> float:
     after = 0.0
     if status in _TRANSIENT and (value := headers.get("Retry-After")):
         try:
-            after = urllib3.Retry().parse_retry_after(value)
+            after = float(urllib3.Retry().parse_retry_after(value))
         except urllib3.exceptions.InvalidHeader:
             after = 0.0
     fields = (each.partition("=") for each in headers.get("RateLimit", "").split(";"))

@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 import zlib
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -135,23 +136,25 @@ next(kept)
 def test_a_stream_that_is_dropped_in_mid_epoch_keeps_no_thread_no_file_and_no_array(tmp_path: Path) -> None:
     write_dataset(tmp_path, [make_documents(2000, seed=k, longest=1000) for k in range(6)])
 
-    def held() -> tuple[int, int]:
-        threads = sum(thread.name.startswith("shardwright") for thread in threading.enumerate())
-        return threads, len(os.listdir("/proc/self/fd"))
+    def batches() -> Iterator[Any]:
+        return iter(pipeline.ShardDataset(tmp_path).shuffle(seed=0, lanes=2, window=1).pack(64).batch(8))
 
-    before = held()
+    def files() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    next(batches())  # what a process opens once
     gc.collect()
+    threads, before = set(threading.enumerate()), files()
     gc.disable()
     try:
-        batches = iter(pipeline.ShardDataset(tmp_path).shuffle(seed=0, lanes=2, window=1).pack(64).batch(8))
-        list(islice(batches, 20))
-        during = held()
-        del batches
-        for thread in threading.enumerate():
-            if thread.name.startswith("shardwright"):
-                thread.join(10)
-        after = held()
-        assert after[0] == before[0] < during[0]
-        assert after[1] <= before[1] < during[1]
+        iterator = batches()
+        list(islice(iterator, 20))
+        started, during = set(threading.enumerate()) - threads, files()
+        del iterator
+        for thread in started:
+            thread.join(10)
+        assert started
+        assert not any(thread.is_alive() for thread in started)
+        assert files() <= before < during
     finally:
         gc.enable()
