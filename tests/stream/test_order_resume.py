@@ -133,4 +133,4 @@ def test_a_state_inside_a_step_goes_on_under_the_same_ranks_and_batches_and_is_r
                 other = make().shard(0, ranks).batch(batch)
                 with pytest.raises(StateError, match=reason):
                     other.load_state_dict(state)
-    assert inside >= 4
+    assert inside >= 2
