@@ -189,7 +189,8 @@ def test_every_public_docstring_has_an_example_that_runs(name: str) -> None:
 
 
 def test_the_pages_name_only_flags_that_exist() -> None:
-    known = {"--nproc-per-node"}  # of torchrun
+    known = set("--nproc-per-node --nnodes --rdzv-backend --rdzv-endpoint".split())  # of torchrun
+    known |= set("--nodes --ntasks-per-node --gpus-per-node --requeue --signal".split())  # of Slurm
     for name in COMMANDS:
         known |= {flag for action in load_command(name).make_parser(name)._actions for flag in action.option_strings}
     for path in (ROOT / "scripts").glob("*.py"):
