@@ -182,8 +182,9 @@ def open_one(what: str | list[str], options: argparse.Namespace) -> Data:
             is_text = isinstance(train, pipeline.TextDataset)  # of which a share is known only once all of it is read
             share = options.val_share if options.val_share is not None else 0.0 if is_text else 0.005
             try:
-                train, val = train.split(val=share) if share else (train, None)
-                next(iter(val.pack(options.sizes.seq_len))) if val else None
+                if share:
+                    train, val = train.split(val=share)
+                    next(iter(val.pack(options.sizes.seq_len)))  # an error where nothing is held out
             except pipeline.ConfigError as error:
                 raise SystemExit(f"error: {error}; give another --val-share, 0 for no validation") from None
     return Data(train, val, vocab_size)
@@ -234,7 +235,7 @@ class Run:
                 raise SystemExit(f"error: id {largest} is beyond a vocabulary of {self.vocab_size}; give --vocab-size")
             record = self.take_step(batch)
             self.step += 1
-            last = self.step == self.steps or record.pop("stop")
+            last = record.pop("stop") or self.step == self.steps
             if self.val is not None and (last or self.step % self.options.eval_every == 0):
                 record |= self.validate()
             if self.options.checkpoint and (last or self.step % self.options.save_every == 0):
@@ -297,12 +298,16 @@ class Run:
 
     def save(self, directory: Path) -> None:
         """Write a checkpoint, whole or not at all, and keep the last two."""
+        data: list[Any] = [self.stream.state_dict()]
+        if self.ranks > 1:  # of raw text, each rank has the state of its own lanes
+            data *= self.ranks
+            dist.all_gather_object(data, data[self.rank])
         if self.rank == 0:
             directory.mkdir(parents=True, exist_ok=True)
             with atomic_file(directory / f"step-{self.step:09d}.pt") as file:
                 state = {"step": self.step, "sizes": asdict(self.sizes), "model": self.plain.state_dict()}
                 state |= {"optimizer": self.optimizer.state_dict(), "rng": torch.get_rng_state()}
-                torch.save({**state, "data": json.dumps(self.stream.state_dict())}, file)
+                torch.save({**state, "data": json.dumps(pipeline.merge_states(data))}, file)
             for old in checkpoints(directory)[:-CHECKPOINTS_KEPT]:
                 old.unlink()
 

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from braceexpand import braceexpand
 
-from ..errors import ConfigError, ManifestError, MissingObjectError
+from ..errors import ConfigError, ManifestError
 from ..objects.access import Access
 from ..objects.urls import is_remote
-from ..shards.manifest import MANIFEST_NAME, Manifest
-from ..shards.urls import ENDING
+from ..shards.folder import size_of
+from ..shards.manifest import MANIFEST_NAME
+from ..shards.urls import ENDING, join
 from .datasets import ShardDataset, TextDataset
 from .stream import Stream
 
@@ -97,11 +98,8 @@ def _holds_shards(name: str, access: Access) -> bool:
             return False
         if Path(path.rstrip("/")).suffix:
             return path.endswith(ENDING)
-        try:
-            Manifest.read(name.rstrip("/"), access)
-        except MissingObjectError:
-            return name.startswith("http")  # whose error says that http servers list nothing
-        return True
+        # Of http servers, which list nothing, `ShardDataset` says what is missing.
+        return name.startswith("http") or size_of(join(name, MANIFEST_NAME), access) is not None
     if os.path.isdir(name):
         if os.path.exists(os.path.join(name, MANIFEST_NAME)):
             return True

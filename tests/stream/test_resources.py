@@ -35,7 +35,7 @@ def run(code: str) -> str:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
-def test_memory_stays_flat_over_fifty_thousand_batches_and_their_epochs(dataset: Path) -> None:
+def test_memory_stays_flat_over_sixty_thousand_batches_and_their_epochs(dataset: Path) -> None:
     grown = run(
         f"""
 import os, pipeline
@@ -46,14 +46,16 @@ stream = pipeline.ShardDataset({str(dataset)!r}, max_open_shards=4).shuffle(wind
 batches = iter(stream)
 for _ in islice(batches, 20_000):  # until the allocator of each thread has its size
     stream.state_dict()
-before = resident()
-for _ in islice(batches, 50_000):
-    pass
+sizes = [resident()]
+for _ in range(3):
+    for _ in islice(batches, 20_000):
+        pass
+    sizes.append(resident())
 assert stream.stats()["epoch"] > 5
-print(resident() - before)
+print(min(after - before for before, after in zip(sizes, sizes[1:])))
 """
     )
-    assert int(grown) < 2 << 20
+    assert int(grown) < 1 << 20  # 52 bytes a batch, in each of three rounds: the allocator alone grows in fewer
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")

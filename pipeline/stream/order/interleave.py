@@ -48,13 +48,6 @@ class Sequences:
         share, over = divmod(self.first(epoch + 1) - first, self.lanes)
         return first + lane * share + min(lane, over)
 
-    def lane_bounds(self, epoch: int) -> NDArray[np.int64]:
-        """Return the tokens of ``epoch`` before the first sequence of each lane, and before the next epoch's first."""
-        first = self.first(epoch)
-        share, over = divmod(self.first(epoch + 1) - first, self.lanes)
-        lanes = np.arange(self.lanes + 1)
-        return first * self.stride - epoch * self.tokens + (lanes * share + np.minimum(lanes, over)) * self.stride
-
     def places(self, epoch: int, inside: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the tokens of ``epoch`` before sequence indices first(epoch) + ``inside``, all in it, and their lanes.
 
