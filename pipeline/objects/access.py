@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,6 +11,8 @@ from typing import Any, NamedTuple
 from ..errors import ConfigError, ShardwrightError
 
 CONNECTIONS = 16
+TRIES = 8
+TIMEOUT = 20.0
 # What stores call the mark of an object's version, the best first.
 _MARKS = ("ETag", "etag", "generation", "md5Hash", "blob_id", "LastModified", "last_modified", "mtime", "created")
 
@@ -25,23 +28,22 @@ class ObjectInfo(NamedTuple):
 class Access:
     """How remote objects are reached.
 
-    ``tries`` bounds the attempts at one request, ``first_delay`` and ``longest_delay`` (seconds) the exponential back-off
-    between them, ``longest_wait`` (seconds) the waits that a server asks for. A server that sends nothing for ``timeout``
-    seconds is asked again. A server that never answered is given up after ``dead_after`` seconds. ``options`` go to fsspec
-    (``storage_options``: keys, endpoints).
+    ``tries`` bounds the attempts at one request (8). A server that sends nothing for ``timeout`` seconds (20) is asked again.
+    One that has never answered this process is given up sooner: an attempt takes a quarter of ``timeout``, and none begins
+    after half of it. ``options`` go to fsspec (``storage_options``: keys, endpoints). ``first_delay`` (seconds) is the pause
+    before the second attempt; each later one is twice as long.
     """
 
-    tries: int = 8
-    first_delay: float = 0.5
-    longest_delay: float = 30.0
-    longest_wait: float = 600.0
-    timeout: float = 20.0
-    dead_after: float = 12.0
+    tries: int = TRIES
+    timeout: float = TIMEOUT
     options: Mapping[str, Any] = field(default_factory=dict)
+    first_delay: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.tries < 1:
-            raise ConfigError(f"tries must be 1 or more, got {self.tries}")
+        if type(self.tries) is not int or self.tries < 1:
+            raise ConfigError(f"tries must be an integer of 1 or more, got {self.tries!r}")
+        if type(self.timeout) not in (int, float) or not 0 < self.timeout < math.inf:
+            raise ConfigError(f"timeout must be a number of seconds above 0, got {self.timeout!r}")
 
 
 class Transient(Exception):

@@ -22,8 +22,8 @@ from .urls import shown, without_secrets
 
 _TRANSIENT = {408, 425, 429, *range(500, 600)}
 _MOST_REDIRECTS = 5
-_CONNECT_SECONDS = 5.0
 _PATIENT_SECONDS = 60.0
+_LONGEST_WAIT = 600.0  # seconds of what a server asks for
 _LEAST_RATE = 8 << 10  # bytes a second of one answer, once it takes longer than the time limit
 _PIECE = 256 << 10
 _SAID_SECONDS = 10.0
@@ -63,11 +63,12 @@ class Server:
         while (left := self._not_before - time.monotonic()) > 0:
             time.sleep(min(left, 1.0))
 
-    def postpone(self, seconds: float, longest: float) -> None:
-        """Have every thread wait before it asks again, ``longest`` seconds at most."""
-        until = time.monotonic() + min(seconds, longest)
+    def postpone(self, seconds: float) -> None:
+        """Have every thread wait before it asks again, ten minutes at most."""
+        wait = min(seconds, _LONGEST_WAIT)
+        until = time.monotonic() + wait
         if seconds >= _SAID_SECONDS and until > self._not_before + 1:
-            log.warning("%s asks to wait %.0f s: waiting %.0f s", self._name, seconds, min(seconds, longest))
+            log.warning("%s asks to wait %.0f s: waiting %.0f s", self._name, seconds, wait)
         self._not_before = max(self._not_before, until)
 
 
@@ -131,7 +132,7 @@ def same_server(one: str, other: str) -> bool:
 class Answer:
     """The answer to a GET, whatever its status but a temporary failure, which raises `Transient`.
 
-    Nothing may come for ``access.timeout`` seconds, or a minute with ``patient``, for answers that are computed. Without
+    Nothing may come for ``access.timeout`` seconds, or a minute and more with ``patient``, for answers that are computed. Without
     ``follow``, a redirect is an answer. A context manager, which returns the connection where all of the body was read, and
     closes it otherwise.
     """
@@ -148,9 +149,10 @@ class Answer:
         self.url = url
         server = server_of(url)
         server.wait()
-        self._seconds = _PATIENT_SECONDS if patient else access.timeout
-        if not server.answered and not patient:
-            self._seconds = min(self._seconds, _CONNECT_SECONDS)
+        self._connect_seconds = access.timeout / 4
+        self._seconds = access.timeout if server.answered else self._connect_seconds
+        if patient:
+            self._seconds = max(_PATIENT_SECONDS, access.timeout)
         self._began = time.monotonic()
         self._response = self._send(headers or {}, follow)
         server.answered = True
@@ -160,7 +162,7 @@ class Answer:
         self.status: int = self._response.status
         self.reason: str = self._response.reason or ""
         if after := _wait_asked(self.status, self.headers):
-            server.postpone(after, access.longest_wait)
+            server.postpone(after)
         if self.status in _TRANSIENT:
             self._response.close()
             raise Transient(f"{self.status} {self.reason}".strip())
@@ -244,7 +246,7 @@ class Answer:
         sent |= urllib3.make_headers(basic_auth=user) if user else {}
         # Of retries, `retrying` has one count for servers, stores and wrong contents. A redirect is no failure.
         redirects = urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=_MOST_REDIRECTS)
-        timeout = urllib3.Timeout(connect=min(_CONNECT_SECONDS, self._seconds), read=self._seconds)
+        timeout = urllib3.Timeout(connect=self._connect_seconds, read=self._seconds)
         try:
             return _process.pool(self.url).request(
                 "GET",

@@ -13,6 +13,7 @@ from .access import Access, Doubtful, Transient
 from .http import server_of
 from .urls import shown, without_secrets
 
+_LONGEST_DELAY = 30.0
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}  # of the machine's own disk: the caller says what to free
 _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError, TypeError)
 _JITTER = random.Random()  # of its own: training code may have seeded the global one, and counts on its draws
@@ -23,12 +24,14 @@ T = TypeVar("T")
 def retrying(action: Callable[[], T], url: str, doing: str, access: Access) -> T:
     """Return what ``action`` returns; call it again after temporary failures, at most ``access.tries`` times in all.
 
-    A `Doubtful` answer is believed when it comes twice. A server that never answered this process is given up after
-    ``access.dead_after`` seconds. Other errors of this package are raised at once.
+    A `Doubtful` answer is believed when it comes twice. A server that has never answered this process is not tried again
+    after half of ``access.timeout``. Other errors of this package are raised at once.
     """
     began, server = time.monotonic(), server_of(url)
     doubted = False
     for attempt in range(1, access.tries + 1):
+        # With jitter, so that many workers do not come back together.
+        delay = min(_LONGEST_DELAY, access.first_delay * 2.0 ** (attempt - 1)) * _JITTER.uniform(0.5, 1.0)
         try:
             result = action()
             server.answered = True
@@ -42,14 +45,13 @@ def retrying(action: Callable[[], T], url: str, doing: str, access: Access) -> T
         except Exception as error:
             failure = _reason(error, url)
             seconds = time.monotonic() - began
-            if attempt == access.tries or (not server.answered and seconds >= access.dead_after / 2):
+            is_dead = not server.answered and seconds + delay > access.timeout / 2
+            if attempt == access.tries or is_dead:
                 raise StorageError(
                     f"{shown(url)}: could not {doing}: gave up after {attempt} tries in {seconds:.1f} s; the last: "
-                    f"{failure}. Check the network and the server, or allow more tries"
+                    f"{failure}. Check the network and the server, or allow more tries= or a longer timeout="
                 ) from None
-        # With jitter, so that many workers do not come back together.
-        delay = min(access.longest_delay, access.first_delay * 2.0 ** (attempt - 1))
-        time.sleep(delay * _JITTER.uniform(0.5, 1.0))
+        time.sleep(delay)
     raise AssertionError("unreachable: the last try returns or raises")
 
 

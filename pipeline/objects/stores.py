@@ -20,15 +20,6 @@ from .urls import SCHEMES, is_http, shown
 
 SIGNED_SECONDS = 3600
 _BLOCK_BYTES = 16 << 20  # of one request through fsspec, which has no streams that can be resumed
-# What clients would do themselves for longer than a server that is not there may take.
-_QUICK = {
-    "config_kwargs": {
-        "connect_timeout": 4,
-        "read_timeout": 20,
-        "retries": {"max_attempts": 1},
-        "signature_version": "s3v4",
-    }
-}
 # What ``storage_options`` of s3fs may say, and what botocore calls it.
 _CREDENTIALS = {"key": "aws_access_key_id", "secret": "aws_secret_access_key", "token": "aws_session_token"}
 _UNDERSTOOD = {*_CREDENTIALS, "anon", "profile", "endpoint_url", "client_kwargs", "config_kwargs"}
@@ -44,10 +35,18 @@ def file_system(url: str, access: Access) -> Any:
     try:
         import fsspec
 
-        return fsspec.filesystem(scheme, **{**(_QUICK if scheme in ("s3", "s3a") else {}), **access.options})
+        return fsspec.filesystem(
+            scheme, **{**(_s3_defaults(access) if scheme in ("s3", "s3a") else {}), **access.options}
+        )
     except ImportError as error:
         package = SCHEMES[scheme] or "fsspec"
         raise ConfigError(f"{url}: {scheme}:// needs {package}, which is not here: pip install {package}") from error
+
+
+def _s3_defaults(access: Access) -> dict[str, Any]:
+    """Return the settings of s3fs with which `retrying` alone counts tries and time."""
+    seconds = {"connect_timeout": access.timeout / 4, "read_timeout": access.timeout}
+    return {"config_kwargs": {**seconds, "retries": {"max_attempts": 1}, "signature_version": "s3v4"}}
 
 
 def store_info(url: str, access: Access) -> ObjectInfo:

@@ -238,7 +238,7 @@ def test_an_s3_server_that_is_not_there_fails_soon_with_the_cause() -> None:
     options = {"key": "name", "secret": "5ecret", "endpoint_url": "http://127.0.0.1:9"}
     began = time.monotonic()
     with pytest.raises(StorageError, match=r"127\.0\.0\.1:9"):
-        describe("s3://nowhere/data", Access(options=options))
+        describe("s3://nowhere/data", Access(timeout=1, options=options))
     assert time.monotonic() - began < 15
 
 
