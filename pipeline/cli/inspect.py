@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -92,11 +91,10 @@ def show(folder: Folder, manifest: Manifest, options: argparse.Namespace) -> Non
     """Print one document: its provenance, then its text."""
     store = Store()
     info, number = find(folder, store, manifest, options)
-    shard = store.open(folder.path(info.name), info)
-    tokens = shard.document(number)
-    console.print(f"{info.name}, document {number} of {len(shard)}, {len(tokens):,} tokens", style="bold")
-    table: dict[str, list[Any]] = shard.table()
-    for name, column in table.items():
+    path = folder.path(info.name)
+    tokens = store.document(path, number, info)
+    console.print(f"{info.name}, document {number} of {info.documents}, {len(tokens):,} tokens", style="bold")
+    for name, column in store.table(path, info).items():
         console.print(f"{name:>14}: {column[number]}", markup=False)
     tokenizer = dataset_tokenizer(folder, manifest)
     if options.tokens:

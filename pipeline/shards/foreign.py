@@ -41,15 +41,12 @@ def foreign_index(path: str | Path, cache_dir: str | Path | None = None) -> Inde
     Raises as `scan_tar` does for damage, and ``ShardError`` naming shard, member and byte for duplicate and
     scattered keys, samples without tokens, and arrays that are no token ids.
     """
-    arrays, dtype = _kept(Path(path), cache_dir)
-    return Index(arrays["starts"], arrays["lengths"], dtype, {})
+    return _as_index(_kept(Path(path), cache_dir))
 
 
-def scan_index(path: str | Path) -> Index:
-    """Return what `foreign_index` does by a scan alone: no kept index is used or written."""
-    path = Path(path)
-    arrays = _scan(map_file(path), path)
-    return Index(arrays["starts"], arrays["lengths"], _dtype(arrays), {})
+def scan_index(data: mmap.mmap, name: str) -> Index:
+    """Return the index of a tar that is mapped, by a scan alone; ``name`` is what errors call it."""
+    return _as_index(_scan(data, name))
 
 
 def foreign_contents(path: str | Path, cache_dir: str | Path | None = None) -> str:
@@ -58,8 +55,7 @@ def foreign_contents(path: str | Path, cache_dir: str | Path | None = None) -> s
     The part is the first and the last 512 bytes, so short documents are covered whole. Neither the time of the tar nor those
     of its members count: a copy of a tar has the same hash.
     """
-    arrays, _ = _kept(Path(path), cache_dir)
-    return arrays["contents"].tobytes().hex()
+    return _kept(Path(path), cache_dir)["contents"].tobytes().hex()
 
 
 def sample_parts(name: str) -> tuple[str, str] | None:
@@ -74,46 +70,47 @@ def sample_parts(name: str) -> tuple[str, str] | None:
     return (match[1], match[2].lower()) if match else None
 
 
-def _kept(path: Path, cache_dir: str | Path | None) -> tuple[dict[str, NDArray[Any]], np.dtype[Any]]:
+def _as_index(arrays: dict[str, NDArray[Any]]) -> Index:
+    return Index(arrays["starts"], arrays["lengths"], np.dtype(arrays["dtype"].tobytes().decode()), {})
+
+
+def _kept(path: Path, cache_dir: str | Path | None) -> dict[str, NDArray[Any]]:
+    """Return the index that was kept for a tar, else one by a scan, which is kept."""
     with map_file(path) as data:
-        mark = tar_mark(path, data)
-        places = _places(path, cache_dir)
-        for place in places:
-            found = _load(place, mark)
-            if found is not None:
-                return found, _dtype(found)
-        arrays = _scan(data, path)
-    for place in places:
-        if _save(place, {**arrays, "mark": np.frombuffer(mark.encode(), np.uint8)}):
+        mark = _mark(path, data)
+        files = _index_files(path, cache_dir)
+        for file in files:
+            if (arrays := _load(file, mark)) is not None:
+                return arrays
+        arrays = _scan(data, str(path))
+    for file in files:
+        if _save(file, {**arrays, "mark": np.frombuffer(mark.encode(), np.uint8)}):
             break
-    return arrays, _dtype(arrays)
+    return arrays
 
 
-def _dtype(arrays: dict[str, NDArray[Any]]) -> np.dtype[Any]:
-    return np.dtype(arrays["dtype"].tobytes().decode())
-
-
-def _places(path: Path, cache_dir: str | Path | None) -> list[Path]:
-    places = [path.with_name(f".{path.name}.index.npz")]
+def _index_files(path: Path, cache_dir: str | Path | None) -> list[Path]:
+    """Return where the index of a tar may be kept, the first place first."""
+    files = [path.with_name(f".{path.name}.index.npz")]
     directory = cache_dir or os.environ.get(CACHE_VARIABLE)
     if directory:
         # The whole path is in the name: tars of one name in two directories have two indexes.
         whole = hashlib.blake2b(os.fsencode(path.resolve()), digest_size=8).hexdigest()
-        places.append(Path(directory) / "index" / f"{path.name}.{whole}.npz")
-    return places
+        files.append(Path(directory) / "index" / f"{path.name}.{whole}.npz")
+    return files
 
 
-def tar_mark(path: Path, data: mmap.mmap) -> str:
+def _mark(path: Path, data: mmap.mmap) -> str:
     """Return what changes with a tar: its size, its time, a hash of its first and last MiB."""
     edges = hashlib.blake2b(data[:_EDGE], digest_size=16)
     edges.update(data[max(0, len(data) - _EDGE) :])
     return f"{INDEX_VERSION} {len(data)} {path.stat().st_mtime_ns} {edges.hexdigest()}"
 
 
-def _load(place: Path, mark: str) -> dict[str, NDArray[Any]] | None:
+def _load(file: Path, mark: str) -> dict[str, NDArray[Any]] | None:
     """Return a kept index, or None where it is missing, damaged or of another tar: it is only a cache."""
     try:
-        with np.load(place, allow_pickle=False) as kept:
+        with np.load(file, allow_pickle=False) as kept:
             if kept["mark"].tobytes().decode() != mark:
                 return None
             arrays = {name: kept[name] for name in ("starts", "lengths", "dtype", "contents")}
@@ -123,20 +120,17 @@ def _load(place: Path, mark: str) -> dict[str, NDArray[Any]] | None:
     return arrays if sound and arrays["starts"].shape == arrays["lengths"].shape else None
 
 
-def _save(place: Path, arrays: dict[str, NDArray[Any]]) -> bool:
+def _save(path: Path, arrays: dict[str, NDArray[Any]]) -> bool:
     try:
-        make_private(place.parent)
-        with atomic_file(place) as file:
+        make_private(path.parent)
+        with atomic_file(path) as file:
             np.savez(file, allow_pickle=False, **arrays)
-    except (
-        OSError,
-        ConfigError,
-    ):  # a read-only folder, a full disk, a directory of this name: the next place, or a scan
+    except (OSError, ConfigError):  # a read-only folder, a full disk, a directory of this name
         return False
     return True
 
 
-def _scan(data: mmap.mmap, path: Path) -> dict[str, NDArray[Any]]:
+def _scan(data: mmap.mmap, path: str) -> dict[str, NDArray[Any]]:
     starts: list[int] = []
     lengths: list[int] = []
     dtype: np.dtype[Any] | None = None
@@ -175,7 +169,7 @@ def _scan(data: mmap.mmap, path: Path) -> dict[str, NDArray[Any]]:
     }
 
 
-def _samples(data: mmap.mmap, path: Path) -> Iterator[tuple[str, dict[str, Member]]]:
+def _samples(data: mmap.mmap, path: str) -> Iterator[tuple[str, dict[str, Member]]]:
     """Group the members of a tar by key; members of one key must be neighbours."""
     seen: dict[str, int] = {}
     current: str | None = None
@@ -210,7 +204,7 @@ def _samples(data: mmap.mmap, path: Path) -> Iterator[tuple[str, dict[str, Membe
         yield current, fields
 
 
-def _token_field(path: Path, key: str, fields: dict[str, Member]) -> str:
+def _token_field(path: str, key: str, fields: dict[str, Member]) -> str:
     if "npy" in fields:
         return "npy"
     named = [field for field in fields if field.endswith(".npy")]
@@ -227,7 +221,7 @@ def _token_field(path: Path, key: str, fields: dict[str, Member]) -> str:
     return named[0]
 
 
-def _header(data: mmap.mmap, path: Path, member: Member) -> NpyHeader:
+def _header(data: mmap.mmap, path: str, member: Member) -> NpyHeader:
     try:
         header = parse_npy(data[member.data : member.data + min(member.size, MAX_HEADER + 12)], member.size)
     except NpyError as error:

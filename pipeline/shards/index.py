@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from ..errors import CorruptShardError, ManifestError
+from ..errors import CorruptShardError, ManifestError, TruncatedShardError
 from .format import (
     BLOCK,
     END,
@@ -57,10 +57,41 @@ class Index:
     dtype: np.dtype[Any]
     footer: Footer
 
+    def __len__(self) -> int:
+        """Return the number of documents."""
+        return len(self.lengths)
 
-def parse_footer(tail: bytes, name: str, size: int) -> Footer | None:
-    """Return the footer's fields from the last 2,048 bytes of a file of ``size`` bytes, or None if it has none."""
-    block = tail[-TAIL:]
+
+Read = Callable[[int, int], bytes]  # returns so many bytes of a shard from a byte on
+
+
+def footer_of(read: Read, size: int, name: str, expected: ShardInfo | None = None) -> Footer | None:
+    """Return the footer of a shard of ``size`` bytes, which errors call ``name``; None for a tar of another tool.
+
+    ``expected`` is the shard's entry in the manifest. A shard that disagrees with it raises ``ManifestError``, one that was
+    cut ``TruncatedShardError``, one whose footer is damaged or lacks ``CorruptShardError``.
+    """
+    if expected is not None and size != expected.bytes:
+        kind = TruncatedShardError if size < expected.bytes else ManifestError
+        raise kind(f"{name}: {size} bytes, but the manifest says {expected.bytes}; {CURE}")
+    tail = min(size, TAIL)
+    footer = _parse_footer(read(size - tail, tail), name, size)
+    if footer is not None and footer["bytes"] != size:
+        raise CorruptShardError(f"{name}: {size} bytes, but its footer says {footer['bytes']}; {CURE}")
+    if expected is not None:
+        if footer is None:
+            raise CorruptShardError(f"{name}: byte {size - TAIL}: no index footer at the end; {CURE}")
+        _compare(name, footer, expected)
+    return footer
+
+
+def index_of(read: Read, size: int, name: str, expected: ShardInfo | None = None) -> Index | None:
+    """Return the index of a shard, by two reads; None for a tar of another tool. Raises as `footer_of` does."""
+    footer = footer_of(read, size, name, expected)
+    return None if footer is None else parse_index(footer, name, read)
+
+
+def _parse_footer(block: bytes, name: str, size: int) -> Footer | None:
     if len(block) < TAIL or not block.startswith(FOOTER_NAME.encode() + b"\0") or block[-len(END) :] != END:
         return None
     try:
@@ -82,12 +113,8 @@ def parse_footer(tail: bytes, name: str, size: int) -> Footer | None:
     return footer
 
 
-def parse_index(footer: Footer, name: str, size: int, read: Callable[[int, int], bytes]) -> Index:
-    """Return the index that a shard's footer points to; one call of ``read(start, length)`` fetches its bytes.
-
-    ``name`` and ``size`` (bytes) are the shard's. Raises ``CorruptShardError`` where they and the footer disagree.
-    """
-    check_bytes(name, size, footer)
+def parse_index(footer: Footer, name: str, read: Read) -> Index:
+    """Return the index that a footer points to, by one read; ``CorruptShardError`` where they disagree."""
     count = footer["documents"]
     starts_at, starts_size = footer["starts"]
     lengths_at, lengths_size = footer["lengths"]
@@ -98,15 +125,14 @@ def parse_index(footer: Footer, name: str, size: int, read: Callable[[int, int],
     crc = zlib.crc32(raw[-lengths_size:], zlib.crc32(raw[:starts_size]))
     if crc != footer["index_crc32"]:
         raise CorruptShardError(
-            f"{name}: byte {starts_at}: the index has checksum {crc}, but its footer says {footer['index_crc32']}; "
-            "copy it again or rebuild it"
+            f"{name}: byte {starts_at}: the index has checksum {crc}, but its footer says {footer['index_crc32']}; {CURE}"
         )
     starts = np.frombuffer(raw, "<i8", count, NPY_HEADER)  # one beyond int64 is below 0
     lengths = np.frombuffer(raw, "<u4", count, lengths_at - starts_at + NPY_HEADER).astype(np.int64)
-    held = int(lengths.sum())
-    if held != footer["tokens"]:
+    tokens = int(lengths.sum())
+    if tokens != footer["tokens"]:
         raise CorruptShardError(
-            f"{name}: byte {lengths_at}: documents hold {held} tokens, but the footer says {footer['tokens']}"
+            f"{name}: byte {lengths_at}: documents hold {tokens} tokens, but the footer says {footer['tokens']}"
         )
     dtype = np.dtype(footer["dtype"])
     if count and (starts.min() < 0 or int((starts + lengths * dtype.itemsize).max()) > starts_at):
@@ -123,13 +149,7 @@ def parse_table(raw: bytes, name: str, offset: int) -> dict[str, list[Any]]:
     return columns
 
 
-def check_bytes(name: str, size: int, footer: Footer) -> None:
-    """Raise ``CorruptShardError`` if a shard is not as many bytes long as its footer says."""
-    if footer["bytes"] != size:
-        raise CorruptShardError(f"{name}: {size} bytes, but its footer says {footer['bytes']}; {CURE}")
-
-
-def compare(name: str, footer: Footer, expected: ShardInfo) -> None:
+def _compare(name: str, footer: Footer, expected: ShardInfo) -> None:
     """Raise ``ManifestError`` where a shard's footer is not the one that its entry in the manifest describes."""
     fields = (
         ("documents", footer["documents"], expected.documents),

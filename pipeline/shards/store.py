@@ -1,4 +1,4 @@
-"""Shards by url or path: whole in a cache, and their indexes by two small reads."""
+"""Shards by path or url, whichever it is: files, whole ones in a cache, and their indexes and tables by small reads."""
 
 from __future__ import annotations
 
@@ -6,29 +6,33 @@ import os
 import secrets
 import urllib.parse
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..errors import ConfigError, CorruptShardError
 from ..objects.access import Access, ObjectInfo
-from ..objects.cache import Cache, Lease, object_id
+from ..objects.cache import Cache, object_id
 from ..objects.remote_object import describe, download, read_range
 from ..objects.urls import identity, is_remote, local_name, shown
 from ..user_cache import default_directory
-from .foreign import foreign_contents
-from .format import TAIL
-from .index import Index, compare, parse_footer, parse_index, parse_table
+from .foreign import foreign_contents, scan_index
+from .index import Index, index_of, parse_table
 from .manifest import ShardInfo
-from .reader import Shard, read_index
-
-_SPARE_SHARDS = 8  # of a cache that is full, for those that are opened next
+from .reader import read_index
+from .tar import map_open, opened
 
 
 class Store:
     """Shards by url or path. It can be pickled: workers of any kind share its cache.
 
     ``cache_dir`` (default: ``$SHARDWRIGHT_CACHE``, else the user's cache directory) holds at most ``cache_limit`` bytes
-    of blocks and shards (default: all but a tenth of the disk). ``keeps=False`` writes nothing: whole shards are refused.
+    of blocks and shards (default: all but a tenth of the disk). ``keeps=False`` writes nothing: ``cache`` is None, and whole
+    remote shards are refused.
 
     >>> import fsspec, tempfile, numpy as np
     >>> from pipeline.shards.writer import write_shard
@@ -37,10 +41,10 @@ class Store:
     >>> files = fsspec.filesystem("memory")
     >>> files.pipe("/store/a.tar", Path(folder.name, "a.tar").read_bytes())
     >>> store = Store(cache_dir=f"{folder.name}/cache")
-    >>> store.index("memory://store/a.tar", info).lengths.tolist()
-    [3]
-    >>> with store.lease("memory://store/a.tar", info) as lease:
-    ...     lease.path.stat().st_size == info.bytes
+    >>> store.index("memory://store/a.tar", info).lengths.tolist(), store.document("memory://store/a.tar", 0, info).tolist()
+    ([3], [0, 1, 2])
+    >>> with store.opened("memory://store/a.tar", info) as (handle, size):
+    ...     size == info.bytes
     True
     """
 
@@ -53,95 +57,76 @@ class Store:
         keeps: bool = True,
     ) -> None:
         self.access = access or Access()
-        self.keeps = keeps
-        self._cache = Cache(Path(cache_dir) if cache_dir is not None else default_directory(), cache_limit)
-        self._index_dir = self.directory if keeps else None
-        if keeps:
-            self._cache.trim()
+        directory = Path(cache_dir) if cache_dir is not None else default_directory()
+        self.cache = Cache(directory, cache_limit) if keeps else None
         self.without_version: set[str] = set()  # urls
+        self._index_dir = directory if keeps else None
         self._run = f"none, run {secrets.token_hex(8)}"
         self._of_this_run: set[str] = set()  # objects without a version
-        weakref.finalize(self, _forget, self._cache, self._of_this_run, os.getpid())
-
-    def blocks(self) -> Cache | None:
-        """Return the cache of blocks of shards, None where nothing is kept."""
-        return self._cache if self.keeps else None
-
-    @property
-    def directory(self) -> Path:
-        """The cache, which also holds indexes and tables of shards."""
-        return self._cache.directory
+        if self.cache is not None:
+            weakref.finalize(self, _forget, self.cache, self._of_this_run, os.getpid())
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_of_this_run": set()}
 
-    def lease(self, url: str, expected: ShardInfo | None = None) -> Lease:
-        """Return a lease on the local file of a shard, which is downloaded where the cache does not hold it.
+    @contextmanager
+    def opened(self, url: str, expected: ShardInfo | None = None) -> Iterator[tuple[int, int]]:
+        """Open a shard, downloaded where it is remote and not in the cache; give its descriptor and size.
 
         With ``expected`` its size and sha256 are checked, and a cached shard is used without asking the server; else the
-        server is asked whether it changed. A local path is returned as it is. Raises ``StorageError`` when the server
-        does not give the object, ``CorruptShardError`` when it gives another one.
+        server is asked whether it changed. Raises ``StorageError`` when the server does not give the object,
+        ``CorruptShardError`` when it gives another one.
         """
         if not is_remote(url):
-            return Lease(Path(local_name(url)))
-        if not self.keeps:
+            with opened(local_name(url)) as found:
+                yield found
+            return
+        if self.cache is None:
             raise ConfigError(f"{shown(url)}: it must be downloaded whole, which needs a cache_dir")
         info = ObjectInfo(expected.bytes, expected.sha256) if expected is not None else describe(url, self.access)
         # What replaces an object without a version cannot be told from it: it is of use to this run alone.
         version = info.version or self._run
         # By its contents where they are known: a signed url is another one each time.
-        id, name = object_id("" if expected is not None else identity(url), info.size, version), _file_name(url)
+        id = object_id("" if expected is not None else identity(url), info.size, version)
         if not info.version:
             self._of_this_run.add(id)
-        return self._cache.lease(id, name, info.size, lambda path: self._download(url, path, info, expected))
-
-    def open(self, url: str, expected: ShardInfo | None = None, *, verify: bool = False) -> Shard:
-        """Open a shard, downloaded where it is remote; it stays in the cache while its ``tokens`` are referred to."""
-        if not is_remote(url):
-            return Shard(local_name(url), expected, verify, self._index_dir)
-        lease = self.lease(url, expected)
-        try:
-            # What was downloaded was hashed on its way here.
-            shard = Shard(lease.path, expected, cache_dir=self._index_dir)
-        except BaseException:
-            lease.close()
-            raise
-        weakref.finalize(shard.tokens, lease.close)
-        return shard
-
-    def shards_at_once(self, largest: int) -> int:
-        """Return how many shards of at most ``largest`` bytes can stay in use while others are downloaded."""
-        return max(1, self._cache.capacity() // max(1, largest) - _SPARE_SHARDS)
+        with self.cache.open(
+            id, _file_name(url), info.size, lambda path: self._download(url, path, info, expected)
+        ) as file:
+            yield file.fileno(), info.size
 
     def index(self, url: str, expected: ShardInfo | None = None) -> Index:
-        """Return a shard's index, checked as at its opening; of a remote shard by two range reads.
+        """Return a shard's index, held to ``expected``, its entry in the manifest; of a remote shard by two small reads.
 
         Only a remote tar of another tool, which has none, is downloaded.
         """
-        index = remote_index(url, expected, self.access) if is_remote(url) else None
-        if index is not None:
+        if not is_remote(url):
+            return read_index(local_name(url), expected, self._index_dir)
+        if (index := remote_index(url, expected, self.access)) is not None:
             return index
-        with self.lease(url, expected) as lease:
-            index = read_index(lease.path, self._index_dir)
-        if expected is not None and index.footer:
-            compare(shown(url), index.footer, expected)
-        return index
+        with self.opened(url) as (handle, _):
+            return scan_index(map_open(handle), shown(url))
 
-    def scan(self, path: Path) -> Index:
-        """Return the index of a local tar that may have none of its own."""
-        return read_index(path, self._index_dir)
-
-    def contents(self, path: Path) -> str:
+    def contents(self, path: str) -> str:
         """Return what tells the contents of a local tar of another tool from those of others."""
         return foreign_contents(path, self._index_dir)
 
     def table(self, url: str, expected: ShardInfo | None = None) -> dict[str, list[Any]]:
-        """Return the columns of provenance of a shard of ours; of a remote one by small reads."""
-        footer = self.index(url, expected).footer
+        """Return the columns of provenance of a shard of ours."""
+        offset, size = self.index(url, expected).footer["table"]
+        return parse_table(self._read(url, offset, size), shown(url), offset)
+
+    def document(self, url: str, number: int, expected: ShardInfo | None = None) -> NDArray[Any]:
+        """Return the tokens of one document."""
+        index = self.index(url, expected)
+        size = int(index.lengths[number]) * index.dtype.itemsize
+        return np.frombuffer(self._read(url, int(index.starts[number]), size), index.dtype)
+
+    def _read(self, url: str, start: int, size: int) -> bytes:
         if is_remote(url):
-            offset, size = footer["table"]
-            return parse_table(read_range(url, offset, size, self.access), shown(url), offset)
-        return Shard(local_name(url), expected).table()
+            return read_range(url, start, size, self.access)
+        with opened(local_name(url)) as (handle, _):
+            return os.pread(handle, size, start)
 
     def _download(self, url: str, path: Path, info: ObjectInfo, expected: ShardInfo | None) -> str:
         wanted = "" if expected is None else expected.sha256
@@ -157,16 +142,7 @@ class Store:
 def remote_index(url: str, expected: ShardInfo | None = None, access: Access | None = None) -> Index | None:
     """Return a remote shard's index by two range reads, checked as at its opening; None for a tar of another tool."""
     size = expected.bytes if expected is not None else describe(url, access).size
-    tail = read_range(url, max(0, size - TAIL), min(size, TAIL), access)
-    footer = parse_footer(tail, shown(url), size)
-    if footer is not None:
-        index = parse_index(footer, shown(url), size, lambda start, count: read_range(url, start, count, access))
-        if expected is not None:
-            compare(shown(url), index.footer, expected)
-        return index
-    if expected is not None:
-        raise CorruptShardError(f"{shown(url)}: byte {size - TAIL}: no index footer at the end; copy or rebuild it")
-    return None
+    return index_of(lambda start, count: read_range(url, start, count, access), size, shown(url), expected)
 
 
 def _forget(cache: Cache, ids: set[str], process: int) -> None:

@@ -163,7 +163,7 @@ def _loaded_windows(
 
     ``sources``: how many a mix has that this is one of.
     """
-    return LoadedWindows(WindowMaker(data.ranges(config.max_open_shards), data.contents, order), spare, sources)
+    return LoadedWindows(WindowMaker(data.ranges(), data.contents, order), spare, sources)
 
 
 def _rows(config: StreamConfig, lanes: LaneWindows, tokens: int | None) -> TokenRows:

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import ConfigError
-from ..shards.ranges.open_files import DEFAULT_MAX_OPEN_FILES
 from .arguments import check_epochs
 from .function_identity import DocumentMap, Filter
 from .lanes import LaneLayout
@@ -84,7 +83,6 @@ class StreamConfig:
     seed: int | None = None
     window: int | None = None
     lanes: int | None = None
-    max_open_shards: int = DEFAULT_MAX_OPEN_FILES
     layout: Layout | None = None
     steps: tuple[Callable[..., Any], ...] = ()
     batch_size: int | None = None

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ConfigError, InputError
-from ..shards.ranges.open_files import DEFAULT_MAX_OPEN_FILES
 from .arguments import check_epochs, check_flag, check_integer, check_options, eos_given
 from .config import Data, StreamConfig
 from .data.base import CountedData
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
 class Documents(Stream):
     """A dataset of documents, which can be split."""
 
-    def __init__(self, data: NamedShards, *, epochs: int | None, max_open_shards: int = DEFAULT_MAX_OPEN_FILES) -> None:
-        super().__init__(StreamConfig(data=data, epochs=epochs, max_open_shards=max_open_shards))
+    def __init__(self, data: NamedShards, *, epochs: int | None) -> None:
+        super().__init__(StreamConfig(data=data, epochs=epochs))
         self._data = data
 
     def split(self, *, val: float) -> tuple[Documents, Documents]:
@@ -60,11 +59,8 @@ class Documents(Stream):
         """
         config = self._config
         self._data.check_stage("split")
-        rest, held_out = split_data(self._data, share_given(val), config.max_open_shards)
-        return (
-            Documents(rest, epochs=config.epochs, max_open_shards=config.max_open_shards),
-            Documents(held_out, epochs=config.epochs, max_open_shards=config.max_open_shards),
-        )
+        rest, held_out = split_data(self._data, share_given(val))
+        return Documents(rest, epochs=config.epochs), Documents(held_out, epochs=config.epochs)
 
 
 class ShardDataset(Documents):
@@ -75,9 +71,7 @@ class ShardDataset(Documents):
     is an error. Directories in a list are streamed as one, joined in the order given: their dtype, tokenizer and end-of-text
     id are equal. Tars without a manifest have no splits. ``epochs`` bounds the stream (None: endless). ``verify=True`` checks
     each block whenever it is read. ``eos_id`` is the id that fills short rows (default: the manifest's,
-    else 0). At most ``max_open_shards`` are open at a time; all streams of a process together use at most half of the
-    files that the process may open. Tars without an index are scanned once; the index is kept beside them or in
-    ``cache_dir``.
+    else 0). Tars without an index are scanned once; the index is kept beside them or in ``cache_dir``.
 
     A state belongs to the data that it was saved over. A manifest identifies them by the sha256 of each shard. Tars without
     one are identified by their names, by where documents lie, and by their contents: the checksums in the footer of our own
@@ -112,7 +106,6 @@ class ShardDataset(Documents):
         *,
         epochs: int | None = None,
         verify: bool = False,
-        max_open_shards: int | None = None,
         cache_dir: str | PathLike[str] | None = DEFAULT_CACHE,
         cache_limit: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -120,9 +113,6 @@ class ShardDataset(Documents):
         whole_shards: bool = False,
     ) -> None:
         check_epochs(epochs)  # before files are asked for
-        if max_open_shards is None:
-            max_open_shards = DEFAULT_MAX_OPEN_FILES
-        check_integer("max_open_shards", max_open_shards, least=1)
         data = ShardFiles(
             source,
             split,
@@ -133,7 +123,7 @@ class ShardDataset(Documents):
             eos_id=eos_id,
             whole_shards=whole_shards,
         )
-        super().__init__(data, epochs=epochs, max_open_shards=max_open_shards)
+        super().__init__(data, epochs=epochs)
 
     def sources(self) -> dict[str, Documents]:
         """Return the named sources of a build (``wiki=...``) as bare datasets by name, which ``mix`` takes.
@@ -156,8 +146,7 @@ class ShardDataset(Documents):
             )
         if self._config.epochs is not None:
             raise ConfigError("sources are mixed endlessly, each by epochs of its own: leave epochs out")
-        limit = self._config.max_open_shards
-        return {name: Documents(data, epochs=None, max_open_shards=limit) for name, data in found.items()}
+        return {name: Documents(data, epochs=None) for name, data in found.items()}
 
     @classmethod
     def from_tokens(
@@ -423,8 +412,7 @@ def mix(
         schedule: Schedule = ((0, temperature_weights(counts, temperature)),)
     else:
         schedule = _schedule(weights, list(data))
-    limit = min(source._config.max_open_shards for source in sources.values())
-    return Stream(StreamConfig(data=mixed, weights=schedule, max_open_shards=limit))
+    return Stream(StreamConfig(data=mixed, weights=schedule))
 
 
 def _bare(name: object, source: object) -> Data:
@@ -436,7 +424,7 @@ def _bare(name: object, source: object) -> Data:
         raise ConfigError(f"source {name!r} must be a dataset, {given}; write pipeline.ShardDataset(...)")
     config = source._config
     data: CountedData = config.data.source_of_mix(name)
-    if config != StreamConfig(data=data, max_open_shards=config.max_open_shards):
+    if config != StreamConfig(data=data):
         raise ConfigError(f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix")
     return data
 

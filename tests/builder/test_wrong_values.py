@@ -145,7 +145,6 @@ SHARD_CASES: list[tuple[str, tuple[Any, ...], str]] = [
     ("split", (3, True, NAN, b"train", ["train"], {}, "trian"), "split"),
     ("epochs", NO_COUNT, "epochs must be"),
     ("verify", (None, *NO_FLAG), "verify must be True or False"),
-    ("max_open_shards", NO_COUNT[:6], "max_open_shards must be"),
     ("cache_limit", NO_COUNT[:6], "cache_limit must be"),
     ("storage_options", NO_OPTIONS, "storage_options must be a dict"),
     ("eos_id", (-1, True, 1.5, "3", NAN, HUGE, [1]), "eos_id must be an integer"),

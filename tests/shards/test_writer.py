@@ -104,7 +104,7 @@ def test_whatever_the_grouping_every_document_comes_back(
     other = path.with_name("b.tar")
     write_shard(other, tokens=blocks, lengths=lengths, keys=keys, table=table, tokens_per_sample=group)
     assert other.read_bytes() == path.read_bytes()
-    shard = Shard(path, info, verify=True)
+    shard = Shard(path, info)
     ends = np.cumsum([0, *lengths])
     for j in range(len(lengths)):
         np.testing.assert_array_equal(shard.document(j), tokens[ends[j] : ends[j + 1]])

@@ -125,12 +125,11 @@ def test_sliding_windows_overlap_by_what_the_stride_leaves(dataset: Path) -> Non
     boundaries=st.booleans(),
     batch=st.integers(1, 5),
     epochs=st.integers(1, 3),
-    open_shards=st.integers(1, 4),
 )
 def test_stored_width_holds_the_same_ids_and_lists_what_to_mask(
-    dataset: Path, seq_len: int, shift: Any, boundaries: bool, batch: int, epochs: int, open_shards: int
+    dataset: Path, seq_len: int, shift: Any, boundaries: bool, batch: int, epochs: int
 ) -> None:
-    source = pipeline.ShardDataset(dataset, epochs=epochs, max_open_shards=open_shards).shuffle(lanes=2, window=1)
+    source = pipeline.ShardDataset(dataset, epochs=epochs).shuffle(lanes=2, window=1)
     options = {"labels": "same"} if shift == "same" else {"shift": shift}
     packed = source.pack(seq_len, boundaries=boundaries, **options)
     for wide, narrow in zip(packed.batch(batch), packed.batch(batch, dtype="stored"), strict=True):

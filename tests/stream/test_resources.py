@@ -42,7 +42,7 @@ import os, pipeline
 from itertools import islice
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-stream = pipeline.ShardDataset({str(dataset)!r}, max_open_shards=4).shuffle(window=2, lanes=6).pack(32).batch(8)
+stream = pipeline.ShardDataset({str(dataset)!r}).shuffle(window=2, lanes=6).pack(32).batch(8)
 batches = iter(stream)
 for _ in islice(batches, 20_000):  # until the allocator of each thread has its size
     stream.state_dict()

@@ -17,7 +17,7 @@ from ...errors import ConfigError, ManifestError, MissingObjectError
 from ...objects.remote_object import describe, read_whole
 from ...objects.urls import is_remote, local_name, shown
 from ..format import BLOCK, TAIL, padding
-from ..index import Index, parse_footer
+from ..index import Index, footer_of
 from ..manifest import FileInfo, Manifest
 from ..resolve import Resolved
 from ..store import Store
@@ -127,10 +127,13 @@ def _contents(url: str, store: Store) -> str:
         return f"{info.size} {info.version}" if info.version else ""
     path = local_name(url)
     with opened(path) as (handle, size):
-        tail = os.pread(handle, TAIL, max(0, size - TAIL))
-    if parse_footer(tail, path, size) is None:
-        return store.contents(Path(path))
-    return hashlib.blake2b(tail, digest_size=16).hexdigest()
+
+        def read(start: int, count: int) -> bytes:
+            return os.pread(handle, count, start)
+
+        if footer_of(read, size, path) is not None:
+            return hashlib.blake2b(read(size - TAIL, TAIL), digest_size=16).hexdigest()
+    return store.contents(path)
 
 
 def _table_of_tars(urls: list[str], store: Store) -> ExtentTable:

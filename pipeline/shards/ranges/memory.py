@@ -32,6 +32,3 @@ class MemoryRanges:
     def read(self, first: int, last: int, out: memoryview) -> None:
         begin = int(self._table.offset_of(first))
         out[:] = self._bytes[begin : begin + len(out)]
-
-    def close(self) -> None:
-        return

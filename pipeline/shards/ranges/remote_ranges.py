@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from ...errors import CorruptShardError, ManifestError, ShardwrightError
-from ...objects.access import CONNECTIONS, Access, is_version
-from ...objects.cache import Cache, object_id
+from ...objects.access import CONNECTIONS, is_version
+from ...objects.cache import object_id
 from ...objects.remote_object import RemoteObject, describe
 from ...objects.urls import identity, shown
 from ..extents.table import ExtentTable
 from ..manifest import ShardInfo
+from ..store import Store
 from .document_starts import starts_by_lengths
 from .source import Index, as_index
 
@@ -22,7 +23,8 @@ from .source import Index, as_index
 class RemoteRanges:
     """Remote shards that have indexes, on servers that know ranges.
 
-    Of ``urls``, ``infos`` are what a manifest says. Blocks and their indexes are kept in ``cache``, or in memory alone. A
+    Of ``urls``, ``infos`` are what a manifest says. Blocks and their indexes are kept in the cache of ``store`` if it has one
+    and the servers tell versions apart. A
     shard of another size than the manifest says raises ``ManifestError``, and one that changes while it is read, where the
     table has no checksums of its bytes, ``CorruptShardError``.
     """
@@ -34,14 +36,13 @@ class RemoteRanges:
         table: ExtentTable,
         urls: Sequence[str],
         infos: Sequence[ShardInfo | None],
-        access: Access,
-        cache: Cache | None = None,
+        store: Store,
     ) -> None:
         self.table = table
         self._urls = urls
         self._infos = infos
-        self._access = access
-        self._cache = cache
+        self._access = store.access
+        self._cache = None if store.without_version.intersection(urls) else store.cache
         self._versions: dict[int, str] = {}
         self._ids: dict[int, str] = {}
 
@@ -93,9 +94,6 @@ class RemoteRanges:
         found = self._kept(shard, f"{offset}-{len(out)}.block", fetch, is_sound)
         if not is_here:
             out[:] = found
-
-    def close(self) -> None:
-        return
 
     def _object(self, shard: int) -> RemoteObject:
         return RemoteObject(self._urls[shard], self._access, lambda size, version: self._other(shard, size, version))

@@ -27,11 +27,8 @@ class Source(Protocol):
     def read(self, first: int, last: int, out: memoryview) -> None:
         """Fill ``out`` with the bytes of a run."""
 
-    def close(self) -> None:
-        """Close files and stop requests."""
 
-
-def as_index(starts: bytes, lengths: bytes) -> Index:
+def as_index(starts: bytes | bytearray, lengths: bytes | bytearray) -> Index:
     """Return an index of its bytes, as shards hold them.
 
     >>> as_index(bytes([0, 2, 0, 0, 0, 0, 0, 0]), bytes([7, 0, 0, 0]))

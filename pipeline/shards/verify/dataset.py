@@ -197,7 +197,7 @@ def _check_foreign(path: Path) -> ShardCheck:
         check.add(item.member or None, item.offset, f"{item.reason}; {CURE}")
     if not damage:
         try:
-            scan_index(path)
+            scan_index(map_file(path), str(path))
         except ShardwrightError as error:
             check.add(None, None, str(error).removeprefix(f"{path}: "))
     return check

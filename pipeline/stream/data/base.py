@@ -38,8 +38,8 @@ class CountedData:
         """The extents, and what is streamed of them."""
         raise NotImplementedError
 
-    def ranges(self, max_open: int) -> Ranges:
-        """Return what reads extents, in the process that iterates; at most ``max_open`` shards are open."""
+    def ranges(self) -> Ranges:
+        """Return what reads extents, in the process that iterates."""
         raise NotImplementedError
 
     def fingerprints(self) -> dict[str, str]:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from contextlib import closing
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property, partial
@@ -104,8 +103,8 @@ class SelectedExtents(NamedShards):
     def contents(self) -> Contents:
         return Contents(self._root.contents.table, self._rows)
 
-    def ranges(self, max_open: int) -> Ranges:
-        return self._root.ranges(max_open)
+    def ranges(self) -> Ranges:
+        return self._root.ranges()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "contents"}
@@ -133,8 +132,8 @@ class _Half:
         self.label = f"{whole!r}.split(val={float(share):g})[{int(held)}]"
 
 
-def split_data(whole: NamedShards, share: Fraction, max_open: int) -> tuple[NamedShards, NamedShards]:
-    """Return the rest and what is held out; of few extents all documents are read for it, ``max_open`` shards at once."""
+def split_data(whole: NamedShards, share: Fraction) -> tuple[NamedShards, NamedShards]:
+    """Return the rest and what is held out; of few extents all documents are read for it."""
     table, rows = whole.contents.table, whole.contents.rows
     halves = _Half(whole, share, held=False), _Half(whole, share, held=True)
     if rows is None:
@@ -148,7 +147,7 @@ def split_data(whole: NamedShards, share: Fraction, max_open: int) -> tuple[Name
     else:
         counts = table.per_shard(table.document_sums)
         marks = _marks(whole.shard_names, counts)[_documents_of(whole.contents)]
-    tokens, lengths = _read(whole, max_open)
+    tokens, lengths = _read(whole)
     out = _is_held_out(marks, share, whole.splits)
     rest, val = (
         SelectedDocuments(whole, half, tokens[np.repeat(kept, lengths)], lengths[kept], marks[kept])
@@ -178,36 +177,36 @@ def _documents_of(contents: Contents) -> NDArray[np.int64]:
     return np.arange(int(counts.sum())) + np.repeat(table.document_sums[rows] - running_sums(counts)[:-1], counts)
 
 
-def _read(whole: NamedShards, max_open: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _read(whole: NamedShards) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Return the tokens of all documents, one behind the other, and how many each has."""
     contents, itemsize = whole.contents, whole.dtype.itemsize
     table, bounds = contents.table, contents.blocks().bounds
-    with closing(whole.ranges(max_open)) as source:
+    source = whole.ranges()
 
-        def read(first: int, last: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-            starts, lengths = source.index(first, last)
-            raw = np.empty(int(table.size_sums[last] - table.size_sums[first]), np.uint8)
-            source.read(first, last, raw.data)
-            begins = starts - int(table.offset_of(first))
-            pairs = zip(begins.tolist(), (begins + lengths * np.int64(itemsize)).tolist(), strict=True)
-            parts = [np.zeros(0, np.uint8), *(raw[begin:end] for begin, end in pairs)]
-            tokens = np.concatenate(parts).view(whole.dtype)
-            if len(tokens) != int(table.token_sums[last] - table.token_sums[first]):
-                shard, byte = source.name(int(table.shard_of(first))), int(table.offset_of(first))
-                raise CorruptShardError(
-                    f"{shard}: the documents from byte {byte} on hold {len(tokens)} tokens, but another number was counted "
-                    "before; the shard was replaced meanwhile"
-                )
-            return tokens, lengths.astype(np.int64)
+    def read(first: int, last: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        starts, lengths = source.index(first, last)
+        raw = np.empty(int(table.size_sums[last] - table.size_sums[first]), np.uint8)
+        source.read(first, last, raw.data)
+        begins = starts - int(table.offset_of(first))
+        pairs = zip(begins.tolist(), (begins + lengths * np.int64(itemsize)).tolist(), strict=True)
+        parts = [np.zeros(0, np.uint8), *(raw[begin:end] for begin, end in pairs)]
+        tokens = np.concatenate(parts).view(whole.dtype)
+        if len(tokens) != int(table.token_sums[last] - table.token_sums[first]):
+            shard, byte = source.name(int(table.shard_of(first))), int(table.offset_of(first))
+            raise CorruptShardError(
+                f"{shard}: the documents from byte {byte} on hold {len(tokens)} tokens, but another number was counted "
+                "before; the shard was replaced meanwhile"
+            )
+        return tokens, lengths.astype(np.int64)
 
-        first, last = contents.table_rows(bounds[:-1], bounds[1:])
-        threads = DaemonThreads(source.threads, "split")
-        pending = [threads.submit(partial(read, *run)) for run in zip(first.tolist(), last.tolist(), strict=True)]
-        try:
-            blocks = [future.result() for future in pending]
-        finally:
-            for future in pending:
-                future.cancel()
-            threads.close()
+    first, last = contents.table_rows(bounds[:-1], bounds[1:])
+    threads = DaemonThreads(source.threads, "split")
+    pending = [threads.submit(partial(read, *run)) for run in zip(first.tolist(), last.tolist(), strict=True)]
+    try:
+        blocks = [future.result() for future in pending]
+    finally:
+        for future in pending:
+            future.cancel()
+        threads.close()
     tokens = np.concatenate([np.zeros(0, whole.dtype), *(tokens for tokens, _ in blocks)])
     return tokens, np.concatenate([np.zeros(0, np.int64), *(lengths for _, lengths in blocks)])

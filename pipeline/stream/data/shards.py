@@ -7,7 +7,6 @@ import hashlib
 import json
 import logging
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from os import PathLike
@@ -19,7 +18,6 @@ from numpy.typing import NDArray
 
 from ...errors import ConfigError
 from ...objects.access import Access
-from ...objects.cache import Lease
 from ...objects.remote_object import knows_ranges
 from ...objects.urls import is_remote, local_name, shown
 from ...shards.extents.loading import load_extent_table, load_tars
@@ -152,7 +150,6 @@ class ShardFiles(NamedShards):
             self.fingerprint = _digest([self.dtype.str, self.shard_names, checksums, contents])
 
         self._remote = any("://" in url and is_remote(url) for url in self._urls)
-        self._largest = max((info.bytes for info in self._infos if info is not None), default=0)
 
     def of_sources(self) -> dict[str, ShardFiles]:
         """Return the shards of each source that the manifest names, in the order of their first shards."""
@@ -182,24 +179,11 @@ class ShardFiles(NamedShards):
         table = self._table.get()
         return Contents(table if self._numbers is None else table.select(self._numbers))
 
-    def ranges(self, max_open: int) -> Ranges:
+    def ranges(self) -> Ranges:
         table = self.contents.table
         if self._remote and self._by_blocks(table):
-            blocks = None if self._store.without_version.intersection(self._urls) else self._store.blocks()
-            return RemoteRanges(table, self._urls, self._infos, self._store.access, blocks)
-        at_once = self._store.shards_at_once(self._largest) if self._remote and self._largest else sys.maxsize
-        plain = not any("://" in url for url in self._urls)
-        return ShardRanges(
-            table,
-            self._urls if plain else [shown(url) if is_remote(url) else local_name(url) for url in self._urls],
-            self._infos,
-            self._lease,
-            self._store.scan,
-            leases=min(at_once, max_open) if self._remote else len(self._urls),
-            max_open=max_open,
-            verify=self._verify,
-            stamps=self._stamps,
-        )
+            return RemoteRanges(table, self._urls, self._infos, self._store)
+        return ShardRanges(table, self._urls, self._infos, self._store, verify=self._verify, stamps=self._stamps)
 
     def _by_blocks(self, table: ExtentTable) -> bool:
         """Whether remote shards are read block by block; says why where they cannot be."""
@@ -213,9 +197,6 @@ class ShardFiles(NamedShards):
             return True
         say_once(f"{shown(self._urls[0])}: {reason}: shards are downloaded whole")
         return False
-
-    def _lease(self, number: int) -> Lease:
-        return self._store.lease(self._urls[number], self._infos[number])
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "contents"}
@@ -267,7 +248,7 @@ class MemoryData(NamedShards):
     def contents(self) -> Contents:
         return Contents(ExtentTable.of_documents(self._lengths, self.dtype))
 
-    def ranges(self, max_open: int) -> Ranges:
+    def ranges(self) -> Ranges:
         return MemoryRanges(self.contents.table, self._tokens, self._lengths)
 
     def check_stage(self, method: str) -> None:

@@ -69,4 +69,3 @@ class LoadedWindows:
             future.cancel()
         if self._threads is not None:
             self._threads.close()
-        self._maker.source.close()

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import math
 import os
+import resource
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ....errors import DamagedInputError, InputError
-from ....shards.ranges.open_files import allowed_files
 from ....text.document import BadRecord, Document
 from ....text.formats import format_of, is_named_compressed
 from ....text.readers.byte_stream import is_compressed
@@ -84,7 +84,9 @@ class SharedScans:
         self._begun: set[tuple[int, int]] = set()  # epochs and remote pieces that were begun before a lane read them
         self._scans: list[_Scan] = []  # the most recently used last
         # Those of the pieces that lanes read, and where files are remote of those that they read next.
-        self._most_scans = min((2 if self._is_remote else 1) * len(places) + _SCANS, max(1, allowed_files() // sources))
+        self._most_scans = min(
+            (2 if self._is_remote else 1) * len(places) + _SCANS, max(1, _allowed_files() // sources)
+        )
         self._ends: dict[int, int] = {}  # how many blocks a piece has, once a scan came to its end
         self._compressed: dict[int, bool] = {}  # files
         self._shared = _shared(data, _SHARED_BYTES // sources)
@@ -227,6 +229,12 @@ class SharedScans:
 class _Scan(NamedTuple):
     place: tuple[int, int]  # epoch, place of the piece in its order
     blocks: BlockScan
+
+
+def _allowed_files() -> int:
+    """Return how many files the streams of this process may open: half of what the process may."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(8, min(allowed // 2, 1 << 14)) if allowed > 0 else 1 << 14
 
 
 def _shared(data: TextData, most: int) -> dict[int, SharedRanges]:
