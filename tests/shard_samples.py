@@ -35,7 +35,7 @@ def write_documents(
     """Write ``documents`` as one shard with keys counted from ``first_key``; ``dtype`` is that of a shard of none."""
     tokens = np.concatenate(documents) if documents else np.zeros(0, dtype)
     keys = [f"{first_key + j:012d}" for j in range(len(documents))]
-    return write_shard(path, tokens=tokens, lengths=[len(d) for d in documents], keys=keys, **options)
+    return write_shard(path, tokens=tokens, lengths=[len(d) for d in documents], keys=keys, **options)[0]
 
 
 def write_dataset(

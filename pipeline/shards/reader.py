@@ -25,7 +25,7 @@ class Shard:
     >>> import tempfile, numpy as np
     >>> from pipeline.shards.writer import write_shard
     >>> folder = tempfile.TemporaryDirectory()
-    >>> info = write_shard(
+    >>> info, _ = write_shard(
     ...     f"{folder.name}/a.tar", tokens=np.arange(5, dtype=np.uint16), lengths=[2, 3], keys=["0", "1"]
     ... )
     >>> shard = Shard(f"{folder.name}/a.tar", expected=info)

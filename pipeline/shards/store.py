@@ -37,7 +37,7 @@ class Store:
     >>> import fsspec, tempfile, numpy as np
     >>> from pipeline.shards.writer import write_shard
     >>> folder = tempfile.TemporaryDirectory()
-    >>> info = write_shard(f"{folder.name}/a.tar", tokens=np.arange(3, dtype="<u2"), lengths=[3], keys=["k"])
+    >>> info, _ = write_shard(f"{folder.name}/a.tar", tokens=np.arange(3, dtype="<u2"), lengths=[3], keys=["k"])
     >>> files = fsspec.filesystem("memory")
     >>> files.pipe("/store/a.tar", Path(folder.name, "a.tar").read_bytes())
     >>> store = Store(cache_dir=f"{folder.name}/cache")

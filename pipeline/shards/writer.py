@@ -142,8 +142,8 @@ def write_shard(
     keys: Sequence[str],
     table: Mapping[str, Sequence[Any]] | None = None,
     tokens_per_sample: int = 0,
-) -> ShardInfo:
-    """Write documents as one shard, whole or not at all, and return its entry for the manifest.
+) -> tuple[ShardInfo, ExtentTable]:
+    """Write documents as one shard, whole or not at all; return its entry for the manifest, and its extents.
 
     ``tokens`` is the 1-D array, uint16 or uint32, of all documents joined, or its blocks; ``lengths`` says how many
     belong to each, ``keys`` names each, and ``table`` holds columns of provenance with one JSON value per
@@ -156,27 +156,13 @@ def write_shard(
 
     >>> import tempfile, numpy as np
     >>> folder = tempfile.TemporaryDirectory()
-    >>> info = write_shard(
+    >>> info, extents = write_shard(
     ...     f"{folder.name}/train-000000.tar",
     ...     tokens=np.arange(5, dtype=np.uint16), lengths=[2, 3], keys=["000", "001"],
     ... )
-    >>> info.documents, info.tokens, info.bytes
-    (2, 5, 7168)
+    >>> info.documents, info.tokens, info.bytes, extents.tokens.tolist()
+    (2, 5, 7168, [5])
     """
-    options: dict[str, Any] = {"table": table, "tokens_per_sample": tokens_per_sample}
-    return write_shard_with_extents(path, tokens=tokens, lengths=lengths, keys=keys, **options)[0]
-
-
-def write_shard_with_extents(
-    path: str | Path,
-    *,
-    tokens: NDArray[np.unsignedinteger[Any]] | TokenBlocks,
-    lengths: Sequence[int] | NDArray[np.integer[Any]],
-    keys: Sequence[str],
-    table: Mapping[str, Sequence[Any]] | None = None,
-    tokens_per_sample: int = 0,
-) -> tuple[ShardInfo, ExtentTable]:
-    """Do what `write_shard` does, and return the shard's extents as well, with the checksum of each."""
     path = Path(path)
     sizes = np.asarray(lengths, dtype=np.int64)
     # First, so that it can be read without the rest.
@@ -199,32 +185,16 @@ def write_shard_with_extents(
             (TABLE_NAME, json.dumps(columns, separators=(",", ":"), ensure_ascii=False).encode()),
         ]
         spans = [[tar.member(name, data), len(data)] for name, data in index]
-        index_crc32 = zlib.crc32(index[1][1], zlib.crc32(index[0][1]))
-        table_crc32 = zlib.crc32(index[2][1])
-        total = tar.size + TAIL
-        footer = {
-            "dtype": dtype.str,
-            "documents": len(sizes),
-            "tokens": int(sizes.sum()),
-            "bytes": total,
-            "starts": spans[0],
-            "lengths": spans[1],
-            "table": spans[2],
-            "index_crc32": index_crc32,
-            "table_crc32": table_crc32,
+        counts = {"documents": len(sizes), "tokens": int(sizes.sum()), "bytes": tar.size + TAIL}
+        places = dict(zip(("starts", "lengths", "table"), spans, strict=True))
+        checksums = {
+            "index_crc32": zlib.crc32(index[1][1], zlib.crc32(index[0][1])),
+            "table_crc32": zlib.crc32(index[2][1]),
         }
-        tar.member(FOOTER_NAME, footer_payload(footer))
+        tar.member(FOOTER_NAME, footer_payload({"dtype": dtype.str, **counts, **places, **checksums}))
         tar.put(END)
         tar.flush()
-    info = ShardInfo(
-        name=path.name,
-        documents=len(sizes),
-        tokens=int(sizes.sum()),
-        bytes=total,
-        sha256=tar.sha256.hexdigest(),
-        index_crc32=index_crc32,
-        table_crc32=table_crc32,
-    )
+    info = ShardInfo(name=path.name, **counts, sha256=tar.sha256.hexdigest(), **checksums)
     crc32 = tar.crc32.values
     extents = ExtentTable.of_shard(starts, sizes, dtype, payload_bytes, indexed=True, crc32=crc32, name=str(path))
     return info, extents

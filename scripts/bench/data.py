@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pipeline.shards.extents.file import write_table
 from pipeline.shards.manifest import Manifest, Split
 from pipeline.shards.reader import Shard
-from pipeline.shards.writer import write_shard_with_extents
+from pipeline.shards.writer import write_shard
 from pipeline.text.readers.reader import Document, Reader, find_inputs
 from pipeline.text.tokenizer.tokenizer import train_tokenizer
 
@@ -47,9 +47,7 @@ def dataset(
         tokens = generator.integers(1, 60_000, int(lengths.sum())).astype("<u2")
         keys = [f"{number:06d}{document:08d}" for document in range(documents)]
         original = path / f"original-{number:06d}.tar"
-        info, table = write_shard_with_extents(
-            original, tokens=tokens, lengths=lengths, keys=keys, tokens_per_sample=group
-        )
+        info, table = write_shard(original, tokens=tokens, lengths=lengths, keys=keys, tokens_per_sample=group)
         for copy in range(copies):
             listed = f"train-{number * copies + copy:06d}.tar"
             (path / listed).unlink(missing_ok=True)

@@ -87,7 +87,7 @@ def test_tars_of_other_tools_have_a_table_too(tmp_path: Path, dtype: str) -> Non
     assert table.starts_at.tolist() == table.lengths_at.tolist() == [0]
     index = read_index(path)
     ends = table.offsets + table.sizes
-    for extent, first in enumerate(table.first_documents.tolist()):
+    for extent, first in enumerate(table.document_sums[:-1].tolist()):
         mine = slice(first, first + int(table.documents[extent]))
         assert index.starts[mine].min() >= table.offsets[extent]
         assert (index.starts[mine] + index.lengths[mine] * table.itemsize).max() <= ends[extent]

@@ -18,7 +18,7 @@ from pipeline.shards.extents.file import decode_table, encode_table
 from pipeline.shards.extents.loading import table_of_index
 from pipeline.shards.extents.table import CHECKSUMS, COUNTS, EXTENT_BYTES, PER_SHARD, ExtentTable, cut_extents
 from pipeline.shards.reader import Shard, read_index
-from pipeline.shards.writer import write_shard, write_shard_with_extents
+from pipeline.shards.writer import write_shard
 
 KIB = 1024
 # Tokens of documents: empty, short, about an extent, longer than several.
@@ -86,7 +86,7 @@ def test_extents_tile_a_shard_and_none_is_empty(runs: list[tuple[int, int]], ite
     assert table.per_shard(table.document_sums).tolist() == [len(lengths)]
     ends = table.offsets + table.sizes
     assert table.offsets[1:].tolist() == ends[:-1].tolist()
-    for extent, first in enumerate(table.first_documents.tolist()):
+    for extent, first in enumerate(table.document_sums[:-1].tolist()):
         mine = slice(first, first + int(table.documents[extent]))
         assert table.offsets[extent] == (starts[first] if extent else 0)
         assert starts[mine][0] >= table.offsets[extent]
@@ -172,9 +172,9 @@ def test_the_writer_gives_the_table_and_every_checksum_that_its_file_has(
     lengths = np.array(expanded(runs), np.int64)
     path, keys = tmp_path_factory.mktemp("written") / "a.tar", [f"{k:012d}" for k in range(len(lengths))]
     tokens = np.arange(lengths.sum()).astype(dtype)
-    info, table = write_shard_with_extents(path, tokens=tokens, lengths=lengths, keys=keys, tokens_per_sample=grouped)
+    info, table = write_shard(path, tokens=tokens, lengths=lengths, keys=keys, tokens_per_sample=grouped)
     raw, index = path.read_bytes(), read_index(path)
-    assert info == write_shard(path, tokens=tokens, lengths=lengths, keys=keys, tokens_per_sample=grouped)
+    assert info == write_shard(path, tokens=tokens, lengths=lengths, keys=keys, tokens_per_sample=grouped)[0]
     ends = (table.offsets + table.sizes).tolist()
     crc32 = [zlib.crc32(raw[first:last]) for first, last in zip(table.offsets.tolist(), ends, strict=True)]
     assert_equal(table, replace(table_of_index(index, "a.tar"), crc32=np.array(crc32, "<u4")))
@@ -238,8 +238,6 @@ def test_a_selection_of_shards_is_the_join_of_their_tables(chosen: list[int]) ->
     assert_equal(found, ExtentTable.join(parts, "<u2"))
     assert found.shards == len(chosen)
     assert found.offsets.tolist() == [at for part in parts for at in part.offsets.tolist()]
-    numbers = [place for place, part in enumerate(parts) for _ in range(len(part))]
-    assert found.shard_numbers.tolist() == numbers
 
 
 def test_tables_of_two_dtypes_are_not_joined() -> None:

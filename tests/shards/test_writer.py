@@ -99,7 +99,7 @@ def test_whatever_the_grouping_every_document_comes_back(
     tokens = np.arange(sum(lengths), dtype=dtype)
     keys = [f"{j:04d}" for j in range(len(lengths))]
     table = {"id": keys}
-    info = write_shard(path, tokens=tokens, lengths=lengths, keys=keys, table=table, tokens_per_sample=group)
+    info, _ = write_shard(path, tokens=tokens, lengths=lengths, keys=keys, table=table, tokens_per_sample=group)
     blocks = TokenBlocks(dtype, np.array_split(tokens, 1 + group % 7))
     other = path.with_name("b.tar")
     write_shard(other, tokens=blocks, lengths=lengths, keys=keys, table=table, tokens_per_sample=group)

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from ...atomic import atomic_file, read_json, write_json
 from ...shards.extents.file import encode_table
 from ...shards.manifest import ShardInfo, Split
-from ...shards.writer import TokenBlocks, write_shard_with_extents
+from ...shards.writer import TokenBlocks
+from ...shards.writer import write_shard as write_tar
 from ..build_tokenizer import load_build_tokenizer
 from ..partitions.partition import DEDUP, SPLIT, Partition, partitions
 from ..partitions.partition_writer import MetadataColumn
@@ -154,7 +155,7 @@ def write_shard(workspace: Workspace, shard: ShardPlan) -> ShardInfo:
         lengths.append(partition.token_lengths[chosen])
         keys += [f"{ordinal:012d}" for ordinal in ordinals.tolist()]
         table.extend(partition, chosen)
-    info, extents = write_shard_with_extents(
+    info, extents = write_tar(
         workspace.output / shard.name,
         tokens=TokenBlocks(dtype, _tokens(dtype, members)),
         lengths=np.concatenate(lengths),

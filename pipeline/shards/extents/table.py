@@ -134,11 +134,6 @@ class ExtentTable:
         return running_sums(self.extents)
 
     @cached_property
-    def shard_numbers(self) -> NDArray[np.int32]:
-        """int32 [extents]: the shard of each extent."""
-        return np.repeat(np.arange(self.shards, dtype=np.int32), self.extents)
-
-    @cached_property
     def size_sums(self) -> NDArray[np.int64]:
         """int64 [extents + 1]: the bytes of all extents before each, those of other shards included; the last: of all."""
         return running_sums(self.sizes)
@@ -156,23 +151,18 @@ class ExtentTable:
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
         """int64 [extents]: the offset of each extent's first byte in the file of its shard."""
-        return self._in_shard(self.size_sums)
-
-    @cached_property
-    def first_documents(self) -> NDArray[np.int64]:
-        """int64 [extents]: the number, in its shard, of each extent's first document."""
-        return self._in_shard(self.document_sums)
+        return self.offset_of(np.arange(len(self)))
 
     def shard_of(self, rows: SomeRows) -> NDArray[np.int64]:
-        """Return the shard of each of some extents (int64), without the whole column ``shard_numbers``."""
+        """Return the shard of each of some extents, int64."""
         return np.searchsorted(self.shard_bounds, rows, side="right") - 1
 
     def offset_of(self, rows: SomeRows) -> NDArray[np.int64]:
-        """Return what ``offsets`` says of some extents, without the whole column."""
+        """Return the offset, in the file of its shard, of the first byte of each of some extents."""
         return self.size_sums[rows] - self.size_sums[self.shard_bounds[self.shard_of(rows)]]
 
     def first_document_of(self, rows: SomeRows) -> NDArray[np.int64]:
-        """Return what ``first_documents`` says of some extents, without the whole column."""
+        """Return the number, in its shard, of the first document of each of some extents."""
         return self.document_sums[rows] - self.document_sums[self.shard_bounds[self.shard_of(rows)]]
 
     def wrong_index(
@@ -310,9 +300,6 @@ class ExtentTable:
         ends = np.cumsum(lengths) * dtype.itemsize
         starts = ends - lengths * dtype.itemsize
         return cls.of_shard(starts, lengths, dtype, int(ends[-1]) if len(ends) else 0, indexed=False)
-
-    def _in_shard(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        return sums[:-1] - np.repeat(sums[self.shard_bounds[:-1]], self.extents)
 
 
 def extent_offsets(

@@ -3,6 +3,5 @@
 source.py           what windows are read from, of whatever kind of shards: start here
 shard_ranges.py     ranges of many local shards, checked against the table of extents
 remote_ranges.py    the same of remote shards
-document_starts.py  where documents start, by their lengths
 memory.py           documents of an array
 """

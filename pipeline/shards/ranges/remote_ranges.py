@@ -14,9 +14,9 @@ from ...objects.cache import object_id
 from ...objects.remote_object import RemoteObject, describe
 from ...objects.urls import identity, shown
 from ..extents.table import ExtentTable
+from ..format import BLOCK, HEADERS, NPY_HEADER
 from ..manifest import ShardInfo
 from ..store import Store
-from .document_starts import starts_by_lengths
 from .source import Index, as_index
 
 
@@ -58,11 +58,9 @@ class RemoteRanges:
             remote, error = self._object(shard), None
             for _ in range(2):  # wrong bytes that come twice are wrong at the source
                 lengths = remote.read(int(table.lengths_at[shard]) + 4 * begin, 4 * count)
-                # For most runs the lengths tell where documents start, which saves a request.
-                starts = starts_by_lengths(table, first, last, np.frombuffer(lengths, "<u4"))
-                if starts is not None:
-                    return starts.astype("<i8").tobytes() + lengths
-                raw = remote.read(int(table.starts_at[shard]) + 8 * begin, 8 * count) + lengths
+                raw = _starts_of_members(table, first, lengths) + lengths  # mostly right, which saves a request
+                if self._wrong_index(shard, first, last, raw) is not None:
+                    raw = remote.read(int(table.starts_at[shard]) + 8 * begin, 8 * count) + lengths
                 if (error := self._wrong_index(shard, first, last, raw)) is None:
                     return raw
             raise error or AssertionError
@@ -145,3 +143,11 @@ class RemoteRanges:
             return None
         cure = "it is damaged or was replaced at the source: copy it again or rebuild it"
         return CorruptShardError(f"{self.name(shard)}: {problem}; {cure}")
+
+
+def _starts_of_members(table: ExtentTable, first: int, lengths: bytes) -> bytes:
+    """Return where documents of so many tokens start, from extent ``first`` on, if each is a member of its own."""
+    sizes = np.frombuffer(lengths, "<u4").astype(np.int64) * table.itemsize
+    steps = sizes + -(NPY_HEADER + sizes) % BLOCK + HEADERS
+    starts = (int(table.offset_of(first)) or HEADERS) + np.cumsum(steps) - steps
+    return starts.astype("<i8").tobytes()

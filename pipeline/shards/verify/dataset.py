@@ -63,7 +63,7 @@ def verify_shard(
     >>> from pipeline.shards.writer import write_shard
     >>> folder = tempfile.TemporaryDirectory()
     >>> path = Path(folder.name, "a.tar")
-    >>> info = write_shard(path, tokens=np.arange(3, dtype=np.uint16), lengths=[3], keys=["k"])
+    >>> info, _ = write_shard(path, tokens=np.arange(3, dtype=np.uint16), lengths=[3], keys=["k"])
     >>> verify_shard(path, info)
     []
     >>> raw = bytearray(path.read_bytes())

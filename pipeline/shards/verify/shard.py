@@ -6,16 +6,18 @@ import hashlib
 import mmap
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ShardwrightError
 from ..format import STARTS_NAME, TABLE_NAME
+from ..index import Footer, Index
 from ..manifest import ShardInfo
 from ..tar import CURE, map_file
 from .findings import Contents, Problem, ShardCheck
-from .index import IndexMembers, check_index, read_index_members
+from .index import CheckedIndex, check_index, read_index_members
 from .members import Sample, find_members, read_samples, sample_at
 
 _HASHED = 1 << 24
@@ -42,11 +44,11 @@ def check_shard(
     index = read_index_members(data, members, check) if whole or len(members) > len(samples) else None
     if index is not None:
         if whole and all(sample.items >= 0 for sample in samples):  # else the damage is reported already
-            check_index(members, samples, index, check)
+            check_index(samples, index, check)
         if not quick:
             _check_documents(data, samples, index, contents, check)
     if expected is not None:
-        _compare(check, expected, index)
+        _compare(check, expected, index.index.footer if index is not None else {})
     if not quick:
         check.sha256 = _sha256(data)
         if expected is not None and check.bytes == expected.bytes and check.sha256 != expected.sha256:
@@ -60,18 +62,19 @@ def check_shard(
 
 
 def _check_documents(
-    data: mmap.mmap, samples: list[Sample], index: IndexMembers, contents: Contents, check: ShardCheck
+    data: mmap.mmap, samples: list[Sample], checked: CheckedIndex, contents: Contents, check: ShardCheck
 ) -> None:
     """Hold the tokens of every document to their checksum, the vocabulary and the end-of-text id."""
+    index = checked.index
     width = index.dtype.itemsize
     ends = index.starts + index.lengths * width
-    if len(ends) and (index.starts.min() < 0 or int(ends.max()) > index.offset or (index.starts % width).any()):
-        check.add(STARTS_NAME, index.offset, f"the index points outside the samples; {CURE}")
+    if (index.starts % width).any():
+        check.add(STARTS_NAME, None, f"documents that are not aligned to their {width} bytes a token; {CURE}")
         return
     view = memoryview(data)
     tokens = np.frombuffer(view[: len(data) - len(data) % width], index.dtype)
-    sums = index.table.get("crc32")
-    if isinstance(sums, list) and len(sums) == len(ends):
+    sums = checked.table.get("crc32")
+    if sums is not None:
         for number, (start, end, wanted) in enumerate(zip(index.starts.tolist(), ends.tolist(), sums, strict=True)):
             if zlib.crc32(view[start:end]) != wanted:
                 check.add(
@@ -95,9 +98,7 @@ def _check_documents(
         _report(check, samples, index, open_ended, f"no end-of-text id {contents.eos_id} at the end")
 
 
-def _report(
-    check: ShardCheck, samples: list[Sample], index: IndexMembers, numbers: NDArray[np.int64], reason: str
-) -> None:
+def _report(check: ShardCheck, samples: list[Sample], index: Index, numbers: NDArray[np.int64], reason: str) -> None:
     """Add one problem for all documents that share a fault, placed at the first."""
     if len(numbers):
         number = int(numbers[0])
@@ -106,12 +107,9 @@ def _report(
         check.add(sample_at(samples, start), start, f"document {number} has {reason}{more}")
 
 
-def _compare(check: ShardCheck, expected: ShardInfo, index: IndexMembers | None) -> None:
-    found = {"bytes": check.bytes}
-    if index is not None:
-        tokens = int(index.lengths.sum())
-        found |= {"documents": len(index.lengths), "tokens": tokens}
-        found |= {"index_crc32": index.crc32, "table_crc32": index.table_crc32}
+def _compare(check: ShardCheck, expected: ShardInfo, footer: Footer) -> None:
+    found: dict[str, Any] = {"bytes": check.bytes}
+    found |= {name: footer.get(name) for name in ("documents", "tokens", "index_crc32", "table_crc32") if footer}
     for name, value in found.items():
         wanted = getattr(expected, name)
         if value != wanted:
