@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import mmap
 import os
-import re
 import stat
 import sys
-import zlib
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +23,6 @@ from .format import BLOCK
 CURE = "copy it again or rebuild it"
 MAX_META = 1 << 20  # a longer name or PAX record is damage: paths end at 4 KiB
 
-_NUMBER = re.compile(rb" *([0-7]*)[ \0]*\Z")
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _ZERO = bytes(BLOCK)
 _CHUNK = 1 << 20
@@ -141,9 +139,7 @@ def find_header(data: mmap.mmap | bytes, start: int) -> int | None:
     at = data.find(b"ustar", start)
     while at >= 0:
         offset = at - 257
-        block = data[offset : offset + BLOCK]
-        stored = _octal(block[148:156]) if offset >= start and offset % BLOCK == 0 and len(block) == BLOCK else None
-        if stored is not None and _sums_to(block, stored):
+        if offset >= start and offset % BLOCK == 0 and _sound_header(data[offset : offset + BLOCK]) is not None:
             return offset
         at = data.find(b"ustar", at + 1)
     return None
@@ -170,7 +166,8 @@ def _next_member(
                 raise _DamagedTar(last, position, "a zeroed block where a member's header belongs")
             _check_end(data, position, size, last)
             return position, None
-        name, length, kind = _parse_header(block, position, last)
+        header = _parse_header(block, position, last)
+        name, length, kind = header.name, header.size, header.type
         if kind not in (b"L", b"K", b"x", b"g"):
             break
         payload = _meta(data, position + BLOCK, length, size, name)
@@ -196,43 +193,26 @@ def _next_member(
     return end, Member(name, offset, start, length, kind)
 
 
-def _parse_header(block: bytes, position: int, last: str) -> tuple[str, int, bytes]:
-    """Return name, size and type of one header block whose checksum holds."""
+def _parse_header(block: bytes, position: int, last: str) -> tarfile.TarInfo:
+    """Return what one header block states, whose checksum holds."""
     for magic, kind in _COMPRESSED.items():
         if position == 0 and block.startswith(magic):
             raise _DamagedTar("", 0, f"compressed with {kind}; shards are plain tars: decompress it")
-    stored = _octal(block[148:156])
-    if stored is None or not _sums_to(block, stored):
+    header = _sound_header(block)
+    if header is None:
         raise _DamagedTar(
-            last, position, "the header that follows has a wrong checksum" if position else "not a tar: no header here"
+            last, position, "the header that follows is damaged" if position else "not a tar: no header here"
         )
-    name = _text(block[:100].split(b"\0", 1)[0])
-    if block[257:263] == b"ustar\0" and block[345]:
-        name = f"{_text(block[345:500].split(bytes(1), 1)[0])}/{name}"
-    length = _size(block[124:136])
-    if length is None:
-        raise _DamagedTar(name, position, f"a header with the unreadable size {block[124:136]!r}")
-    return name, length, block[156:157]
+    return header
 
 
-def _sums_to(block: bytes, stored: int) -> bool:
-    field = sum(block[148:156])
-    # Adler-32's low half is 1 + the sum of the bytes, modulo 65,521: thirty times as fast as sum(), and as sure.
-    if (zlib.adler32(block) & 0xFFFF) == (1 + stored + field - 8 * 32) % 65_521:
-        return True
-    signed = sum(block) - 256 * sum(byte > 127 for byte in block)  # as some old tars wrote it
-    return stored == signed - field + 8 * 32
-
-
-def _size(field: bytes) -> int | None:
-    if field[0] == 0x80:
-        return int.from_bytes(field[1:], "big")
-    return _octal(field)
-
-
-def _octal(field: bytes) -> int | None:
-    match = _NUMBER.match(field)
-    return int(match[1] or b"0", 8) if match else None
+def _sound_header(block: bytes) -> tarfile.TarInfo | None:
+    """Return what a header block states; None for a wrong checksum, or numbers that are none."""
+    try:
+        header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        return None
+    return header if header.size >= 0 else None
 
 
 def _text(raw: bytes) -> str:

@@ -185,9 +185,9 @@ def write_shard(
             (TABLE_NAME, json.dumps(columns, separators=(",", ":"), ensure_ascii=False).encode()),
         ]
         spans = [[tar.member(name, data), len(data)] for name, data in index]
-        counts = {"documents": len(sizes), "tokens": int(sizes.sum()), "bytes": tar.size + TAIL}
+        counts: dict[str, Any] = {"documents": len(sizes), "tokens": int(sizes.sum()), "bytes": tar.size + TAIL}
         places = dict(zip(("starts", "lengths", "table"), spans, strict=True))
-        checksums = {
+        checksums: dict[str, Any] = {
             "index_crc32": zlib.crc32(index[1][1], zlib.crc32(index[0][1])),
             "table_crc32": zlib.crc32(index[2][1]),
         }

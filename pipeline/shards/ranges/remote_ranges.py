@@ -150,4 +150,4 @@ def _starts_of_members(table: ExtentTable, first: int, lengths: bytes) -> bytes:
     sizes = np.frombuffer(lengths, "<u4").astype(np.int64) * table.itemsize
     steps = sizes + -(NPY_HEADER + sizes) % BLOCK + HEADERS
     starts = (int(table.offset_of(first)) or HEADERS) + np.cumsum(steps) - steps
-    return starts.astype("<i8").tobytes()
+    return bytes(starts.astype("<i8"))

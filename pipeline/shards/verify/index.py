@@ -5,7 +5,8 @@ from __future__ import annotations
 import mmap
 import zlib
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,8 @@ from .members import Sample
 T = TypeVar("T")
 
 
-class CheckedIndex(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CheckedIndex:
     """The index of a shard, and its table of documents, empty where that is damaged."""
 
     index: Index
