@@ -155,7 +155,7 @@ def test_each_file_is_resolved_once_until_its_address_expires(hub: InputServer) 
     assert hub.count("/datasets/org/name/resolve/") > 1
 
 
-def test_a_first_batch_asks_for_a_small_file_of_the_hub_twice_and_over_few_connections(
+def test_a_first_batch_resolves_each_file_of_the_hub_once_over_few_connections(
     hub: InputServer, tmp_path: Path
 ) -> None:
     for number in range(12):
@@ -164,9 +164,9 @@ def test_a_first_batch_asks_for_a_small_file_of_the_hub_twice_and_over_few_conne
     data = pipeline.TextDataset("hf://datasets/org/name", "bytes")
     next(iter(data.shuffle(seed=1).pack(64).batch(2)))
     assert hub.count("/api/") == 2
-    assert 0 < hub.count("/cdn/") <= 12  # all of each by one request
+    assert 0 < hub.count("/cdn/") <= 25  # the footer and the columns of each
     assert hub.count("/datasets/") <= 12  # where it is, by another
-    assert hub.connections <= 8
+    assert hub.connections <= 18  # sixteen requests are in flight at most
 
 
 def test_a_first_batch_of_many_files_asks_for_the_beginning_of_each(hub: InputServer, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_memory_holds_two_ranges_of_a_file_that_is_read_in_order(server: InputSe
         for _ in range(30):
             opened.read(1_000_000)
             assert isinstance(opened, RemoteFile)
-            assert opened.held_bytes <= 20_000_000
+            assert opened.bytes_in_memory <= 20_000_000
 
 
 def test_memory_holds_pieces_of_the_columns_of_a_long_row_group(server: InputServer) -> None:
@@ -106,7 +106,7 @@ def test_memory_holds_pieces_of_the_columns_of_a_long_row_group(server: InputSer
     with open_input(only(server.url("a.parquet")), in_order=False) as opened:
         assert isinstance(opened, RemoteFile)
         for batch in read_parquet(Source(opened), RecordKeys("text", "id", "a.parquet"), Tally()):
-            held, rows = max(held, opened.held_bytes), rows + len(batch)
+            held, rows = max(held, opened.bytes_in_memory), rows + len(batch)
     assert rows == 30_000
     assert held < 48_000_000 < 0.9 * len(data)
     assert server.sent <= 1.02 * len(data)
