@@ -60,11 +60,14 @@ def is_noticed(fault: Fault, copy: Path) -> bool:
     path = copy / fault.file
     whole = path.read_text(encoding="utf-8")
     path.write_text(whole.replace(fault.before, fault.after), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    if "@compiled" in whole:  # numba keeps a caller's code as long as the caller's own file stays as it is
+        environment["NUMBA_CACHE_DIR"] = tempfile.mkdtemp(dir=copy)
     try:
         ended = subprocess.run(
             [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *fault.tests],
             cwd=copy,
-            env={**os.environ, "PYTHONPATH": str(copy)},
+            env=environment,
             capture_output=True,
             timeout=TIME_LIMIT,
             check=False,

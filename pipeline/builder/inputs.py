@@ -122,7 +122,7 @@ def _hash_ends(item: Input) -> str:
 def check_same(item: Input, credentials: Credentials = NO_CREDENTIALS) -> None:
     """Raise ``InputError`` unless an input has the size and the time, or the version, that the plan was made for."""
     if item.is_remote:
-        from ..text.storage.ranges import describe_again
+        from ..text.storage.opening import describe_again
 
         stored = item.file(credentials).stored
         assert stored is not None

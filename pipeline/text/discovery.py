@@ -23,7 +23,7 @@ from .fields import surrogate_in
 from .formats import COMPRESSED_TIMES, ENDINGS, find_format, format_named, format_of, is_named_compressed
 from .storage.holders import saved_dataset, saved_only
 from .storage.input_file import Credentials, InputFile, as_input
-from .storage.listing import list_urls
+from .storage.listing import expand_braces, list_urls
 
 __all__ = ["InputFile", "find_inputs", "fingerprint", "refuse_twice"]
 
@@ -155,14 +155,7 @@ def _name_and_pattern(spec: str) -> tuple[str, str]:
 
 
 def _braces(pattern: str) -> list[str]:
-    if "{" not in pattern or os.path.lexists(pattern):
-        return [pattern]
-    from braceexpand import braceexpand
-
-    try:
-        return list(braceexpand(pattern))
-    except ValueError as error:  # unbalanced braces
-        raise InputError(f"{pattern}: {error}") from None
+    return [pattern] if os.path.lexists(pattern) else expand_braces(pattern)
 
 
 def _has_magic(pattern: str) -> bool:

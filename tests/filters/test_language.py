@@ -12,18 +12,13 @@ from typing import Any
 
 import pytest
 
-from filters import Page
 from filters.language.fasttext_model import FastTextModel
 from filters.language.language import (
-    Language,
     LanguageIdentifier,
     bundled_model,
-    is_label,
     language_code,
     parse_languages,
-    wanted_threshold,
 )
-from filters.measures.scores import language_score
 from filters.rules.ruleset import load_rules
 from pipeline.errors import ConfigError
 from pipeline.text.tokenizer.conformance import proof_texts
@@ -74,41 +69,9 @@ def test_a_foreign_heading_does_not_decide_over_the_document(identifier: Languag
     assert identifier.identify(heading + body).code == "de"
 
 
-def test_reading_a_long_text_costs_no_more_than_its_windows(identifier: LanguageIdentifier) -> None:
-    assert identifier.identify("word and another word of the text " * 300_000).code == "en"
-
-
-@pytest.mark.parametrize(
-    ("label", "code"),
-    [
-        ("__label__en", "en"),
-        ("__label__eng_Latn", "en"),
-        ("eng", "en"),
-        ("zho_Hans", "zh"),
-        ("cmn_Hani", "zh"),
-        ("nob_Latn", "no"),
-        ("nb", "no"),
-        ("nn", "nn"),
-        ("ceb_Latn", "ceb"),
-        ("als", "als"),
-        ("als_Latn", "sq"),
-        ("arb_Arab", "ar"),
-        ("arz_Arab", "arz"),
-    ],
-)
-def test_labels_of_every_style_become_the_shortest_code(label: str, code: str) -> None:
-    assert language_code(label) == code
-
-
 def test_every_label_of_the_bundled_model_is_its_own_code() -> None:
     names = {label.removeprefix("__label__") for label in FastTextModel(bundled_model()).labels}
     assert {name for name in names if language_code(name) != name} == set()
-
-
-def test_languages_are_parsed_with_their_thresholds() -> None:
-    assert parse_languages("en, deu:0.5,srp_Latn=0.3") == {"en": 0.65, "de": 0.5, "srp_Latn": 0.3}
-    assert parse_languages(["en", "fr:1"], default=0.9) == {"en": 0.9, "fr": 1.0}
-    assert parse_languages("") == {}
 
 
 @pytest.mark.parametrize("spec", ["english", "en:high", "en:1.5", "en:-1", "en:nan", "en:", ":0.5", "e n"])
@@ -122,21 +85,8 @@ def test_a_language_that_the_model_does_not_know_is_refused(identifier: Language
     for name in ("xq", "srp_Latn"):
         with pytest.raises(ConfigError, match=f"language '{name}': not one of the 176 languages of lid.176.ftz"):
             identifier.check_known(parse_languages(name))
-
-
-def test_a_script_asked_for_is_held_to() -> None:
-    wanted = parse_languages("srp_Latn:0.4,de")
-    assert wanted_threshold(wanted, Language("sr", 0.9, "srp_Latn")) == 0.4
-    assert wanted_threshold(wanted, Language("sr", 0.9, "srp_Cyrl")) is None
-    assert wanted_threshold(wanted, Language("de", 0.9, "deu_Latn")) == 0.65
-    assert wanted_threshold(wanted, Language("und", 0.0, "")) is None
-    assert is_label("srp_Latn")
-    assert not is_label("sr")
-
-
-def test_the_score_is_a_measure() -> None:
-    assert language_score(Page("x", {"language_score": 0.25})) == 0.25
-    assert language_score(Page("x")) != language_score(Page("x"))  # a NaN, which no limit keeps
+    assert parse_languages("en, deu:0.5,srp_Latn=0.3") == {"en": 0.65, "de": 0.5, "srp_Latn": 0.3}
+    assert parse_languages(["en", "fr:1"], default=0.9) == {"en": 0.9, "fr": 1.0}
 
 
 def test_a_missing_model_is_named_and_nothing_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +97,7 @@ def test_a_missing_model_is_named_and_nothing_is_fetched(tmp_path: Path, monkeyp
         LanguageIdentifier()
 
 
-@pytest.mark.parametrize("kept", [0, 4, 8, 60, 5_000, 400_000, 938_012])
+@pytest.mark.parametrize("kept", [0, 60, 938_012])
 def test_a_truncated_model_is_refused_with_path_and_remedy(tmp_path: Path, kept: int) -> None:
     path = tmp_path / "cut.ftz"
     path.write_bytes(bundled_model().read_bytes()[:kept])

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from filters.rules.ruleset import load_rules
-from pipeline.errors import ConfigError
 from tests.rule_samples import rule_file
 
 PROFILE = """\
@@ -100,11 +99,3 @@ def test_the_language_of_a_rule_file_is_a_code_or_a_label(tmp_path: Path, langua
     rules = load_rules(rule_file(tmp_path, f'language = "{language}"\nwords = {{ min = 3 }}'))
     assert rules.measure("ein Wort", {"language": "de", "language_label": "de"}) == {"own.words": 2}
     assert rules.measure("one word", {"language": "en", "language_label": "en"}) == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"), [("dup_line_fraction: 1", "did you mean 'dup_line_frac'"), ("- a", "no keys")]
-)
-def test_profiles_with_other_keys_are_refused(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_rules(rule_file(tmp_path, text, "deu_Latn.yml"))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from filters.measures.repetition import top_ngram_ratio
 from filters.measures.words import alphabetic_ratio, ellipsis_ratio, hash_ratio
 from filters.rules.ruleset import load_rules
-from filters.text_view import Page, share
+from filters.text_view import Page
 from filters.unicode_classes import KINDS, SPACES, TERMINAL_BIT, TERMINALS, kind, kind_table
 
 
@@ -55,21 +55,14 @@ def test_scripts_without_spaces_are_segmented(text: str, words: list[str]) -> No
     assert Page(text).words == words
 
 
-@pytest.mark.parametrize("text", ["汉" * 500, "ก" * 500, "ក" * 500, "က" * 500, "ລ" * 500])
-def test_five_hundred_characters_without_a_space_are_not_one_word(text: str) -> None:
-    assert len(Page(text).words) == 500
-
-
-def test_words_are_what_white_space_separates() -> None:
+def test_words_are_what_white_space_separates_and_pieces_of_scripts_without_spaces() -> None:
     page = Page("No. 5, b2b &\u200b 10:30!")
     assert page.words == page.parts("spaces").pieces == ["No.", "5,", "b2b", "&", "10:30!"]
     assert page.parts("spaces").alphabetic == ["No.", "b2b"]
-
-
-def test_words_of_scripts_without_spaces_are_pieces_beside_words_between_spaces() -> None:
+    assert page.parts("pieces").words == ["No", "5", "b2b", "10:30"]
+    assert page.parts("pieces").alphabetic == ["No", "b2b"]
     page = Page("(GPT-4) 我用GPT-4。 it's")
-    assert page.words == ["(GPT-4)", "我", "用", "GPT", "4", "it's"]
-    assert page.parts("spaces").pieces == page.words
+    assert page.parts("spaces").pieces == page.words == ["(GPT-4)", "我", "用", "GPT", "4", "it's"]
 
 
 def test_marks_beside_words_of_scripts_without_spaces_are_no_words() -> None:
@@ -81,22 +74,12 @@ def test_marks_beside_words_of_scripts_without_spaces_are_no_words() -> None:
     assert (values["alphabetic_ratio"], values["hash_ratio"], values["ellipsis_ratio"]) == (1, 1 / 6, 1 / 6)
 
 
-def test_words_among_pieces_hold_a_letter_or_a_digit_and_alphabetic_ones_a_letter() -> None:
-    parts = Page("No. 5, b2b & 10:30!").parts("pieces")
-    assert parts.words == ["No", "5", "b2b", "10:30"]
-    assert parts.alphabetic == ["No", "b2b"]
-
-
 def test_blank_lines_are_no_lines_and_part_paragraphs() -> None:
     page = Page(" one \r\ntwo\n \t\n\n three\n")
     assert page.lines == ["one", "two", "three"]
     assert page.paragraphs == ["one\ntwo", "three"]
-
-
-def test_nothing_of_nothing_is_nothing() -> None:
     page = Page("\n \n")
     assert (page.pieces, page.words, page.lines, page.paragraphs) == ([], [], [], [])
-    assert share(0, 0) == 0
 
 
 @given(st.text())
@@ -111,14 +94,7 @@ def test_the_table_of_kinds_agrees_with_kind_for_every_code_point() -> None:
     assert differing == []
     beyond = range(len(table), 0x110000, 997)
     assert {kind(chr(code)) for code in beyond} == {"-"}
-
-
-def test_spaces_are_all_characters_of_that_kind() -> None:
     assert [chr(code) for code in range(0x10000) if kind(chr(code)) == " "] == list(SPACES)
-
-
-def test_terminals_are_marked_in_the_table() -> None:
-    table = kind_table()
     assert {chr(code) for code in range(len(table)) if table[code] & TERMINAL_BIT} == TERMINALS
     assert {".", "!", "?", "。", "؟", "।", "။"} <= TERMINALS
     assert not {",", "…", '"', ";"} & TERMINALS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -64,11 +63,3 @@ def test_gopher_datatrove_counts_tokens_where_gopher_counts_words() -> None:
     assert values["words"] == 5 * (2 + 15)  # emoji are words, marks are not
     assert values["alphabetic_ratio"] == 15 / 24
     assert datatrove.measure(review)["alphabetic_ratio"] < 0.95 < gopher.measure(review)["alphabetic_ratio"]
-
-
-def test_an_unknown_way_of_counting_is_refused_with_the_nearest(tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text('words = { min = 5, by = "token" }')
-    with pytest.raises(
-        ConfigError, match=r"rule 'words': by must be one of .*, not 'token' \(did you mean 'tokens'\?\)"
-    ):
-        load_rules(tmp_path / "own.toml")

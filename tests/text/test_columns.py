@@ -145,22 +145,20 @@ WRITTEN: list[tuple[str, Callable[[float | None], bool]]] = [
 
 
 @pytest.mark.parametrize("kind", ["whole", "with NaN"])
-@pytest.mark.parametrize(("where", "holds"), WRITTEN, ids=[where for where, _ in WRITTEN])
-def test_a_condition_selects_what_it_says_from_row_groups_of_every_kind(
-    tmp_path: Path, where: str, holds: Callable[[float | None], bool], kind: str
-) -> None:
+def test_a_condition_selects_what_it_says_from_row_groups_of_every_kind(tmp_path: Path, kind: str) -> None:
     whole: list[float | None] = [*range(7), *[k // 2 for k in range(12)], None, None, None, 4, None, 5, 5]
     values = whole if kind == "whole" else [*whole, math.nan, 3.0, 3.0, math.nan]
     numbers = range(len(values))
     columns = {"id": [f"d{k}" for k in numbers], "text": [f"Text {k}." for k in numbers], "a": values}
     columns["is"] = ["missing" if value is None else "there" for value in values]
-    wanted = [f"d{k}" for k, value in enumerate(values) if holds(value)]
     for path in write_all(tmp_path / "in", columns):
-        found = read(path, where=where)
         lines = {each.id: each.line for each in read(path)}
-        documents = [each for each in found if isinstance(each, Document)]
-        assert [(each.id, each.line) for each in documents] == [(id, lines[id]) for id in wanted]
-        assert sum(each.count for each in found if isinstance(each, Unselected)) == len(values) - len(wanted)
+        for where, holds in WRITTEN:
+            wanted = [f"d{k}" for k, value in enumerate(values) if holds(value)]
+            found = read(path, where=where)
+            documents = [(each.id, each.line) for each in found if isinstance(each, Document)]
+            assert documents == [(id, lines[id]) for id in wanted], where
+            assert sum(each.count for each in found if isinstance(each, Unselected)) == len(values) - len(wanted)
 
 
 VALUES = st.one_of(st.none(), st.integers(-3, 3), st.sampled_from([0.5, -1.5, float("nan")]))
@@ -301,11 +299,11 @@ def test_any_workers_and_limits_give_the_same_bytes_where_records_are_selected(t
         "limits": small,
     }
     found = []
-    for workers in (1, 2, 4):
+    for workers in (1, 3):
         manifest = make(tmp_path / "in", tmp_path / f"out{workers}", workers=workers, **settings)
         found.append(digests(tmp_path / f"out{workers}"))
     assert manifest.counts["dropped"] == {"where": 3 * 130}
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1]
 
 
 def test_a_limit_counts_the_records_that_are_selected(tmp_path: Path) -> None:
@@ -315,24 +313,12 @@ def test_a_limit_counts_the_records_that_are_selected(tmp_path: Path) -> None:
         assert manifest.counts["kept"] == read_
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
-def test_the_filters_of_a_stream_of_text_see_the_fields_that_are_asked_for(tmp_path: Path, name: str) -> None:
-    write_all(tmp_path / "in")
-    data = pipeline.TextDataset(tmp_path / "in" / name, tokenizer="bytes", epochs=1, fields="int_score:int,lang")
-    kept = data.filter(lambda record: record.metadata["lang"] == "en" and (record.metadata["int_score"] or 0) > 2)
-    found = [bytes((ids - 3).astype("u1")) for row in kept.documents().numpy() for ids in [row["input_ids"][:-1]]]
-    assert len(found) == 2
-    other = pipeline.TextDataset(tmp_path / "in" / name, tokenizer="bytes", epochs=1)
-    with pytest.raises(KeyError, match="lang"):
-        list(other.filter(lambda record: record.metadata["lang"] == "en").documents())
-
-
 def texts_of(stream: Any) -> list[str]:
     return [bytes((row["input_ids"][:-1] - 3).astype("u1")).decode() for row in stream.documents().numpy()]
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
-def test_a_condition_selects_the_documents_of_a_stream_of_text(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_a_condition_selects_documents_and_filters_see_the_fields_that_are_asked_for(tmp_path: Path, name: str) -> None:
     write_all(tmp_path / "in")
     path, where = tmp_path / "in" / name, 'int_score > 2 and lang == "en"'
     wanted = [record.text for record in read(path, where=where) if isinstance(record, Document)]
@@ -340,19 +326,24 @@ def test_a_condition_selects_the_documents_of_a_stream_of_text(tmp_path: Path, n
     assert texts_of(data) == wanted != []
     assert texts_of(data.filter(lambda record: record.metadata["lang"] == "en")) == wanted
     assert texts_of(data.filter(lambda record: record.metadata["int_score"] > 99)) == []
+    whole = pipeline.TextDataset(path, tokenizer="bytes", epochs=1, fields="int_score:int,lang")
+    kept = whole.filter(lambda record: record.metadata["lang"] == "en" and (record.metadata["int_score"] or 0) > 2)
+    assert texts_of(kept) == wanted
     whole = pipeline.TextDataset(path, tokenizer="bytes", epochs=1)
+    with pytest.raises(KeyError, match="lang"):
+        texts_of(whole.filter(lambda record: record.metadata["lang"] == "en"))
     with pytest.raises(StateError):
         whole.documents().load_state_dict(data.documents().state_dict())
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "parquet"])
+@pytest.mark.parametrize("kind", ["jsonl.gz", "parquet"])
 def test_a_stream_with_a_condition_resumes_exactly(tmp_path: Path, kind: str) -> None:
     records = [{"text": f"Text {k}. ", "n": k % 3 if k < 200 else 9} for k in range(300)]
     if kind == "parquet":
         pq.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet", row_group_size=60)
     else:
-        with (gzip.open if kind.endswith("gz") else open)(tmp_path / f"a.{kind}", "wt") as file:
-            file.writelines(json.dumps(record) + "\n" for record in records)
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        (tmp_path / f"a.{kind}").write_bytes(gzip.compress(lines.encode()))
     data = pipeline.TextDataset(tmp_path / f"a.{kind}", tokenizer="bytes", where="n == 1", epochs=1)
     stream = data.shuffle(seed=1, lanes=2, window=20).pack(16).batch(2)
     batches = iter(stream)

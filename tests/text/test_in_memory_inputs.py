@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
-import lzma
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,7 +64,7 @@ def test_every_holder_streams_the_documents_of_a_file_in_their_order(make: Any) 
     assert [bytes(b - 3 for b in item["input_ids"].tolist()).decode() for item in stream.documents()] == TEXTS
 
 
-@pytest.mark.parametrize("make", [arrow_table, datasets_dataset, generator])
+@pytest.mark.parametrize("make", [datasets_dataset, generator])
 def test_a_build_of_a_holder_gives_the_tokens_of_a_file(make: Any, tmp_path: Path) -> None:
     write_texts(tmp_path / "r.jsonl", TEXTS)
     file = build(str(tmp_path / "r.jsonl"), tmp_path / "file")
@@ -174,25 +172,6 @@ def test_a_cut_arrow_file_is_damaged_and_the_file_format_is_read_too(tmp_path: P
     records = iter(Reader(tmp_path / "cut.arrow"))
     with pytest.raises(InputError, match=r"cut\.arrow: not a whole Arrow file"):
         list(records)
-
-
-@pytest.mark.parametrize("ending", ["jsonl.xz", "jsonl.bz2", "tsv", "tsv.xz"])
-def test_other_endings_give_the_same_documents(tmp_path: Path, ending: str) -> None:
-    data = write_texts(tmp_path / "a.jsonl", TEXTS).read_bytes()
-    if "tsv" in ending:
-        rows = ["id\ttext", *(f'r{n}\t"{text}"' for n, text in enumerate(TEXTS))]
-        data = ("\n".join(rows) + "\n").encode()
-    half = len(data) // 2
-    if ending.endswith("xz"):
-        data = lzma.compress(data[:half]) + lzma.compress(data[half:]) + bytes(4)
-    elif ending.endswith("bz2"):
-        data = bz2.compress(data[:half]) + bz2.compress(data[half:])
-    (tmp_path / f"b.{ending}").write_bytes(data)
-    assert [record.text for record in Reader(tmp_path / f"b.{ending}") if isinstance(record, Document)] == TEXTS
-    if ending.startswith("jsonl"):
-        (tmp_path / f"cut.{ending}").write_bytes(data[:-20])
-        with pytest.raises(InputError, match="is cut off at byte"):
-            list(Reader(tmp_path / f"cut.{ending}"))
 
 
 def test_files_of_any_ending_are_plain_text_if_they_are_said_to_be(tmp_path: Path) -> None:

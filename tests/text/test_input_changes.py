@@ -52,10 +52,9 @@ def write_every_format(folder: Path) -> Path:
 SMALL_UNITS = Limits(smallest_unit_bytes=2_000, lane_bytes=2_000)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_the_manifest_holds_the_sha256_of_every_file_cut_or_not(tmp_path: Path, workers: int) -> None:
+def test_the_manifest_holds_the_sha256_of_every_file_cut_or_not(tmp_path: Path) -> None:
     folder = write_every_format(tmp_path / "in")
-    manifest = run(folder, tmp_path / "out", workers=workers, limits=SMALL_UNITS)
+    manifest = run(folder, tmp_path / "out", workers=2, limits=SMALL_UNITS)
     wanted = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
     assert {item["name"]: item["sha256"] for item in manifest.inputs} == wanted
 
@@ -95,7 +94,6 @@ def truncate(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
-@pytest.mark.parametrize("on_error", ["records", "skip"])
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -105,9 +103,9 @@ def truncate(path: Path) -> None:
     ],
 )
 def test_a_file_that_grows_shrinks_or_vanishes_ends_the_build_and_once_restored_it_goes_on(
-    tmp_path: Path, change: Callable[[Path], None], said: str, on_error: str
+    tmp_path: Path, change: Callable[[Path], None], said: str
 ) -> None:
-    path = write_jsonl(tmp_path / "in.jsonl")
+    path, on_error = write_jsonl(tmp_path / "in.jsonl"), "skip"  # which passes over damage
     whole = run(path, tmp_path / "whole", on_error=on_error)
     kept = shutil.copy2(path, tmp_path / "kept.jsonl")
 

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
+import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+import pipeline
 from pipeline.errors import InputError, MissingObjectError
-from pipeline.objects.remote_object import describe
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import RecordKeys, Tally
 from pipeline.text.readers.byte_stream import Source
 from pipeline.text.readers.parquet import read_parquet
 from pipeline.text.readers.reader import Reader, split_file
-from pipeline.text.storage.input_file import InputFile, StoredObject
 from pipeline.text.storage.opening import open_input
 from pipeline.text.storage.remote_file import RemoteFile
 from tests.input_server import InputServer, running_inputs
-from tests.remote_inputs import QUICK, TEXTS, columns_file, only, texts_of
-from tests.text_samples import KINDS, write_texts
+from tests.remote_inputs import QUICK, TEXTS, build, columns_file, only, shards_of, texts_of
+from tests.text_samples import KINDS, jsonl, make_texts, write_texts
+from tests.text_streams import ids
 
 
 @pytest.fixture
@@ -84,18 +88,7 @@ def test_contiguous_bytes_are_asked_for_in_ranges_of_eight_megabytes_and_each_on
     assert all(size >= 8_000_000 for size in sizes), sizes
 
 
-def test_memory_holds_two_ranges_of_a_file_that_is_read_in_order(server: InputServer) -> None:
-    server.files["a.bin"] = bytes(50_000_000)
-    stored = StoredObject(server.url("a.bin"), *describe(server.url("a.bin"), QUICK))
-    file = InputFile(stored.url, "a.bin", stored=stored)
-    with open_input(file) as opened:
-        for _ in range(30):
-            opened.read(1_000_000)
-            assert isinstance(opened, RemoteFile)
-            assert opened.held_bytes <= 20_000_000
-
-
-def test_memory_holds_pieces_of_the_columns_of_a_long_row_group(server: InputServer) -> None:
+def test_memory_holds_two_ranges_of_a_file_and_pieces_of_the_columns_of_a_row_group(server: InputServer) -> None:
     table = pa.table(
         {"id": [f"{n:0500}" for n in range(30_000)], "text": [os.urandom(750).hex() for _ in range(30_000)]}
     )
@@ -103,10 +96,15 @@ def test_memory_holds_pieces_of_the_columns_of_a_long_row_group(server: InputSer
     pq.write_table(table, written, row_group_size=30_000, compression="none", use_dictionary=False)
     server.files["a.parquet"] = data = written.getvalue()
     held, rows = 0, 0
+    with open_input(only(server.url("a.parquet"))) as opened:
+        assert isinstance(opened, RemoteFile)
+        while opened.read(1_000_000):
+            assert opened.bytes_in_memory <= 20_000_000
+    server.asked.clear()
     with open_input(only(server.url("a.parquet")), in_order=False) as opened:
         assert isinstance(opened, RemoteFile)
         for batch in read_parquet(Source(opened), RecordKeys("text", "id", "a.parquet"), Tally()):
-            held, rows = max(held, opened.held_bytes), rows + len(batch)
+            held, rows = max(held, opened.bytes_in_memory), rows + len(batch)
     assert rows == 30_000
     assert held < 48_000_000 < 0.9 * len(data)
     assert server.sent <= 1.02 * len(data)
@@ -155,3 +153,92 @@ def test_compressed_bytes_under_a_plain_name_are_refused_where_they_were_cut_by_
     assert len(spans) > 1
     with pytest.raises(InputError, match=r"compressed data under a name without \.gz, \.zst"):
         texts_of(file, spans[0])
+
+
+PACK = {".gz": gzip.compress, ".zst": zstandard.compress, "": bytes}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of several MB."""
+    words = random.Random(1)
+    return jsonl(tmp_path_factory.mktemp("lines") / "a.jsonl", [words.randbytes(1500).hex() for _ in range(2000)])
+
+
+def stream(source: Any, **options: Any) -> pipeline.Stream:
+    return pipeline.TextDataset(source, tokenizer="bytes", **options).shuffle(seed=3).pack(512).batch(32)
+
+
+def test_the_next_file_is_asked_for_while_one_is_read(server: InputServer) -> None:
+    for name in "ab":
+        server.files[f"{name}.jsonl.gz"] = gzip.compress(b'{"text": "to be or not to be"}\n' * 100)
+    data = pipeline.TextDataset([server.url("a.jsonl.gz"), server.url("b.jsonl.gz")], tokenizer="bytes")
+    server.asked.clear()
+    server.together = {f"{name}.jsonl.gz": threading.Event() for name in "ab"}  # no answer before both are asked for
+    assert next(iter(data.documents(max_length=64)))
+    assert {each.path[-10:] for each in server.asked} == {"a.jsonl.gz", "b.jsonl.gz"}
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_a_file_is_read_by_few_requests_whatever_the_lanes_and_the_epochs(
+    tmp_path: Path, server: InputServer, path: Path, ending: str
+) -> None:
+    local = tmp_path / f"a.jsonl{ending}"
+    data = server.files[local.name] = PACK[ending](path.read_bytes())
+    local.write_bytes(data)
+    epochs = 1 if ending else 2  # a file that cannot be cut is fetched again
+    assert ids(stream(server.url(local.name), epochs=epochs)) == ids(stream(local, epochs=epochs))
+    assert len(server.asked) <= 10  # some for the number of records
+    assert server.sent <= 1.5 * len(data)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_server_without_ranges_is_asked_for_a_file_once_with_a_warning(
+    tmp_path: Path, server: InputServer, kind: str
+) -> None:
+    path = write_texts(tmp_path / f"a.{kind}", make_texts(4000, 1, longest=300))
+    server.files[path.name] = path.read_bytes()
+    server.ranges = False
+    with pytest.warns(UserWarning, match=r"a\.jsonl|a\.parquet.*no requests for ranges.*downloads the file whole"):
+        remote = stream(server.url(path.name), epochs=2)
+    assert ids(remote) == ids(stream(path, epochs=2))
+    assert len(server.asked) <= 3  # one for the size
+    there, here = (build(each, tmp_path / str(n), workers=1) for n, each in enumerate((server.url(path.name), path)))
+    assert shards_of(there) == shards_of(here)
+    assert len([each for each in server.asked if each.range != "bytes=0-0"]) <= 2  # the others ask for the size
+
+
+@pytest.mark.parametrize("on_error", ["stop", "records", "skip"])
+def test_answers_of_another_version_while_records_are_counted_is_an_error(server: InputServer, on_error: Any) -> None:
+    server.files["a.jsonl"] = b'{"text": "to be or not to be"}\n' * 1000
+    data = stream(server.url("a.jsonl"), on_error=on_error)
+    server.faults = ["changed"] * 2
+    with pytest.raises(InputError, match=r"a\.jsonl: it changed since it was listed"):
+        next(iter(data))
+
+
+def test_one_wrong_footer_leaves_the_order_as_it_is(tmp_path: Path, server: InputServer) -> None:
+    path = write_texts(tmp_path / "a.parquet", make_texts(2000, 1))
+    pq.write_table(pq.read_table(path), path, row_group_size=100)
+    server.files[path.name] = path.read_bytes()
+
+    def make(source: Any) -> pipeline.Stream:
+        data = pipeline.TextDataset(source, tokenizer="bytes", epochs=1)
+        return data.shuffle(seed=3, lanes=32).pack(64).batch(32)
+
+    remote = make(server.url(path.name))
+    server.faults = ["wrong"]
+    assert ids(remote) == ids(make(path))
+    assert server.faults == []
+
+
+def test_bytes_read_of_a_remote_parquet_file_are_counted(tmp_path: Path, server: InputServer) -> None:
+    path = write_texts(tmp_path / "a.parquet", make_texts(4000, 1))
+    size = path.stat().st_size
+    server.files[path.name] = path.read_bytes()
+    remote = pipeline.TextDataset(server.url(path.name), tokenizer="bytes", epochs=1).pack(64).batch(4)
+    for _ in zip(range(40), remote, strict=False):
+        pass
+    assert 0 < remote.stats()["bytes_read"] < size
+    assert ids(remote)
+    assert remote.stats()["bytes_read"] == size

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.text.readers.reader import Document, FileSpan, Reader, fingerprint, made_id, split_file
+from pipeline.text.readers.reader import Document, FileSpan, InputFile, Reader, fingerprint, made_id, split_file
 from tests.format_samples import FORMATS, PAIRS, as_jsonl, write_parquet
 
 # Hashes and progress.
@@ -58,7 +58,7 @@ def read_by_spans(path: Path, unit: int) -> tuple[list[tuple[Any, ...]], list[Fi
     lines = covered = 0
     raw = path.read_bytes()
     for span in spans:
-        reader = Reader(path, span, file="F")
+        reader = Reader(InputFile(path, "F"), span)
         for record in reader:
             line = record.line + lines
             if isinstance(record, Document):
@@ -74,7 +74,7 @@ def read_by_spans(path: Path, unit: int) -> tuple[list[tuple[Any, ...]], list[Fi
 
 
 def check_spans(path: Path, unit: int) -> list[FileSpan]:
-    whole = Reader(path, file="F")
+    whole = Reader(InputFile(path, "F"))
     expected = [
         (r.line, r.text, r.id) if isinstance(r, Document) else (r.line, r.reason, r.byte) for r in whole
     ]  # fmt: skip

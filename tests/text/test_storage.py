@@ -42,26 +42,20 @@ def test_directories_globs_braces_and_lists_give_natural_order(folder: Path) -> 
     assert names(expand(f"{folder}/{{val,train}}-*.tar")) == [*train, "val-000000.tar"]
     assert names(expand(f"{folder}/**/train-*.tar")) == ["train-5.tar", *train]
     assert names(expand(f"file://{folder}/train-1.tar")) == ["train-1.tar"]
-
-
-def test_the_order_of_a_list_does_not_matter(folder: Path) -> None:
     wanted = expand(folder)
-    shuffled = [Path(path) for path in wanted]
-    random.Random(1).shuffle(shuffled)
-    assert expand(shuffled) == wanted
-
-
-def test_padded_ranges_are_expanded_in_full(tmp_path: Path) -> None:
-    for number in range(12):
-        (tmp_path / f"train-{number:06d}.tar").touch()
-    assert len(expand(f"{tmp_path}/train-{{000000..000011}}.tar")) == 12
+    assert expand([Path(path) for path in reversed(wanted)]) == wanted
+    own = folder / "a{1,2}[x].tar"  # a name with braces
+    own.touch()
+    assert expand(own) == [str(own)]
+    url = "https://host/a.tar?X-Signature=a%2Fb"  # and one with a query
+    assert expand(url) == [url]
     assert len(expand("s3://bucket/d/train-{000000..000127}.tar")) == 128
-
-
-def test_a_name_with_braces_of_its_own_is_taken_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "a{1,2}[x].tar"
-    path.touch()
-    assert expand(path) == [str(path)]
+    assert len(expand("s3://b/{0..9}.tar", most=10)) == 10
+    with pytest.raises(ConfigError, match="more than 10"):
+        expand(["s3://b/{0..9}.tar", "s3://c/{0..9}.tar"], most=10)
+    assert is_remote("gs://b/a.tar")
+    assert not is_remote("C.tar")
+    assert local_name("file:///a%20b.tar") == "/a b.tar"
 
 
 @pytest.mark.parametrize(
@@ -163,16 +157,6 @@ def test_hidden_objects_are_skipped_and_counted(tmp_path: Path) -> None:
     assert len(expand("memory://hidden/.snapshot/*.tar")) == len(expand("memory://hidden/._a.tar")) == 1
 
 
-def test_a_long_range_is_refused_before_it_is_unrolled() -> None:
-    assert len(expand("s3://b/{0..9}.tar", most=10)) == 10
-    with pytest.raises(ConfigError, match="names more than 10 shards"):
-        expand("s3://b/{0..10}.tar", most=10)
-    with pytest.raises(ConfigError, match="more than 10"):
-        expand(["s3://b/{0..9}.tar", "s3://c/{0..9}.tar"], most=10)
-    with pytest.raises(ConfigError, match="names more than 1,000,000 shards"):
-        expand("s3://b/{0..999999999999}.tar")
-
-
 def test_remote_directories_and_globs_are_listed(tmp_path: Path) -> None:
     files = fsspec.filesystem("memory")
     for number in (10, 9):
@@ -189,11 +173,6 @@ def test_remote_directories_and_globs_are_listed(tmp_path: Path) -> None:
         expand("memory://empty/")
 
 
-def test_query_strings_of_http_urls_are_not_wildcards() -> None:
-    url = "https://host/a.tar?X-Signature=a%2Fb"
-    assert expand(url) == [url]
-
-
 def test_natural_order_is_total_and_by_value() -> None:
     wanted = ["1", "a1b2", "a1b10", "a01b10x", "a2", "a10", "b"]
     for seed in range(20):
@@ -207,12 +186,6 @@ def test_no_name_leads_out_of_its_directory(name: str) -> None:
     for directory in ("data", "s3://bucket/data"):
         with pytest.raises(ConfigError, match="not a plain file name"):
             join(directory, name)
-
-
-def test_local_and_remote_are_told_apart() -> None:
-    assert is_remote("gs://b/a.tar")
-    assert not is_remote("C.tar")
-    assert local_name("file:///a%20b.tar") == "/a b.tar"
 
 
 def test_the_shards_room_loads_nothing_heavy_before_it_is_needed() -> None:

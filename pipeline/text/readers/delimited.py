@@ -10,8 +10,7 @@ from typing import NamedTuple
 from ..document import INVALID_UTF8, BadRecord, Record, RecordKeys, Tally, made_id_at
 from ..formats import BLANK_LINE, LINE_END, Format
 from .byte_stream import BLOCK, Source, UnreadableFileError
-from .format_reader import FormatReader, never_cut
-from .jsonl import line_cuts
+from .format_reader import FormatReader, line_cuts, never_cut
 
 _BLANKS = b" \t\r\v\f"
 _BLANK_LINES = re.compile(rb"(?:[ \t\r\v\f]*\n)+")
@@ -41,12 +40,7 @@ def reader_of(form: Format) -> FormatReader:
         removed = b"" if form.separator == LINE_END else separator
         delimiter = _Delimiter(re.compile(re.escape(separator)), partial(_begun_separator, len(separator)), removed)
         overlaps = any(separator.startswith(separator[at:]) for at in range(1, len(separator)))
-    return FormatReader(
-        partial(_read, delimiter),
-        cuts=never_cut if overlaps else line_cuts,
-        gradual=True,
-        cut_anywhere=not overlaps,
-    )
+    return FormatReader(partial(_read, delimiter), cuts=never_cut if overlaps else line_cuts, gradual=True)
 
 
 def _read(delimiter: _Delimiter, source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:

@@ -45,6 +45,13 @@ def never_cut(file: InputFile, unit_bytes: int) -> list[int]:
     return []
 
 
+def line_cuts(file: InputFile, unit_bytes: int) -> list[int]:
+    """Return even cuts of a file of lines: a span holds the lines that start in it, so any byte will do."""
+    size = file.size
+    units = -(-size // unit_bytes)
+    return [size * unit // units for unit in range(1, units)]
+
+
 @dataclass(frozen=True, slots=True)
 class FormatReader:
     """How the files of one format are read. Each module of a format has one, named ``READER``.
@@ -57,8 +64,8 @@ class FormatReader:
     ``unit_bytes``; it depends on the file alone. ``in_order`` says that ``read`` goes over the file from its beginning to
     its end, so that a remote one is read ahead; ``gradual`` that it yields records as their bytes come, so that who wants
     few of them can stop early. ``read_lines`` is for formats in which each line is one record: lines that are not wanted
-    are then never parsed. ``cut_anywhere`` says that streams cut an uncompressed file at any byte. ``part_rows`` returns
-    the rows of the parts that the numbers of a span count, such as row groups: streams read these apart.
+    are then never parsed. ``part_rows`` returns the rows of the parts that the numbers of a span count, such as row groups:
+    streams read these apart.
     """
 
     read: Callable[[Source, RecordKeys, Tally], Iterator[list[Record]]]
@@ -66,8 +73,12 @@ class FormatReader:
     in_order: bool = True
     gradual: bool = False
     read_lines: ReadLines | None = None
-    cut_anywhere: bool = False
     part_rows: Callable[[InputFile], list[int]] | None = None
+
+    @property
+    def cut_anywhere(self) -> bool:
+        """Whether an uncompressed file may be cut at any byte."""
+        return self.cuts is line_cuts
 
 
 @functools.cache

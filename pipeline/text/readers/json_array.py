@@ -13,8 +13,8 @@ from ..document import Document, Record, RecordKeys, Tally
 from ..storage.input_file import InputFile
 from ..storage.opening import open_input
 from .byte_stream import Source, UnreadableFileError
-from .format_reader import FormatReader
-from .jsonl import line_cuts, read_jsonl
+from .format_reader import FormatReader, line_cuts
+from .jsonl import read_jsonl
 
 _BEGINNING = 4096  # bytes that tell an array from lines
 

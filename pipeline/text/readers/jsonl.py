@@ -10,8 +10,7 @@ from typing import Any
 import orjson
 
 from ..document import INVALID_JSON, INVALID_UTF8, Document, Record, RecordKeys, Tally
-from ..storage.input_file import InputFile
-from .format_reader import FormatReader, Lines, bytes_of
+from .format_reader import FormatReader, Lines, bytes_of, line_cuts
 
 
 def read_jsonl(source: Lines, fields: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
@@ -62,13 +61,6 @@ def read_jsonl(source: Lines, fields: RecordKeys, tally: Tally) -> Iterator[list
         yield records
 
 
-def line_cuts(file: InputFile, unit_bytes: int) -> list[int]:
-    """Return even cuts of a file of lines: a span holds the lines that start in it, so any byte will do."""
-    size = file.size
-    units = -(-size // unit_bytes)
-    return [size * unit // units for unit in range(1, units)]
-
-
 def _judge(line: bytes, value: Any, fields: RecordKeys, number: int, byte: int) -> Record | None:
     """Judge a line that gave no document at once; ``value`` None: orjson refused it. A blank line gives None."""
     if value is not None:
@@ -91,4 +83,4 @@ def _respell(line: bytes) -> Any:
     return json.loads(line, parse_float=str, parse_int=str)
 
 
-READER = FormatReader(read_jsonl, cuts=line_cuts, gradual=True, read_lines=read_jsonl, cut_anywhere=True)
+READER = FormatReader(read_jsonl, cuts=line_cuts, gradual=True, read_lines=read_jsonl)

@@ -46,9 +46,9 @@ __all__ = [
 class Reader:
     """Iterates over the records of one file, or of a span of it, once.
 
-    ``path`` is a path or an ``InputFile``, whose name and source the documents then have; ``file`` and ``source``
-    override them. ``text_key`` and ``id_key`` name fields or columns; dots lead into nested ones. An id may be any
-    JSON scalar and becomes a string; a document without one is called ``<file>:<line>``.
+    ``path`` is a path or an ``InputFile``, whose name and source the documents then have. ``text_key`` and ``id_key`` name
+    fields or columns; dots lead into nested ones. An id may be any JSON scalar and becomes a string; a document without one
+    is called ``<file>:<line>``.
 
     Documents keep the fields ``keep`` of their records; a value that does not fit its type makes a bad record. With
     ``where``, records that it does not select are ``Unselected``, and parts of Parquet files that hold no others are not
@@ -72,8 +72,6 @@ class Reader:
         *,
         text_key: str = "text",
         id_key: str = "id",
-        file: str | None = None,
-        source: str | None = None,
         keep: Sequence[Field] = (),
         where: Where | None = None,
         until: int | None = None,
@@ -91,8 +89,8 @@ class Reader:
         self._fields = RecordKeys(
             text_key,
             id_key,
-            given.name if file is None else file,
-            given.source if source is None else source,
+            given.name,
+            given.source,
             start=self.span.start,
             made_ids=self.span.start == 0,
             by_byte=by_byte,

@@ -21,7 +21,6 @@ from ..document import BadRecord, Document, Record, RecordKeys, Tally, Unselecte
 from ..fields import Field, merge_fields
 from ..formats import format_of
 from ..storage.opening import open_input
-from ..storage.shared_ranges import SharedRanges
 from ..where import Where
 from .byte_stream import BLOCK, Source, UnreadableFileError, is_compressed
 from .format_reader import WHOLE, FileSpan, ReadLines, load_reader
@@ -56,7 +55,7 @@ class BlockScan:
     seek, so its first span holds all of it. Records that ``where`` does not select are in no block; in JSON Lines their
     bytes count, since lines are parsed only when a block is used.
 
-    ``shared`` are the bytes of a remote file of plain lines, where other scans read them too.
+    A remote file that is read ``whole``, by several scans, is downloaded once.
 
     ``number`` is the block that comes next, and at the end how many there are. ``bytes_read`` counts raw bytes. Raises
     ``InputError`` for a file that cannot be read further, after the blocks before the fault.
@@ -74,12 +73,12 @@ class BlockScan:
         id_key: str = "id",
         keep: Sequence[Field] = (),
         where: Where | None = None,
-        shared: SharedRanges | None = None,
+        whole: bool = False,
     ) -> None:
         self.number = 0
         self.bytes_read = 0
         self._file = file
-        self._shared = shared
+        self._whole = whole
         self._block_bytes = block_bytes
         self._span = span
         self._rows_before = lines
@@ -153,7 +152,7 @@ class BlockScan:
     def _lines(self) -> Iterator[tuple[bytes, int]]:
         """Yield each line, and the bytes that it takes."""
         self._fields.made_ids = self._span == WHOLE
-        with open_input(self._file, *self._span, first_bytes=FIRST_BYTES, shared=self._shared) as file:
+        with open_input(self._file, *self._span, first_bytes=FIRST_BYTES, whole=self._whole) as file:
             block_bytes = max(512, self._block_bytes // 4)
             if self._span == WHOLE:
                 block_bytes = BLOCK if self._file.stored is None else FIRST_BYTES // 4

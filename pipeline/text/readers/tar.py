@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, BinaryIO, cast
 
@@ -12,7 +11,7 @@ import orjson
 
 from ...errors import ShardError
 from ...paths import is_hidden
-from ...shards.tar import Member, Sliceable, map_file, walk_or_raise
+from ...shards.tar import Member, walk_or_raise
 from ..document import Document, Record, RecordKeys, Tally
 from ..formats import Format, find_format
 from .byte_stream import Source, UnreadableFileError
@@ -32,20 +31,19 @@ def read_tar(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[
     """
     read = 0
     try:
-        with _opened(source) as data:
-            for member in walk_or_raise(data, source.path):
-                name = _name(member)
-                if is_hidden(name) or member.kind == _DIRECTORY or name.endswith("/"):
-                    continue
-                form = find_format(name) if member.is_file else None
-                if form is None or form.module == "tar":
-                    tally.leave_out(name)
-                    continue
-                read += 1
-                own = Source(cast(BinaryIO, MemberFile(data, member, f"{source.path}/{name}")))
-                for records in _records(own, name, form, fields, tally):
-                    source.bytes_read = member.data + own.bytes_read
-                    yield records
+        for member in walk_or_raise(_Slices(source.file), source.path):
+            name = _name(member)
+            if is_hidden(name) or member.kind == _DIRECTORY or name.endswith("/"):
+                continue
+            form = find_format(name) if member.is_file else None
+            if form is None or form.module == "tar":
+                tally.leave_out(name)
+                continue
+            read += 1
+            own = Source(cast(BinaryIO, _MemberFile(source.file, member, f"{source.path}/{name}")))
+            for records in _records(own, name, form, fields, tally):
+                source.bytes_read = member.data + own.bytes_read
+                yield records
     except ShardError as error:
         raise UnreadableFileError(str(error).removeprefix(f"{source.path}: ")) from None
     if not read:
@@ -54,10 +52,6 @@ def read_tar(source: Source, fields: RecordKeys, tally: Tally) -> Iterator[list[
             f"no member can be read, {contents}; members are read by their endings, as files are; shards of tokens are streamed"
         )
     source.bytes_read = source.file.seek(0, io.SEEK_END)
-
-
-def _opened(source: Source) -> AbstractContextManager[Sliceable]:
-    return map_file(source.path) if source.is_local else nullcontext(SlicedFile(source.file))
 
 
 def _name(member: Member) -> str:
@@ -93,8 +87,8 @@ def _one_object(source: Source, form: Format, keys: RecordKeys, tally: Tally) ->
     return [[record]]
 
 
-class SlicedFile:
-    """A remote file by slices, as the walk over a tar asks for them: from its beginning to its end."""
+class _Slices:
+    """A file by slices, as the walk over a tar asks for them: from its beginning to its end."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -107,13 +101,13 @@ class SlicedFile:
         return self._file.read(place.stop - place.start)
 
 
-class MemberFile(io.RawIOBase):
+class _MemberFile(io.RawIOBase):
     """The payload of one member as a read-only file."""
 
-    def __init__(self, data: Sliceable, member: Member, name: str) -> None:
+    def __init__(self, file: BinaryIO, member: Member, name: str) -> None:
         super().__init__()
         self.name = name
-        self._data = data
+        self._file = file
         self._start, self._size = member.data, member.size
         self._at = 0
 
@@ -129,9 +123,11 @@ class MemberFile(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         size = max(0, min(len(buffer), self._size - self._at))
-        buffer[:size] = self._data[self._start + self._at : self._start + self._at + size]
-        self._at += size
-        return size
+        self._file.seek(self._start + self._at)
+        data = self._file.read(size)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 READER = FormatReader(read_tar)

@@ -3,12 +3,9 @@
 input_file.py   an input file: its name, its size, and for a remote one its url and version
 listing.py      a url, glob or folder -> input files, each listed once with size and version
 opening.py      an input file -> an open file, wherever it lies
-ranges.py       one remote object by ranges, pinned to the version that was listed
 hub.py          the Hugging Face hub: commits, listings, where a file's bytes are
 hub_files.py    a dataset's configuration and split, or path -> files of the hub
 remote_file.py  a remote object as a file, read ahead in large ranges
-shared_ranges.py  a remote object that many readers read at once, fetched in large ranges and held
-whole_files.py  objects of servers without ranges, each downloaded once by a process
 holders.py      tables and iterables in memory -> files, and folders of datasets saved to disk
 parquet_ranges.py  the bytes of a remote Parquet file that some of its columns take
 """

@@ -11,7 +11,9 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -60,25 +62,27 @@ def write_holder(value: Any, folder: Path) -> Path:
     """Write the records that a holder has to a file in ``folder``, and return its path.
 
     The file appears when it is complete, with a fixed time, for only its content counts. Raises ``InputError`` for a
-    record that is no dict, or that JSON cannot hold, naming its number and field.
+    table that Parquet cannot hold, for a record that is no dict, and for one that JSON cannot hold, naming what is at fault.
     """
     import pyarrow as pa
 
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         batches = _arrow_batches(value)
+        if batches is not None:
+            return _write(folder / "table.parquet", partial(_write_table, batches))
     except (pa.ArrowException, ValueError) as error:
-        raise _refused(value, error) from None
-    path = folder / ("records.jsonl" if batches is None else "table.parquet")
-    folder.mkdir(parents=True, exist_ok=True)
+        raise InputError(
+            f"a {type(value).__name__} that Parquet cannot hold: {'; '.join(map(str, error.args))}; make the values of each "
+            "column of one type, as with .astype(str), or drop the column"
+        ) from None
+    return _write(folder / "records.jsonl", partial(_write_records, value))
+
+
+def _write(path: Path, write: Callable[[Path], None]) -> Path:
     part = temporary_path(path)
     try:
-        if batches is None:
-            _write_records(value, part)
-        else:
-            try:
-                _write_table(batches, part)
-            except pa.ArrowException as error:
-                raise _refused(value, error) from None
+        write(part)
         os.utime(part, ns=(0, 0))
         part.replace(path)
     finally:
@@ -176,20 +180,14 @@ def _arrow_batches(value: Any) -> Any:
         )
     if type(value).__name__ == "LazyFrame" and hasattr(value, "collect"):
         value = value.collect()
-    if isinstance(value, pa.RecordBatch):
-        value = pa.Table.from_batches([value])
-    if isinstance(value, pa.RecordBatchReader):
-        return value
-    if type(value).__name__ == "Dataset" and hasattr(value, "with_format") and hasattr(value, "iter"):
-        tables = value.with_format("arrow").iter(_ROWS)
-        first = next(tables, None)
-        if first is None:
-            return pa.RecordBatchReader.from_batches(value.features.arrow_schema, [])
-        return pa.RecordBatchReader.from_batches(
-            first.schema, (batch for table in _chained(first, tables) for batch in table.to_batches())
-        )
     if hasattr(value, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(value)
+    if type(value).__name__ in ("Dataset", "IterableDataset") and hasattr(value, "with_format"):
+        tables = value.with_format("arrow").iter(_ROWS)
+        if (first := next(tables, None)) is None:
+            return pa.RecordBatchReader.from_batches(value.features.arrow_schema, [])
+        batches = (batch for table in chain([first], tables) for batch in table.to_batches())
+        return pa.RecordBatchReader.from_batches(first.schema, batches)
     if not isinstance(value, Iterable) or isinstance(value, str | bytes):
         raise _no_records(value)
     return None
@@ -200,36 +198,6 @@ def _no_records(value: Any) -> InputError:
         f"an input of type {type(value).__name__}; give paths or urls, an iterable of dicts, a DataFrame, an Arrow table "
         "or a dataset"
     )
-
-
-def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from rest
-
-
-def _refused(value: Any, error: Exception) -> InputError:
-    """Return the error for a table that Parquet cannot hold: the column and, where it tells, the first value at fault."""
-    import pyarrow as pa
-
-    what = type(value).__name__
-    for name in getattr(value, "columns", ()) if hasattr(value, "iloc") else ():
-        kind: type | None = None
-        for row, each in enumerate(value[name].tolist()):
-            if each is None or each != each:  # missing
-                continue
-            if kind is not None and type(each) is not kind:
-                try:
-                    pa.array(value[name], from_pandas=True)
-                    break
-                except (pa.ArrowException, ValueError):
-                    return InputError(
-                        f"column {name!r} of a {what}, row {row + 1}: {each!r:.60} is of type {type(each).__name__}, and "
-                        f"values before it are of type {kind.__name__}; make them of one type, as with .astype(str), or "
-                        "drop the column"
-                    )
-            kind = type(each)
-    said = "; ".join(str(error).splitlines())
-    return InputError(f"a {what} that Parquet cannot hold: {said}; change or drop the column")
 
 
 def _plain_strings(table: Any) -> Any:
@@ -249,17 +217,16 @@ def _write_table(batches: Any, path: Path) -> None:
     import pyarrow.parquet as pq
 
     schema = _plain_strings(batches.schema.empty_table()).schema.remove_metadata()  # pandas' own tells versions
-    held: list[Any] = []
+    waiting: list[Any] = []  # batches that are no whole row group yet
     with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
         for batch in batches:
-            held += _plain_strings(pa.Table.from_batches([batch])).replace_schema_metadata(None).to_batches()
-            if sum(each.num_rows for each in held) >= _ROWS:
-                table = pa.Table.from_batches(held)
-                whole = table.num_rows // _ROWS * _ROWS
+            waiting += _plain_strings(pa.Table.from_batches([batch])).replace_schema_metadata(None).to_batches()
+            table = pa.Table.from_batches(waiting, schema)
+            if whole := table.num_rows // _ROWS * _ROWS:
                 writer.write_table(table.slice(0, whole), _ROWS)
-                held = table.slice(whole).to_batches()
-        if held:
-            writer.write_table(pa.Table.from_batches(held), _ROWS)
+                waiting = table.slice(whole).to_batches()
+        if waiting:
+            writer.write_table(pa.Table.from_batches(waiting), _ROWS)
 
 
 def _write_records(records: Iterable[Any], path: Path) -> None:

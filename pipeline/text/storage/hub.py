@@ -24,7 +24,6 @@ from ...objects.remote_object import RemoteObject
 from ...objects.retries import retrying
 from ...user_cache import default_directory
 from .input_file import StoredObject
-from .ranges import changed
 
 _NEXT = re.compile(r'<([^>]+)>\s*;\s*rel="?next"?')
 _EXPIRED = (401, 403, 404, 410)
@@ -171,7 +170,7 @@ class HubObject(RemoteObject):
 
     def __init__(self, stored: StoredObject, access: Access) -> None:
         # The version is that of the commit, which the hub states where it resolves the file.
-        super().__init__(stored.url, access, lambda size, _: changed(stored, size, ""))
+        super().__init__(stored.url, access, lambda size, _: stored.difference(size, ""))
         self._stored = stored
         id, _, rest = stored.url.removeprefix("hf://datasets/").partition("@")
         self._commit, _, path = rest.partition("/")
@@ -215,7 +214,7 @@ class HubObject(RemoteObject):
         commit = answer.headers.get("X-Repo-Commit") or self._commit
         mark = plain_version(answer.headers.get("X-Linked-Etag") or "")
         size = self._stored.size if commit == self._commit else -1
-        if (error := changed(self._stored, size, mark or f"commit {commit}" if size < 0 else mark)) is not None:
+        if (error := self._stored.difference(size, mark or f"commit {commit}" if size < 0 else mark)) is not None:
             with answer:
                 raise Doubtful(error)
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
-from ...objects.access import Access
+from ...errors import InputError
+from ...objects.access import Access, is_version
 from ...objects.urls import is_http
 
 StrPath = str | os.PathLike[str]
@@ -27,6 +28,16 @@ class StoredObject:
     size: int
     version: str
     sha256: str = ""
+
+    def difference(self, size: int, version: str) -> InputError | None:
+        """Return the error for an object of another size or version than was listed; None where it is the same."""
+        if size == self.size and is_version(version, self.version):
+            return None
+        was, now = self.version or "none", version or "none"
+        return InputError(
+            f"{self.url}: it changed since it was listed: {self.size:,} bytes of version {was} before, now {size:,} bytes "
+            f"of version {now}. Restore it to continue, or start over with --overwrite once nothing writes to it"
+        )
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -36,7 +36,7 @@ def list_urls(pattern: str, source: str, credentials: Credentials, commits: dict
         from .hub_files import list_dataset
 
         return list_dataset(clean, source, credentials, commits)
-    urls = _braces(pattern)
+    urls = expand_braces(pattern)
     if is_http(clean):
         return _of_web_servers(urls, source, credentials)
     return [file for url in urls for file in _of_store(url, source, credentials)]
@@ -111,8 +111,8 @@ def _of_store(url: str, source: str, credentials: Credentials) -> list[InputFile
     return sorted(named, key=lambda file: natural_key(file.name))
 
 
-def _braces(pattern: str) -> list[str]:
-    """Expand braces in a url."""
+def expand_braces(pattern: str) -> list[str]:
+    """Return what a path or url with braces stands for."""
     if "{" not in pattern:
         return [pattern]
     from braceexpand import braceexpand

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, BinaryIO
 
-from ...objects.remote_object import RemoteObject
+from ...objects.remote_object import RemoteObject, describe
 from .hub import HubObject
 from .input_file import Credentials, InputFile, StoredObject, StrPath, as_input
-from .ranges import StoredRanges, changed
-from .remote_file import RANGE_BYTES, RemoteFile
-from .shared_ranges import SharedRanges
+from .remote_file import RANGE_BYTES, ObjectRanges, RemoteFile
 
 
 def open_input(
@@ -20,26 +17,38 @@ def open_input(
     *,
     in_order: bool = True,
     first_bytes: int = RANGE_BYTES,
-    shared: SharedRanges | None = None,
+    whole: bool = False,
 ) -> BinaryIO:
     """Open an input file for reading.
 
     If it is remote and read ``in_order``, bytes ``start`` to ``stop`` are fetched ahead in large ranges, the first one of
-    ``first_bytes``. All other bytes are fetched when they are asked for. Where ``shared`` is given, they come from there.
+    ``first_bytes``. All other bytes are fetched when they are asked for. ``whole`` says that all of its bytes are read, by
+    many readers: a process then downloads them once.
     """
     file = as_input(path)
     if file.stored is None:
         return open(file.path, "rb")
-    remote = RemoteFile(shared or open_object(file.stored, file.credentials), first_bytes)
-    if in_order and shared is None:
+    remote = RemoteFile(open_object(file.stored, file.credentials, whole=whole), first_bytes)
+    if in_order:
         remote.expect_span(start, stop)
     opened: Any = remote
     return opened  # type: ignore[no-any-return]
 
 
-def open_object(stored: StoredObject, credentials: Credentials) -> StoredRanges:
+def open_object(stored: StoredObject, credentials: Credentials, *, whole: bool = False) -> ObjectRanges:
     """Return the ranges of a listed object. No request is made before the first range is asked for."""
     if stored.url.startswith("hf://"):
-        return StoredRanges(stored, HubObject(stored, credentials.access))
-    url = credentials.url_of(stored)
-    return StoredRanges(stored, RemoteObject(url, credentials.access, partial(changed, stored)))
+        return ObjectRanges(stored, HubObject(stored, credentials.access), whole=whole)
+    remote = RemoteObject(credentials.url_of(stored), credentials.access, stored.difference)
+    return ObjectRanges(stored, remote, whole=whole)
+
+
+def describe_again(stored: StoredObject, credentials: Credentials) -> None:
+    """Raise ``InputError`` unless a remote object still is the one that was listed.
+
+    An object of the hub belongs to a commit, which never changes.
+    """
+    if not stored.url.startswith("hf://"):
+        error = stored.difference(*describe(credentials.url_of(stored), credentials.access))
+        if error is not None:
+            raise error

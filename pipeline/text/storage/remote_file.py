@@ -2,36 +2,77 @@
 
 from __future__ import annotations
 
+import functools
 import io
-import itertools
-from collections.abc import Hashable, Iterable, Sequence
+import os
+import tempfile
+import threading
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, BinaryIO
 
+from ...objects.http import server_of
+from ...objects.remote_object import NoRangesError, RemoteObject
 from ...objects.requests import REQUESTS
+from ...objects.retries import retrying
+from ...objects.urls import is_http
 from .input_file import StoredObject
 
-RANGE_BYTES = 8 << 20  # of one request, at least, where what is wanted is contiguous
-_TAIL_SHARE, _TAIL_BYTES, _LEAST_TAIL = 128, 64 << 10, 16 << 10  # of a span, for the end of its last line
+RANGE_BYTES = 8 << 20  # of one request, where what is wanted is contiguous
+_TAIL_SHARE, _TAIL_BYTES = 16, 64 << 10  # of a span, at most: beyond it, for the end of its last line
+_MOST_DOWNLOADS = 256  # temporary files that a process keeps
 
 ByteRange = tuple[int, int]
 
 
-class RangeReader(Protocol):
-    """One remote object: ``fetch`` returns exactly the bytes from ``start`` to ``stop``, by any thread.
+class ObjectRanges:
+    """Ranges of a listed object, for any thread.
 
-    ``key`` tells it from every other in this process, as its url with the query does.
+    Of an object that is read ``whole``, and of one on a server without ranges, a process downloads all bytes once.
     """
 
-    @property
-    def stored(self) -> StoredObject: ...
+    def __init__(self, stored: StoredObject, remote: RemoteObject, *, whole: bool = False) -> None:
+        self.stored = stored
+        self.key = stored, remote.url  # urls with other queries are other objects
+        self.is_whole = whole or (is_http(remote.url) and server_of(remote.url).ranges is False)
+        self._remote = remote
 
-    @property
-    def key(self) -> Hashable: ...
+    def fetch(self, start: int, stop: int) -> bytes:
+        """Return exactly the bytes from ``start`` to ``stop``."""
+        if not self.is_whole:
+            try:
+                return self._remote.read(start, stop - start)
+            except NoRangesError:
+                self.is_whole = True
+        return _download(os.getpid(), self.key).read(self._remote, self.stored.size, start, stop)
 
-    def fetch(self, start: int, stop: int) -> bytes: ...
+
+class _Download:
+    """All bytes of an object in a temporary file without a name, from its first use on."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._file: BinaryIO | None = None
+
+    def read(self, remote: RemoteObject, size: int, start: int, stop: int) -> bytes:
+        with self._lock:
+            if self._file is None:
+                self._file = retrying(partial(self._fetch, remote, size), remote.url, "read it", remote.access)
+        return os.pread(self._file.fileno(), stop - start, start)
+
+    def _fetch(self, remote: RemoteObject, size: int) -> BinaryIO:
+        file = tempfile.TemporaryFile(prefix="shardwright-", buffering=0)  # noqa: SIM115 - it ends with this object
+        for piece in remote.pieces(0, size, whole=True):
+            file.write(piece)
+        return file
+
+
+@functools.lru_cache(maxsize=_MOST_DOWNLOADS)
+def _download(process: int, key: object) -> _Download:
+    """Return the download of an object. A forked process has its own, since the parent may hold the lock of this one."""
+    return _Download()
 
 
 @dataclass(slots=True, eq=False)
@@ -48,31 +89,29 @@ class _Piece:
 class RemoteFile(io.RawIOBase):
     """A read-only file over the ranges of a remote object.
 
-    `expect` states what will be read, in pieces. Where half of one was read, the next one is fetched, and more of them up to
-    a bound, which begins with ``first_bytes`` and doubles with each piece: a stream begins with little of many files. A piece
-    is dropped when it was read, or one of a later group. Bytes outside of pieces are fetched by a request for each ``read``.
+    `expect` states what will be read. Once half of a piece was read, those behind it are fetched, of the same size or more.
+    Pieces grow from ``first_bytes`` on: a stream begins with little of many files. A piece is dropped when it was read, or
+    one of a later group. Bytes outside of pieces are fetched by a request for each ``read``.
     """
 
-    def __init__(self, source: RangeReader, first_bytes: int = RANGE_BYTES) -> None:
+    def __init__(self, ranges: ObjectRanges, first_bytes: int = RANGE_BYTES) -> None:
         super().__init__()
-        self._source = source
         self.first_bytes = first_bytes
-        self.stored, self.key = source.stored, source.key
-        self.name, self.size = self.stored.url, self.stored.size
+        self.key = ranges.key
+        self.name, self.size = ranges.stored.url, ranges.stored.size
+        self._ranges = ranges
         self._at = 0
         self._pieces: list[_Piece] = []
-        self._ahead_bytes = first_bytes
-        self._last: _Piece | None = None
-        self._whole = b""
-
-    def hold(self, whole: bytes) -> None:
-        """Read from all the bytes of the object, which are here, and fetch no more."""
-        self._whole = whole
 
     def expect(self, groups: Iterable[Iterable[ByteRange]]) -> None:
-        """State what will be read from now on: groups of pieces, one group after the other."""
+        """State what will be read from now on: groups of ranges, one group after the other."""
+        if self._ranges.is_whole:
+            return
         self._pieces = [
-            _Piece(start, stop, number, stop - start) for number, group in enumerate(groups) for start, stop in group
+            _Piece(start, stop, number, stop - start)
+            for number, group in enumerate(groups)
+            for joined in join_ranges(group)
+            for start, stop in cut_range(*joined, RANGE_BYTES if number else self.first_bytes)
         ]
 
     def expect_span(self, start: int, stop: int | None) -> None:
@@ -80,17 +119,16 @@ class RemoteFile(io.RawIOBase):
 
         A span also asks for the byte before it, which tells whether a line begins there.
         """
-        begin = max(start - 1, 0)
-        end = self.size
+        begin, end = max(start - 1, 0), self.size
         if stop is not None:
-            least = _LEAST_TAIL if self.first_bytes < RANGE_BYTES else 0
-            end = min(end, stop + min(_TAIL_BYTES, max(least, (stop - begin) // _TAIL_SHARE)))
-        if begin < end:
-            self.expect([piece] for piece in cut_growing(begin, end, self.first_bytes))
+            end = min(end, stop + min(_TAIL_BYTES, (stop - begin) // _TAIL_SHARE))
+        if begin < end and not self._ranges.is_whole:
+            pieces = cut_range(begin, end, self.first_bytes)
+            self._pieces = [_Piece(start, stop, number, stop - start) for number, (start, stop) in enumerate(pieces)]
 
     @property
-    def held_bytes(self) -> int:
-        """How many bytes are held or being fetched."""
+    def bytes_in_memory(self) -> int:
+        """How many bytes are in memory or being fetched."""
         return sum(piece.stop - piece.start for piece in self._pieces if piece.future is not None)
 
     def readable(self) -> bool:
@@ -111,9 +149,8 @@ class RemoteFile(io.RawIOBase):
         stop = self.size if size is None or size < 0 else min(self.size, self._at + size)
         parts = []
         while self._at < stop:
-            part = self._read_once(stop)
-            self._at += len(part)
-            parts.append(part)
+            parts.append(self._read_once(stop))
+            self._at += len(parts[-1])
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def readall(self) -> bytes:
@@ -133,79 +170,58 @@ class RemoteFile(io.RawIOBase):
 
     def _read_once(self, stop: int) -> bytes:
         """Return bytes from here on, at least one, from one piece."""
-        if self._whole:
-            return self._whole[self._at : stop]
         number = next((n for n, each in enumerate(self._pieces) if each.start <= self._at < each.stop), None)
         if number is None:
-            end = min([stop, *(piece.start for piece in self._pieces if piece.start > self._at)])
-            return self._source.fetch(self._at, end)
+            return self._ranges.fetch(self._at, min([stop, *(p.start for p in self._pieces if p.start > self._at)]))
         piece = self._pieces[number]
-        future = self._begin(number)
-        data = future.result()[self._at - piece.start : stop - piece.start]
+        data = self._begin(piece).result()[self._at - piece.start : stop - piece.start]
         piece.left -= len(data)
-        self._begin(number)
+        if 2 * piece.left <= piece.stop - piece.start:
+            self._begin_next(number)
         if not piece.left or self._pieces[0].group < piece.group:
-            self._pieces = [each for each in self._pieces if each.group >= piece.group and each.left > 0]
+            self._pieces = [each for each in self._pieces if each.group >= piece.group and each.left]
         return data
 
-    def _begin(self, number: int) -> Future[bytes]:
-        """Fetch a piece, and once half of it was read the next one, and others as far as the bound allows."""
-        held, read = 0, self._pieces[number]
-        is_begun = 2 * read.left > read.stop - read.start
-        for at, piece in enumerate(self._pieces):
-            if at > number and (is_begun or (at > number + 1 and held >= self._ahead_bytes)):
+    def _begin(self, piece: _Piece) -> Future[bytes]:
+        if piece.future is None:
+            piece.future = REQUESTS.submit(partial(self._ranges.fetch, piece.start, piece.stop))
+        return piece.future
+
+    def _begin_next(self, number: int) -> None:
+        """Begin to fetch the pieces behind one, until they are as large as it."""
+        left = self._pieces[number].stop - self._pieces[number].start
+        for piece in self._pieces[number + 1 :]:
+            self._begin(piece)
+            left -= piece.stop - piece.start
+            if left <= 0:
                 break
-            if piece.future is None and at >= number:
-                piece.future = REQUESTS.submit(partial(self._source.fetch, piece.start, piece.stop))
-            held += piece.stop - piece.start if piece.future is not None else 0
-        if self._last is not read:
-            self._last = read
-            self._ahead_bytes = min(2 * self._ahead_bytes, 2 * RANGE_BYTES)
-        assert read.future is not None
-        return read.future
 
 
-def cut_evenly(start: int, stop: int, least: int = RANGE_BYTES) -> list[ByteRange]:
-    """Cut a range into ranges of at least ``least`` bytes, and less than twice as many, if it has as many.
-
-    >>> cut_evenly(0, 25, 10)
-    [(0, 12), (12, 25)]
-    """
-    count = max(1, (stop - start) // least)
-    places = [start + (stop - start) * number // count for number in range(count + 1)]
-    return [(a, b) for a, b in itertools.pairwise(places) if a < b]
-
-
-def cut_growing(start: int, stop: int, first: int) -> list[ByteRange]:
-    """Cut a range into one of ``first`` bytes, others of twice as many each, then those of `cut_evenly`.
+def cut_range(start: int, stop: int, first: int) -> list[ByteRange]:
+    """Cut a range into one of ``first`` bytes and others of twice as many each, up to `RANGE_BYTES`.
 
     The last one takes what would be less than half of another.
 
-    >>> cut_growing(0, 17 << 20, 2 << 20) == [(0, 2 << 20), (2 << 20, 6 << 20), (6 << 20, 17 << 20)]
+    >>> cut_range(0, 17 << 20, 2 << 20) == [(0, 2 << 20), (2 << 20, 6 << 20), (6 << 20, 17 << 20)]
     True
     """
-    found = []
-    while first < RANGE_BYTES and start + first + first // 2 < stop:
-        found.append((start, start + first))
-        start, first = start + first, 2 * first
-    return [*found, *cut_evenly(start, stop)]
+    ranges = []
+    while 2 * (stop - start) >= 3 * first:
+        ranges.append((start, start + first))
+        start, first = start + first, min(2 * first, RANGE_BYTES)
+    return [*ranges, (start, stop)] if start < stop else ranges
 
 
-def joined(ranges: Iterable[ByteRange]) -> list[ByteRange]:
+def join_ranges(ranges: Iterable[ByteRange]) -> list[ByteRange]:
     """Join neighbouring ranges.
 
-    >>> joined([(0, 1000), (1000, 2000), (2500, 2600)])
+    >>> join_ranges([(0, 1000), (1000, 2000), (2500, 2600)])
     [(0, 2000), (2500, 2600)]
     """
-    found: list[ByteRange] = []
+    joined: list[ByteRange] = []
     for start, stop in sorted(ranges):
-        if found and found[-1][1] == start:
-            found[-1] = found[-1][0], stop
+        if joined and joined[-1][1] == start:
+            joined[-1] = joined[-1][0], stop
         else:
-            found.append((start, stop))
-    return found
-
-
-def parts_of(ranges: Sequence[ByteRange], first: int) -> list[ByteRange]:
-    """Return joined ranges in pieces, the first one of each of ``first`` bytes."""
-    return [piece for start, stop in joined(ranges) for piece in cut_growing(start, stop, first)]
+            joined.append((start, stop))
+    return joined

@@ -20,8 +20,6 @@ from ....text.formats import format_of, is_named_compressed
 from ....text.readers.byte_stream import is_compressed
 from ....text.readers.format_reader import load_reader
 from ....text.readers.record_blocks import Block, BlockScan, begin_together
-from ....text.storage.opening import open_object
-from ....text.storage.shared_ranges import SharedRanges
 from ..cursor import Place
 from .deal import Deal
 
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from ...data.text import TextData
 
 KEPT_BYTES = 256 << 20
-_SHARED_BYTES = 128 << 20
+_WHOLE_BYTES = 128 << 20
 _SCANS = 8  # that are open beyond one for each lane
 
 log = logging.getLogger("pipeline")
@@ -89,7 +87,7 @@ class SharedScans:
         )
         self._ends: dict[int, int] = {}  # how many blocks a piece has, once a scan came to its end
         self._compressed: dict[int, bool] = {}  # files
-        self._shared = _shared(data, _SHARED_BYTES // sources)
+        self._whole = _whole_files(data, _WHOLE_BYTES // sources)
 
     @property
     def bytes_read(self) -> int:
@@ -200,7 +198,7 @@ class SharedScans:
             id_key=data.id_key,
             keep=data.fields,
             where=data.where,
-            shared=self._shared.get(piece.file),
+            whole=piece.file in self._whole,
         )
         return _Scan((epoch, at), blocks)
 
@@ -237,16 +235,14 @@ def _allowed_files() -> int:
     return max(8, min(allowed // 2, 1 << 14)) if allowed > 0 else 1 << 14
 
 
-def _shared(data: TextData, most: int) -> dict[int, SharedRanges]:
-    """Return the bytes of remote files of plain lines, by their numbers, if all of them are at most ``most``.
+def _whole_files(data: TextData, most: int) -> set[int]:
+    """Return the remote files of plain lines that are downloaded whole: all of them if they are at most ``most`` bytes.
 
     Pieces of little input are small: to ask for each alone takes a request for some KB.
     """
     plain = [
-        (number, file)
+        number
         for number, file in enumerate(data.files)
         if file.stored and load_reader(format_of(file)).read_lines and not is_named_compressed(file)
     ]
-    if sum(file.size for _, file in plain) > most:
-        return {}
-    return {number: SharedRanges(open_object(file.stored, file.credentials)) for number, file in plain if file.stored}
+    return set(plain) if sum(data.files[number].size for number in plain) <= most else set()
