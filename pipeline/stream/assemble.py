@@ -13,6 +13,7 @@ from .batch.collate import DocumentCollator, PackCollator
 from .batch.label_shift import DrawnShifts
 from .batch.rows import RowBuffer
 from .data.base import CountedData
+from .data.live import LiveData
 from .data.mixture import MixedData, MixedTexts
 from .data.text import TextData
 from .indexed.documents import BucketedDocuments, DocumentSequences
@@ -192,7 +193,8 @@ def _sequential_reader(config: StreamConfig, start: Position, context: WorkerCon
             "stream with .take(n)"
         )
     lanes = config.lane_layout(world_size)
-    lanes.check(world_size, share.every, is_shuffled=config.seed is not None)
+    workers = context.workers if config.data.live else share.every
+    lanes.check(world_size, workers, is_shuffled=config.seed is not None)
     step = start.sequence_index // lanes.rows + share.skip
     own = lanes.own(context.rank, world_size, step, share.every)
     first = start.start_epoch or 0
@@ -225,6 +227,12 @@ def _windows(
 ) -> list[Windows]:
     """Return what makes the windows of some lanes of each source, before epoch ``epochs`` (None: of all epochs)."""
     data, filters = config.data, tuple(each.function for each in config.filters)
+    if isinstance(data, LiveData):
+        from .sequential.text.live import LiveWindows  # loaded for text alone
+
+        window = data.window_size(config, lanes.lanes)
+        options: dict[str, Any] = {"seed": config.seed, "window": window, "filters": filters, "epochs": epochs}
+        return [LiveWindows(data, rank=own[0], ranks=lanes.lanes, **options)]
     if isinstance(data, TextData | MixedTexts):
         sources = data.sources if isinstance(data, MixedTexts) else {"": data}
         made = []

@@ -22,11 +22,13 @@ ORDER = 2  # version of the order of documents: another one is another stream
 class Data(Protocol):
     """Where the tokens of a stream come from, as its config knows it; `data` has the kinds.
 
-    ``counted``: how many tokens and documents there are is known in advance. ``default_lanes``: those of a shuffled indexed
+    ``counted``: how many tokens and documents there are is known in advance. ``live``: each rank reads a part of its own, so that
+    a state belongs to a number of ranks. ``default_lanes``: those of a shuffled indexed
     stream that states none.
     """
 
     counted: bool
+    live: bool
     default_lanes: int
     name: str
     split: str
@@ -151,7 +153,8 @@ class StreamConfig:
         Raises ``ConfigError`` for lanes that the rows of a global batch cannot share.
         """
         rows = world_size * (self.batch_size or 1)
-        return LaneLayout(rows, 1) if self.seed is None else self.data.lane_layout(self, rows)
+        in_order = self.seed is None and not self.data.live
+        return LaneLayout(rows, 1) if in_order else self.data.lane_layout(self, rows)
 
     @property
     def stored_dtype(self) -> np.dtype[Any] | None:
@@ -166,6 +169,8 @@ class StreamConfig:
         layout = self.layout or DocumentLayout()
         shape: dict[str, Any] = {"order": ORDER, "split": self.data.split, "kind": layout.kind}
         shape |= {"seed": self.seed, "epochs": self.epochs}
+        if self.data.live:
+            shape |= {"ranks": world_size}
         if layout.interleaved:
             lanes = self.lane_layout(world_size).lanes if self.sequential else self.lane_count
             shape |= {"window": self.data.window(self, lanes), "lanes": lanes}

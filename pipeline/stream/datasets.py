@@ -17,6 +17,7 @@ from .arguments import check_epochs, check_flag, check_integer, check_options, e
 from .config import Data, StreamConfig
 from .data.base import CountedData
 from .data.holdout import share_given, split_data
+from .data.live import LiveData
 from .data.mixture import MixedData, MixedTexts
 from .data.shards import DEFAULT_CACHE, PIECE_TOKENS, MemoryData, NamedShards, ShardFiles, Source
 from .data.text import TextData
@@ -252,10 +253,19 @@ class Texts(Stream):
 class TextDataset(Texts):
     """Raw text, filtered and tokenized while it streams, so that training starts seconds after the call.
 
-    ``files`` are what the builder takes: jsonl, csv, tsv, txt (each also compressed), parquet, arrow, and webdataset tars of
+    ``source`` is what the builder takes: jsonl, csv, tsv, txt (each also compressed), parquet, arrow, and webdataset tars of
     ``.txt`` or ``.json`` members, by path, directory, braces, glob or url (``hf://datasets/...``, ``s3://``, ``https://``,
-    reached with ``storage_options``). Or they hold the records: a DataFrame, an Arrow table, a dataset, an iterable of dicts,
-    which are written to a temporary file (a stream of a generator is resumed only with one that gives the same).
+    reached with ``storage_options``). Or it holds the records: a DataFrame, an Arrow table, a dataset, a list of dicts, which
+    are written to a temporary file.
+
+    ``source`` may also be alive: a ``datasets.IterableDataset``, any object with ``__iter__``, ``state_dict`` and
+    ``load_state_dict`` (plain JSON), or a function that returns an iterator of dicts. Nothing of it is written. To resume,
+    the object loads its own state, and the function is called again and skipped to where it was: it gives the same records
+    each time. Each rank has one lane; ``datasets`` splits its datasets among ranks, of another source each rank reads all and
+    keeps its share. A state belongs to that number of ranks. ``.shuffle()`` shuffles 16 MiB of text together, or ``window``
+    blocks of 32 KiB. What a shuffle buffer of ``datasets`` held is lost at a resume, as its documentation says: leave the
+    shuffle to ``.shuffle()``, or give ``lambda: iter(dataset)``.
+
     ``tokenizer`` is a name, a path or a loaded tokenizer (see ``from_texts``); ids are those of Hugging Face's definition,
     from the fastest encoder that gives the same ids. ``format`` is what files of any ending are taken as: ``"text"``, each is
     one document; ``"lines"``, ``"paragraphs"`` (blocks between blank lines) or ``"separator=<|endoftext|>"``, each text file
@@ -267,9 +277,9 @@ class TextDataset(Texts):
     ``normalize`` gives equal texts one spelling (NFC, line ends), as a build does unless it is told otherwise.
     ``eos`` ends each document with the end-of-text id, ``bos`` begins it with the begin-of-text id, as ``--bos always`` of a
     build does. No other mark is added: the tokenizer's own template (its post-processor, its chat template) is not applied.
-    ``epochs`` bounds the stream (None: endless), on one rank only. ``on_error="records"`` skips records that cannot be used,
-    ``"skip"`` also the rest of files that cannot be read further, as
-    in a build; ``stats()`` counts them.
+    ``epochs`` bounds the stream (None: endless); ranks of ``torch.distributed`` then agree on the end at each step.
+    ``on_error="records"`` skips records that cannot be used, ``"skip"`` also the rest of files that cannot be read further,
+    as in a build; ``stats()`` counts them.
 
     The stream is sequential (see ``Stream.shuffle``): rows of a global batch come from lanes of their own, spread over files,
     row groups of Parquet and byte ranges of plain JSON Lines or text, where a document without an id is named by its byte.
@@ -291,7 +301,7 @@ class TextDataset(Texts):
 
     def __init__(
         self,
-        files: Any,
+        source: Any,
         tokenizer: Any,
         *,
         text_key: str = "text",
@@ -314,6 +324,7 @@ class TextDataset(Texts):
         from ..text.fields import merge_fields, parse_fields
         from ..text.storage.holders import is_holder, keep_while_running, split_holders
         from ..text.storage.input_file import number_queries, unique_names
+        from ..text.storage.live import LiveSource, is_live, refuse_iterator
         from ..text.tokenizer.tokenizer import load_tokenizer
         from ..text.where import Where
 
@@ -330,19 +341,26 @@ class TextDataset(Texts):
         condition = None if where is None else Where.parse(where)
         named = parse_fields(fields.split(",") if isinstance(fields, str) else fields)
         kept = merge_fields([named, condition.fields if condition else ()])
-        given, found = split_holders(files), []
+        given, found = split_holders(source), []
         loading = DaemonThreads(1, "tokenizer").submit(
             lambda: load_tokenizer(tokenizer)
         )  # while servers are waited for
         if not any(isinstance(each, str) and is_remote(each) for _, each in given):
             loading.result()
-        for source, each in given:
+        live = [LiveSource(each, source) for source, each in given if is_live(each)]
+        if live and len(given) > 1:
+            raise ConfigError(
+                f"{live[0].name} is a live source, which is streamed alone, but {len(given)} inputs were given: join "
+                "them before, as datasets.interleave_datasets does"
+            )
+        for source, each in given if not live else ():
+            refuse_iterator(each)
             if is_holder(each):
                 path = keep_while_running(each)
                 found.append(InputFile(path, path.name, source))
             else:
                 found += find_inputs(each, access=Access(options=storage_options or {}), format=format)
-        if not found:
+        if not found and not live:
             raise InputError(
                 "no files were given: TextDataset needs at least one path, directory, glob or brace pattern"
             )
@@ -352,19 +370,15 @@ class TextDataset(Texts):
         tokenizer_found = loading.result()
         if bos and tokenizer_found.bos_id is None:
             raise ConfigError(f"bos=True: tokenizer {tokenizer_found.name!r} has no begin-of-text id; leave bos out")
-        data = TextData(
-            [replace(file, name=name) for file, name in zip(map(_absolute, found), unique_names(found), strict=True)],
-            tokenizer_found,
-            text_key=text_key,
-            id_key=id_key,
-            on_error=on_error,
-            eos=eos,
-            bos=bos,
-            fields=kept,
-            where=condition,
-            normalize=normalize,
-        )
-        super().__init__(data, epochs=epochs)
+        options: dict[str, Any] = {"text_key": text_key, "id_key": id_key, "on_error": on_error, "eos": eos, "bos": bos}
+        options |= {"fields": kept, "where": condition, "normalize": normalize}
+        if live:
+            super().__init__(LiveData(live[0], tokenizer_found, **options), epochs=epochs)
+            return
+        files = [
+            replace(file, name=name) for file, name in zip(map(_absolute, found), unique_names(found), strict=True)
+        ]
+        super().__init__(TextData(files, tokenizer_found, **options), epochs=epochs)
 
 
 def mix(

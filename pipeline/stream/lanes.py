@@ -43,6 +43,10 @@ class LaneLayout:
     def lanes_a_group(self) -> int:
         return self.lanes // self.groups
 
+    def lane(self, number: int) -> int:
+        """Return the lane of the row with this number, counted over all steps."""
+        return number % self.lanes
+
     def own(self, rank: int, world_size: int, step: int = 0, every: int = 1) -> list[int]:
         """Return the lanes of a rank, or of a worker that makes every ``every``-th step of its rank from ``step`` on."""
         if self.lanes < self.rows or (world_size, every) == (1, 1):

@@ -22,6 +22,7 @@ class CountedData:
     """
 
     counted = True
+    live = False
     default_lanes = LANES
     name: str
     split: str

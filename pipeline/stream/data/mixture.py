@@ -39,6 +39,7 @@ class _Mix(Generic[_Source]):
     """Several sources: what they share, and each by its name."""
 
     refused: ClassVar[Mapping[str, str]]
+    live = False
 
     def __init__(self, sources: Mapping[str, _Source]) -> None:
         self.sources = dict(sorted(sources.items()))

@@ -40,6 +40,7 @@ class TextData:
     """
 
     counted = False
+    live = False
     default_lanes = 1  # of an indexed stream, which text never is
     name = ""
     split = "text"

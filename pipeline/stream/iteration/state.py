@@ -21,7 +21,7 @@ from ...errors import StateError
 from ..config import StreamConfig
 from ..order.mixture import exact_weights, weights_from_json, weights_to_json
 from ..position import MAX_NUMBER, Position, WorkerContext
-from ..sequential.cursor import NUMBERS, Cursor, beginning, missing_lanes
+from ..sequential.cursor import NUMBERS, STATE_OF_SOURCE, Cursor, beginning, missing_lanes
 from .passes import tokens_lost
 from .stages import names_of_applied, numbers_of_takes
 
@@ -32,6 +32,7 @@ _CURES = {
         "; write the weights that the run began with, and change them by set_weights() after load_state_dict(): a state keeps "
         "what set_weights() made"
     ),
+    "ranks": "; a live source is dealt to a number of ranks, and goes on with as many",
     "global_batch": "; a sequential stream goes on with any number of ranks whose batches have as many rows together",
 }
 
@@ -288,8 +289,9 @@ def _lanes(part: Mapping[str, Any], config: StreamConfig, context: WorkerContext
             )
         if not isinstance(cursor, list) or len(cursor) != (size := NUMBERS * config.cursor_sources):
             raise StateError(f"lane {lane} of a state must be {size} numbers, got {cursor!r}; {_EDITED}")
-        for number in cursor:
-            _number(f"lane {lane}", number)
+        for place, number in enumerate(cursor):
+            if not (config.data.live and place == STATE_OF_SOURCE and isinstance(number, str)):
+                _number(f"lane {lane}", number)
     missing = [lane for lane in layout.own(context.rank, context.world_size) if str(lane) not in lanes]
     if missing and context.workers == 1:
         raise missing_lanes(missing, layout.lanes)

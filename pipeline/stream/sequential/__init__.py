@@ -12,7 +12,8 @@ The definition
 A global batch has ``G`` rows, ranks x batch size (1 without ``.batch``). There are ``L`` lanes; row ``j`` of step ``k`` is
 the next sequence of lane ``(k G + j) % L``, and rank ``r`` of ``R`` has rows ``r G / R`` to before ``(r + 1) G / R``. So
 the rows of a step are the same for every ``R`` that divides ``G``. In a stream bounded by ``epochs``, a row whose lane has
-ended comes from the next lane, in turn, that has not; the stream ends with the last lane.
+ended comes from the next lane of its rank, in turn, that has not. The stream ends with the last lane of all ranks, or with
+``last="drop"`` where a rank lacks a row: ranks agree on this at each step.
 
 ``L`` is 1 without ``.shuffle()``, and what ``.shuffle(lanes=)`` states: a multiple of ``G``. Else it is ``m G``, ``m`` the
 least of 4, 12, 24, 48 with ``m G >= 64`` (48 if none), lowered to the greatest of 24, 12, 4, 2, 1 that is at most ``records
@@ -41,6 +42,11 @@ blocks, or, where ``.shuffle(window=w)`` states it, ``max(1, w // L)`` blocks, a
 reaches max(4, 4 (bundle + round)) blocks, counted from the window's place, so that the first ones are short. Best fit needs
 ``4 t`` bytes in any case, ``t = seq_len * max(32, min(256, 64 MiB // (L seq_len)))``. Without ``.shuffle()`` a window is
 one round, or those that best fit needs: 32 sequences of 4 bytes a token.
+
+A live source has one lane on each rank, which gives all rows of the rank and reads a part of its own. Windows are runs of its
+records; one ends with the document that reaches its bytes, 1 MiB, with ``.shuffle()`` 16 MiB or ``window * 32 KiB``, or as many
+documents as the epoch had records before it, but at least 8. ``key("live window", seed, lane, epoch, records before it)``
+shuffles its documents.
 
 A mix of texts has the lanes of its source of the most records; each lane has a cursor in each source, and reads source
 ``n`` under the seed ``key("text source", seed, n)``, in windows of ``256 MiB / L / sources``. Section 8 of

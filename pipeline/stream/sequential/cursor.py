@@ -6,15 +6,19 @@ Four integers:
     unit                    what the next sequence begins at, of what the window keeps: a token, or where sequences are whole
                             documents or packed best fit, a sequence
 
-A lane of a mix has four such integers for each source, in the order of their names.
+A lane of a mix has four such integers for each source, in the order of their names. Of a live source, ``bundle`` counts the
+records of the epoch before the window, and ``round`` is the source's own state there as text, 0 at the start of an epoch.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...errors import StateError
 
-Place = tuple[int, int, int]  # epoch, bundle, round
-Cursor = list[int]  # epoch, bundle, round, unit
+Place = tuple[int, int, Any]  # epoch, bundle, round
+Cursor = list[Any]  # epoch, bundle, round, unit
+STATE_OF_SOURCE = 2  # its place in a cursor
 NUMBERS = 4  # of a cursor, for each source
 
 

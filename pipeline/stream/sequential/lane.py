@@ -58,6 +58,8 @@ class Lane:
     ``on_empty(lane)`` is called behind each epoch that it keeps nothing of.
     """
 
+    _unit: int
+
     def __init__(
         self,
         make: Callable[[Place], LaneWindow | None],
@@ -71,7 +73,7 @@ class Lane:
         self._on_empty = on_empty
         self._windows: deque[LaneWindow] = deque()  # none without a unit; the next sequence begins in the first
         self._next: Place = (epoch, bundle, round)
-        self._since = epoch if not any(cursor[1:]) else epoch + 1  # the first epoch that may turn out to be empty
+        self._since: int = epoch if not any(cursor[1:]) else epoch + 1  # the first epoch that may turn out to be empty
 
     @property
     def cursor(self) -> Cursor:
@@ -81,7 +83,8 @@ class Lane:
     @property
     def epoch(self) -> int:
         """The epoch of the next window."""
-        return self._next[0]
+        epoch: int = self._next[0]
+        return epoch
 
     @property
     def empty_epochs(self) -> int:

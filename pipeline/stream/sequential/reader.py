@@ -34,7 +34,7 @@ class SequentialReader:
     ``own`` lanes read the windows of each of ``sources``, each window changed by ``cut(lane, window)``; ``mixture`` says which
     source serves a lane's row, None where there is one. ``buffer`` takes packed rows, None where rows are whole documents;
     ``stride`` is that of `Lane`. In a ``bounded`` stream, which is no mix, a row of a lane that ended comes from the next
-    lane that has not.
+    own lane that has not.
     """
 
     def __init__(
@@ -128,11 +128,11 @@ class SequentialReader:
         return DocumentRows(filled, documents, len(numbers) - filled, whole)
 
     def _lane(self, number: int) -> _Found | None:
-        """Return the lane, and its source, that gives the row of this number, or None where all have ended."""
+        """Return the lane, and its source, that gives the row of this number, or None where all own ones have ended."""
         for other in range(number, number + (self._layout.lanes if self._bounded else 1)):
-            row, name = divmod(other, self._layout.lanes)
-            source = 0 if self._mixture is None else self._mixture.source(row, name)[0]
-            if (lane := self._lanes[name][source]).ready():
+            name = self._layout.lane(other)
+            source = 0 if self._mixture is None else self._mixture.source(other // self._layout.lanes, name)[0]
+            if name in self._lanes and (lane := self._lanes[name][source]).ready():
                 return _Found(str(name), source, lane)
         return None
 
