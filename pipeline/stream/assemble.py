@@ -186,12 +186,6 @@ def _sequential_reader(config: StreamConfig, start: Position, context: WorkerCon
     Raises ``ConfigError`` where ranks and workers cannot share the lanes, and ``StateError`` where the position lacks some.
     """
     layout, world_size = config.stated_layout(), context.world_size
-    if config.epochs is not None and world_size > 1:
-        raise ConfigError(
-            f"epochs={config.epochs} on {world_size} ranks: the number of batches of each rank is unknown in advance "
-            "for text, filters and best-fit packing, and unequal numbers hang training; leave epochs out and bound the "
-            "stream with .take(n)"
-        )
     lanes = config.lane_layout(world_size)
     workers = context.workers if config.data.live else share.every
     lanes.check(world_size, workers, is_shuffled=config.seed is not None)

@@ -6,6 +6,7 @@ passes.py           passes and epochs: set_epoch, len, take
 state.py            a position as plain JSON; what refuses it in another stream
 topology.py         rank and worker of a process, resolved where an iteration starts
 items.py            one iteration: reader -> collate -> the user's stages -> device
+stream_end.py       whether a step is still one of the stream, which several ranks agree on
 stages.py           the user's stages: what is counted, and what a resume would lose
 iterator.py         hands out items, with the position after each
 worker_batch.py     batches on their way out of a loader's worker

@@ -23,6 +23,7 @@ from ..position import Position, WorkerContext
 from ..reader import Reader, Share
 from .passes import epoch_reached, first_of, item_count, pass_bounds, steps_taken
 from .stages import Positioned, UserStages, counts_items
+from .stream_end import StreamEnd, ranks_agree
 
 log = logging.getLogger("pipeline")
 
@@ -45,20 +46,22 @@ def items_from(
     config: StreamConfig, reader: Reader[Any], position: Position, context: WorkerContext
 ) -> Iterator[Positioned]:
     """Yield the items of one worker from ``position`` on."""
+    end = StreamEnd(config, context)
     endless = config.epochs is None and steps_taken(config, context.world_size) is None
     stages = UserStages(config, position, context, partial(epoch_reached, config) if endless else None)
     if config.batch_size is None or config.steps:
-        items = stages.run(config.steps, 0, _samples(config, reader, position, context))
+        items = stages.run(config.steps, 0, _samples(config, reader, end, position, context))
         if config.batch_size is not None:
             items = _stacked(items, config)
     else:
-        items = _batches(config, reader, position, context)
+        items = _batches(config, reader, end, position, context)
     items = stages.run(config.batch_steps, len(config.steps), items)
     if not _can_divide(config):
         items = islice(items, position.skip, None, context.workers)
     ahead = config.prefetch
     if ahead is None:
-        ahead = 2 if config.device is not None and config.device.startswith("cuda") else 0
+        on_gpu = config.device is not None and config.device.startswith("cuda")
+        ahead = 2 if on_gpu and not ranks_agree(config, context) else 0
     if ahead:
         items = read_ahead(items, ahead)
     if config.device is None or config.device == "cpu":
@@ -68,7 +71,7 @@ def items_from(
 
 
 def _batches(
-    config: StreamConfig, reader: Reader[Any], position: Position, context: WorkerContext
+    config: StreamConfig, reader: Reader[Any], end: StreamEnd, position: Position, context: WorkerContext
 ) -> Iterator[Positioned]:
     """Yield the batches of a rank, or of one worker of its loader, each with the position after it."""
     assert config.batch_size is not None
@@ -76,9 +79,8 @@ def _batches(
     after = partial(Position, weights=position.weights, start_epoch=position.start_epoch)
     try:
         for step, end_of_step in _steps(config, reader, position, context):
-            rows = reader.read(step)
-            if rows.missing and (config.drop_last or not rows.filled):
-                _log_dropped(rows.filled)
+            rows = end.read(partial(reader.read, step))
+            if not end.goes_on(rows.filled, rows.missing):
                 return
             batch = collate(rows, step.begin)
             yield after(end_of_step, lanes=reader.cursors), batch if config.numpy else to_torch(batch)
@@ -88,7 +90,7 @@ def _batches(
 
 
 def _samples(
-    config: StreamConfig, reader: Reader[Any], position: Position, context: WorkerContext
+    config: StreamConfig, reader: Reader[Any], end: StreamEnd, position: Position, context: WorkerContext
 ) -> Iterator[Positioned]:
     """Yield the samples that make the batches of a rank or of one worker, each with the position after it."""
     collate = make_collator(config, 1)
@@ -99,14 +101,13 @@ def _samples(
             samples: deque[Positioned] = deque()
             filled = missing = 0
             for row in range(taken, size):
-                rows = reader.read(step.rows(row, row + 1))
+                rows = end.read(partial(reader.read, step.rows(row, row + 1)))
                 filled, missing = filled + rows.filled, missing + rows.missing
                 sample, lanes = row_of(collate(rows, step.begin)), reader.cursors
                 last = row + 1 == size
                 behind = after(end_of_step, lanes=lanes) if last else after(step.begin, taken=row + 1, lanes=lanes)
                 samples.append((behind, sample if config.numpy else to_torch(sample)))
-            if missing and (config.drop_last or not filled):
-                _log_dropped(filled)
+            if not end.goes_on(filled, missing):
                 return
             taken = 0
             while samples:  # none is kept that a stage drops
@@ -135,11 +136,6 @@ def _steps(
         after = begin + -(-length // reader.alignment) * reader.alignment
         yield Step(begin, length, context.rank, context.world_size, reader.rank_period), after
         number += every
-
-
-def _log_dropped(sequences: int) -> None:
-    if sequences:
-        log.warning("last='drop' drops the last %d sequences, short of a batch", sequences)
 
 
 def _stacked(samples: Iterator[Positioned], config: StreamConfig) -> Iterator[Positioned]:

@@ -130,8 +130,11 @@ def after_load(config: StreamConfig, position: Position, world_size: int) -> tup
     if end is None and config.epochs is None:
         return epoch_reached(config, position), position
     index, known = position.sequence_index, not config.sequential
+    everywhere = position.lanes is None or len(position.lanes) == config.lane_layout(world_size).lanes
     reached = started if _runs(config, world_size) else epoch_reached(config, position)
-    if index == end or (not known and (reached > started if config.epochs else end is not None and index > end)):
+    if index == end or (
+        not known and (everywhere and reached > started if config.epochs else end is not None and index > end)
+    ):
         return started + 1, start_of_pass(config, started + 1, world_size, position)
     if end is not None and index > end:  # of a stream that took more
         return reached, replace(position, start_epoch=reached)

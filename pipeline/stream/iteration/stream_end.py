@@ -1,0 +1,99 @@
+"""The end of a stream: on several ranks, whose lanes end after unequally many rows, they agree on it at each step."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import get_worker_info
+
+from ...errors import ConfigError, StateError
+from ..config import StreamConfig
+from ..position import WorkerContext
+from .stages import counts_items
+
+T = TypeVar("T")
+
+_group: tuple[Any, Any] | None = None  # the default group, and the group of the same ranks that agree on the CPU
+
+log = logging.getLogger("pipeline")
+
+
+def ranks_agree(config: StreamConfig, context: WorkerContext) -> bool:
+    """Say whether the ranks of a stream must agree on its end: it is bounded, and none of them knows the others' lanes."""
+    return config.sequential and config.epochs is not None and context.world_size > 1
+
+
+class StreamEnd:
+    """Says at each step whether a stream goes on.
+
+    Of one rank, it ends behind the last row. Of several, ``last="pad"`` goes on until no rank has a row, and ``last="drop"``
+    until one of them lacks a row: each step is one sum of three numbers over the ranks, by a group of its own, and it is
+    made in the thread of the training, so that it keeps its place among other collectives. A rank that fails says so, and the
+    others end with an error instead of waiting.
+
+    Raises ``ConfigError`` where ranks must agree and cannot.
+    """
+
+    def __init__(self, config: StreamConfig, context: WorkerContext) -> None:
+        self._drop_last = config.drop_last
+        self._agree = ranks_agree(config, context)
+        if not self._agree:
+            return
+        bounded, cure = (
+            f"epochs={config.epochs} on {context.world_size} ranks",
+            "or end the stream by .take(n), not epochs",
+        )
+        if get_worker_info() is not None:
+            raise ConfigError(
+                f"{bounded}: ranks agree on the end of text, filters and best-fit packing at each step, which a worker of a "
+                f"DataLoader cannot; use num_workers=0, {cure}"
+            )
+        if config.stated_topology is not None:
+            raise ConfigError(
+                f"{bounded} that .shard() states: ranks agree on the end of text, filters and best-fit packing by "
+                f"torch.distributed; call init_process_group() and leave .shard() out, {cure}"
+            )
+        if config.prefetch or not counts_items(config):
+            raise ConfigError(
+                f"{bounded}: ranks agree on the end of text, filters and best-fit packing at each step, so nothing is read "
+                f"ahead and no stage drops items; remove .prefetch() and .apply(), {cure}"
+            )
+
+    def read(self, read: Callable[[], T]) -> T:
+        """Return what ``read`` does; where it fails, the other ranks fail at this step, too."""
+        try:
+            return read()
+        except Exception:
+            self._sum(0, 0, 1)
+            raise
+
+    def goes_on(self, filled: int, missing: int) -> bool:
+        """Say whether the stream has this step, of which this rank has ``filled`` rows and misses others."""
+        some, short, failed = self._sum(filled, missing, 0)
+        if failed:
+            raise StateError("another rank failed at this step, and its error says why; this rank ends with it")
+        if not short or (some and not self._drop_last):
+            return True
+        if self._agree and self._drop_last:
+            log.warning(
+                "last='drop' ends the epoch where a rank lacks a row: this one drops %d sequences and those behind",
+                filled,
+            )
+        elif filled:
+            log.warning("last='drop' drops the last %d sequences, short of a batch", filled)
+        return False
+
+    def _sum(self, *numbers: int) -> list[int]:
+        """Return the sums of numbers over the ranks."""
+        global _group
+        if not self._agree:
+            return list(numbers)
+        if _group is None or _group[0] is not dist.group.WORLD:
+            _group = dist.group.WORLD, dist.new_group(backend="gloo")
+        total = torch.tensor(numbers)
+        dist.all_reduce(total, group=_group[1])
+        return [int(each) for each in total]

@@ -1,0 +1,156 @@
+"""Ranks of texts and filters bounded by ``epochs`` agree on the end: equally many batches, all documents, no rank waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from torch.utils.data import DataLoader
+
+import pipeline
+from pipeline.errors import ConfigError, StateError
+from tests.stream.ranks import run_ranks
+from tests.text_samples import write_texts
+
+TEXTS = [f"text number {n} " * (n % 7 + 1) for n in range(50)]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_texts(tmp_path_factory.mktemp("texts") / "texts.jsonl", TEXTS))
+
+
+def is_late(record: Any) -> bool:
+    """Keep documents of the second half of the file, so that lanes end after unequally many rows."""
+    return int(record.text.split()[2]) >= 20
+
+
+def stream(file: str, last: str = "pad", batch: int = 3, **options: Any) -> pipeline.Stream:
+    texts = pipeline.TextDataset(file, "bytes", **{"epochs": 1, "eos": False, **options})
+    return texts.filter(is_late).shuffle(seed=1).documents().batch(batch, last=last)
+
+
+def texts_of(batch: Any) -> list[str]:
+    """Return the texts of a batch, '' for a row of padding."""
+    lengths = batch["attention_mask"].sum(1).tolist()
+    rows = zip(batch["input_ids"].tolist(), lengths, strict=True)
+    return [bytes(id - 3 for id in row[:length]).decode() for row, length in rows]
+
+
+def _passes(file: str) -> dict[str, Any]:
+    dist.init_process_group("gloo")
+    result: dict[str, Any] = {last: [texts_of(batch) for batch in stream(file, last)] for last in ("pad", "drop")}
+    result["packed"] = len(list(stream_of_packs(file)))
+    result["samples"] = len(list(pipeline.TextDataset(file, "bytes", epochs=1).shuffle(seed=1).documents()))
+    one = stream(file)
+    result["epochs"] = []
+    for epoch in range(3):
+        one.set_epoch(epoch)
+        result["epochs"].append([texts_of(batch) for batch in one])
+    two = stream(file)
+    list(islice(two, 3))
+    result["state"] = two.state_dict()
+    result["uneven"] = [texts_of(batch) for batch in uneven()]
+    three, again = uneven(), uneven()
+    list(islice(three, 4))
+    again.load_state_dict(three.state_dict())
+    again.set_epoch(0)  # as Accelerate calls it after a restart
+    result["resumed"] = [texts_of(batch) for batch in again]
+    return result
+
+
+def stream_of_packs(file: str) -> pipeline.Stream:
+    return pipeline.TextDataset(file, "bytes", epochs=1).shuffle(seed=1).pack(64, best_fit=True).batch(2)
+
+
+def uneven() -> pipeline.Stream:
+    """Give rank 0 all its documents, and rank 1 the first three of its own."""
+    texts = pipeline.TextDataset(lambda: ({"text": text} for text in TEXTS), "bytes", epochs=1, eos=False)
+    kept = texts.filter(lambda record: record.line % 2 == 1 or record.line < 7, name="uneven")
+    return kept.documents().batch(3)
+
+
+def test_two_ranks_take_equally_many_steps_and_give_every_document_once(file: str) -> None:
+    ranks = run_ranks(_passes, 2, file)
+    for each in ("pad", "drop", "uneven", "resumed"):
+        assert len(ranks[0][each]) == len(ranks[1][each]) > 2
+    assert ranks[0]["packed"] == ranks[1]["packed"] > 10
+    assert ranks[0]["samples"] == ranks[1]["samples"] >= 25
+    expected = sorted(TEXTS[20:])
+
+    def given(name: str) -> list[str]:
+        return sorted(text for rank in ranks for batch in rank[name] for text in batch if text)
+
+    assert given("pad") == expected
+    dropped = given("drop")
+    assert all(batch.count("") == 0 for rank in ranks for batch in rank["drop"])
+    assert len(dropped) == len(set(dropped)) >= 24
+    assert set(dropped) < set(expected)
+    for epoch in range(3):
+        assert sorted(text for rank in ranks for batch in rank["epochs"][epoch] for text in batch if text) == expected
+    assert ranks[0]["epochs"][0] == ranks[0]["pad"] != ranks[0]["epochs"][1]
+    for rank in ranks:
+        assert rank["resumed"] == rank["uneven"][4:]
+    assert ranks[1]["uneven"] == [[TEXTS[n] for n in (1, 3, 5)], *[["", "", ""]] * 8]
+    assert given("uneven") == sorted(TEXTS[::2] + TEXTS[1:6:2])
+    one = stream(file, batch=6)  # one rank goes on where two were, with every document once
+    one.load_state_dict(pipeline.merge_states([rank["state"] for rank in ranks]))
+    before = [text for rank in ranks for batch in rank["pad"][:3] for text in batch]
+    assert sorted(before + [text for batch in one for text in texts_of(batch) if text]) == expected
+
+
+def _one_fails(folder: str) -> Any:
+    dist.init_process_group("gloo")
+
+    def records() -> Iterator[dict[str, Any]]:
+        for number, text in enumerate(TEXTS):
+            if number == 30 and dist.get_rank() == 1:
+                raise OSError("the line is dead")
+            yield {"text": text}
+
+    batches = iter(pipeline.TextDataset(records, "bytes", epochs=1).documents().batch(3))
+    begin, steps = time.monotonic(), 0
+    try:
+        for _ in batches:
+            steps += 1
+    except (OSError, StateError) as error:
+        return [type(error).__name__, str(error), steps, time.monotonic() - begin]
+
+
+def test_a_rank_that_fails_ends_the_others_at_the_same_step(tmp_path: Path) -> None:
+    (kind, said, steps, seconds), (other_kind, other_said, other_steps, _) = run_ranks(_one_fails, 2, str(tmp_path))
+    assert (other_kind, other_said) == ("OSError", "the line is dead")
+    assert (kind, said) == (
+        "StateError",
+        "another rank failed at this step, and its error says why; this rank ends with it",
+    )
+    assert steps == other_steps
+    assert seconds < 20
+
+
+def _refusals(file: str) -> list[str]:
+    dist.init_process_group("gloo")
+    said = []
+    for given in (
+        stream(file).shard(dist.get_rank(), 2),
+        stream(file).prefetch(2),
+        stream(file).apply(lambda items: items),
+        DataLoader(stream(file), batch_size=None, num_workers=1),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            next(iter(given))
+        said.append(str(refused.value))
+    return said
+
+
+def test_where_ranks_cannot_agree_the_stream_is_refused_with_the_cure(file: str) -> None:
+    for stated, ahead, applied, worker in run_ranks(_refusals, 2, file):
+        assert "epochs=1 on 2 ranks that .shard() states" in stated
+        assert "call init_process_group() and leave .shard() out, or end the stream by .take(n)" in stated
+        assert "remove .prefetch() and .apply()" in ahead == applied
+        assert "a worker of a DataLoader cannot; use num_workers=0" in worker
