@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from ..errors import ConfigError
+from ..objects.access import Access
 
 
 def group_topology(group: Any) -> tuple[int, int]:
@@ -61,6 +62,12 @@ def check_options(name: str, value: Any) -> None:
     """Raise ``ConfigError`` unless ``value`` is None or a dict of options by their names."""
     if value is not None and not (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
         raise ConfigError(f"{name} must be a dict of options by name, got {value!r}")
+
+
+def access_given(storage_options: Any, tries: Any, timeout: Any) -> Access:
+    """Return how remote objects are reached; ``ConfigError`` for settings that cannot be."""
+    check_options("storage_options", storage_options)
+    return Access(tries=tries, timeout=timeout, options=storage_options or {})
 
 
 def check_epochs(epochs: Any) -> None:

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ConfigError, InputError
-from .arguments import check_epochs, check_flag, check_integer, check_options, eos_given
+from ..objects.access import TIMEOUT, TRIES
+from .arguments import access_given, check_epochs, check_flag, check_integer, eos_given
 from .config import Data, StreamConfig
 from .data.base import CountedData
 from .data.holdout import share_given, split_data
@@ -85,7 +86,8 @@ class ShardDataset(Documents):
     ``$SHARDWRIGHT_CACHE``, else the user's cache directory), which all processes of a machine share; they take at most
     ``cache_limit`` bytes (default: all but a tenth of the disk). ``cache_dir=None`` reads through memory alone. Tars without an
     index, and servers that know no ranges, need ``whole_shards``: downloads of whole shards into ``cache_dir``, which are
-    chosen there with a warning. ``storage_options`` are passed to fsspec.
+    chosen there with a warning. ``storage_options`` are passed to fsspec. A request is made at most ``tries`` times (8), and a
+    server that sends nothing for ``timeout`` seconds (20) is asked again; one that never answered is given up after half of it.
 
     Raises ``ManifestError`` for an incomplete dataset or an unknown split, ``ConfigError`` for listed shards of another split
     and directories that differ, ``ShardError`` for a shard that contradicts its manifest, when it is opened, and
@@ -110,6 +112,8 @@ class ShardDataset(Documents):
         cache_dir: str | PathLike[str] | None = DEFAULT_CACHE,
         cache_limit: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        tries: int = TRIES,
+        timeout: float = TIMEOUT,
         eos_id: int | None = None,
         whole_shards: bool = False,
     ) -> None:
@@ -120,7 +124,7 @@ class ShardDataset(Documents):
             verify=verify,
             cache_dir=cache_dir,
             cache_limit=cache_limit,
-            storage_options=storage_options,
+            access=access_given(storage_options, tries, timeout),
             eos_id=eos_id,
             whole_shards=whole_shards,
         )
@@ -253,10 +257,10 @@ class Texts(Stream):
 class TextDataset(Texts):
     """Raw text, filtered and tokenized while it streams, so that training starts seconds after the call.
 
-    ``source`` is what the builder takes: jsonl, csv, tsv, txt (each also compressed), parquet, arrow, and webdataset tars of
-    ``.txt`` or ``.json`` members, by path, directory, braces, glob or url (``hf://datasets/...``, ``s3://``, ``https://``,
-    reached with ``storage_options``). Or it holds the records: a DataFrame, an Arrow table, a dataset, a list of dicts, which
-    are written to a temporary file.
+    ``source`` is what the builder takes: jsonl, csv, tsv, txt (each also compressed), parquet, arrow, and webdataset tars
+    of ``.txt`` or ``.json`` members, by path, directory, braces, glob or url (``hf://datasets/...``, ``s3://``,
+    ``https://``, reached with ``storage_options``, ``tries`` and ``timeout`` as a `ShardDataset` is). Or it holds the
+    records: a DataFrame, an Arrow table, a dataset, a list of dicts, which are written to a temporary file.
 
     ``source`` may also be alive: a ``datasets.IterableDataset``, any object with ``__iter__``, ``state_dict`` and
     ``load_state_dict`` (plain JSON), or a function that returns an iterator of dicts. Nothing of it is written. To resume,
@@ -315,9 +319,10 @@ class TextDataset(Texts):
         format: str = "",
         normalize: bool = False,
         storage_options: Mapping[str, Any] | None = None,
+        tries: int = TRIES,
+        timeout: float = TIMEOUT,
     ) -> None:
         from ..daemon_threads import DaemonThreads
-        from ..objects.access import Access
         from ..objects.urls import is_remote
         from ..text.discovery import InputFile, find_inputs, refuse_twice, warn_of_long_texts
         from ..text.document import ON_ERROR
@@ -337,7 +342,7 @@ class TextDataset(Texts):
         check_flag("eos", eos)
         check_flag("normalize", normalize)
         check_flag("bos", bos)
-        check_options("storage_options", storage_options)
+        access = access_given(storage_options, tries, timeout)
         condition = None if where is None else Where.parse(where)
         named = parse_fields(fields.split(",") if isinstance(fields, str) else fields)
         kept = merge_fields([named, condition.fields if condition else ()])
@@ -359,7 +364,7 @@ class TextDataset(Texts):
                 path = keep_while_running(each)
                 found.append(InputFile(path, path.name, source))
             else:
-                found += find_inputs(each, access=Access(options=storage_options or {}), format=format)
+                found += find_inputs(each, access=access, format=format)
         if not found and not live:
             raise InputError(
                 "no files were given: TextDataset needs at least one path, directory, glob or brace pattern"

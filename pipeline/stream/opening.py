@@ -13,11 +13,12 @@ import numpy as np
 from braceexpand import braceexpand
 
 from ..errors import ConfigError, ManifestError
-from ..objects.access import Access
+from ..objects.access import TIMEOUT, TRIES, Access
 from ..objects.urls import is_remote
 from ..shards.folder import size_of
 from ..shards.manifest import MANIFEST_NAME
 from ..shards.urls import ENDING, join
+from .arguments import access_given
 from .datasets import ShardDataset, TextDataset
 from .stream import Stream
 
@@ -32,6 +33,8 @@ def open_dataset(
     dtype: str | None = None,
     epochs: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    tries: int = TRIES,
+    timeout: float = TIMEOUT,
 ) -> Stream:
     """Open what a user names as a bare dataset, to which ``.shuffle()``, ``.pack()``, ... follow.
 
@@ -50,9 +53,10 @@ def open_dataset(
     'TextDataset'
     """
     first = _first_name(what)
+    remote: dict[str, Any] = {"storage_options": storage_options, "tries": tries, "timeout": timeout}
     if dtype is not None or first.lower().endswith(ARRAY_ENDINGS):
         kind = "an array of tokens"
-    elif _holds_shards(first, Access(options=storage_options or {})):
+    elif _holds_shards(first, access_given(**remote)):
         kind = "shards"
     else:
         kind = "text"
@@ -63,9 +67,9 @@ def open_dataset(
     if tokenizer is not None and kind != "text":
         raise ConfigError(f"{first} holds tokens, so tokenizer={tokenizer!r} has nothing to do; leave it out")
     if kind == "shards":
-        return ShardDataset(what, split, epochs=epochs, storage_options=storage_options)
+        return ShardDataset(what, split, epochs=epochs, **remote)
     if kind == "text":
-        return TextDataset(what, tokenizer or "bytes", epochs=epochs, storage_options=storage_options)
+        return TextDataset(what, tokenizer or "bytes", epochs=epochs, **remote)
     return ShardDataset.from_tokens(_mapped(what, dtype), epochs=epochs)
 
 

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
+from tests.loaders import assert_raises
 from tests.stream.ranks import run_ranks
 from tests.text_samples import write_texts
 
@@ -140,17 +141,17 @@ def _refusals(file: str) -> list[str]:
         stream(file).shard(dist.get_rank(), 2),
         stream(file).prefetch(2),
         stream(file).apply(lambda items: items),
-        DataLoader(stream(file), batch_size=None, num_workers=1),
     ):
         with pytest.raises(ConfigError) as refused:
             next(iter(given))
         said.append(str(refused.value))
+    loader = DataLoader(stream(file), batch_size=None, num_workers=1)
+    assert_raises(ConfigError, "a worker of a DataLoader cannot; use num_workers=0", loader)
     return said
 
 
 def test_where_ranks_cannot_agree_the_stream_is_refused_with_the_cure(file: str) -> None:
-    for stated, ahead, applied, worker in run_ranks(_refusals, 2, file):
+    for stated, ahead, applied in run_ranks(_refusals, 2, file):
         assert "epochs=1 on 2 ranks that .shard() states" in stated
         assert "call init_process_group() and leave .shard() out, or end the stream by .take(n)" in stated
         assert "remove .prefetch() and .apply()" in ahead == applied
-        assert "a worker of a DataLoader cannot; use num_workers=0" in worker

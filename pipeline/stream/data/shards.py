@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from os import PathLike
 from pathlib import Path
@@ -30,7 +30,7 @@ from ...shards.ranges.source import Source as Ranges
 from ...shards.resolve import Resolved, resolve
 from ...shards.store import Store
 from ...shards.urls import ENDING
-from ..arguments import check_flag, check_integer, check_options, check_path, eos_given
+from ..arguments import check_flag, check_integer, check_path, eos_given
 from .base import CountedData
 from .contents import Contents
 
@@ -78,7 +78,7 @@ class ShardFiles(NamedShards):
     """Shards in order, on disk or remote, with what the manifest says of each, or the index of tars that have none.
 
     Remote shards come block by block (or whole: ``whole_shards``), through a cache in ``cache_dir`` of at most ``cache_limit``
-    bytes (None: through memory); ``storage_options`` go to fsspec.
+    bytes (None: through memory), reached by ``access``.
     """
 
     def __init__(
@@ -89,8 +89,8 @@ class ShardFiles(NamedShards):
         verify: bool,
         cache_dir: str | PathLike[str] | None,
         eos_id: int | None,
+        access: Access,
         cache_limit: int | None = None,
-        storage_options: Mapping[str, Any] | None = None,
         whole_shards: bool = False,
     ) -> None:
         _check_source(source)
@@ -100,14 +100,12 @@ class ShardFiles(NamedShards):
         check_flag("whole_shards", whole_shards)
         if cache_limit is not None:
             check_integer("cache_limit", cache_limit, least=1)
-        check_options("storage_options", storage_options)
         place = None
         if cache_dir is not None and cache_dir != DEFAULT_CACHE:
             check_path("cache_dir", cache_dir)
             place = str(Path(cache_dir).absolute())
         self.name = ""
         self.split = "all splits" if split is None else split
-        access = Access(options=storage_options or {})
         self._store = Store(place, cache_limit, access, keeps=cache_dir is not None)
         self._whole_shards = whole_shards
         self._verify = verify

@@ -1,0 +1,50 @@
+"""``tries`` and ``timeout`` hold for all that a dataset asks of a server, whichever face opens it."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import pipeline
+from pipeline.errors import ConfigError, StorageError
+from tests.faulty_server import running_server
+
+FACES: list[Callable[..., Any]] = [
+    lambda url, **settings: pipeline.ShardDataset(f"{url}/data", **settings),
+    lambda url, **settings: pipeline.TextDataset(f"{url}/texts.jsonl", "bytes", **settings),
+    lambda url, **settings: pipeline.open_dataset(f"{url}/texts.jsonl", **settings),
+]
+faces = pytest.mark.parametrize("face", FACES, ids=["shards", "texts", "open_dataset"])
+
+
+@faces
+def test_a_request_is_made_so_many_times(face: Callable[..., Any]) -> None:
+    with running_server() as server:
+        server.objects["texts.jsonl"] = b'{"text": "a"}\n'
+        server.faults = ["503"] * 2
+        with pytest.raises(StorageError, match=r"gave up after 2 tries .* allow more tries= or a longer timeout="):
+            face(server.root, tries=2)
+        assert len(server.requests) == 2
+
+
+@faces
+def test_a_server_that_never_answers_is_given_up_after_half_of_the_timeout(face: Callable[..., Any]) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        began = time.monotonic()
+        with pytest.raises(StorageError, match="gave up after"):
+            face(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=1.0)
+        assert time.monotonic() - began < 5
+
+
+@faces
+@pytest.mark.parametrize("setting", [{"tries": 0}, {"tries": 2.0}, {"timeout": 0}, {"timeout": "20"}])
+def test_a_value_that_cannot_be_is_refused_by_its_name(face: Callable[..., Any], setting: dict[str, Any]) -> None:
+    (name, value), *_ = setting.items()
+    with pytest.raises(ConfigError, match=f"{name} must be .*, got {value!r}"):
+        face("http://127.0.0.1:9", **setting)
