@@ -61,12 +61,14 @@ def speed(directory: Path, texts: str | None, report: Report) -> None:
         return pipeline.TextDataset(files, tokenizer).shuffle(seed=0)
 
     fitted = stream().pack(SEQ_LEN, best_fit=True).batch(BATCH)
+    live = pipeline.TextDataset(lambda: ({"text": text} for text in read_lines(files)), tokenizer)
     filtered = stream().filter(lambda record: zlib.crc32(record.id.encode()) % 2).pack(SEQ_LEN).batch(BATCH)
     loaders = {
         "read, parse and encode alone, the limit": alone(files, tokenizer, slow=False),
         "shardwright": counted(stream().pack(SEQ_LEN).batch(BATCH)),
         "shardwright, half filtered away": counted(filtered),
         "shardwright, best fit": counted(fitted),
+        "shardwright, a function that reads and parses": counted(live.pack(SEQ_LEN).batch(BATCH)),
         "read, parse and encode by Hugging Face": alone(files, tokenizer, slow=True),
     }
     rates = take_turns(loaders)
