@@ -231,7 +231,7 @@ def test_a_state_that_json_does_not_give_back_is_refused_naming_the_key(state: A
 
 
 def test_what_cannot_be_begun_again_is_refused_with_the_function_to_give() -> None:
-    with pytest.raises(InputError, match=r"generator records\(\) can be read once.*\(records, not records\(\)\)"):
+    with pytest.raises(InputError, match=r"generator object can be read once.*\(records, not records\(\)\)"):
         pipeline.TextDataset(records(), "bytes")
     with pytest.raises(InputError, match="a map object can be read once"):
         pipeline.TextDataset(map(dict, records()), "bytes")

@@ -152,6 +152,6 @@ def _refusals(file: str) -> list[str]:
 
 def test_where_ranks_cannot_agree_the_stream_is_refused_with_the_cure(file: str) -> None:
     for stated, ahead, applied in run_ranks(_refusals, 2, file):
-        assert "epochs=1 on 2 ranks that .shard() states" in stated
+        assert "epochs=1 on 2 ranks: at each step, ranks agree on the end" in stated
         assert "call init_process_group() and leave .shard() out, or end the stream by .take(n)" in stated
         assert "remove .prefetch() and .apply()" in ahead == applied

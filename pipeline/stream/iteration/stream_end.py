@@ -41,26 +41,17 @@ class StreamEnd:
     def __init__(self, config: StreamConfig, context: WorkerContext) -> None:
         self._drop_last = config.drop_last
         self._agree = ranks_agree(config, context)
-        if not self._agree:
-            return
-        bounded, cure = (
-            f"epochs={config.epochs} on {context.world_size} ranks",
-            "or end the stream by .take(n), not epochs",
-        )
+        why = ""
         if get_worker_info() is not None:
+            why = "which a worker of a DataLoader cannot; use num_workers=0"
+        elif config.stated_topology is not None:
+            why = "by torch.distributed; call init_process_group() and leave .shard() out"
+        elif config.prefetch or not counts_items(config):
+            why = "so nothing is read ahead and no stage drops items; remove .prefetch() and .apply()"
+        if self._agree and why:
             raise ConfigError(
-                f"{bounded}: ranks agree on the end of text, filters and best-fit packing at each step, which a worker of a "
-                f"DataLoader cannot; use num_workers=0, {cure}"
-            )
-        if config.stated_topology is not None:
-            raise ConfigError(
-                f"{bounded} that .shard() states: ranks agree on the end of text, filters and best-fit packing by "
-                f"torch.distributed; call init_process_group() and leave .shard() out, {cure}"
-            )
-        if config.prefetch or not counts_items(config):
-            raise ConfigError(
-                f"{bounded}: ranks agree on the end of text, filters and best-fit packing at each step, so nothing is read "
-                f"ahead and no stage drops items; remove .prefetch() and .apply(), {cure}"
+                f"epochs={config.epochs} on {context.world_size} ranks: at each step, ranks agree on the end of text, filters "
+                f"and best-fit packing, {why}, or end the stream by .take(n), not epochs"
             )
 
     def read(self, read: Callable[[], T]) -> T:
@@ -78,13 +69,9 @@ class StreamEnd:
             raise StateError("another rank failed at this step, and its error says why; this rank ends with it")
         if not short or (some and not self._drop_last):
             return True
-        if self._agree and self._drop_last:
-            log.warning(
-                "last='drop' ends the epoch where a rank lacks a row: this one drops %d sequences and those behind",
-                filled,
-            )
-        elif filled:
-            log.warning("last='drop' drops the last %d sequences, short of a batch", filled)
+        if filled:
+            behind = ", and what lies behind them" if self._agree else ""
+            log.warning("last='drop' drops the last %d sequences, short of a batch%s", filled, behind)
         return False
 
     def _sum(self, *numbers: int) -> list[int]:

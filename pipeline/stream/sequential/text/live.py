@@ -36,6 +36,8 @@ class LiveWindows(TextWindows):
     it, but at least 8: so the first batch of a slow source comes soon.
     """
 
+    bytes_read = 0  # characters of text
+
     def __init__(
         self,
         data: LiveData,
@@ -48,36 +50,19 @@ class LiveWindows(TextWindows):
         epochs: int | None,
     ) -> None:
         self._counts: Counter[str] = Counter()
-        self._bytes_read = 0
         self._data: LiveData = data
-        self._rank, self._ranks = rank, ranks
-        self._seed = seed
-        self._window = window
-        self._filters = filters
-        self._epochs = epochs
-        where = data.where
-        self._keys = RecordKeys(
-            data.text_key,
-            data.id_key,
-            data.source.name,
-            data.source.label,
-            kept=merge_fields([data.fields, where.fields if where else ()]),
-            where=where,
-            record="dict",
-        )
+        self._share = rank, ranks
+        self._seed, self._filters, self._epochs, self._window = seed, filters, epochs, window
+        kept = merge_fields([data.fields, data.where.fields if data.where else ()])
+        names = data.text_key, data.id_key, data.source.name, data.source.label
+        self._keys = RecordKeys(*names, kept=kept, record="dict")
         self._place: Place | None = None  # where the reading stands
         self._reading: LiveReading | None = None
         self._records: Iterator[tuple[int, Any]] = iter(())
 
     @property
     def counts(self) -> Counter[str]:
-        """How many documents were read, rejected and bad."""
         return self._counts
-
-    @property
-    def bytes_read(self) -> int:
-        """Characters of text read so far."""
-        return self._bytes_read
 
     def make(self, lane: int, place: Place) -> LaneWindow | None:
         """Return the window that begins at ``place``, or None behind the last epoch."""
@@ -85,39 +70,38 @@ class LiveWindows(TextWindows):
         if self._epochs is not None and epoch >= self._epochs:
             return None
         if self._reading is None or self._place != place:
-            self._reading = self._data.source.read(epoch, number, state or "", self._rank, self._ranks)
+            self._reading = self._data.source.read(epoch, number, state or "", *self._share)
             self._records = iter(self._reading)
-        records, size, has_ended = self._take(number)
-        filtered = self._filter(Block(size, lambda: records))
+        block, has_ended = self._take(number)
+        filtered = self._filter(block)
         self._count(filtered)
         documents = [document for document in filtered.documents if document is not None]
         if self._seed is not None:
             key = derive_key("live window", self._seed, lane, epoch, number)
             documents = [documents[index] for index in permutation(len(documents), key).tolist()]
         ids, lengths = self._encode(documents)
-        following = (epoch + 1, 0, 0) if has_ended else (epoch, self._reading.number, self._reading.state())
-        self._place = following
+        self._place = (epoch + 1, 0, 0) if has_ended else (epoch, self._reading.number, self._reading.state())
         if has_ended:
             self.close()
-        return LaneWindow(place, following, Window(ids, np.append(0, np.cumsum(lengths))))
+        return LaneWindow(place, self._place, Window(ids, np.append(0, np.cumsum(lengths))))
 
     def close(self) -> None:
         """Let go of the source."""
         self._reading, self._records = None, iter(())
 
-    def _take(self, before: int) -> tuple[list[Record], int, bool]:
-        """Return the records of a window, the bytes of their texts, and whether the epoch ends with it."""
+    def _take(self, before: int) -> tuple[Block, bool]:
+        """Return the records of a window, and whether the epoch ends with it."""
         records: list[Record] = []
-        size = 0
+        size, has_ended = 0, True
         for number, value in self._records:
             record = self._keys.judge(value, number, None)
             records.append(record)
-            size += len(record.text) + 1 if isinstance(record, Document) else 1
-            self._bytes_read += len(record.text) if isinstance(record, Document) else 0
+            size += len(record.text) if isinstance(record, Document) else 0
             is_long = size >= self._window.bytes or len(records) >= max(_FIRST_DOCUMENTS, before)
             if is_long and size >= self._window.least:
-                return self._selected(records), size, False
-        return self._selected(records), size, True
-
-    def _selected(self, records: list[Record]) -> list[Record]:
-        return records if self._data.where is None else list(selected(records, self._data.where))
+                has_ended = False
+                break
+        self.bytes_read += size
+        if self._data.where is not None:
+            records = list(selected(records, self._data.where))
+        return Block(size, lambda: records), has_ended
