@@ -556,8 +556,8 @@ class Stream(IterableDataset[Any]):
         without ``take`` has no passes: this changes nothing there, and logs so once.
 
         The first call after ``load_state_dict`` keeps the position, whatever ``epoch`` is, since frameworks count their own
-        passes from 0; later calls count from there. The pass that holds the loaded position ends where it would have ended.
-        At the end of a pass it moves to the next one. Calling it again with the same number changes nothing.
+        passes from 0; later calls count from there. The pass that holds the loaded position ends where it would have ended,
+        and where it was read to its end, the call moves to the next one. Calling it again with the same number changes nothing.
 
         Raises ``ConfigError`` for an epoch above 0 where ``epochs`` is above 1, and where Accelerate would split the
         stream among the ranks a second time; and ``StateError`` while an iterator is live.

@@ -21,7 +21,7 @@ from ..config import StreamConfig
 from ..order import Step
 from ..position import Position, WorkerContext
 from ..reader import Reader, Share
-from .passes import epoch_reached, first_of, item_count, pass_bounds, steps_taken
+from .passes import Passes, item_count
 from .stages import Positioned, UserStages, counts_items
 
 log = logging.getLogger("pipeline")
@@ -45,8 +45,8 @@ def items_from(
     config: StreamConfig, reader: Reader[Any], position: Position, context: WorkerContext
 ) -> Iterator[Positioned]:
     """Yield the items of one worker from ``position`` on."""
-    endless = config.epochs is None and steps_taken(config, context.world_size) is None
-    stages = UserStages(config, position, context, partial(epoch_reached, config) if endless else None)
+    passes = Passes(config, context.world_size)
+    stages = UserStages(config, position, context, None if passes.bounded else passes.epoch)
     if config.batch_size is None or config.steps:
         items = stages.run(config.steps, 0, _samples(config, reader, position, context))
         if config.batch_size is not None:
@@ -122,7 +122,7 @@ def _steps(
     skip, every = share_of(config, position, context)
     size = (config.batch_size or 1) * context.world_size
     start, count = position.sequence_index, None
-    begin_of_pass, end = pass_bounds(config, first_of(config), position, context.world_size)
+    begin_of_pass, end = Passes(config, context.world_size).bounds(position)
     if end is not None:
         count = item_count(config, start, end, context, reader.rank_period)
         if config.drop_last and context.rank == skip == 0 and end > start:

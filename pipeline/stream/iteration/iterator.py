@@ -115,15 +115,15 @@ class StreamIterator:
                 raise StateError(f"this iterator was made before {self.moved_by}; call iter() again")
             self._shared.refuse_missed()  # not in iter(), where the error of a persistent worker would get lost
             progress.began = begin
-            if not self._in_worker:
-                self._shared.note_reader()
+            if not self._in_worker:  # it begins after any worker that began before
+                self._shared.memory.worker_began = self._shared.memory.worker_ended = False
         try:
             position, item = next(self._items)
         except BaseException as error:
             progress.finished |= isinstance(error, StopIteration) and progress.ended is None
             progress.ended = time.perf_counter()
             if progress.finished and self._in_worker:
-                self._shared.note_worker(ended=True)
+                self._shared.memory.worker_ended = True
             raise
         others = self._context.workers - 1
         progress.position = replace(position, skip=others) if others else position
