@@ -310,10 +310,7 @@ def as_bfloat16(sample: dict[str, Any]) -> dict[str, Any]:
     return {"x": torch.as_tensor(sample["input_ids"]).to(torch.bfloat16)}
 
 
-def test_arrays_of_bfloat16_become_tensors_and_those_of_text_are_refused(dataset: Path) -> None:
-    ml_dtypes = pytest.importorskip("ml_dtypes")
+def test_arrays_that_torch_does_not_have_are_refused(dataset: Path) -> None:
     source = pipeline.ShardDataset(dataset).pack(8)
-    arrays = source.map(lambda s: {"x": s["input_ids"].numpy().astype(ml_dtypes.bfloat16)}).batch(2)
-    assert torch.equal(next(iter(arrays))["x"], next(iter(source.batch(2)))["input_ids"].to(torch.bfloat16))
     with pytest.raises(ConfigError, match=r"'x' is an array of <U1, which torch does not have"):
         next(iter(source.map(lambda s: {"x": np.array("a")}).batch(2)))
