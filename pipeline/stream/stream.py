@@ -315,9 +315,8 @@ class Stream(IterableDataset[Any]):
         At the end of a bounded stream, ``last="pad"`` fills missing rows with end-of-text ids and labels of -100;
         ``valid_tokens`` says how many labels count. ``last="drop"`` drops the last incomplete global batch, and logs its size.
         ``dtype="stored"`` keeps packed ids and labels in the width of the shards (uint16 or uint32), which has no -100:
-        ``ignored`` (int64, 1-D) then lists the flat indices of labels to mask, and is absent where there are none. Samples
-        given to a ``map`` before ``batch`` are int64, and its results are narrowed here. Raises ``ConfigError``, naming the
-        key, where the samples of a batch differ in keys or shapes.
+        ``ignored`` (int64, 1-D) then lists the flat indices of labels to mask, and is absent where there are none. Raises
+        ``ConfigError``, naming the key, where the samples that a ``map`` before ``batch`` gives differ in keys or shapes.
 
         >>> import pipeline
         >>> *_, last = pipeline.ShardDataset.from_tokens(range(20), epochs=1).pack(4).batch(3)
@@ -338,6 +337,11 @@ class Stream(IterableDataset[Any]):
         check_choice("dtype", dtype, "int64", "stored")
         if dtype == "stored" and layout is not None and layout.kind == "documents":
             raise ConfigError("dtype='stored' is for packed sequences; remove it after .documents(), which gives int64")
+        if dtype == "stored" and self._config.steps:
+            raise ConfigError(
+                "dtype='stored' keeps ids as shards hold them, but the samples of .map() and .apply() are int64; write these "
+                "behind .batch(), or remove dtype='stored'"
+            )
         call = written_call(
             "batch", batch_size, last=None if last == "pad" else last, dtype=None if dtype == "int64" else dtype
         )
@@ -588,8 +592,9 @@ class Stream(IterableDataset[Any]):
         self._position.set_weights(weights)
 
     def stats(self) -> dict[str, Any]:
-        """Return counts, rates and the position of the latest iterator; cheap enough for every step.
+        """Return counts, rates and the position of the latest iterator, as a dict that prints as a table.
 
+        It is cheap enough for every step.
         ``items`` and ``tokens`` (labels that count) handed out, ``seconds`` since it began, ``tokens_per_second``,
         ``waited_seconds`` that the consumer waited for items and their ``waited_share`` of the time, ``bytes_read`` from
         shards, and the position as ``sequence_index`` and ``epoch``. A mix adds ``sources``, with the share asked and served

@@ -145,5 +145,5 @@ def _log_dropped(sequences: int) -> None:
 def _stacked(samples: Iterator[Positioned], config: StreamConfig) -> Iterator[Positioned]:
     """Group samples into batches; where stages dropped some, the last batch of a bounded stream is smaller."""
     while rows := list(islice(samples, config.batch_size)):
-        batch = stack([item for _, item in rows], config.stored_dtype)
+        batch = stack([item for _, item in rows])
         yield rows[-1][0], to_numpy(batch) if config.numpy else to_torch(batch)

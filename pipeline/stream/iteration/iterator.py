@@ -16,6 +16,7 @@ from ..position import Position, WorkerContext
 from ..reader import Reader
 from .shared_position import SharedPosition
 from .stages import Positioned
+from .stats import Stats
 from .topology import Topology
 from .worker_batch import WorkerBatch
 
@@ -37,20 +38,20 @@ class Progress:
         self.finished = False  # all items were handed out, and no error ended it
         self._reader = reader
 
-    def stats(self, config: StreamConfig) -> dict[str, Any]:
+    def stats(self, config: StreamConfig) -> Stats:
         """Return counts, times and rates, and what the reader counts."""
         seconds = ((self.ended or time.perf_counter()) - self.began) if self.began is not None else 0.0
         index = self.position.sequence_index
-        return {
-            "items": self.items,
-            "tokens": self.tokens,
-            "seconds": seconds,
-            "tokens_per_second": self.tokens / seconds if seconds else 0.0,
-            "waited_seconds": self.waited,
-            "waited_share": self.waited / seconds if seconds else 0.0,
-            "sequence_index": index,
+        return Stats(
+            items=self.items,
+            tokens=self.tokens,
+            seconds=seconds,
+            tokens_per_second=self.tokens / seconds if seconds else 0.0,
+            waited_seconds=self.waited,
+            waited_share=self.waited / seconds if seconds else 0.0,
+            sequence_index=index,
             **(stats_at(config, self.position) if self._reader is None else self._reader.stats(index)),
-        }
+        )
 
 
 class RaisesAgain(Iterator[T]):

@@ -21,6 +21,7 @@ from .passes import Passes
 from .shared_position import SharedPosition
 from .stages import counts_items
 from .state import from_state, to_state
+from .stats import Stats
 from .topology import Topology
 
 
@@ -77,7 +78,7 @@ class StreamPosition:
         self._iterators = [weakref.ref(each) for each in (*self._existing(), iterator)]
         return iterator
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> Stats:
         """Return the counts and times of the latest iterator."""
         progress = self._progress or Progress(self._shared.get(), None)
         return progress.stats(self._config_at(progress.position))
