@@ -27,9 +27,9 @@ Where a stream stands:
   not begun is an error.
 - Workers of a plain ``DataLoader`` hide how far they are: ``state_dict(batches=n)`` counts from the position. A
   ``StatefulDataLoader`` saves and loads the state of each worker inside it, for its next pass alone.
-- A pass is what frameworks call an epoch; `passes` says what pass ``e`` is. ``set_epoch(e)`` begins pass ``e + offset``. The first
-  call after a load names the pass that holds the loaded position, whatever ``e`` is, and keeps the position: that fixes the
-  offset. Calling it again before anything is read changes nothing.
+- A pass is what frameworks call an epoch; `passes` says what pass ``e`` is. ``set_epoch(e)`` begins pass ``e + offset``. The
+  first call after a load names the pass that holds the loaded position, whatever ``e`` is, and keeps the position: that fixes
+  the offset. Calling it again before anything is read changes nothing.
 
 Which rows of a step a rank takes is said elsewhere: by `order.Step` for indexed readers, by `lanes` for lanes of
 sequential ones. A wrong resume is found by `pipeline.assert_resumes`.
