@@ -26,7 +26,7 @@ import numpy as np
 from ..errors import ConfigError
 
 _PLAIN = (bool, int, float, complex, str, bytes, range, type(None), type(...))
-_NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, np.ufunc)
+_LIBRARY_KINDS = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, np.ufunc)
 
 
 class Filter(NamedTuple):
@@ -102,7 +102,9 @@ class _Identity:
             yield self.of(inner)  # of functools, of numba
         elif isinstance(value, types.ModuleType):
             yield value.__name__
-        elif isinstance(value, _NAMED) and _is_library(module := getattr(value, "__module__", None) or "builtins"):
+        elif isinstance(value, _LIBRARY_KINDS) and _is_library(
+            module := getattr(value, "__module__", None) or "builtins"
+        ):
             owner = getattr(value, "__self__", None)
             if getattr(value, "__closure__", None) or not isinstance(owner, type | types.ModuleType | None):
                 raise _UnknownError(f"the values that {value.__qualname__} is bound to")
@@ -173,8 +175,8 @@ def _source(code: types.CodeType) -> ast.AST:
         tree = ast.parse("".join(inspect.findsource(code)[0]))
     except (OSError, SyntaxError, ValueError):
         raise _UnknownError(f"code that has no source in {code.co_filename!r}") from None
-    places = [((top, left), (end, right)) for top, end, left, right in code.co_positions() if right]
-    found: list[ast.AST] = []
+    spans = [((top, left), (end, right)) for top, end, left, right in code.co_positions() if right]
+    nodes: list[ast.AST] = []
     for node in ast.walk(tree):  # outer ones come first
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             continue
@@ -182,7 +184,7 @@ def _source(code: types.CodeType) -> ast.AST:
         body: Any = node.body if isinstance(node, ast.Lambda) else node
         begin, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
         if (min(lines), getattr(node, "name", "<lambda>")) == (code.co_firstlineno, code.co_name):
-            found += [node] * all(begin <= first and last <= end for first, last in places)
-    if not found or (len(found) > 1 and not places):
+            nodes += [node] * all(begin <= first and last <= end for first, last in spans)
+    if not nodes or (len(nodes) > 1 and not spans):
         raise _UnknownError(f"code that {code.co_filename!r} does not hold any more")
-    return found[-1]
+    return nodes[-1]

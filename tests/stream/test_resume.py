@@ -11,14 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import pipeline
-from tests.shard_samples import write_dataset
 from tests.stream.global_order import global_rows
 from tests.stream.global_order import rows_in_order as run
-from tests.stream.oracle import Oracle
 
 
 def shards_of(directory: Path) -> list[list[list[int]]]:
@@ -26,59 +22,6 @@ def shards_of(directory: Path) -> list[list[list[int]]]:
 
     shards = [Shard(path) for path in sorted(directory.glob("train-*.tar"))]
     return [[shard.document(j).tolist() for j in range(len(shard))] for shard in shards]
-
-
-@settings(max_examples=40)
-@given(
-    sizes=st.lists(st.lists(st.integers(0, 12), max_size=8), min_size=1, max_size=6).filter(
-        lambda s: sum(map(sum, s)) > 0
-    ),
-    window=st.integers(1, 7),
-    lanes=st.integers(1, 9),
-    seq_len=st.integers(1, 9),
-    stride=st.integers(1, 9),
-    epochs=st.integers(1, 3),
-    world_size=st.integers(1, 4),
-    batch=st.integers(1, 5),
-    shuffled=st.booleans(),
-)
-def test_the_stream_equals_its_definition_for_any_shape(
-    tmp_path_factory: pytest.TempPathFactory,
-    sizes: list[list[int]],
-    window: int,
-    lanes: int,
-    seq_len: int,
-    stride: int,
-    epochs: int,
-    world_size: int,
-    batch: int,
-    shuffled: bool,
-) -> None:
-    stride = min(stride, seq_len)
-    generator = np.random.default_rng(0)
-    shards = [[generator.integers(1, 60_000, size=n).astype("<u2") for n in shard] for shard in sizes]
-    directory = tmp_path_factory.mktemp("oracle") / "data"
-    write_dataset(directory, shards)
-
-    def make() -> pipeline.Stream:
-        stream = pipeline.ShardDataset(directory, epochs=epochs)
-        return (stream.shuffle(seed=3, window=window, lanes=lanes) if shuffled else stream).pack(seq_len, stride=stride)
-
-    if shuffled:
-        oracle = Oracle([[d.tolist() for d in s] for s in shards], 3, min(window, len(shards)), lanes)
-    else:
-        oracle = Oracle([[d.tolist() for d in s] for s in shards], None, 1, 1)
-    expected = oracle.sequences(seq_len, stride, epochs)
-
-    def rows(stream: pipeline.Stream) -> list[Any]:
-        return [row for b in stream for row in zip(b["input_ids"].tolist(), b["labels"].tolist(), strict=True)]
-
-    got = run(make, world_size, batch, rows=rows)
-    assert len(got) == -(-len(expected) // (world_size * batch)) * world_size * batch
-    for (ids, labels), tokens in zip(got, [*expected, *[[]] * (len(got) - len(expected))], strict=True):
-        inputs, following = tokens[:seq_len], tokens[1:]
-        assert ids == inputs + [0] * (seq_len - len(inputs))
-        assert labels == following + [-100] * (seq_len - len(following))
 
 
 def test_a_state_saved_after_any_batch_continues_exactly_on_any_number_of_ranks(dataset: Path) -> None:

@@ -15,7 +15,7 @@ from .rows import DocumentRows, Rows
 from .types import Batch
 
 IGNORE = -100  # what torch's cross_entropy ignores by default
-_NOWHERE = np.zeros(0, np.int64)
+_NO_INDICES = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class PackCollator:
     counts nowhere). ``boundaries`` adds ``position_ids`` (int64, from 0 in each document), ``cu_seqlens`` (int32: where
     documents begin in the flattened batch, from 0 to its size) and ``max_seqlen`` (int), all from one list of document
     ends, and masks labels that lie in another document than their input. In a ``dtype`` that cannot hold -100,
-    ``ignored`` lists the places (int64, in the flattened batch) to mask instead, where there are any.
+    ``ignored`` lists the indices (int64, in the flattened batch) to mask instead, where there are any.
     """
 
     size: int
@@ -47,16 +47,16 @@ class PackCollator:
         lag = 0 if self.same_labels else self.shift
         ids, labels = np.empty((size, length), self.dtype), np.empty((size, length), self.dtype)
         ids[:filled], labels[:filled] = rows.tokens[:, :length], rows.tokens[:, lag : lag + length]
-        have = _NOWHERE  # tokens of each row, where some have fewer than they should
+        have = _NO_INDICES  # tokens of each row, where some have fewer than they should
         if filled < size or rows.valid is not None:
             have = np.zeros(size, np.int64)
             have[:filled] = length + lag if rows.valid is None else rows.valid
             for row, valid in enumerate(have.tolist()):
                 ids[row, valid:] = self.eos_id
         batch: Batch = {"input_ids": ids, "labels": labels, "valid_tokens": 0}
-        ignored = _NOWHERE  # flat places of labels to mask, ascending
+        ignored = _NO_INDICES  # flat indices of labels to mask, ascending
         if self.boundaries:
-            ends = [*(rows.document_ends or ()), *[_NOWHERE] * (size - filled)]
+            ends = [*(rows.document_ends or ()), *[_NO_INDICES] * (size - filled)]
             batch["position_ids"], batch["cu_seqlens"], batch["max_seqlen"], ignored = find_bounds(
                 ends, have, length, lag
             )
@@ -78,7 +78,7 @@ class PackCollator:
 def find_bounds(
     document_ends: list[NDArray[np.int64]], have: NDArray[np.int64], length: int, shift: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], int, NDArray[np.int64]]:
-    """Return ``position_ids``, ``cu_seqlens``, ``max_seqlen`` and the flat places of labels to mask, ascending.
+    """Return ``position_ids``, ``cu_seqlens``, ``max_seqlen`` and the flat indices of labels to mask, ascending.
 
     ``document_ends`` are those of `Rows`; row ``r`` has ``length + shift`` tokens, its labels' included, of which ``have[r]``
     exist (empty: all); labels lie ``shift`` ahead, or are the inputs for a shift of 0, which the model shifts.
@@ -90,7 +90,7 @@ def find_bounds(
     rows, width = len(document_ends), length + shift
     existing = have if len(have) else np.full(rows, width)
     row = np.repeat(np.arange(rows), [len(ends) for ends in document_ends])
-    end = np.concatenate([_NOWHERE, *document_ends])
+    end = np.concatenate([_NO_INDICES, *document_ends])
     inside = (end < width) & (end <= existing[row])
     row, end = row[inside], end[inside]
     cuts = (row * length + end)[end < length]
@@ -110,7 +110,7 @@ def find_bounds(
 
 
 def _labels_behind(have: NDArray[np.int64], length: int, lag: int) -> NDArray[np.int64]:
-    """Return the flat places of labels for which rows of so many tokens have none."""
+    """Return the flat indices of labels for which rows of so many tokens have none."""
     return np.flatnonzero(np.arange(length) >= np.clip(have - lag, 0, length)[:, None])
 
 

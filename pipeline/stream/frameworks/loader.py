@@ -13,7 +13,7 @@ from ..iteration.iterator import RaisesAgain, StreamIterator
 from ..iteration.stream_position import StreamPosition
 from .key_maps import key_map
 
-ENDLESS = 2**31  # what frameworks take for a length where a stream has none
+ENDLESS_LENGTH = 2**31  # what frameworks take for a length where a stream has none
 
 log = logging.getLogger("pipeline")
 
@@ -69,7 +69,7 @@ class Loader:
 
     def __len__(self) -> int:
         known = self._known_length()
-        return (self._length or ENDLESS) if known is None else known
+        return (self._length or ENDLESS_LENGTH) if known is None else known
 
     def set_epoch(self, epoch: int) -> None:
         """Do what ``Stream.set_epoch`` does: the first call after a load keeps the position, others begin a pass."""

@@ -19,7 +19,7 @@ from ..position import Position, WorkerContext
 
 Positioned = tuple[Position, Any]
 
-_CHECKED = 64  # items that a stage takes between two looks at the epoch
+_ITEMS_A_CHECK = 64  # items that a stage takes between two looks at the epoch
 _EPOCHS_OF_A_PART = 8  # of which a rank, that sees a part of each, may give nothing
 
 log = logging.getLogger("pipeline")
@@ -190,7 +190,7 @@ class _AppliedStage:
 
     def _refuse_fruitless(self) -> None:
         """Warn of a stage that has given nothing for seconds; an epoch of an endless stream without an item is an error."""
-        if self._taken % _CHECKED:
+        if self._taken % _ITEMS_A_CHECK:
             return
         if (seconds := self._search.overdue()) is not None:
             log.warning("stage %s gave no item for %d seconds, in which it took %d", self._name, seconds, self._taken)

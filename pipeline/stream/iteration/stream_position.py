@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from ...errors import ConfigError, StateError
-from ..arguments import MOST_ROWS, MOST_STEPS, check_integer
+from ..arguments import MAX_ROWS, MAX_STEPS, check_integer
 from ..assemble import make_reader
 from ..config import StreamConfig
 from ..data.shards import say_once
@@ -110,7 +110,7 @@ class StreamPosition:
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of a pass, or name the pass of a position that was loaded."""
-        check_integer("epoch", epoch, least=0, most=MOST_ROWS)
+        check_integer("epoch", epoch, least=0, most=MAX_ROWS)
         config, passes = self._config, self.passes
         if not passes.exist:
             say_once(
@@ -194,7 +194,7 @@ class StreamPosition:
 
     def _after(self, batches: int) -> Position:
         """Return the position that a rank reaches by ``batches`` batches from the stream's position."""
-        check_integer("batches", batches, least=0, most=MOST_STEPS)
+        check_integer("batches", batches, least=0, most=MAX_STEPS)
         config, position, world_size = self._config, self._shared.get(), self.world_size
         if not counts_items(config):
             raise StateError(
