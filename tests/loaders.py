@@ -19,3 +19,4 @@ def assert_raises(error: type[Exception], match: str, loader: DataLoader[Any]) -
     with pytest.raises(error, match=match) as found:
         list(loader)
     traceback.clear_frames(found.tb)
+    del found  # it refers to this frame, which refers to it

@@ -24,8 +24,8 @@ def group_topology(group: Any) -> tuple[int, int]:
     raise ConfigError(f"shard needs a rank and a world size, a mesh or a process group, got {group!r}")
 
 
-MOST_ROWS = (1 << 31) - 1  # of sizes that arrays and counts of 32 bits hold
-MOST_STEPS = (1 << 62) - 1
+MAX_ROWS = (1 << 31) - 1  # of sizes that arrays and counts of 32 bits hold
+MAX_STEPS = (1 << 62) - 1
 
 
 def check_integer(name: str, value: Any, least: int, most: int | None = None) -> None:
@@ -73,7 +73,7 @@ def access_given(storage_options: Any, tries: Any, timeout: Any) -> Access:
 def check_epochs(epochs: Any) -> None:
     """Raise ``ConfigError`` unless ``epochs`` is None (endless) or an integer of at least 1."""
     if epochs is not None:
-        check_integer("epochs", epochs, least=1, most=MOST_ROWS)
+        check_integer("epochs", epochs, least=1, most=MAX_ROWS)
 
 
 def labels_are_inputs(labels: Any) -> bool:
@@ -96,7 +96,7 @@ def shift_given(shift: int | str, seq_len: int, same_labels: bool) -> int | None
                 "shift='divisors' draws how far ahead labels lie; labels='same' has none ahead, remove it"
             )
         return None
-    check_integer("shift", shift, least=1, most=MOST_ROWS)
+    check_integer("shift", shift, least=1, most=MAX_ROWS)
     return shift
 
 
@@ -113,30 +113,30 @@ def eos_given(eos_id: Any, dtype: np.dtype[Any], vocabulary: int | None = None) 
     return int(eos_id)
 
 
-def device_given(device: Any) -> str:
+def parse_device(device: Any) -> str:
     """Return the name of a device; ``ConfigError`` for one that this process cannot use."""
     try:
-        found = torch.device(device)
+        parsed = torch.device(device)
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
         raise ConfigError(
             f"{device!r} is no device of torch ({_first_line(error)}); give 'cuda', 'cuda:0' or 'cpu'"
         ) from None
-    if found.type == "cuda":
+    if parsed.type == "cuda":
         # Unlike torch.cuda.is_available(), this leaves CUDA usable in workers that are forked later.
         count = torch.cuda.device_count()
         if count == 0:
             why = "no CUDA GPU is visible to this process; use .to('cpu')"
             if not torch.backends.cuda.is_built():
                 why = "this build of torch has no CUDA; install one that has, or use .to('cpu')"
-            raise ConfigError(f".to({str(found)!r}): {why}")
-        if found.index is not None and found.index >= count:
-            raise ConfigError(f".to({str(found)!r}): this process sees {count} GPUs, 'cuda:0' to 'cuda:{count - 1}'")
-    elif found.type != "cpu":
+            raise ConfigError(f".to({str(parsed)!r}): {why}")
+        if parsed.index is not None and parsed.index >= count:
+            raise ConfigError(f".to({str(parsed)!r}): this process sees {count} GPUs, 'cuda:0' to 'cuda:{count - 1}'")
+    elif parsed.type != "cpu":
         try:
-            torch.empty(0, device=found)
+            torch.empty(0, device=parsed)
         except (RuntimeError, NotImplementedError, AssertionError, ImportError) as error:
-            raise ConfigError(f".to({str(found)!r}): torch cannot use it here ({_first_line(error)})") from None
-    return str(found)
+            raise ConfigError(f".to({str(parsed)!r}): torch cannot use it here ({_first_line(error)})") from None
+    return str(parsed)
 
 
 def _first_line(error: Exception) -> str:

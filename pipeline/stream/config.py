@@ -156,11 +156,6 @@ class StreamConfig:
         in_order = self.seed is None and not self.data.live
         return LaneLayout(rows, 1) if in_order else self.data.lane_layout(self, rows)
 
-    @property
-    def stored_dtype(self) -> np.dtype[Any] | None:
-        """The unsigned dtype that ``batch(dtype="stored")`` keeps ids in, None for int64."""
-        return self.data.dtype if self.stored and self.data.dtype.kind == "u" else None
-
     def shape(self, world_size: int) -> dict[str, Any]:
         """Return what the order depends on: a state made under one shape is refused under another.
 

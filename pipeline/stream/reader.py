@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from .batch.types import DocumentArrays, PackedArrays
+from .batch.types import Batch
 from .order import Step
 
 R_out = TypeVar("R_out", covariant=True)
@@ -52,5 +52,5 @@ class Reader(Protocol[R_out]):
 class Collator(Protocol[R_in]):
     """Makes a batch of the rows of a step, a pure function of them and of the step's first sequence index ``begin``."""
 
-    def __call__(self, rows: R_in, begin: int) -> PackedArrays | DocumentArrays:
+    def __call__(self, rows: R_in, begin: int) -> Batch:
         """Return the batch, in arrays of its own."""

@@ -16,14 +16,14 @@ from torch.utils.data import IterableDataset
 
 from ..errors import ConfigError
 from .arguments import (
-    MOST_ROWS,
-    MOST_STEPS,
+    MAX_ROWS,
+    MAX_STEPS,
     check_choice,
     check_flag,
     check_integer,
-    device_given,
     group_topology,
     labels_are_inputs,
+    parse_device,
 )
 from .config import StreamConfig
 from .frameworks.loader import Loader
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from filters.rules.ruleset import RuleSet
 
 Item = dict[str, Any]
-_BEFORE_LAYOUT = (".shuffle(", ".filter(", ".map_documents(")
+_DOCUMENT_METHODS = (".shuffle(", ".filter(", ".map_documents(")
 
 
 class Stream(IterableDataset[Any]):
@@ -110,7 +110,7 @@ class Stream(IterableDataset[Any]):
         check_integer("seed", seed, least=0)
         for name, value in (("window", window), ("lanes", lanes)):
             if value is not None:
-                check_integer(name, value, least=1, most=MOST_ROWS)
+                check_integer(name, value, least=1, most=MAX_ROWS)
         call = written_call("shuffle", seed=seed, window=window, lanes=lanes)
         return self._with(call, seed=seed, window=window, lanes=lanes)
 
@@ -157,11 +157,11 @@ class Stream(IterableDataset[Any]):
 
             chosen = RuleFilter(rules, language)
             self._config.data.check_rules(chosen.rules.fields)
-            found = Filter(chosen, chosen.name)
+            identity = Filter(chosen, chosen.name)
         else:
             assert predicate is not None
-            found = identified(predicate, name)
-        return self._with(f".filter({found.name})", filters=(*self._config.filters, found))
+            identity = identified(predicate, name)
+        return self._with(f".filter({identity.name})", filters=(*self._config.filters, identity))
 
     def map_documents(
         self, function: Callable[[Any, Any], Any], *, name: str | None = None, same_length: bool = False
@@ -190,9 +190,9 @@ class Stream(IterableDataset[Any]):
             raise ConfigError(f"map_documents needs a function, got {type(function).__name__}")
         check_flag("same_length", same_length)
         self._config.data.check_stage("map_documents(same_length=True)" if same_length else "map_documents")
-        found = DocumentMap(*identified(function, name, "map_documents"), same_length)
-        call = f".map_documents({found.name}{', same_length=True' * same_length})"
-        return self._with(call, document_maps=(*self._config.document_maps, found))
+        identity = DocumentMap(*identified(function, name, "map_documents"), same_length)
+        call = f".map_documents({identity.name}{', same_length=True' * same_length})"
+        return self._with(call, document_maps=(*self._config.document_maps, identity))
 
     # Samples and batches
 
@@ -226,7 +226,7 @@ class Stream(IterableDataset[Any]):
         ([0, 1, 2, 3], [1, 2, 3, 4])
         """
         self._before_layout("pack")
-        check_integer("seq_len", seq_len, least=1, most=MOST_ROWS)
+        check_integer("seq_len", seq_len, least=1, most=MAX_ROWS)
         stride = seq_len if stride is None else stride
         check_integer("stride", stride, least=1)
         check_flag("boundaries", boundaries)
@@ -259,7 +259,7 @@ class Stream(IterableDataset[Any]):
         """
         self._before_layout("sample")
         self._config.data.check_stage("sample")
-        check_integer("seq_len", seq_len, least=1, most=MOST_ROWS)
+        check_integer("seq_len", seq_len, least=1, most=MAX_ROWS)
         check_flag("boundaries", boundaries)
         if boundaries:
             self._config.data.check_stage("sample(boundaries=True)")
@@ -297,11 +297,11 @@ class Stream(IterableDataset[Any]):
         self._before_layout("documents")
         self._config.data.check_stage("documents")
         if max_length is not None:
-            check_integer("max_length", max_length, least=1, most=MOST_ROWS)
-        check_integer("pad_to_multiple_of", pad_to_multiple_of, least=1, most=MOST_ROWS)
+            check_integer("max_length", max_length, least=1, most=MAX_ROWS)
+        check_integer("pad_to_multiple_of", pad_to_multiple_of, least=1, most=MAX_ROWS)
         same = labels_are_inputs(labels)
         if bucket is not None:
-            check_integer("bucket", bucket, least=1, most=MOST_ROWS)
+            check_integer("bucket", bucket, least=1, most=MAX_ROWS)
             if self._config.sequential:
                 raise ConfigError("bucket needs to know lengths in advance; remove it for text and after .filter()")
         layout = DocumentLayout(
@@ -315,9 +315,8 @@ class Stream(IterableDataset[Any]):
         At the end of a bounded stream, ``last="pad"`` fills missing rows with end-of-text ids and labels of -100;
         ``valid_tokens`` says how many labels count. ``last="drop"`` drops the last incomplete global batch, and logs its size.
         ``dtype="stored"`` keeps packed ids and labels in the width of the shards (uint16 or uint32), which has no -100:
-        ``ignored`` (int64, 1-D) then lists the flat indices of labels to mask, and is absent where there are none. Samples
-        given to a ``map`` before ``batch`` are int64, and its results are narrowed here. Raises ``ConfigError``, naming the
-        key, where the samples of a batch differ in keys or shapes.
+        ``ignored`` (int64, 1-D) then lists the flat indices of labels to mask, and is absent where there are none. Raises
+        ``ConfigError``, naming the key, where the samples that a ``map`` before ``batch`` gives differ in keys or shapes.
 
         >>> import pipeline
         >>> *_, last = pipeline.ShardDataset.from_tokens(range(20), epochs=1).pack(4).batch(3)
@@ -327,7 +326,7 @@ class Stream(IterableDataset[Any]):
         self._before_device("batch")
         if self._config.batch_size is not None:
             raise ConfigError("a stream is batched once; remove the second .batch()")
-        check_integer("batch_size", batch_size, least=1, most=MOST_ROWS)
+        check_integer("batch_size", batch_size, least=1, most=MAX_ROWS)
         layout = self._config.layout
         if layout is not None and layout.drawn_shift and not counts_items(self._config):
             raise ConfigError(
@@ -338,6 +337,11 @@ class Stream(IterableDataset[Any]):
         check_choice("dtype", dtype, "int64", "stored")
         if dtype == "stored" and layout is not None and layout.kind == "documents":
             raise ConfigError("dtype='stored' is for packed sequences; remove it after .documents(), which gives int64")
+        if dtype == "stored" and self._config.steps:
+            raise ConfigError(
+                "dtype='stored' keeps ids as shards hold them, but the samples of .map() and .apply() are int64; write these "
+                "behind .batch(), or remove dtype='stored'"
+            )
         call = written_call(
             "batch", batch_size, last=None if last == "pad" else last, dtype=None if dtype == "int64" else dtype
         )
@@ -387,7 +391,7 @@ class Stream(IterableDataset[Any]):
         >>> len(pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2).take(5))
         5
         """
-        check_integer("count", count, least=0, most=MOST_STEPS)
+        check_integer("count", count, least=0, most=MAX_STEPS)
         config = self._config
         if not counts_items(config):
             return self._with_step(Take(count), "take", count)
@@ -415,7 +419,7 @@ class Stream(IterableDataset[Any]):
         """
         if world_size is None:
             rank, world_size = group_topology(rank)
-        check_integer("world_size", world_size, least=1, most=MOST_ROWS)
+        check_integer("world_size", world_size, least=1, most=MAX_ROWS)
         check_integer("rank", rank, least=0)
         if rank >= world_size:
             raise ConfigError(f"rank must be below world_size, got rank {rank} of {world_size}")
@@ -437,7 +441,7 @@ class Stream(IterableDataset[Any]):
             raise ConfigError(".to(device) gives int64 tensors; remove .numpy() and dtype='stored' before it")
         if self._config.device is not None:
             raise ConfigError(f"a stream is moved once; remove .to({self._config.device!r}) or the second .to()")
-        name = device_given(device)
+        name = parse_device(device)
         return self._with(written_call("to", name), device=name)
 
     def numpy(self) -> Stream:
@@ -457,7 +461,7 @@ class Stream(IterableDataset[Any]):
         >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).prefetch(8)))["input_ids"].tolist()
         [0, 1, 2, 3]
         """
-        check_integer("count", count, least=0, most=MOST_ROWS)
+        check_integer("count", count, least=0, most=MAX_ROWS)
         return self._with(written_call("prefetch", count), prefetch=count)
 
     def loader(
@@ -477,7 +481,7 @@ class Stream(IterableDataset[Any]):
         (8, ['input_ids', 'labels'])
         """
         if length is not None:
-            check_integer("length", length, least=1, most=MOST_STEPS)
+            check_integer("length", length, least=1, most=MAX_STEPS)
         check_flag("repeat", repeat)
         return Loader(self._config, self._position, keys, length, repeat)
 
@@ -556,8 +560,8 @@ class Stream(IterableDataset[Any]):
         without ``take`` has no passes: this changes nothing there, and logs so once.
 
         The first call after ``load_state_dict`` keeps the position, whatever ``epoch`` is, since frameworks count their own
-        passes from 0; later calls count from there. The pass that holds the loaded position ends where it would have ended.
-        At the end of a pass it moves to the next one. Calling it again with the same number changes nothing.
+        passes from 0; later calls count from there. The pass that holds the loaded position ends where it would have ended,
+        and where it was read to its end, the call moves to the next one. Calling it again with the same number changes nothing.
 
         Raises ``ConfigError`` for an epoch above 0 where ``epochs`` is above 1, and where Accelerate would split the
         stream among the ranks a second time; and ``StateError`` while an iterator is live.
@@ -588,8 +592,9 @@ class Stream(IterableDataset[Any]):
         self._position.set_weights(weights)
 
     def stats(self) -> dict[str, Any]:
-        """Return counts, rates and the position of the latest iterator; cheap enough for every step.
+        """Return counts, rates and the position of the latest iterator, as a dict that prints as a table.
 
+        It is cheap enough for every step.
         ``items`` and ``tokens`` (labels that count) handed out, ``seconds`` since it began, ``tokens_per_second``,
         ``waited_seconds`` that the consumer waited for items and their ``waited_share`` of the time, ``bytes_read`` from
         shards, and the position as ``sequence_index`` and ``epoch``. A mix adds ``sources``, with the share asked and served
@@ -631,7 +636,7 @@ class Stream(IterableDataset[Any]):
 
     def _before_layout(self, method: str) -> None:
         config = self._config
-        later = [call for call in config.calls if not call.startswith(_BEFORE_LAYOUT)]
+        later = [call for call in config.calls if not call.startswith(_DOCUMENT_METHODS)]
         if config.layout is not None:
             layout = config.layout.call()
             if method in ("pack", "sample", "documents"):

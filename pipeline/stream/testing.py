@@ -33,8 +33,8 @@ def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, steps: Seq
         if state is not None:
             stream.load_state_dict(state)
             _assert_equal(f"{where}, the state that is saved at once", stream.state_dict(), state)
-        found = islice(stream, end - first) if end > first else ()
-        _assert_equal(f"{where}, step", [*found], whole[first:end], first)
+        actual = islice(stream, end - first) if end > first else ()
+        _assert_equal(f"{where}, step", [*actual], whole[first:end], first)
         return json.loads(json.dumps(stream.state_dict()))
 
     for step in steps or range(len(whole) + 1):
@@ -44,16 +44,18 @@ def assert_resumes(make_stream: Callable[[], Stream], items: int = 8, steps: Seq
         run(again, middle, items, f"resumed after {step} and {middle} steps")
 
 
-def _assert_equal(where: str, found: Any, expected: Any, first: int = 0) -> None:
+def _assert_equal(where: str, actual: Any, expected: Any, first: int = 0) -> None:
     """Compare item by item; an error names the way to the difference. The numbers of a list begin at ``first``."""
-    equal = type(found) is type(expected)
+    equal = type(actual) is type(expected)
     if equal and isinstance(expected, dict):
-        for key in {**expected, **found}:
-            _assert_equal(f"{where}, {key!r}", found.get(key, "nothing"), expected.get(key, "nothing"))
+        for key in {**expected, **actual}:
+            _assert_equal(f"{where}, {key!r}", actual.get(key, "nothing"), expected.get(key, "nothing"))
     elif equal and isinstance(expected, list | tuple):
-        for number, pair in enumerate(zip_longest(found, expected, fillvalue="nothing"), first):
+        for number, pair in enumerate(zip_longest(actual, expected, fillvalue="nothing"), first):
             _assert_equal(f"{where} {number}", *pair)
     elif (
-        not equal or getattr(found, "dtype", 0) != getattr(expected, "dtype", 0) or not np.array_equal(found, expected)
+        not equal
+        or getattr(actual, "dtype", 0) != getattr(expected, "dtype", 0)
+        or not np.array_equal(actual, expected)
     ):
-        raise AssertionError(f"{where}: {found!r} instead of {expected!r}")
+        raise AssertionError(f"{where}: {actual!r} instead of {expected!r}")

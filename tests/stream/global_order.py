@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pipeline
-from pipeline.stream.iteration.passes import first_of, pass_bounds
+from pipeline.stream.iteration.passes import Passes
 from pipeline.stream.order import Step
 from pipeline.stream.position import Position
 
@@ -41,7 +41,7 @@ def rows_in_order(
         if state:
             stream.load_state_dict(state)
         ranks.append((rows or rows_of)(stream))
-    _, end = pass_bounds(config, first_of(config), Position(0), world_size)
+    end = Passes(config, world_size).bounds(Position(0))[1]
     start = state["sequence_index"] if state else 0
     return global_rows(ranks, batch, config.lane_count, start=start, end=end)
 

@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from tests.faulty_server import running_server
 from tests.shard_samples import make_documents, write_dataset
 from tests.text_samples import make_texts, write_texts
 
@@ -50,26 +49,27 @@ def test_documents_are_replaced_before_they_are_packed_and_masked_labels_count_n
         assert row["valid_tokens"] == 11
 
 
-@pytest.mark.parametrize("labels", ["next", "same"])
 @pytest.mark.parametrize("layout", ["pack", "boundaries", "best_fit", "documents", "stored"])
-def test_labels_of_masked_tokens_are_left_out_in_every_layout(layout: str, labels: str) -> None:
+def test_labels_of_masked_tokens_are_left_out_in_every_layout(layout: str) -> None:
     stream: Any = source(epochs=1).map_documents(doubled)
-    if layout == "documents":
-        batches = stream.documents(labels=labels).batch(4)
-    else:
-        options = {"boundaries": {"boundaries": True}, "best_fit": {"best_fit": True}}.get(layout, {})
-        batches = stream.pack(40, labels=labels, **options).batch(4, dtype="stored" if layout == "stored" else "int64")
-    seen: list[int] = []
-    for batch in batches:
-        kept = batch["labels"].numpy().astype(np.int64).reshape(4, -1).copy()
-        if layout == "stored":
-            kept.reshape(-1)[batch["ignored"]] = -100
-        first = 1 if labels == "same" else 0
-        assert batch["valid_tokens"] == int((kept[:, first:] != -100).sum())
-        seen += kept[kept != -100].tolist()
-    # Of the second half of each document every token is a label once; packed, none but the last row's borders are lost.
-    assert sorted(set(seen)) == TOKENS.tolist()
-    assert len(seen) == len(set(seen))
+    for labels in ("next", "same"):
+        if layout == "documents":
+            batches = stream.documents(labels=labels).batch(4)
+        else:
+            options = {layout: True} if layout in ("boundaries", "best_fit") else {}
+            dtype = "stored" if layout == "stored" else "int64"
+            batches = stream.pack(40, labels=labels, **options).batch(4, dtype=dtype)
+        seen: list[int] = []
+        for batch in batches:
+            kept = batch["labels"].numpy().astype(np.int64).reshape(4, -1).copy()
+            if layout == "stored":
+                kept.reshape(-1)[batch["ignored"]] = -100
+            first = 1 if labels == "same" else 0
+            assert batch["valid_tokens"] == int((kept[:, first:] != -100).sum())
+            seen += kept[kept != -100].tolist()
+        # Of the second half of each document every token is a label once; packed, none but the last row's borders are lost.
+        assert sorted(set(seen)) == TOKENS.tolist()
+        assert len(seen) == len(set(seen))
 
 
 def test_text_is_mapped_too_and_the_stream_resumes(tmp_path: Path) -> None:
@@ -188,23 +188,6 @@ def test_a_bounded_stream_ends_where_it_did_and_reads_its_shards_in_workers(tmp_
                 assert after[begin:end] == before[begin:end][::-1]
     for one, other in zip(changed, rows(True, num_workers=2), strict=True):
         assert one["input_ids"].tolist() == other["input_ids"].tolist()
-
-
-@pytest.mark.parametrize("cache", [True, False])
-def test_documents_of_remote_shards_are_changed_as_local_ones_are(tmp_path: Path, cache: bool) -> None:
-    folder = tmp_path / "data"
-    write_dataset(folder, [make_documents(150, seed=seed, longest=150) for seed in range(3)])
-    with running_server() as server:
-        server.objects = {f"data/{path.name}": path.read_bytes() for path in folder.iterdir()}
-        here = pipeline.ShardDataset(folder, epochs=2)
-        there = pipeline.ShardDataset(server.url("data"), epochs=2, cache_dir=tmp_path / "cache" if cache else None)
-        local, remote = (
-            stream.shuffle(seed=1, window=4).map_documents(to_first, same_length=True).pack(64).batch(8)
-            for stream in (here, there)
-        )
-        for one, other in zip(local, remote, strict=True):
-            assert one["input_ids"].tolist() == other["input_ids"].tolist()
-            assert one["labels"].tolist() == other["labels"].tolist()
 
 
 def test_a_mix_takes_functions_that_keep_lengths() -> None:

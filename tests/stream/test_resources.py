@@ -35,7 +35,7 @@ def run(code: str) -> str:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
-def test_memory_stays_flat_over_sixty_thousand_batches_and_their_epochs(dataset: Path) -> None:
+def test_memory_stays_flat_over_thousands_of_batches_and_their_epochs(dataset: Path) -> None:
     grown = run(
         f"""
 import os, pipeline
@@ -44,22 +44,23 @@ def resident():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 stream = pipeline.ShardDataset({str(dataset)!r}).shuffle(window=2, lanes=6).pack(32).batch(8)
 batches = iter(stream)
-for _ in islice(batches, 20_000):  # until the allocator of each thread has its size
+for _ in islice(batches, 10_000):  # until the allocator of each thread has its size
     stream.state_dict()
 sizes = [resident()]
 for _ in range(3):
-    for _ in islice(batches, 20_000):
+    for _ in islice(batches, 10_000):
         pass
     sizes.append(resident())
 assert stream.stats()["epoch"] > 5
 print(min(after - before for before, after in zip(sizes, sizes[1:])))
 """
     )
-    assert int(grown) < 1 << 20  # 52 bytes a batch, in each of three rounds: the allocator alone grows in fewer
+    assert int(grown) < 1 << 20  # 105 bytes a batch, in each of three rounds: the allocator alone grows in fewer
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")
-@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+# Torch's workers look for the process that started them every five seconds.
+@pytest.mark.parametrize("stop", [pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGINT])
 def test_a_signal_leaves_no_process_and_no_shared_memory(dataset: Path, stop: signal.Signals) -> None:
     code = f"""
 import pipeline
@@ -102,10 +103,11 @@ def is_zombie(pid: int) -> bool:
 
 def test_a_process_that_ends_in_the_middle_says_nothing_and_leaves_no_shared_memory(dataset: Path) -> None:
     code = f"""
-import os, pipeline
+import os, pipeline, torch
 print(os.getpid())
-for options in ({{}}, {{"count": 2}}):
+for options in ({{}}, {{"count": 2}}):  # the thread that reads ahead is at work when the interpreter ends
     stream = pipeline.ShardDataset({str(dataset)!r}).shuffle(window=1).pack(16).batch(2)
+    stream = stream.map(lambda batch: {{"x": torch.randn(300, 300) @ torch.randn(300, 300)}})
     kept = iter(stream.prefetch(**options) if options else stream)
     next(kept)
 """

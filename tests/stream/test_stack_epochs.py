@@ -67,19 +67,16 @@ def changes(name: str, count: int, save_every: int) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("world_size", [1, 2])
 @pytest.mark.parametrize("name", ["trainer", "lightning", "accelerate"])
-def test_epochs_follow_one_another(dataset: str, tmp_path: Path, name: str, world_size: int) -> None:
+def test_epochs_follow_one_another(dataset: str, tmp_path: Path, name: str) -> None:
+    world_size = 2
     expected = epochs(dataset, 3, world_size, calls=name != "lightning")
     assert expected[0] != expected[1] != expected[2]
     run_ranks(run_recipe, world_size, name, dataset, str(tmp_path), str(tmp_path), None, changes(name, 3, 100))
     assert recorded(tmp_path, world_size) == [step for epoch in expected for step in epoch]
 
 
-@pytest.mark.parametrize(
-    ("saved", "why"),
-    [(3, "in epoch 0"), (7, "at the end of epoch 0"), (24, "in epoch 3"), (28, "at the end of epoch 3")],
-)
+@pytest.mark.parametrize(("saved", "why"), [(24, "in epoch 3"), (28, "at the end of epoch 3")])
 @pytest.mark.parametrize("name", ["trainer", "lightning", "accelerate"])
 def test_a_run_killed_in_an_epoch_or_at_its_end_goes_on_with_what_is_left(
     dataset: str, tmp_path: Path, name: str, saved: int, why: str
@@ -100,8 +97,8 @@ def test_a_run_killed_in_an_epoch_or_at_its_end_goes_on_with_what_is_left(
     assert recorded(resumed, 1) == expected[saved : count * 7], why
 
 
-@pytest.mark.parametrize("saved", [7, 16])
-def test_trainer_counts_max_steps_over_the_epochs_of_a_bounded_stream(dataset: str, tmp_path: Path, saved: int) -> None:
+def test_trainer_counts_max_steps_over_the_epochs_of_a_bounded_stream(dataset: str, tmp_path: Path) -> None:
+    saved = 7
     expected = [step for epoch in epochs(dataset, 3, 1, calls=True) for step in epoch]
     killed, resumed = tmp_path / "killed", tmp_path / "resumed"
     killed.mkdir()
@@ -112,7 +109,7 @@ def test_trainer_counts_max_steps_over_the_epochs_of_a_bounded_stream(dataset: s
     assert recorded(resumed, 1) == expected[saved:20]
 
 
-@pytest.mark.parametrize(("name", "saved"), [("trainer", 3), ("lightning", 7), ("accelerate", 3)])
+@pytest.mark.parametrize(("name", "saved"), [("lightning", 7), ("accelerate", 3)])
 def test_passes_of_a_mix_are_whole_after_a_run_was_killed_in_one(
     dataset: str, tmp_path: Path, name: str, saved: int
 ) -> None:
@@ -134,7 +131,7 @@ def test_passes_of_a_mix_are_whole_after_a_run_was_killed_in_one(
 
 @pytest.mark.parametrize(
     ("loader", "saved"),
-    [("stream", 1), ("stream", 6), ("StatefulDataLoader(stream, batch_size=None, num_workers=2)", 3)],
+    [("stream", 6), ("StatefulDataLoader(stream, batch_size=None, num_workers=2)", 3)],
 )
 def test_lightning_loses_no_batch_of_a_bounded_stream_without_the_loader(
     dataset: str, tmp_path: Path, loader: str, saved: int
@@ -152,7 +149,7 @@ def test_lightning_loses_no_batch_of_a_bounded_stream_without_the_loader(
 
 @pytest.mark.parametrize(
     "loader",
-    ["stream", "StatefulDataLoader(stream, batch_size=None)", "StatefulDataLoader(stream, None, num_workers=2)"],
+    ["stream", "StatefulDataLoader(stream, None, num_workers=2)"],
 )
 def test_lightning_is_refused_a_loader_without_a_length_naming_the_one_that_has_it(
     dataset: str, tmp_path: Path, loader: str

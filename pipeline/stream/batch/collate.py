@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from ...errors import ConfigError
 from .freed_memory import keep_freed_memory
 from .rows import DocumentRows, Rows
-from .types import DocumentArrays, PackedArrays
+from .types import Batch
 
 IGNORE = -100  # what torch's cross_entropy ignores by default
-Batch = dict[str, Any]
-_NOWHERE = np.zeros(0, np.int64)
+_NO_INDICES = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +27,7 @@ class PackCollator:
     counts nowhere). ``boundaries`` adds ``position_ids`` (int64, from 0 in each document), ``cu_seqlens`` (int32: where
     documents begin in the flattened batch, from 0 to its size) and ``max_seqlen`` (int), all from one list of document
     ends, and masks labels that lie in another document than their input. In a ``dtype`` that cannot hold -100,
-    ``ignored`` lists the places (int64, in the flattened batch) to mask instead, where there are any.
+    ``ignored`` lists the indices (int64, in the flattened batch) to mask instead, where there are any.
     """
 
     size: int
@@ -42,22 +41,22 @@ class PackCollator:
     def __post_init__(self) -> None:
         keep_freed_memory(5 * 8 * self.size * self.seq_len)
 
-    def __call__(self, rows: Rows, begin: int) -> PackedArrays:
+    def __call__(self, rows: Rows, begin: int) -> Batch:
         """Collate the rows of a step."""
         length, size, filled = self.seq_len, self.size, rows.filled
         lag = 0 if self.same_labels else self.shift
         ids, labels = np.empty((size, length), self.dtype), np.empty((size, length), self.dtype)
         ids[:filled], labels[:filled] = rows.tokens[:, :length], rows.tokens[:, lag : lag + length]
-        have = _NOWHERE  # tokens of each row, where some have fewer than they should
+        have = _NO_INDICES  # tokens of each row, where some have fewer than they should
         if filled < size or rows.valid is not None:
             have = np.zeros(size, np.int64)
             have[:filled] = length + lag if rows.valid is None else rows.valid
             for row, valid in enumerate(have.tolist()):
                 ids[row, valid:] = self.eos_id
-        batch: PackedArrays = {"input_ids": ids, "labels": labels, "valid_tokens": 0}
-        ignored = _NOWHERE  # flat places of labels to mask, ascending
+        batch: Batch = {"input_ids": ids, "labels": labels, "valid_tokens": 0}
+        ignored = _NO_INDICES  # flat indices of labels to mask, ascending
         if self.boundaries:
-            ends = [*(rows.document_ends or ()), *[_NOWHERE] * (size - filled)]
+            ends = [*(rows.document_ends or ()), *[_NO_INDICES] * (size - filled)]
             batch["position_ids"], batch["cu_seqlens"], batch["max_seqlen"], ignored = find_bounds(
                 ends, have, length, lag
             )
@@ -79,7 +78,7 @@ class PackCollator:
 def find_bounds(
     document_ends: list[NDArray[np.int64]], have: NDArray[np.int64], length: int, shift: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], int, NDArray[np.int64]]:
-    """Return ``position_ids``, ``cu_seqlens``, ``max_seqlen`` and the flat places of labels to mask, ascending.
+    """Return ``position_ids``, ``cu_seqlens``, ``max_seqlen`` and the flat indices of labels to mask, ascending.
 
     ``document_ends`` are those of `Rows`; row ``r`` has ``length + shift`` tokens, its labels' included, of which ``have[r]``
     exist (empty: all); labels lie ``shift`` ahead, or are the inputs for a shift of 0, which the model shifts.
@@ -91,7 +90,7 @@ def find_bounds(
     rows, width = len(document_ends), length + shift
     existing = have if len(have) else np.full(rows, width)
     row = np.repeat(np.arange(rows), [len(ends) for ends in document_ends])
-    end = np.concatenate([_NOWHERE, *document_ends])
+    end = np.concatenate([_NO_INDICES, *document_ends])
     inside = (end < width) & (end <= existing[row])
     row, end = row[inside], end[inside]
     cuts = (row * length + end)[end < length]
@@ -111,7 +110,7 @@ def find_bounds(
 
 
 def _labels_behind(have: NDArray[np.int64], length: int, lag: int) -> NDArray[np.int64]:
-    """Return the flat places of labels for which rows of so many tokens have none."""
+    """Return the flat indices of labels for which rows of so many tokens have none."""
     return np.flatnonzero(np.arange(length) >= np.clip(have - lag, 0, length)[:, None])
 
 
@@ -129,7 +128,7 @@ class DocumentCollator:
     eos_id: int
     same_labels: bool
 
-    def __call__(self, rows: DocumentRows, begin: int) -> DocumentArrays:
+    def __call__(self, rows: DocumentRows, begin: int) -> Batch:
         """Collate the documents of a step."""
         documents = [document[: self.max_length] for document in rows.documents]
         lengths = np.array([len(document) for document in documents], np.int64)
@@ -151,14 +150,12 @@ class DocumentCollator:
         return {"input_ids": ids, "labels": labels, "attention_mask": mask, "valid_tokens": valid}
 
 
-def stack(rows: list[Batch], dtype: np.dtype[Any] | None = None) -> Batch:
+def stack(rows: list[Batch]) -> Batch:
     """Collate samples that a user's function changed: arrays of equal shape are stacked, numbers become arrays.
 
     Tensors are stacked as tensors, so they keep dtypes that NumPy lacks. ``valid_tokens`` are summed, ``cu_seqlens``
     joined, of ``max_seqlen`` the largest is kept, of ``shift`` the one that all share; values that are neither arrays nor
-    numbers stay a list. With an unsigned ``dtype``, integer ``input_ids`` and ``labels`` are narrowed to it, and labels
-    of -100 are listed in ``ignored``. Samples of other shapes or keys, and ids that ``dtype`` cannot hold, raise
-    ``ConfigError`` naming the key.
+    numbers stay a list. Samples of other shapes or keys raise ``ConfigError`` naming the key.
     """
     for row in rows:
         if not isinstance(row, dict):
@@ -168,12 +165,7 @@ def stack(rows: list[Batch], dtype: np.dtype[Any] | None = None) -> Batch:
         if row.keys() != rows[0].keys():
             odd = sorted(map(str, row.keys() ^ rows[0].keys()))
             raise ConfigError(f"samples of one batch need the same keys, only some have {', '.join(map(repr, odd))}")
-    batch = {key: _joined(key, [row[key] for row in rows]) for key in rows[0]}
-    if dtype is not None:
-        for key in ("input_ids", "labels"):
-            if key in batch:
-                _narrow(batch, key, dtype)
-    return batch
+    return {key: _joined(key, [row[key] for row in rows]) for key in rows[0]}
 
 
 def _joined(key: str, values: list[Any]) -> Any:
@@ -206,25 +198,7 @@ def _stack_arrays(key: str, values: list[Any]) -> Any:
     return torch.stack(values) if isinstance(values[0], torch.Tensor) else np.stack(values)
 
 
-def _narrow(batch: Batch, key: str, dtype: np.dtype[Any]) -> None:
-    """Narrow ids or labels of a batch to ``dtype``, which has no room for -100."""
-    if isinstance(batch[key], list) or (values := np.asarray(batch[key])).dtype.kind not in "iu":
-        return
-    masked = values == IGNORE if key == "labels" else np.zeros(values.shape, bool)
-    kept = np.where(masked, 0, values)
-    low, high = int(kept.min(initial=0)), int(kept.max(initial=0))
-    if low < 0 or high > np.iinfo(dtype).max:
-        raise ConfigError(
-            f"{key!r} holds {low if low < 0 else high} after .map(), which {dtype} cannot hold; remove dtype='stored' from "
-            ".batch()"
-        )
-    batch[key] = kept.astype(dtype)
-    if masked.any():
-        batch["ignored"] = np.flatnonzero(masked)
-
-
-def row_of(batch: PackedArrays | DocumentArrays) -> Batch:
+def row_of(batch: Batch) -> Batch:
     """Return the only row of a batch of one as a sample of 1-D arrays."""
     flat = ("cu_seqlens", "max_seqlen", "valid_tokens", "shift")
-    values: Batch = {**batch}
-    return {key: value if key in flat else value[0] for key, value in values.items()}
+    return {key: value if key in flat else value[0] for key, value in batch.items()}

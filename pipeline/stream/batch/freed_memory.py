@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-_MOST = (32 << 20) - (64 << 10)  # bytes: larger mappings are always given back
+_MAX_BYTES = (32 << 20) - (64 << 10)  # larger mappings are always given back
 _kept = 0
 
 
@@ -15,7 +15,7 @@ def keep_freed_memory(size: int) -> None:
     it saw freed.
     """
     global _kept
-    size = min(size, _MOST)
+    size = min(size, _MAX_BYTES)
     if size > _kept:
         _kept = size
         np.empty(size, np.uint8)  # freed at once

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from ..order import derive_key
 from .collate import PackCollator
 from .rows import Rows
-from .types import PackedArrays
+from .types import Batch
 
 
 def divisors_below(number: int) -> list[int]:
@@ -38,7 +38,7 @@ class DrawnShifts:
         self.seed = seed
         self._collators = [collator(shift) for shift in divisors_below(seq_len)]
 
-    def __call__(self, rows: Rows, begin: int) -> PackedArrays:
+    def __call__(self, rows: Rows, begin: int) -> Batch:
         """Collate the rows of the step whose first sequence index is ``begin``."""
         collate = self._of_step(begin)
         batch, shape = collate(rows, begin), (collate.size, -1, collate.shift)

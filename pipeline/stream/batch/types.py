@@ -1,38 +1,15 @@
-"""The types of batches, for annotations: which keys there are, and of what type."""
+"""The types of batches: as arrays, and as what users get, for annotations."""
 
 from __future__ import annotations
 
-from typing import Any, Generic, NotRequired, TypedDict, TypeVar
+from typing import Any, NotRequired, TypedDict
 
 import torch
-from numpy.typing import NDArray
 
-A = TypeVar("A")  # tensors, or arrays after .numpy()
-
-
-class PackedItems(TypedDict, Generic[A]):
-    """The keys of packed and sampled sequences, their arrays of one type; see `PackedBatch`."""
-
-    input_ids: A
-    labels: A
-    valid_tokens: int
-    position_ids: NotRequired[A]
-    cu_seqlens: NotRequired[A]
-    max_seqlen: NotRequired[int]
-    shift: NotRequired[int]
-    ignored: NotRequired[A]
+Batch = dict[str, Any]  # of arrays, or of tensors
 
 
-class DocumentItems(TypedDict, Generic[A]):
-    """The keys of whole documents, their arrays of one type; see `DocumentBatch`."""
-
-    input_ids: A
-    labels: A
-    attention_mask: A
-    valid_tokens: int
-
-
-class PackedBatch(PackedItems[torch.Tensor]):
+class PackedBatch(TypedDict):
     """A batch of ``pack`` or ``sample``, for annotations.
 
     ``input_ids`` and ``labels`` (``[batch_size, seq_len]``, int64) and ``valid_tokens`` (labels that count) are always there.
@@ -45,8 +22,17 @@ class PackedBatch(PackedItems[torch.Tensor]):
     torch.Size([2, 8])
     """
 
+    input_ids: torch.Tensor
+    labels: torch.Tensor
+    valid_tokens: int
+    position_ids: NotRequired[torch.Tensor]
+    cu_seqlens: NotRequired[torch.Tensor]
+    max_seqlen: NotRequired[int]
+    shift: NotRequired[int]
+    ignored: NotRequired[torch.Tensor]
 
-class DocumentBatch(DocumentItems[torch.Tensor]):
+
+class DocumentBatch(TypedDict):
     """A batch of ``documents``, for annotations.
 
     ``input_ids``, ``labels`` and ``attention_mask`` (``[batch_size, length]``, int64), and ``valid_tokens``.
@@ -58,6 +44,7 @@ class DocumentBatch(DocumentItems[torch.Tensor]):
     [[1, 1, 1], [1, 1, 0]]
     """
 
-
-PackedArrays = PackedItems[NDArray[Any]]
-DocumentArrays = DocumentItems[NDArray[Any]]
+    input_ids: torch.Tensor
+    labels: torch.Tensor
+    attention_mask: torch.Tensor
+    valid_tokens: int

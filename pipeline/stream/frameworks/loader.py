@@ -10,11 +10,10 @@ from typing import Any
 from ...errors import ConfigError
 from ..config import StreamConfig
 from ..iteration.iterator import RaisesAgain, StreamIterator
-from ..iteration.passes import has_passes, is_endless
 from ..iteration.stream_position import StreamPosition
 from .key_maps import key_map
 
-ENDLESS = 2**31  # what frameworks take for a length where a stream has none
+ENDLESS_LENGTH = 2**31  # what frameworks take for a length where a stream has none
 
 log = logging.getLogger("pipeline")
 
@@ -46,7 +45,7 @@ class Loader:
         self._length = length
         self._repeat = repeat
         self._items: StreamIterator | None = None  # the stream's iterator in the latest pass
-        known, endless = self._known_length(), is_endless(config)
+        known, endless = self._known_length(), position.passes.endless
         if known is not None and length is not None:
             raise ConfigError(f"the stream knows its length, {known} batches; remove length={length}")
         if repeat and endless:
@@ -70,7 +69,7 @@ class Loader:
 
     def __len__(self) -> int:
         known = self._known_length()
-        return (self._length or ENDLESS) if known is None else known
+        return (self._length or ENDLESS_LENGTH) if known is None else known
 
     def set_epoch(self, epoch: int) -> None:
         """Do what ``Stream.set_epoch`` does: the first call after a load keeps the position, others begin a pass."""
@@ -78,7 +77,7 @@ class Loader:
             return
         ended = self._leave_pass()
         self._position.set_epoch(epoch)
-        if ended and not has_passes(self._config):
+        if ended and not self._position.passes.exist:
             self._position.next_pass()
 
     def state_dict(self) -> dict[str, Any]:

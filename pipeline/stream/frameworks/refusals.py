@@ -56,7 +56,7 @@ def refuse_read_ahead(stream: IterableDataset[Any], kind: type) -> None:
     classes = [trainer for module in modules if (trainer := getattr(module, "Trainer", None)) is not None]
     if not classes or has_length(stream):
         return
-    classes = [each for found in classes for each in _with_subclasses(found)]
+    classes = [kind for base in classes for kind in _with_subclasses(base)]
     for trainer in [each for each in gc.get_referrers(*classes) if type(each) in classes]:
         for loader in _flat(trainer.train_dataloader) if trainer.training else ():
             if hasattr(loader, "load_state_dict") and not has_length(loader) and _may_read(loader, stream, kind):

@@ -21,7 +21,7 @@ from ..config import StreamConfig
 from ..order import Step
 from ..position import Position, WorkerContext
 from ..reader import Reader, Share
-from .passes import epoch_reached, first_of, item_count, pass_bounds, steps_taken
+from .passes import Passes, item_count
 from .stages import Positioned, UserStages, counts_items
 from .stream_end import StreamEnd, ranks_agree
 
@@ -47,8 +47,8 @@ def items_from(
 ) -> Iterator[Positioned]:
     """Yield the items of one worker from ``position`` on."""
     end = StreamEnd(config, context)
-    endless = config.epochs is None and steps_taken(config, context.world_size) is None
-    stages = UserStages(config, position, context, partial(epoch_reached, config) if endless else None)
+    passes = Passes(config, context.world_size)
+    stages = UserStages(config, position, context, None if passes.bounded else passes.epoch)
     if config.batch_size is None or config.steps:
         items = stages.run(config.steps, 0, _samples(config, reader, end, position, context))
         if config.batch_size is not None:
@@ -123,7 +123,7 @@ def _steps(
     skip, every = share_of(config, position, context)
     size = (config.batch_size or 1) * context.world_size
     start, count = position.sequence_index, None
-    begin_of_pass, end = pass_bounds(config, first_of(config), position, context.world_size)
+    begin_of_pass, end = Passes(config, context.world_size).bounds(position)
     if end is not None:
         count = item_count(config, start, end, context, reader.rank_period)
         if config.drop_last and context.rank == skip == 0 and end > start:
@@ -141,5 +141,5 @@ def _steps(
 def _stacked(samples: Iterator[Positioned], config: StreamConfig) -> Iterator[Positioned]:
     """Group samples into batches; where stages dropped some, the last batch of a bounded stream is smaller."""
     while rows := list(islice(samples, config.batch_size)):
-        batch = stack([item for _, item in rows], config.stored_dtype)
+        batch = stack([item for _, item in rows])
         yield rows[-1][0], to_numpy(batch) if config.numpy else to_torch(batch)

@@ -16,6 +16,7 @@ from ..position import Position, WorkerContext
 from ..reader import Reader
 from .shared_position import SharedPosition
 from .stages import Positioned
+from .stats import Stats
 from .topology import Topology
 from .worker_batch import WorkerBatch
 
@@ -37,20 +38,20 @@ class Progress:
         self.finished = False  # all items were handed out, and no error ended it
         self._reader = reader
 
-    def stats(self, config: StreamConfig) -> dict[str, Any]:
+    def stats(self, config: StreamConfig) -> Stats:
         """Return counts, times and rates, and what the reader counts."""
         seconds = ((self.ended or time.perf_counter()) - self.began) if self.began is not None else 0.0
         index = self.position.sequence_index
-        return {
-            "items": self.items,
-            "tokens": self.tokens,
-            "seconds": seconds,
-            "tokens_per_second": self.tokens / seconds if seconds else 0.0,
-            "waited_seconds": self.waited,
-            "waited_share": self.waited / seconds if seconds else 0.0,
-            "sequence_index": index,
+        return Stats(
+            items=self.items,
+            tokens=self.tokens,
+            seconds=seconds,
+            tokens_per_second=self.tokens / seconds if seconds else 0.0,
+            waited_seconds=self.waited,
+            waited_share=self.waited / seconds if seconds else 0.0,
+            sequence_index=index,
             **(stats_at(config, self.position) if self._reader is None else self._reader.stats(index)),
-        }
+        )
 
 
 class RaisesAgain(Iterator[T]):
@@ -115,15 +116,15 @@ class StreamIterator:
                 raise StateError(f"this iterator was made before {self.moved_by}; call iter() again")
             self._shared.refuse_missed()  # not in iter(), where the error of a persistent worker would get lost
             progress.began = begin
-            if not self._in_worker:
-                self._shared.note_reader()
+            if not self._in_worker:  # it begins after any worker that began before
+                self._shared.memory.worker_began = self._shared.memory.worker_ended = False
         try:
             position, item = next(self._items)
         except BaseException as error:
             progress.finished |= isinstance(error, StopIteration) and progress.ended is None
             progress.ended = time.perf_counter()
             if progress.finished and self._in_worker:
-                self._shared.note_worker(ended=True)
+                self._shared.memory.worker_ended = True
             raise
         others = self._context.workers - 1
         progress.position = replace(position, skip=others) if others else position

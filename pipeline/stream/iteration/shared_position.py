@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import asdict
 from multiprocessing.context import get_spawning_popen
-from multiprocessing.sharedctypes import RawArray
+from multiprocessing.sharedctypes import RawValue
 from typing import Any
 
 from ...errors import StateError
@@ -15,24 +15,35 @@ from ..position import Position
 
 CAPACITY = 64 << 10  # bytes of a position as JSON that reach workers which run already: some 1,400 lanes
 
-# The shared numbers: how often the position was set; whether a worker began since, and ended; the pass that a loader loaded
-# its workers at, plus 1; and the size of each of the two texts.
-_GENERATION, _WORKER_BEGAN, _WORKER_ENDED, _WORKER_LOADED, _SIZES = range(5)
+
+class Memory(ctypes.Structure):
+    """What processes share.
+
+    ``generation``: how often the position was set. ``texts``: it as JSON, in two that take turns, so that a worker never reads
+    one that is being written; empty where it is longer than `CAPACITY`. The rest is what workers did since it was set: whether
+    one began to iterate, and came to the end of its pass, and the pass at which a loader loaded them, -1 if it did not.
+    """
+
+    _fields_ = (
+        ("generation", ctypes.c_int64),
+        ("texts", (ctypes.c_char * (CAPACITY + 1)) * 2),
+        ("worker_began", ctypes.c_bool),
+        ("worker_ended", ctypes.c_bool),
+        ("worker_pass", ctypes.c_int64),
+    )
 
 
 class SharedPosition:
     """A position that the worker processes of a loader, persistent ones too, see when it is set later on.
 
-    It lies as JSON in shared memory, which has room for `CAPACITY` bytes and ends with its processes. Two texts take turns, so
-    a worker never reads one that is being written. Worker processes get the memory however they are started; plain pickles
-    and ``deepcopy`` start at the same position and move on their own. A process that is no worker of a loader but inherited
-    the memory, as a rank started by fork, shares nothing from when it first sets a position.
+    It lies in shared memory, which ends with its processes. Worker processes get the memory however they are started; plain
+    pickles and ``deepcopy`` start at the same position and move on their own. A process that is no worker of a loader but
+    inherited the memory, as a rank started by fork, shares nothing from when it first sets a position.
     """
 
-    _numbers: Any  # ctypes arrays
-    _texts: Any
-    _generation: int
-    _missed: int  # the size of a position that is too large, if one was set
+    memory: Any  # a `Memory`
+    _generation: int  # of `_position`
+    _missed: bool  # whether a position was set that is too large for this process
 
     def __init__(self, position: Position) -> None:
         self._position = position
@@ -40,14 +51,12 @@ class SharedPosition:
 
     def get(self) -> Position:
         """Return the position that was set last."""
-        while (generation := self._numbers[_GENERATION]) != self._generation:
-            slot = generation % 2
-            size = self._numbers[_SIZES + slot]
-            text = bytes(self._texts[slot * CAPACITY : slot * CAPACITY + min(size, CAPACITY)])
-            if self._numbers[_GENERATION] != generation:
+        while (generation := self.memory.generation) != self._generation:
+            text = self.memory.texts[generation % 2].value
+            if self.memory.generation != generation:
                 continue  # it was set again, and may have been written over
-            self._missed = size if size > CAPACITY else 0
-            if not self._missed:
+            self._missed = not text
+            if text:
                 self._position = Position(**json.loads(text))
             self._generation = generation
         return self._position
@@ -56,7 +65,7 @@ class SharedPosition:
         """Raise ``StateError`` in a worker where the position that was set last is too large to reach it."""
         if self._missed:
             raise StateError(
-                f"the position takes {self._missed} bytes, and {CAPACITY} reach the workers of a DataLoader that run already; "
+                f"the position takes more than the {CAPACITY} bytes that reach the workers of a DataLoader which run already; "
                 "give the DataLoader persistent_workers=False"
             )
 
@@ -65,49 +74,20 @@ class SharedPosition:
         if os.getpid() != self._owner:
             self._own()
         text = json.dumps(asdict(position), separators=(",", ":")).encode()
-        generation = self._generation + 1
-        slot = generation % 2
-        if len(text) <= CAPACITY:
-            memoryview(self._texts).cast("B")[slot * CAPACITY : slot * CAPACITY + len(text)] = text
-        self._numbers[_SIZES + slot] = len(text)
-        self._position = Position(**json.loads(text))  # shares nothing with what the caller has
-        self._numbers[_WORKER_BEGAN] = self._numbers[_WORKER_ENDED] = self._numbers[_WORKER_LOADED] = 0
-        self._generation, self._missed = generation, 0
-        self._numbers[_GENERATION] = generation  # last, so that who sees it finds the text
-
-    @property
-    def worker_began(self) -> bool:
-        """Whether a worker process of a loader began to iterate since the position was set."""
-        return bool(self._numbers[_WORKER_BEGAN])
-
-    @property
-    def worker_ended(self) -> bool:
-        """Whether a worker process of a loader came to the end of its pass since the position was set."""
-        return bool(self._numbers[_WORKER_ENDED])
-
-    @property
-    def worker_pass(self) -> int | None:
-        """The pass that a loader loaded its workers at since the position was set, if it did."""
-        return self._numbers[_WORKER_LOADED] - 1 if self._numbers[_WORKER_LOADED] else None
-
-    def note_worker(self, *, ended: bool = False, loaded: int | None = None) -> None:
-        """Note that a worker process of a loader begins to iterate, comes to the end, or was put at a pass."""
-        if loaded is not None:
-            self._numbers[_WORKER_LOADED] = loaded + 1
-        else:
-            self._numbers[_WORKER_ENDED if ended else _WORKER_BEGAN] = 1
-
-    def note_reader(self) -> None:
-        """Note that this process itself begins to iterate, after any worker that began before."""
-        self._numbers[_WORKER_BEGAN] = self._numbers[_WORKER_ENDED] = 0
+        self._position, self._missed = Position(**json.loads(text)), False  # shares nothing with what the caller has
+        self._generation += 1
+        memory = self.memory
+        memory.texts[self._generation % 2].value = text if len(text) <= CAPACITY else b""
+        memory.worker_began, memory.worker_ended, memory.worker_pass = False, False, -1
+        memory.generation = self._generation  # last, so that who sees it finds the text
 
     def _own(self) -> None:
         """Share with no other process what is set from now on."""
         self._owner = os.getpid()
         self._generation = 0
-        self._missed = 0
-        self._numbers = RawArray(ctypes.c_int64, _SIZES + 2)
-        self._texts = RawArray(ctypes.c_uint8, 2 * CAPACITY)
+        self._missed = False
+        self.memory = RawValue(Memory)
+        self.memory.worker_pass = -1
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_position": self.get()} if get_spawning_popen() is None else self.__dict__

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from ..position import Position, WorkerContext
 
 Positioned = tuple[Position, Any]
 
-_CHECKED = 64  # items that a stage takes between two looks at the epoch
+_ITEMS_A_CHECK = 64  # items that a stage takes between two looks at the epoch
 _EPOCHS_OF_A_PART = 8  # of which a rank, that sees a part of each, may give nothing
 
 log = logging.getLogger("pipeline")
@@ -190,7 +190,7 @@ class _AppliedStage:
 
     def _refuse_fruitless(self) -> None:
         """Warn of a stage that has given nothing for seconds; an epoch of an endless stream without an item is an error."""
-        if self._taken % _CHECKED:
+        if self._taken % _ITEMS_A_CHECK:
             return
         if (seconds := self._search.overdue()) is not None:
             log.warning("stage %s gave no item for %d seconds, in which it took %d", self._name, seconds, self._taken)
@@ -215,25 +215,25 @@ class _KeptItems:
     """
 
     def __init__(self) -> None:
-        self._taken: list[tuple[int, weakref.ref[Any]]] = []
-        self._given = 0
-        self._limit = 16
+        # By id: arrays that were taken before the last item that was given, and since.
+        self._before: WeakValueDictionary[int, Any] = WeakValueDictionary()
+        self._since: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
     def take(self, item: object) -> None:
         """Note an item that the stage takes."""
         ids = item.get("input_ids") if isinstance(item, Mapping) else None  # others may be constants that a map added
-        self._taken += [(self._given, weakref.ref(array)) for array in (_arrays([ids]) or _arrays(item))[:1]]
-        if len(self._taken) > self._limit:  # of a stage that drops very many
-            self._taken = [(number, array) for number, array in self._taken if array() is not None]
-            self._limit = 2 * len(self._taken) + 16
+        for array in (_arrays([ids]) or _arrays(item))[:1]:
+            self._since[id(array)] = array
 
     def give(self, item: object) -> bool:
         """Note an item that the stage gives; say whether the stage keeps some from before the one that it gave last."""
-        given = {id(array) for array in _arrays(item)}
-        kept = [(number, array, array()) for number, array in self._taken]
-        self._taken = [(number, array) for number, array, value in kept if value is not None and id(value) not in given]
-        self._given += 1
-        return any(number < self._given - 1 for number, _ in self._taken)
+        for array in _arrays(item):
+            self._before.pop(id(array), None)
+            self._since.pop(id(array), None)
+        keeps = len(self._before) > 0
+        self._before.update(self._since)
+        self._since.clear()
+        return keeps
 
 
 def _arrays(item: object) -> list[Any]:

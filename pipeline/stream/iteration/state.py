@@ -38,7 +38,7 @@ _CURES = {
 
 # What windows and lanes follow from, and what each is in a shape that does not state it.
 _CAUSES: dict[str, Any] = {"data": None, "filters": [], "document_maps": [], "best_fit": False}
-_EDITED = "it is damaged or was edited: load it as it was saved"
+_EDIT_CURE = "it is damaged or was edited: load it as it was saved"
 
 log = logging.getLogger("pipeline")
 
@@ -73,9 +73,9 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
     other stages, or belongs to another rank; and naming the lanes that the rank needs and the
     state lacks, except in a worker, which needs only some of them.
     """
-    found = state.get("version") if isinstance(state, dict) else type(state).__name__
-    if not isinstance(state, dict) or type(found) is not int or found != STATE_VERSION:
-        raise StateError(f"state version {found!r}, but this release reads {STATE_VERSION}")
+    version = state.get("version") if isinstance(state, dict) else type(state).__name__
+    if not isinstance(state, dict) or type(version) is not int or version != STATE_VERSION:
+        raise StateError(f"state version {version!r}, but this release reads {STATE_VERSION}")
     _refuse_other_shape(shape_of(state), config, context)
     rank, part = part_of(state, context.rank)
     index, bound_to = _number("sequence_index", part.get("sequence_index")), part.get("bound_to")
@@ -245,7 +245,7 @@ def _number(field: str, value: object, other: str = "", least: int = 0) -> int:
     """Return a number of a state; ``StateError`` names ``field`` and value of what is none that a position can hold."""
     if type(value) is not int or not least <= value <= MAX_NUMBER:
         raise StateError(
-            f"{field} of a state must be an integer from {least} to {MAX_NUMBER}{other}, got {value!r}; {_EDITED}"
+            f"{field} of a state must be an integer from {least} to {MAX_NUMBER}{other}, got {value!r}; {_EDIT_CURE}"
         )
     return value
 
@@ -267,13 +267,13 @@ def _weights(part: Mapping[str, Any], config: StreamConfig) -> list[list[Any]]:
     schedule: list[list[Any]] = _from_leaf("weights", part["weights"], list)
     names = list(config.weights[0][1])
     try:
-        places = [_number("weights", place) for place, _ in schedule]
-        exact = tuple((place, exact_weights(shares, names)) for place, shares in weights_from_json(schedule))
-        sound = places[:1] == [0] and places == sorted(places) and weights_to_json(exact) == schedule
+        starts = [_number("weights", start) for start, _ in schedule]
+        exact = tuple((start, exact_weights(shares, names)) for start, shares in weights_from_json(schedule))
+        sound = starts[:1] == [0] and starts == sorted(starts) and weights_to_json(exact) == schedule
     except (TypeError, ValueError, AttributeError, ZeroDivisionError):  # ConfigError is a ValueError
         sound = False
     if not sound:
-        raise StateError(f"weights of a state must be shares of {', '.join(names)}, got {schedule!r}; {_EDITED}")
+        raise StateError(f"weights of a state must be shares of {', '.join(names)}, got {schedule!r}; {_EDIT_CURE}")
     return schedule
 
 
@@ -285,10 +285,10 @@ def _lanes(part: Mapping[str, Any], config: StreamConfig, context: WorkerContext
     for lane, cursor in lanes.items():
         if lane not in names:
             raise StateError(
-                f"lanes of a state are '0' to '{layout.lanes - 1}' in this stream, got {lane!r}; {_EDITED}"
+                f"lanes of a state are '0' to '{layout.lanes - 1}' in this stream, got {lane!r}; {_EDIT_CURE}"
             )
         if not isinstance(cursor, list) or len(cursor) != (size := NUMBERS * config.cursor_sources):
-            raise StateError(f"lane {lane} of a state must be {size} numbers, got {cursor!r}; {_EDITED}")
+            raise StateError(f"lane {lane} of a state must be {size} numbers, got {cursor!r}; {_EDIT_CURE}")
         for place, number in enumerate(cursor):
             if not (config.data.live and place == STATE_OF_SOURCE and isinstance(number, str)):
                 _number(f"lane {lane}", number)

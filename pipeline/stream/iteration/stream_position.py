@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from ...errors import ConfigError, StateError
-from ..arguments import MOST_ROWS, MOST_STEPS, check_integer
+from ..arguments import MAX_ROWS, MAX_STEPS, check_integer
 from ..assemble import make_reader
 from ..config import StreamConfig
 from ..data.shards import say_once
@@ -17,21 +17,11 @@ from ..order.mixture import exact_weights, weights_from_json, weights_to_json
 from ..position import MAX_NUMBER, Position
 from .items import items_from, share_of
 from .iterator import Progress, StreamIterator
-from .passes import (
-    PassNumbers,
-    after_load,
-    first_of,
-    has_passes,
-    in_its_pass,
-    knows_epoch,
-    next_pass,
-    pass_bounds,
-    pass_length,
-    start_of_pass,
-)
+from .passes import Passes
 from .shared_position import SharedPosition
 from .stages import counts_items
 from .state import from_state, to_state
+from .stats import Stats
 from .topology import Topology
 
 
@@ -44,9 +34,11 @@ class StreamPosition:
         self._shared = SharedPosition(Position(0))
         # Where a loader that saves its workers' states put this worker, until it has begun there.
         self._of_worker: Position | None = None
-        self._numbers = PassNumbers()
-        self._epoch_known = True
         self.loaded = False  # whether a state was loaded and no set_epoch() followed
+        self._ranks_agree = True  # on the pass of the state that was loaded
+        # Pass e + offset is what set_epoch(e) names, since frameworks count their own passes from 0 after every restart.
+        self._offset = 0
+        self._last: int | None = None  # the number of the latest set_epoch()
         self._progress: Progress | None = None  # of the latest iterator
         self._iterators: list[weakref.ref[StreamIterator]] = []
 
@@ -60,16 +52,21 @@ class StreamPosition:
         """The number of ranks that share the stream."""
         return self._topology.context().world_size
 
+    @property
+    def passes(self) -> Passes:
+        """The passes of the stream on so many ranks."""
+        return Passes(self._config, self.world_size)
+
     def length(self) -> int:
         """Return how many items a rank gets in one whole pass."""
-        return pass_length(self._config, self._shared.get(), self._topology.context())
+        return self.passes.length(self._shared.get(), self._topology.context())
 
     def iterate(self) -> StreamIterator:
         """Return an iterator over the items of this process from the position on."""
         self._topology.refuse_unknown()
         context, position = self._topology.context(), self._shared.get()
         if get_worker_info() is not None:
-            self._shared.note_worker()
+            self._shared.memory.worker_began = True
             position = replace(position, skip=context.worker)
             if self._of_worker is not None:
                 position, self._of_worker = self._of_worker, None
@@ -81,7 +78,7 @@ class StreamPosition:
         self._iterators = [weakref.ref(each) for each in (*self._existing(), iterator)]
         return iterator
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> Stats:
         """Return the counts and times of the latest iterator."""
         progress = self._progress or Progress(self._shared.get(), None)
         return progress.stats(self._config_at(progress.position))
@@ -90,7 +87,7 @@ class StreamPosition:
         """Return the state of the current position, or of that after so many batches from where ``iter()`` begins."""
         if batches is not None:
             return to_state(self._after(batches), self._config, self._topology.context())
-        if self._shared.worker_began and get_worker_info() is None:
+        if self._shared.memory.worker_began and get_worker_info() is None:
             counting = "" if self._config.sequential else "use state_dict(batches=n) after n batches, "
             raise StateError(
                 f"the positions of a DataLoader's workers are hidden by its prefetching; {counting}iterate the stream "
@@ -101,21 +98,21 @@ class StreamPosition:
     def load(self, state: dict[str, Any]) -> None:
         """Move to the position of a state."""
         self._refuse_live("load_state_dict")
-        context = self._topology.context()
-        position = in_its_pass(self._config, from_state(state, self._config, context), context.world_size)
+        passes = self.passes
+        position = passes.loaded(from_state(state, self._config, self._topology.context()))
         if get_worker_info() is not None:
             self._of_worker = position
-            self._shared.note_worker(loaded=after_load(self._config, position, context.world_size)[0])
+            self._shared.memory.worker_pass = passes.named(position)[0]
             self._forget_iterators("load_state_dict")
         else:
             self._move(position, "load_state_dict")
-            self.loaded, self._epoch_known = True, knows_epoch(self._config, position, context.world_size)
+            self.loaded, self._ranks_agree = True, passes.ranks_agree(position)
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of a pass, or name the pass of a position that was loaded."""
-        check_integer("epoch", epoch, least=0, most=MOST_ROWS)
-        config, shared, world_size = self._config, self._shared, self.world_size
-        if not has_passes(config):
+        check_integer("epoch", epoch, least=0, most=MAX_ROWS)
+        config, passes = self._config, self.passes
+        if not passes.exist:
             say_once(
                 "set_epoch() changes nothing on a mix, which has no epochs; .take(n), before any .apply(), gives it passes "
                 "of n steps"
@@ -127,36 +124,57 @@ class StreamPosition:
                 f"set_epoch({epoch}) on a stream of epochs={config.epochs}, which passes over all of them at once; use "
                 "epochs=1, and set_epoch() chooses the epoch of each pass"
             )
-        position, loaded = shared.get(), shared.worker_pass
-        began, ended = shared.worker_began, shared.worker_ended
-        in_workers = loaded is not None
-        if self.loaded and not in_workers:
-            loaded, position = after_load(config, position, world_size)
-        if self._progress is not None:
-            began, ended = began or self._progress.began is not None, ended or self._progress.finished
-        target = self._numbers.target(epoch, loaded, began=began, ended=ended, in_workers=in_workers)
-        if target is not None:
-            if not self._epoch_known:
+        keeps, position = self._named(epoch, passes)
+        if not keeps:
+            if not self._ranks_agree:
                 raise StateError(
                     f"set_epoch({epoch}) moves the lanes of all ranks to one epoch, but the state that was loaded holds "
                     "this rank's alone, and others may be in another; load what pipeline.merge_states([...]) makes of all "
                     "ranks'"
                 )
-            position = start_of_pass(config, target, world_size, position)
-            if max(target, position.sequence_index) > MAX_NUMBER:
+            position = passes.begin(epoch + self._offset, position.weights)
+            if max(epoch + self._offset, position.sequence_index) > MAX_NUMBER:
                 raise ConfigError(
                     f"set_epoch({epoch}) moves to sequence {position.sequence_index}, above the last, {MAX_NUMBER}"
                 )
         self._move(position, "set_epoch")
 
+    def _named(self, epoch: int, passes: Passes) -> tuple[bool, Position]:
+        """Note the number that ``set_epoch`` is called with; say whether it keeps the position, and return that.
+
+        The first call after a load names the pass that the load put the stream in. Two cases are other. A loader that loads
+        as it begins a pass was told the number before; and where that pass was read to its end, the call means the next.
+        """
+        position, memory, progress = self._shared.get(), self._shared.memory, self._progress
+        began = memory.worker_began or (progress is not None and progress.began is not None)
+        ended = memory.worker_ended or (progress is not None and progress.finished)
+        in_workers, offset = memory.worker_pass >= 0, self._offset
+        if self.loaded or in_workers:
+            number, position = (memory.worker_pass, position) if in_workers else passes.named(position)
+            if (began or in_workers) and self._last is not None:
+                named = self._last
+            else:
+                named = epoch - 1 if in_workers or ended else epoch
+            offset, keeps = number - named, named == epoch
+        else:
+            keeps = epoch == self._last and not began
+        if epoch + offset < 0:
+            raise ConfigError(
+                f"set_epoch({epoch}) lies before the first epoch, which is set_epoch({-offset}): the first call after the state "
+                "was loaded named the epoch that it was saved in; count up from there"
+            )
+        self._offset, self._last = offset, epoch
+        return keeps, position
+
     def next_pass(self) -> None:
         """Move to the start of the next pass, as ``set_epoch`` of the next number does."""
         self._refuse_live("the next pass")
-        config, position = self._config, self._shared.get()
-        if has_passes(config):
-            position = next_pass(config, self.world_size, position)
+        passes, position = self.passes, self._shared.get()
+        if passes.exist:
+            position = passes.after(position)
         elif self._progress is not None:  # a mix that a take() after apply() ended goes on where it ended
             position = replace(self._progress.position, given={})
+        self._last = None
         self._move(position, "the next pass")
 
     def set_weights(self, weights: dict[str, float]) -> None:
@@ -176,7 +194,7 @@ class StreamPosition:
 
     def _after(self, batches: int) -> Position:
         """Return the position that a rank reaches by ``batches`` batches from the stream's position."""
-        check_integer("batches", batches, least=0, most=MOST_STEPS)
+        check_integer("batches", batches, least=0, most=MAX_STEPS)
         config, position, world_size = self._config, self._shared.get(), self.world_size
         if not counts_items(config):
             raise StateError(
@@ -195,7 +213,7 @@ class StreamPosition:
                 "StatefulDataLoader"
             )
         index = position.sequence_index + batches * config.batch_size * world_size
-        _, end = pass_bounds(config, first_of(config), position, world_size)
+        end = self.passes.bounds(position)[1]
         if end is not None:
             index = max(position.sequence_index, min(index, end))
         return replace(position, sequence_index=index, skip=0)

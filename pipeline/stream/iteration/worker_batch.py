@@ -19,7 +19,7 @@ from ..batch.freed_memory import keep_freed_memory
 Packed = tuple[bytes, tuple[int, ...], str, str, int, bool]
 
 _PLAIN = {torch.int64, torch.int32, torch.uint8, torch.uint16, torch.uint32}
-_MOST = 4 << 20  # bytes of an array that travel in the message; more go through shared memory of torch
+_MAX_BYTES = 4 << 20  # of an array that travels in the message; more go through shared memory of torch
 
 
 class WorkerBatch(dict[str, Any]):
@@ -37,7 +37,7 @@ class WorkerBatch(dict[str, Any]):
         return WorkerBatch(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        packed = {key: found for key, value in self.items() if (found := _pack(value)) is not None}
+        packed = {key: values for key, value in self.items() if (values := _pack(value)) is not None}
         return _arrive, ({key: None if key in packed else value for key, value in self.items()}, packed)
 
 
@@ -54,7 +54,7 @@ def _pack(value: Any) -> Packed | None:
     width = np.min_scalar_type(high - base)
     if width.itemsize >= array.itemsize:
         width, base = array.dtype, 0
-    if array.size * width.itemsize > _MOST:
+    if array.size * width.itemsize > _MAX_BYTES:
         return None
     stored = (array - base if base else array).astype(width)
     return stored.tobytes(), array.shape, width.str, array.dtype.str, base, tensor
