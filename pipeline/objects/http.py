@@ -6,10 +6,10 @@ server. Of proxies, the environment is asked.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import ssl
-import threading
 import time
 import urllib.parse
 import urllib.request
@@ -72,48 +72,13 @@ class Server:
         self._not_before = max(self._not_before, until)
 
 
-class _Process:
-    """Connections and servers of this process."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.servers: dict[str, Server] = {}
-        self.pools: dict[str, Any] = {}  # by the url of the proxy, '' for none
-        # By server, as the environment said at its first request: to read it takes as long as a small request.
-        self.proxies: dict[str, str] = {}
-
-    def server(self, url: str) -> Server:
-        place = _place(url)
-        with self.lock:
-            return self.servers.setdefault(place, Server(place))
-
-    def pool(self, url: str) -> Any:
-        import urllib3
-
-        place = _place(url)
-        proxy = self.proxies.get(place)
-        if proxy is None:
-            parts = urllib.parse.urlsplit(url)
-            proxies = {} if urllib.request.proxy_bypass(parts.hostname or "") else urllib.request.getproxies()
-            proxy = self.proxies[place] = proxies.get(parts.scheme.lower(), "")
-        with self.lock:
-            if proxy not in self.pools:
-                options: dict[str, Any] = {"num_pools": 64, "maxsize": 2 * CONNECTIONS}
-                if proxy:
-                    bare, user = _split_user(proxy)
-                    headers = urllib3.make_headers(proxy_basic_auth=user) if user else None
-                    self.pools[proxy] = urllib3.ProxyManager(bare, proxy_headers=headers, **options)
-                else:
-                    self.pools[proxy] = urllib3.PoolManager(**options)
-            return self.pools[proxy]
-
-
-_process = _Process()
+_servers: dict[str, Server] = {}  # of this process
+_pools: dict[str, Any] = {}  # of connections, by the url of the proxy, '' for none
 
 
 def _after_fork() -> None:
-    global _process
-    _process = _Process()
+    _servers.clear()
+    _pools.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -121,7 +86,29 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def server_of(url: str) -> Server:
     """Return what this process knows of a url's server."""
-    return _process.server(url)
+    place = _place(url)
+    return _servers.get(place) or _servers.setdefault(place, Server(place))
+
+
+@functools.lru_cache(256)
+def _proxy(scheme: str, host: str) -> str:
+    """Return the proxy of a server, as the environment says at its first request; '' for none."""
+    return "" if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(scheme, "")
+
+
+def _pool(url: str) -> Any:
+    """Return the connections by which a server is reached."""
+    import urllib3
+
+    parts = urllib.parse.urlsplit(url)
+    proxy = _proxy(parts.scheme.lower(), parts.hostname or "")
+    if proxy not in _pools:
+        options: dict[str, Any] = {"num_pools": 64, "maxsize": 2 * CONNECTIONS}
+        bare, user = _split_user(proxy)
+        headers = urllib3.make_headers(proxy_basic_auth=user) if user else None
+        pool = urllib3.ProxyManager(bare, proxy_headers=headers, **options) if proxy else urllib3.PoolManager(**options)
+        _pools.setdefault(proxy, pool)  # another thread may have been faster
+    return _pools[proxy]
 
 
 def same_server(one: str, other: str) -> bool:
@@ -248,7 +235,7 @@ class Answer:
         redirects = urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=_MOST_REDIRECTS)
         timeout = urllib3.Timeout(connect=self._connect_seconds, read=self._seconds)
         try:
-            return _process.pool(self.url).request(
+            return _pool(self.url).request(
                 "GET",
                 _without_dots(target),
                 headers=sent,

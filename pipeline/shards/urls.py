@@ -127,9 +127,9 @@ def join(directory: str, name: str) -> str:
 
 def join_all(directory: str, names: Sequence[str]) -> list[str]:
     """Return what `join` does for each of ``names``."""
-    if names and ({"", ".", ".."} & {*names} or not _PLAIN.fullmatch("".join(names))):
-        name = next(name for name in names if name in (".", "..") or not _PLAIN.fullmatch(name))
-        raise ConfigError(f"{name!r} is not a plain file name; a shard must lie in its dataset's directory")
+    for name in names:
+        if name in (".", "..") or not _PLAIN.fullmatch(name):
+            raise ConfigError(f"{name!r} is not a plain file name; a shard must lie in its dataset's directory")
     prefix = f"{directory.rstrip('/')}/" if is_remote(directory) else os.path.join(directory, "")
     return [prefix + name for name in names]
 

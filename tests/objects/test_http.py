@@ -206,7 +206,7 @@ pipeline.TextDataset([f"{sys.argv[1]}/{n}.jsonl" for n in range(3)], "bytes")
 """
 
 
-def test_ctrl_c_while_a_server_stalls_ends_the_process_within_a_second() -> None:
+def test_ctrl_c_while_a_server_stalls_ends_the_process_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(60)
         command = [sys.executable, "-c", INTERRUPTED, f"http://127.0.0.1:{listening.getsockname()[1]}"]
@@ -217,7 +217,7 @@ def test_ctrl_c_while_a_server_stalls_ends_the_process_within_a_second() -> None
                 began = time.monotonic()
                 process.send_signal(signal.SIGINT)
                 assert process.wait(30) != 0
-                assert time.monotonic() - began < 2  # one, and the end of an interpreter on a busy machine
+                assert time.monotonic() - began < 4.5  # the request would take 5
 
 
 # Waits that servers ask for

@@ -68,7 +68,8 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 def test_a_shard_that_disagrees_with_the_manifest_raises_and_is_named(dataset: Path, damage: str) -> None:
     DAMAGES[damage](dataset / "train-000002.tar")
     stream = pipeline.ShardDataset(dataset, epochs=1).shuffle().pack(8).batch(2)
-    with pytest.raises(ShardError, match=r"train-000002\.tar"):
+    kinds = {"cut": TruncatedShardError, "with": (CorruptShardError, TruncatedShardError), "swapped": ManifestError}
+    with pytest.raises(kinds.get(damage.split()[0], ShardError), match=r"train-000002\.tar"):
         list(stream)
 
 
@@ -79,15 +80,6 @@ def test_a_damaged_shard_raises_on_every_rank_and_none_goes_on_without_it(datase
         stream = pipeline.ShardDataset(dataset, epochs=1).shuffle(lanes=6).pack(4).shard(rank, 3).batch(1)
         loader = DataLoader(stream, batch_size=None, num_workers=workers)
         assert_raises(ShardError, r"train-000002\.tar: byte \d+: ", loader)
-
-
-def test_the_kind_of_error_tells_a_cut_from_a_stranger(dataset: Path) -> None:
-    DAMAGES["cut at a member boundary"](dataset / "train-000000.tar")
-    with pytest.raises(TruncatedShardError):
-        next(iter(pipeline.ShardDataset(dataset).pack(8)))
-    shutil.copy(dataset / "train-000001.tar", dataset / "train-000000.tar")
-    with pytest.raises(ManifestError):
-        next(iter(pipeline.ShardDataset(dataset).pack(8)))
 
 
 def test_a_flipped_byte_is_found_before_the_first_use_when_asked_to_verify(dataset: Path) -> None:
@@ -128,34 +120,24 @@ def test_a_shard_of_another_build_with_documents_of_the_same_lengths_is_never_st
         list(pipeline.ShardDataset([tmp_path / "a" / name], epochs=1).documents())
 
 
-def test_a_shard_that_is_gone_is_named(dataset: Path) -> None:
+def test_a_shard_that_is_gone_is_named_and_without_shards_and_manifest_nothing_is_streamed(dataset: Path) -> None:
     (dataset / "train-000001.tar").unlink()
     with pytest.raises((FileNotFoundError, ShardError), match=r"train-000001\.tar"):
         list(pipeline.ShardDataset(dataset, epochs=1).pack(8))
-
-
-def test_a_dataset_without_its_manifest_is_not_streamed(dataset: Path) -> None:
-    manifest = dataset / "manifest.json"
-    manifest.unlink()
-    for shard in dataset.glob("*.tar"):
-        shard.unlink()
+    for path in dataset.iterdir():
+        path.unlink()
     with pytest.raises(ManifestError, match="no complete dataset"):
         pipeline.ShardDataset(dataset)
 
 
-@pytest.mark.parametrize("world_size", [1, 5])
-def test_empty_shards_one_document_shards_and_fewer_shards_than_ranks(tmp_path: Path, world_size: int) -> None:
+def test_empty_shards_one_document_shards_and_fewer_shards_than_ranks(tmp_path: Path) -> None:
     shards = [[], make_documents(1, seed=1), [], make_documents(20, seed=2), make_documents(1, seed=3)]
     write_dataset(tmp_path / "data", shards)
     tokens = sorted(t for shard in shards for document in shard for t in document.tolist())
     seen, counts = [], []
-    for rank in range(world_size):
+    for rank in range(5):
         batches = list(
-            pipeline.ShardDataset(tmp_path / "data", epochs=1)
-            .shuffle(window=1)
-            .pack(4)
-            .shard(rank, world_size)
-            .batch(2)
+            pipeline.ShardDataset(tmp_path / "data", epochs=1).shuffle(window=1).pack(4).shard(rank, 5).batch(2)
         )
         counts.append(len(batches))
         for batch in batches:

@@ -16,8 +16,7 @@ import pipeline
 from pipeline.builder.counts.progress import Progress
 from pipeline.errors import ConfigError, ManifestError, StorageError
 from pipeline.shards.extents.file import EXTENTS_NAME, decode_table
-from pipeline.shards.extents.table import ExtentTable
-from pipeline.shards.manifest import MANIFEST_NAME, Manifest
+from pipeline.shards.manifest import MANIFEST_NAME
 from pipeline.shards.reader import read_index
 from pipeline.shards.verify.dataset import Problem, verify_dataset
 from tests.corpus import english
@@ -226,15 +225,3 @@ def test_remote_shards_without_a_manifest_have_the_table_of_their_indexes_alone(
     spec = server.url("data/train-{000000..000002}.tar")
     assert columns(load(spec, tmp_path / "cache"), "crc32") == wanted
     assert server.sent < sum(map(len, server.objects.values())) // 4
-
-
-def test_a_table_of_memory_has_one_shard_and_no_checksum_of_bytes() -> None:
-    table = ExtentTable.of_documents(np.array([70_000, 0, 70_000, 70_000]), "<u4")
-    assert (table.shards, table.crc32) == (1, None)
-    assert table.offsets.tolist() == [0, 280_000, 560_000]
-
-
-def test_the_fingerprint_of_a_dataset_does_not_cover_its_table(dataset: Path) -> None:
-    before = Manifest.read(dataset).fingerprint
-    edit_table(dataset, "crc32", 0, 7)
-    assert Manifest.read(dataset).fingerprint == before

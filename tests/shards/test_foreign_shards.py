@@ -15,7 +15,7 @@ import pytest
 import webdataset
 
 import pipeline
-from pipeline.errors import ConfigError, CorruptShardError, ShardError, StateError, TruncatedShardError
+from pipeline.errors import ConfigError, ShardError, StateError, TruncatedShardError
 from pipeline.shards.foreign import foreign_index, sample_parts
 from pipeline.shards.index import Index
 from pipeline.shards.npy import NpyError, parse_npy
@@ -57,10 +57,9 @@ def test_a_tar_of_webdatasets_own_writer_is_read_whole(shard: Path) -> None:
     assert opened.dtype == np.dtype("<u2")
 
 
-@pytest.mark.parametrize("dtype", ["|u1", "<u2", "<i4", "<u4", "<i8"])
-@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
-def test_every_npy_version_and_integer_width_is_read(tmp_path: Path, dtype: str, version: tuple[int, int]) -> None:
-    path = tar_of(tmp_path / "a.tar", ("a.npy", npy(np.arange(7, dtype=dtype), version)))
+@pytest.mark.parametrize(("dtype", "version"), [("|u1", 1), ("<u2", 2), ("<i4", 3), ("<u4", 1), ("<i8", 1)])
+def test_every_npy_version_and_integer_width_is_read(tmp_path: Path, dtype: str, version: int) -> None:
+    path = tar_of(tmp_path / "a.tar", ("a.npy", npy(np.arange(7, dtype=dtype), (version, 0))))
     assert Shard(path).document(0).tolist() == list(range(7))
     assert Shard(path).dtype == np.dtype(dtype)
 
@@ -132,6 +131,7 @@ ONE = npy(np.arange(3, dtype="<u2"))
         ([("a.npy", npy(np.array(3, "<u2")))], r"shape \(\)"),
         ([("a.npy", ONE[:-1])], "3 items of uint16 take 134 bytes .* is 133"),
         ([("a.npy", b"PK\3\4")], "no npy array"),
+        ([("a.npy", ONE), ("b.npy", b"\x93NUMPY\x09" + ONE[7:])], "'b.npy', byte 1536: npy version 9.0"),
         ([("README", b"hello")], "no samples"),
     ],
 )
@@ -199,12 +199,6 @@ def test_hostile_npy_headers_are_refused_without_being_run(header: bytes) -> Non
 def test_a_claim_of_a_huge_npy_header_is_refused() -> None:
     with pytest.raises(NpyError, match="4294967295"):
         parse_npy(b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + bytes(100), 112)
-
-
-def test_a_wrong_npy_header_names_the_place(tmp_path: Path) -> None:
-    path = tar_of(tmp_path / "a.tar", ("a.npy", ONE), ("b.npy", b"\x93NUMPY\x09" + ONE[7:]))
-    with pytest.raises(CorruptShardError, match=r"'b.npy', byte 1536: npy version 9.0"):
-        foreign_index(path)
 
 
 def rewrite(path: Path, change: str, kind: str) -> None:

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from operator import attrgetter
 from pathlib import Path
 
@@ -141,19 +141,13 @@ def _table_of_tars(urls: list[str], store: Store) -> ExtentTable:
     tables: list[ExtentTable] = []
     reported = time.monotonic()
     with _open_pool(urls) as pool:
-        pending = [pool.submit(lambda url: table_of_index(store.index(url), shown(url)), url) for url in urls]
-        try:
-            while len(tables) < len(pending):
-                due = reported + REPORT_SECONDS - time.monotonic()
-                if wait([pending[len(tables)]], timeout=max(0.0, due)).done:
-                    tables.append(pending[len(tables)].result())
-                if time.monotonic() - reported >= REPORT_SECONDS:
-                    reported = time.monotonic()
-                    log.warning(
-                        "%s: no manifest; %s of %s indexes read", shown(urls[0]), f"{len(tables):,}", f"{len(urls):,}"
-                    )
-        finally:
-            pool.shutdown(cancel_futures=True)
+        for table in pool.map(lambda url: table_of_index(store.index(url), shown(url)), urls):
+            tables.append(table)
+            if time.monotonic() - reported >= REPORT_SECONDS:
+                reported = time.monotonic()
+                log.warning(
+                    "%s: no manifest; %s of %s indexes read", shown(urls[0]), f"{len(tables):,}", f"{len(urls):,}"
+                )
     for url, table in zip(urls, tables, strict=True):
         if table.dtype != tables[0].dtype:
             raise ConfigError(

@@ -21,7 +21,7 @@ from ...objects.urls import is_remote, shown
 from ..extents.table import ExtentTable
 from ..folder import Folder, local_copy, size_of
 from ..foreign import scan_index
-from ..format import FOOTER_NAME, INDEX_PREFIX, TAIL
+from ..format import INDEX_PREFIX
 from ..manifest import MANIFEST_NAME, SIGNATURES_NAME, WORK_NAME, Manifest, ShardInfo
 from ..reader import read_index
 from ..store import remote_index
@@ -209,9 +209,7 @@ def _is_own(path: Path) -> bool:
         data = map_file(path)
     except (OSError, ShardwrightError):
         return True
-    if FOOTER_NAME.encode() in data[max(0, len(data) - 2 * TAIL) :]:
-        return True
-    return any(isinstance(item, Member) and item.name.startswith(INDEX_PREFIX) for item in walk(data))
+    return data.find(INDEX_PREFIX.encode()) >= 0
 
 
 def _run(tasks: Sequence[_Task], workers: int, progress: Progress | None, process_bytes: int) -> Iterator[ShardCheck]:
