@@ -16,14 +16,14 @@ from ..position import WorkerContext
 
 @dataclass(frozen=True, slots=True)
 class CarriedRank:
-    """What the process numbered ``process`` knows of its rank (None: nothing), for a loader's worker that it starts.
+    """What the process numbered ``process`` tells a loader's worker that it starts without fork, which has no process group.
 
-    A worker that is started without fork has no process group of its own.
+    ``part``: its rank and world size, None where it does not know them though several ranks were ``launched``.
     """
 
-    rank: int | None
-    world_size: int
     process: int
+    part: tuple[int, int] | None
+    launched: int
 
 
 class Topology:
@@ -81,16 +81,14 @@ class Topology:
     def __getstate__(self) -> dict[str, object]:
         carried = self._carried
         if get_spawning_popen() is not None:
-            rank, world_size = self._known() or ((None, ranks) if (ranks := self._launched_ranks()) > 1 else (0, 1))
-            carried = CarriedRank(rank, world_size, os.getpid())
+            launched = self._launched_ranks()
+            carried = CarriedRank(os.getpid(), self._known() or (None if launched > 1 else (0, 1)), launched)
         return {"stated": self.stated, "_carried": carried}
 
     def _known(self) -> tuple[int, int] | None:
         """Return rank and world size, None where nobody stated them and this process has no group."""
         carried = self._from_parent()
-        if self.stated is None and carried is not None and carried.rank is not None:
-            return carried.rank, carried.world_size
-        return self.stated or _distributed()
+        return self.stated or (None if carried is None else carried.part) or _distributed()
 
     def _from_parent(self) -> CarriedRank | None:
         """Return what the parent of a loader's worker carried over.
@@ -105,7 +103,7 @@ class Topology:
     def _launched_ranks(self) -> int:
         """Return how many ranks the launcher of this process or its parent says it started; 1 where it says nothing."""
         if (carried := self._from_parent()) is not None:
-            return carried.world_size
+            return carried.launched
         text = os.environ.get("WORLD_SIZE", "")
         return int(text) if text.isdecimal() else 1
 
