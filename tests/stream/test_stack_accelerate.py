@@ -62,7 +62,6 @@ def prepare_everything(dataset: str, dispatch: bool | None) -> list[str]:
         DataLoader(bounded, batch_size=4),
         DataLoader(endless.batch(4), batch_size=None),
         DataLoader(endless.shard(0, 2), batch_size=4),
-        DataLoader(Wrapped(endless), batch_size=4),
     ]
     return [refusal_of(prepare(loader)) for loader in loaders]
 
@@ -75,6 +74,16 @@ def test_a_loader_that_accelerate_splits_on_two_ranks_is_refused_naming_the_cure
         assert all(refusal.startswith(SPLIT) for refusal in refusals), refusals
         assert all("stream.loader()" in refusal for refusal in refusals)
         assert all("for evaluation stream.loader(repeat=True)" in refusal for refusal in refusals)
+
+
+def iterate_a_wrapped_stream(dataset: str, dispatch: bool | None) -> None:
+    list(islice(accelerator(dispatch).prepare(DataLoader(Wrapped(sequences(dataset)), batch_size=4)), 2))
+
+
+@pytest.mark.parametrize("dispatch", [None, False])
+def test_a_stream_inside_a_dataset_of_the_user_is_refused_too(dataset: str, dispatch: bool | None) -> None:
+    with pytest.raises(AssertionError, match=SPLIT):
+        run_ranks(iterate_a_wrapped_stream, 2, dataset, dispatch)
 
 
 def prepare_with_workers(dataset: str, dispatch: bool | None, start: str) -> list[str]:
