@@ -51,7 +51,7 @@ def ids(output: Path) -> list[str]:
     return [name for path in sorted(output.glob("train-*.tar")) for name in Shard(path).table()["id"]]
 
 
-@pytest.mark.parametrize("limit", [1, 25, 130, 10_000])
+@pytest.mark.parametrize("limit", [25, 130])
 def test_the_first_records_are_read_whatever_the_workers(folder: Path, tmp_path: Path, limit: int) -> None:
     for workers in (1, 3):
         run(folder, tmp_path / str(workers), limit=limit, workers=workers)
