@@ -10,18 +10,25 @@ ELLIPSES = ("...", "…")
 SHORT_LINE = 30
 
 
-def bullet_line_ratio(page: Page) -> float:
+def _lines(page: Page, blank: bool) -> list[str]:
+    """Return the stripped lines; with `blank` the blank ones too, as datatrove counts them."""
+    return [line.strip() for line in page.text.splitlines()] if blank else page.lines
+
+
+def bullet_line_ratio(page: Page, *, blank: bool = False) -> float:
     """Return the share of lines that begin with a bullet point or a hyphen.
 
     >>> bullet_line_ratio(Page("To buy:\\n- milk\\n• bread\\n\\n- salt"))
     0.75
     """
-    return share(sum(line.startswith(BULLETS) for line in page.lines), len(page.lines))
+    lines = _lines(page, blank)
+    return share(sum(line.startswith(BULLETS) for line in lines), len(lines))
 
 
-def ellipsis_line_ratio(page: Page) -> float:
+def ellipsis_line_ratio(page: Page, *, blank: bool = False) -> float:
     """Return the share of lines that end in an ellipsis."""
-    return share(sum(line.endswith(ELLIPSES) for line in page.lines), len(page.lines))
+    lines = _lines(page, blank)
+    return share(sum(line.endswith(ELLIPSES) for line in lines), len(lines))
 
 
 def terminal_line_ratio(page: Page) -> float:

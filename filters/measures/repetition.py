@@ -9,11 +9,13 @@ except where that drops good text:
   without any repetition are dropped);
 * *duplicate* n-grams are found from left to right: one that occurs earlier counts with the characters of its words,
   and the search continues after it, so that no character counts twice;
-* blank lines and paragraphs do not count, so they are no duplicates; white space around a line is not compared.
+* blank lines and paragraphs do not count, so they are no duplicates; white space around a line is not compared
+  (with `blank`, as in datatrove, what stands between line feeds is compared as it is).
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from filters.text_view import By, Page, Positive, share
@@ -25,28 +27,38 @@ def _repeats(parts: list[str]) -> list[str]:
     return [part for part in parts if part in seen or seen.add(part)]  # type: ignore[func-returns-value]
 
 
-def duplicate_line_ratio(page: Page) -> float:
+def _lines(page: Page, blank: bool) -> list[str]:
+    return re.split(r"\n+", page.text) if blank else page.lines
+
+
+def _paragraphs(page: Page, blank: bool) -> list[str]:
+    return re.split(r"\n{2,}", page.text.strip()) if blank else page.paragraphs
+
+
+def duplicate_line_ratio(page: Page, *, blank: bool = False) -> float:
     """Return the share of lines that occur earlier in the document.
 
     >>> duplicate_line_ratio(Page("cat\\n\\ndog\\n\\ncat"))
     0.3333333333333333
     """
-    return share(len(_repeats(page.lines)), len(page.lines))
+    lines = _lines(page, blank)
+    return share(len(_repeats(lines)), len(lines))
 
 
-def duplicate_line_char_ratio(page: Page) -> float:
+def duplicate_line_char_ratio(page: Page, *, blank: bool = False) -> float:
     """Return the share of the text's characters in lines that occur earlier."""
-    return share(sum(map(len, _repeats(page.lines))), len(page.text))
+    return share(sum(map(len, _repeats(_lines(page, blank)))), len(page.text))
 
 
-def duplicate_paragraph_ratio(page: Page) -> float:
+def duplicate_paragraph_ratio(page: Page, *, blank: bool = False) -> float:
     """Return the share of paragraphs that occur earlier in the document."""
-    return share(len(_repeats(page.paragraphs)), len(page.paragraphs))
+    paragraphs = _paragraphs(page, blank)
+    return share(len(_repeats(paragraphs)), len(paragraphs))
 
 
-def duplicate_paragraph_char_ratio(page: Page) -> float:
+def duplicate_paragraph_char_ratio(page: Page, *, blank: bool = False) -> float:
     """Return the share of the text's characters in paragraphs that occur earlier."""
-    return share(sum(map(len, _repeats(page.paragraphs))), len(page.text))
+    return share(sum(map(len, _repeats(_paragraphs(page, blank)))), len(page.text))
 
 
 def top_ngram_ratio(page: Page, *, n: Positive, by: By = "spaces") -> float:

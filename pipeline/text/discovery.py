@@ -21,15 +21,14 @@ from ..shards.manifest import is_dataset
 from ..weak_methods import weak_lru_cache
 from .fields import surrogate_in
 from .formats import COMPRESSED_TIMES, ENDINGS, find_format, format_named, format_of, is_named_compressed
-from .storage.holders import saved_dataset, saved_only
+from .storage.holders import saved_only
 from .storage.input_file import Credentials, InputFile, as_input
-from .storage.listing import expand_braces, list_urls
+from .storage.listing import WILDCARD, expand_braces, list_urls
 
 __all__ = ["InputFile", "find_inputs", "fingerprint", "refuse_twice"]
 
 _SOURCE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)=(.+)", re.DOTALL)
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w-][\w.-]*(:[\w.-]+)*")
-_MAGIC = "*?["
 _MIB = 1 << 20
 _LONG_TEXT = 10_000_000  # bytes
 
@@ -144,7 +143,7 @@ def _name_and_pattern(spec: str) -> tuple[str, str]:
     name, pattern = match.groups()
     if "://" in pattern:
         return name, pattern
-    if not any(os.path.lexists(one) or (_has_magic(one) and _glob(one)) for one in _braces(spec)):
+    if not any(os.path.lexists(one) or (WILDCARD.search(one) and _glob(one)) for one in _braces(spec)):
         return name, pattern
     if os.path.lexists(spec) and os.path.lexists(pattern):
         raise InputError(
@@ -156,10 +155,6 @@ def _name_and_pattern(spec: str) -> tuple[str, str]:
 
 def _braces(pattern: str) -> list[str]:
     return [pattern] if os.path.lexists(pattern) else expand_braces(pattern)
-
-
-def _has_magic(pattern: str) -> bool:
-    return any(character in pattern for character in _MAGIC)
 
 
 def _glob(pattern: str) -> list[str]:
@@ -189,13 +184,10 @@ class _Finder:
         self._left_out = {}
         files: list[InputFile] = []
         for one in _braces(pattern):
-            if not os.path.lexists(one) and _has_magic(one):
+            if not os.path.lexists(one) and WILDCARD.search(one):
                 files += self._matches(one, source)
             elif os.path.isdir(one):
                 self._refuse(one)
-                if (saved := saved_dataset(one)) is not None:
-                    files += [InputFile(path, path.name, source) for path in saved]
-                    continue
                 files += self._known_only(one, Path(one), list(self._walk(Path(one))), source)
             else:
                 path = Path(one)
@@ -215,7 +207,7 @@ class _Finder:
             if not self._any_ending:
                 format_of(files[0])
             return files
-        wildcard = re.search(r"[*?[]", pattern)
+        wildcard = WILDCARD.search(pattern)
         rest = pattern[pattern.rfind("/", 0, wildcard.start()) + 1 :] if wildcard else ""
         # Web servers list nothing, so all are named; the files of the hub are chosen where they are listed.
         named = is_hidden(rest) or is_http(pattern) or pattern.startswith("hf://")
@@ -267,10 +259,11 @@ class _Finder:
         return "; ".join(said)
 
     def _matches(self, pattern: str, source: str) -> list[InputFile]:
-        root = os.path.dirname(re.split(r"[*?[]", pattern, maxsplit=1)[0])
+        root = os.path.dirname(WILDCARD.split(pattern, maxsplit=1)[0])
         found = _glob(pattern)
         if not found:
-            raise InputError(f"{pattern}: no file matches{_not_whole(pattern, source)}{_other_inputs(pattern)}")
+            whole = f", nor does any match {source}={pattern}" if source else ""
+            raise InputError(f"{pattern}: no file matches{whole}{_other_inputs(pattern)}")
         paths: dict[str, None] = {}  # a directory and a file in it may both match
         for name in found:
             if self._lies_in_one(os.path.dirname(name), root):
@@ -342,10 +335,6 @@ def _with_known_endings(
             f"{shortened(sorted(unread, key=natural_key))}"
         )
     return files
-
-
-def _not_whole(pattern: str, source: str) -> str:
-    return f", nor does any match {source}={pattern}" if source else ""
 
 
 def _check_readable(path: Path, spec: str | None = None) -> None:

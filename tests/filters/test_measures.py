@@ -90,6 +90,13 @@ CASES: list[tuple[str, str, dict[str, Any], float]] = [
     ("duplicate_paragraph_ratio", "\n\na\n\n\n\nb\n\n", {}, 0),
     ("duplicate_paragraph_ratio", PARAGRAPHS, {}, 1 / 3),
     ("duplicate_paragraph_char_ratio", PARAGRAPHS, {}, 7 / len(PARAGRAPHS)),
+    # Blank lines count where they are asked for, as datatrove counts them.
+    ("duplicate_line_ratio", "a\n \n \n\nb", {"blank": True}, 1 / 4),
+    ("duplicate_line_char_ratio", "a\n \n \nb", {"blank": True}, 1 / 7),
+    ("duplicate_paragraph_ratio", "\n\na\n\n \n\n \n\nb", {"blank": True}, 1 / 4),
+    ("duplicate_paragraph_char_ratio", "a\n\n \n\n \n\nb", {"blank": True}, 1 / 10),
+    ("bullet_line_ratio", "- a\n\n  • b\n\n", {"blank": True}, 2 / 4),
+    ("ellipsis_line_ratio", "a...\n\nb… ", {"blank": True}, 2 / 3),
     *(("top_2_gram_ratio", text, {}, 0) for text in
       ("Hello.", "a b", "Three short words", "method execution failed [_prw] acpica 2004")),
     ("top_ngram_ratio", "one", {}, 0),

@@ -138,12 +138,17 @@ class Encoding(NamedTuple):
     encode: Callable[[str], bytes]
 
 
-def test_a_text_that_a_fast_encoder_gives_up_on_goes_to_the_definition(trained: Tokenizer) -> None:
+def test_a_text_that_a_fast_encoder_gives_up_on_goes_to_the_definition_and_an_id_beyond_the_vocabulary_is_an_error(
+    trained: Tokenizer,
+) -> None:
     def give_up(text: str) -> bytes:
         raise RuntimeError("match limit")
 
     tokenizer = encoded_by(trained, give_up)
     assert tokenizer.encode("many texts").tolist() == trained.encode("many texts").tolist()
+    tokenizer = encoded_by(trained, lambda text: np.asarray([70_000], "<u4").tobytes())
+    with pytest.raises(ConfigError, match="gave id 70000, but its vocabulary ends at"):
+        tokenizer.encode("x")
 
 
 def test_lone_surrogates_are_refused_by_place(trained: Tokenizer) -> None:
@@ -155,7 +160,12 @@ def test_lone_surrogates_are_refused_by_place(trained: Tokenizer) -> None:
 # Shapes, marks, widths.
 
 
-def test_flat_ids_are_the_texts_joined_with_the_marks_asked_for(definitions: dict[str, Path], tmp_path: Path) -> None:
+def test_flat_ids_are_the_texts_joined_with_the_marks_asked_for(
+    trained: Tokenizer, definitions: dict[str, Path], tmp_path: Path
+) -> None:
+    assert trained.bos_id is None
+    with pytest.raises(ConfigError, match=r"no bos_token.*endoftext"):
+        trained.encode_flat(["x"], bos=True)
     (tmp_path / "tokenizer.json").write_bytes(definitions["llama"].read_bytes())
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": {"content": "</s>"}, "bos_token": "<s>"}')
     tokenizer = load_tokenizer(tmp_path)
@@ -168,12 +178,6 @@ def test_flat_ids_are_the_texts_joined_with_the_marks_asked_for(definitions: dic
     tokens, lengths = tokenizer.encode_flat([], eos=True)
     assert (len(tokens), len(lengths), tokenizer.encode_batch([])) == (0, 0, [])
     assert [tokenizer.special_ids[name] for name in ("<s>", "</s>")] == [tokenizer.bos_id, tokenizer.eos_id]
-
-
-def test_a_mark_that_the_tokenizer_lacks_is_an_error(trained: Tokenizer) -> None:
-    assert trained.bos_id is None
-    with pytest.raises(ConfigError, match=r"no bos_token.*endoftext"):
-        trained.encode_flat(["x"], bos=True)
 
 
 def wide(size: int, path: Path) -> Path:
@@ -196,12 +200,6 @@ def test_the_width_follows_the_vocabulary(tmp_path: Path) -> None:
         assert tokenizer.encode(f"w{size - 1} w2").tolist() == [size - 1, 2]
 
 
-def test_an_id_beyond_the_vocabulary_is_an_error(trained: Tokenizer) -> None:
-    tokenizer = encoded_by(trained, lambda text: np.asarray([70_000], "<u4").tobytes())
-    with pytest.raises(ConfigError, match="gave id 70000, but its vocabulary ends at"):
-        tokenizer.encode("x")
-
-
 # Processes and long texts.
 
 
@@ -209,7 +207,7 @@ def ids_in_worker(tokenizer: Tokenizer, queue: Any) -> None:
     queue.put(tokenizer.encode_flat(CORPUS, eos=True)[0].tolist())
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_workers_give_the_same_ids_however_they_are_started(trained: Tokenizer, method: str) -> None:
     expected = trained.encode_flat(CORPUS, eos=True)[0].tolist()  # used here before the fork

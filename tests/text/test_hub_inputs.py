@@ -14,7 +14,7 @@ from pipeline.errors import InputError, ShardwrightError, StorageError
 from pipeline.text.discovery import find_inputs
 from pipeline.text.readers.reader import split_file
 from pipeline.text.storage.hub import HubFile
-from pipeline.text.storage.hub_files import card_configs, default_config, splits_by_name
+from pipeline.text.storage.hub_files import splits_by_name
 from tests.input_server import COMMIT, InputServer, running_inputs
 from tests.remote_inputs import QUICK, TEXTS, assert_nowhere, build, columns_file, only, shards_of, texts_of
 from tests.text_samples import make_texts, write_texts
@@ -270,14 +270,3 @@ def test_without_a_card_the_names_of_files_tell_the_splits() -> None:
         "train": ["my-train.jsonl"],
     }
     assert splits("x.jsonl", "y/z.jsonl", "contest.jsonl") == {"train": ["x.jsonl", "y/z.jsonl", "contest.jsonl"]}
-
-
-def test_a_card_names_its_default_configuration_in_three_ways() -> None:
-    assert (
-        default_config(card_configs("---\nconfigs:\n- config_name: a\n- config_name: b\n  default: true\n---\n")) == "b"
-    )
-    assert default_config(card_configs("---\nconfigs:\n- config_name: a\n- config_name: default\n---\n")) == "default"
-    assert default_config(card_configs("---\nconfigs:\n- config_name: a\n---\n")) == "a"
-    assert default_config(card_configs("---\nconfigs:\n- config_name: a\n- config_name: b\n---\n")) == ""
-    assert card_configs("---\n: : [\n---\n") == {}
-    assert card_configs("# no front matter") == {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ import pytest
 import pipeline
 from pipeline.cli.main import run_command
 from pipeline.errors import ShardwrightError
-from pipeline.paths import special_kind
 from tests.builds import ROOT
 
 
@@ -85,14 +83,3 @@ def test_what_is_piped_in_is_refused_with_the_cure(tmp_path: Path) -> None:
             assert process.wait(60) == 1
             assert process.stderr is not None
             assert "a build reads its input more than once, so write it to a file first" in process.stderr.read()
-
-
-def test_kinds_of_special_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # the path of a socket holds 107 bytes at most
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind("socket")
-        os.mkfifo("fifo")
-        os.symlink("fifo", "link")
-        Path("file").touch()
-        names = ("socket", "fifo", "link", "file", ".", "none", "/dev/zero")
-        assert [special_kind(name) for name in names] == ["a socket", "a FIFO", "a FIFO", None, None, None, "a device"]

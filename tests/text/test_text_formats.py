@@ -171,22 +171,16 @@ def test_texts_and_try_rules_take_the_same_formats(tmp_path: Path, capsys: pytes
     assert "did you mean 'lines'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("text", "flags", "message"),
-    [
-        ('{"text": "short"}\n' * 3, (), "of 3 that were read from 1 input file: dropped by words: 3"),
-        ('{"text": 1}\n', ("--on-error", "skip"), "unreadable ('text' is a number, not text): 1"),
-    ],
-)
 def test_a_build_that_keeps_nothing_ends_with_an_error_that_says_what_dropped_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, flags: tuple[str, ...], message: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "in.jsonl").write_text(text)
+    (tmp_path / "in.jsonl").write_text('{"text": "short"}\n' * 3 + '{"text": 1}\n')
     arguments = [str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "o"), "--tokenizer", "bytes", "--quiet"]
-    assert run_command("build", [*arguments, *flags]) == 1
+    assert run_command("build", [*arguments, "--on-error", "skip"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("error: no document was kept")
-    assert message in error
+    assert "of 3 that were read from 1 input file: dropped by words: 3" in error
+    assert "unreadable ('text' is a number, not text): 1" in error
 
 
 def test_remote_files_are_cut_and_give_each_document_once(tmp_path: Path) -> None:

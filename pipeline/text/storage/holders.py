@@ -22,12 +22,11 @@ import orjson
 from ...atomic import temporary_path
 from ...errors import InputError
 from ...objects.urls import is_remote
-from ...paths import natural_key
 from .input_file import InputFile
 from .opening import open_input
 
 _ROWS = 4096  # of a row group
-_STATE, _INFO = _SAVED = ("state.json", "dataset_info.json")  # what `save_to_disk` writes beside its data
+_SAVED = ("state.json", "dataset_info.json")  # what `save_to_disk` writes beside its data
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 
@@ -107,60 +106,48 @@ def _remove(folder: str, process: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def saved_dataset(folder: str) -> list[Path] | None:
-    """Return the data files of a folder that ``datasets.Dataset.save_to_disk`` wrote; None for another folder.
+def saved_only(files: Sequence[InputFile]) -> tuple[list[InputFile], list[InputFile]]:
+    """Part files found in folders: those that are read, and those of an earlier ``save_to_disk`` that no state names.
 
-    Raises ``InputError`` for the folder of a ``DatasetDict``, whose splits are named one by one.
+    Where ``save_to_disk`` wrote a folder, its ``state.json`` says which files are its data. Files that another save left
+    there hold documents that are deleted. Raises ``InputError`` for the folder of a ``DatasetDict``.
     """
-    root = Path(folder)
-    if (root / "dataset_dict.json").exists():
-        splits = sorted(path.parent.name for path in root.glob("*/dataset_info.json"))
+    listed = {str(file.path): file for file in files}
+    named = {folder: _saved_names(folder, listed) for folder in {os.path.dirname(path) for path in listed}}
+    read, stale = [], []
+    for file in files:  # not of `listed`: urls that differ in their queries have one path
+        folder, name = os.path.split(str(file.path))
+        if (names := named[folder]) is None or name in names:
+            read.append(file)
+        elif name not in _SAVED:
+            stale.append(file)
+    return read, stale
+
+
+def _saved_names(folder: str, listed: Mapping[str, InputFile]) -> set[str] | None:
+    """Return the names of the data files of a folder that ``save_to_disk`` wrote; None for another folder."""
+    state, info = (os.path.join(folder, name) for name in _SAVED)
+    if is_remote(folder):
+        if not {state, info} <= listed.keys():
+            return None
+    elif os.path.exists(os.path.join(folder, "dataset_dict.json")):
+        splits = sorted(path.parent.name for path in Path(folder).glob("*/dataset_info.json"))
         raise InputError(
             f"{folder}: a DatasetDict with the splits {', '.join(splits)}; name one of them, as in {folder}/{splits[0]}"
             if splits
             else f"{folder}: a DatasetDict without splits; save it again"
         )
-    if not all((root / name).exists() for name in _SAVED):
+    elif not (os.path.exists(state) and os.path.exists(info)):
         return None
-    names = _names_in((root / _STATE).read_bytes(), str(root / _STATE))
-    for name in names:
-        if Path(name).name != name or not (root / name).is_file():
-            raise InputError(f"{root / name}: named by state.json, but not there; save the dataset again")
-    return [root / name for name in sorted(names, key=natural_key)]
-
-
-def _names_in(state: bytes, path: str) -> list[str]:
-    """Return the names of the data files that a ``state.json`` holds."""
-    try:
-        return [str(each["filename"]) for each in json.loads(state)["_data_files"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: not what datasets writes ({error!r}); save the dataset again") from None
-
-
-def saved_only(files: Sequence[InputFile]) -> tuple[list[InputFile], list[InputFile]]:
-    """Part files found in folders: those that are read, and those of an earlier ``save_to_disk`` that no state names.
-
-    Where ``save_to_disk`` wrote a folder, its ``state.json`` says which files are its data. Files that another save left
-    there hold documents that are deleted.
-    """
-    listed = {str(file.path): file for file in files}
-    named: dict[str, set[str] | None] = {}
-    for folder in {os.path.dirname(path) for path in listed}:
-        state = listed.get(f"{folder}/{_STATE}")
-        if not is_remote(folder):
-            found = saved_dataset(folder or ".")
-            named[folder] = None if found is None else {path.name for path in found}
-        elif state is not None and f"{folder}/{_INFO}" in listed:
-            with open_input(state) as opened:
-                named[folder] = set(_names_in(opened.read(), str(state.path)))
-    read, stale = [], []
-    for file in files:  # not of `listed`: urls that differ in their queries have one path
-        folder, name = os.path.split(str(file.path))
-        if (names := named.get(folder)) is None or name in names:
-            read.append(file)
-        elif name not in _SAVED:
-            stale.append(file)
-    return read, stale
+    with open_input(listed.get(state, state)) as opened:
+        try:
+            names = {str(each["filename"]) for each in json.loads(opened.read())["_data_files"]}
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{state}: not what datasets writes ({error!r}); save the dataset again") from None
+    for name in () if is_remote(folder) else names:
+        if os.path.basename(name) != name or not os.path.isfile(os.path.join(folder, name)):
+            raise InputError(f"{folder}/{name}: named by state.json, but not there; save the dataset again")
+    return names
 
 
 def _is_dataset_dict(value: Any) -> bool:

@@ -21,7 +21,7 @@ from ...paths import natural_key
 from .input_file import Credentials, InputFile, StoredObject
 
 MOST_URLS = 1_000_000
-_MAGIC = re.compile(r"[*?[]")
+WILDCARD = re.compile(r"[*?[]")
 
 
 def list_urls(pattern: str, source: str, credentials: Credentials, commits: dict[str, str]) -> list[InputFile]:
@@ -79,7 +79,7 @@ def _of_store(url: str, source: str, credentials: Credentials) -> list[InputFile
     def ask() -> dict[str, Any]:
         files = file_system(url, access)
         files.invalidate_cache()  # what was replaced since another listing must not pass for the old one
-        if _MAGIC.search(url):
+        if WILDCARD.search(url):
             found = {name: info for name, info in files.glob(url, detail=True).items() if info["type"] == "file"}
             return found if found or not files.isfile(url) else {url.partition("://")[2]: files.info(url)}
         if not url.endswith("/"):
@@ -100,7 +100,7 @@ def _of_store(url: str, source: str, credentials: Credentials) -> list[InputFile
         for name, info in found.items()
         if not name.endswith("/")  # what consoles leave in place of an empty folder
     ]
-    root = _MAGIC.split(url, maxsplit=1)[0]
+    root = WILDCARD.split(url, maxsplit=1)[0]
     root = root[: root.rindex("/") + 1] if len(root) < len(url) else f"{url.rstrip('/')}/"
     named = [
         InputFile(

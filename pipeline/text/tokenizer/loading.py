@@ -32,7 +32,7 @@ BYT5_IDS = {"<pad>": 0, "</s>": 1, "<unk>": 2, **{f"<extra_id_{number}>": 259 + 
 BYT5 = json.dumps({**BYT5_ROLES, "extra_ids": 125, "tokenizer_class": "ByT5Tokenizer"}, indent=2, sort_keys=True) + "\n"
 
 
-class Found(NamedTuple):
+class LoadedTokenizer(NamedTuple):
     """The text of a ``tokenizer.json``, or ``BYTES``; its tokens by role; and what else a configuration says of use.
 
     ``extras`` change no id: the chat template, and the special tokens that have no role.
@@ -43,7 +43,7 @@ class Found(NamedTuple):
     extras: Mapping[str, Any] = MappingProxyType({})
 
 
-def read_definition(spec: str) -> Found:
+def read_definition(spec: str) -> LoadedTokenizer:
     """Return the tokenizer that ``spec`` leads to."""
     path = Path(spec)
     if path.is_dir():
@@ -51,7 +51,7 @@ def read_definition(spec: str) -> Found:
     if path.is_file():
         beside = path.parent if path.name == TOKENIZER_NAME else None
         config = _read_config(beside) if beside else {}
-        return Found(canonical(_read_text(path), spec), _roles(config), _extras(config))
+        return LoadedTokenizer(canonical(_read_text(path), spec), _roles(config), _extras(config))
     if spec.endswith((".json", ".model")) or spec.startswith((".", "/", "~")):
         raise ConfigError(
             f"{spec}: no such file{_near(spec)}; give {BYTES!r}, a {TOKENIZER_NAME}, its directory, or a hub name"
@@ -134,19 +134,19 @@ def end_token(spec: str, ids: Mapping[str, int], roles: Mapping[str, str], wante
     )
 
 
-def _read_directory(path: Path) -> Found:
+def _read_directory(path: Path) -> LoadedTokenizer:
     config = _read_config(path)
     if config.get("tokenizer_class") == "ByT5Tokenizer":
-        return Found(BYTES, BYT5_ROLES)
+        return LoadedTokenizer(BYTES, BYT5_ROLES)
     plain = config.get("tokenizer_class") in _PLAIN_CLASSES and not config.get("added_tokens_decoder")
     # A model's own configuration beside it may choose a class that reads tokenizer.json in its own way.
     if (path / TOKENIZER_NAME).is_file() and plain and not (path / "config.json").exists():
         definition = canonical(_read_text(path / TOKENIZER_NAME), str(path))
-        return Found(definition, _roles(config), _extras(config))
+        return LoadedTokenizer(definition, _roles(config), _extras(config))
     return _read_auto(str(path))
 
 
-def _read_auto(spec: str) -> Found:
+def _read_auto(spec: str) -> LoadedTokenizer:
     from transformers import AutoTokenizer
 
     try:
@@ -164,9 +164,9 @@ def _read_auto(spec: str) -> Found:
     return _read_transformers(loaded, spec)
 
 
-def _read_transformers(loaded: Any, where: str) -> Found:
+def _read_transformers(loaded: Any, where: str) -> LoadedTokenizer:
     if type(loaded).__name__ == "ByT5Tokenizer":
-        return Found(BYTES, BYT5_ROLES)
+        return LoadedTokenizer(BYTES, BYT5_ROLES)
     backend = getattr(loaded, "backend_tokenizer", None)
     if backend is None:
         raise ConfigError(f"{where}: {type(loaded).__name__} has no {TOKENIZER_NAME}; convert it, or choose another")
@@ -174,17 +174,17 @@ def _read_transformers(loaded: Any, where: str) -> Found:
     others = [str(token) for token in loaded.all_special_tokens if str(token) not in roles.values()]
     template = getattr(loaded, "chat_template", None)
     extras = {"additional_special_tokens": others, "chat_template": template}
-    return Found(canonical(backend.to_str(), where), roles, _extras(extras))
+    return LoadedTokenizer(canonical(backend.to_str(), where), roles, _extras(extras))
 
 
-def read_loaded(loaded: Any) -> tuple[str, Found]:
+def read_loaded(loaded: Any) -> tuple[str, LoadedTokenizer]:
     """Return the name of a loaded tokenizer of ``tokenizers`` or ``transformers``, and what it consists of.
 
     Raises ``ConfigError`` for anything else, and for one whose Python code changes the ids of its serialised definition.
     """
     kind = f"{type(loaded).__module__}.{type(loaded).__qualname__}".removeprefix("builtins.")
     if kind.startswith("tokenizers."):
-        return kind, Found(canonical(loaded.to_str(), kind), {})
+        return kind, LoadedTokenizer(canonical(loaded.to_str(), kind), {})
     if not hasattr(loaded, "special_tokens_map") or not callable(loaded):
         raise ConfigError(
             f"tokenizer must be a name, a path, or a loaded tokenizer of transformers or tokenizers, got {kind}"

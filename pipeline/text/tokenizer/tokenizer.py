@@ -29,7 +29,7 @@ from .loading import (
     CONFIG_NAME,
     END_OF_TEXT,
     TOKENIZER_NAME,
-    Found,
+    LoadedTokenizer,
     canonical,
     end_token,
     read_definition,
@@ -234,7 +234,7 @@ def load_tokenizer(spec: Any, *, eos: str | None = None, sample: Iterable[str] =
     ``ConfigError`` with the cure.
     """
     if isinstance(spec, Tokenizer):
-        found = Found(spec.definition, spec.roles, spec.extras)
+        found = LoadedTokenizer(spec.definition, spec.roles, spec.extras)
         return spec if eos is None else _made(found, spec.name, spec.name, eos, sample)
     if not isinstance(spec, str | os.PathLike):
         name, found = read_loaded(spec)
@@ -242,11 +242,11 @@ def load_tokenizer(spec: Any, *, eos: str | None = None, sample: Iterable[str] =
     spec = os.fspath(spec)
     if spec.startswith("train:"):
         raise ConfigError(f"{spec} names a tokenizer to train, not one to load: the build trains and saves it")
-    found = Found(BYTES, BYT5_ROLES) if spec == BYTES else read_definition(spec)
+    found = LoadedTokenizer(BYTES, BYT5_ROLES) if spec == BYTES else read_definition(spec)
     return _made(found, spec, _name(spec), eos, sample)
 
 
-def _made(found: Found, where: str, name: str, eos: str | None, sample: Iterable[str]) -> Tokenizer:
+def _made(found: LoadedTokenizer, where: str, name: str, eos: str | None, sample: Iterable[str]) -> Tokenizer:
     definition = BYT5 if found.definition == BYTES else found.definition
     roles = {**found.roles, "eos_token": end_token(where, read_vocabulary(definition).ids, found.roles, eos)}
     if definition == BYT5:
