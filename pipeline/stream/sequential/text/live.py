@@ -56,8 +56,7 @@ class LiveWindows(TextWindows):
         kept = merge_fields([data.fields, data.where.fields if data.where else ()])
         names = data.text_key, data.id_key, data.source.name, data.source.label
         self._keys = RecordKeys(*names, kept=kept, record="dict")
-        self._place: Place | None = None  # where the reading stands
-        self._reading: LiveReading | None = None
+        self._reading: LiveReading | None = None  # stands where the next window begins
         self._records: Iterator[tuple[int, Any]] = iter(())
 
     @property
@@ -69,7 +68,7 @@ class LiveWindows(TextWindows):
         epoch, number, state = place
         if self._epochs is not None and epoch >= self._epochs:
             return None
-        if self._reading is None or self._place != place:
+        if self._reading is None:
             self._reading = self._data.source.read(epoch, number, state or "", *self._share)
             self._records = iter(self._reading)
         block, has_ended = self._take(number)
@@ -80,10 +79,10 @@ class LiveWindows(TextWindows):
             key = derive_key("live window", self._seed, lane, epoch, number)
             documents = [documents[index] for index in permutation(len(documents), key).tolist()]
         ids, lengths = self._encode(documents)
-        self._place = (epoch + 1, 0, 0) if has_ended else (epoch, self._reading.number, self._reading.state())
+        following: Place = (epoch + 1, 0, 0) if has_ended else (epoch, self._reading.number, self._reading.state())
         if has_ended:
             self.close()
-        return LaneWindow(place, self._place, Window(ids, np.append(0, np.cumsum(lengths))))
+        return LaneWindow(place, following, Window(ids, np.append(0, np.cumsum(lengths))))
 
     def close(self) -> None:
         """Let go of the source."""
