@@ -181,8 +181,10 @@ def test_another_end_of_text_of_a_loaded_tokenizer_is_heeded() -> None:
     assert load_tokenizer(load_tokenizer("bytes"), eos="<pad>").eos_id == loaded.eos_id == 0
 
 
-def test_stages_are_refused_in_a_wrong_order_with_the_right_one() -> None:
+def test_stages_that_cannot_work_or_are_in_a_wrong_order_are_refused_with_the_right_one(folder: Path) -> None:
     source = pipeline.ShardDataset.from_tokens(np.arange(99), lengths=[99])
+    write_dataset(folder / "empty", [[]])
+    empty = pipeline.ShardDataset(folder / "empty")
     for make, message in (
         (
             lambda: source.pack(8).shuffle(),
@@ -195,7 +197,18 @@ def test_stages_are_refused_in_a_wrong_order_with_the_right_one() -> None:
         (lambda: source.documents(9).pack(4), r"\.documents\(9\) already says"),
         (lambda: source.sample(9).filter(len), r"\.filter\(\) comes before \.sample\(9\)"),
         (lambda: source.shuffle(seed=1).shuffle(seed=2), r"shuffled once; .* seed=1"),
+        (lambda: source.pack(8).batch(2).batch(2), "batched once"),
         (lambda: source.shuffle().pack(8).batch(2).to("cpu").map(dict), r"write it before \.to\(\)"),
+        (lambda: source.pack(8).batch(2).to("cpu").numpy(), r"write it before \.to\(\)"),
+        (lambda: source.pack(0), "seq_len must be an integer of at least 1, got 0"),
+        (lambda: source.pack(8, stride=9), "would skip tokens"),
+        (lambda: source.pack(8, labels="previous"), "labels must be 'next'"),
+        (lambda: source.pack(8).batch(2, last="keep"), "last must be 'pad' or 'drop', got 'keep'"),
+        (lambda: source.pack(8).shard(2, 2), "rank must be below world_size"),
+        (lambda: source.shuffle(seed=True), "seed must be an integer"),
+        (lambda: iter(source), r"add \.pack\(seq_len\) or \.documents\(\)"),
+        (lambda: iter(empty.pack(8)), "holds no tokens"),
+        (lambda: iter(empty.documents()), "holds no documents"),
     ):
         with pytest.raises(ConfigError, match=message):
             make()

@@ -123,7 +123,7 @@ def test_passes_are_epochs_whether_the_end_was_asked_for_or_not_and_a_broken_off
 
 
 @pytest.mark.parametrize("calls", [False, True])
-@pytest.mark.parametrize(("epoch", "stop"), [(0, 1), (0, 0), (2, 3), (2, -1), (2, 0)])
+@pytest.mark.parametrize(("epoch", "stop"), [(0, 0), (2, 3), (2, -1)])
 def test_it_resumes_inside_an_epoch_and_at_its_end_with_and_without_set_epoch(
     dataset: Path, epoch: int, stop: int, calls: bool
 ) -> None:

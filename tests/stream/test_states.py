@@ -131,26 +131,6 @@ def test_a_state_grows_by_the_digits_of_its_number_alone(dataset: Path, layout: 
     assert stream.state_dict() == late
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda s: s.pack(0),
-        lambda s: s.pack(8, stride=9),
-        lambda s: s.pack(8).pack(8),
-        lambda s: s.pack(8).shuffle(),
-        lambda s: s.pack(8).batch(0),
-        lambda s: s.pack(8).batch(2).batch(2),
-        lambda s: s.pack(8).batch(2, last="keep"),
-        lambda s: s.pack(8).shard(2, 2),
-        lambda s: s.pack(8, labels="previous"),
-        lambda s: s.shuffle(seed=True),
-    ],
-)
-def test_a_stage_that_cannot_work_is_refused_when_it_is_made(dataset: Path, make: Change) -> None:
-    with pytest.raises(ConfigError):
-        make(pipeline.ShardDataset(dataset))
-
-
 def test_what_is_no_state_is_refused(dataset: Path) -> None:
     stream = batches(dataset)
     state = stream.state_dict()

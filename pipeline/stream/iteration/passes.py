@@ -126,7 +126,7 @@ class Passes:
             return min(epochs, default=position.start_epoch or 0)
         return 0 if self._sequences is None else self._sequences.epoch(position.sequence_index)
 
-    def ranks_agree(self, position: Position) -> bool:
+    def all_ranks_know(self, position: Position) -> bool:
         """Say whether every rank finds the same pass in a loaded position: lanes of an endless stream drift apart."""
         if not self._config.sequential or position.lanes is None or self.bounded:
             return True

@@ -35,7 +35,7 @@ class StreamPosition:
         # Where a loader that saves its workers' states put this worker, until it has begun there.
         self._of_worker: Position | None = None
         self.loaded = False  # whether a state was loaded and no set_epoch() followed
-        self._ranks_agree = True  # on the pass of the state that was loaded
+        self._all_know_pass = True  # the pass of the state that was loaded
         # Pass e + offset is what set_epoch(e) names, since frameworks count their own passes from 0 after every restart.
         self._offset = 0
         self._last: int | None = None  # the number of the latest set_epoch()
@@ -106,7 +106,7 @@ class StreamPosition:
             self._forget_iterators("load_state_dict")
         else:
             self._move(position, "load_state_dict")
-            self.loaded, self._ranks_agree = True, passes.ranks_agree(position)
+            self.loaded, self._all_know_pass = True, passes.all_ranks_know(position)
 
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of a pass, or name the pass of a position that was loaded."""
@@ -126,7 +126,7 @@ class StreamPosition:
             )
         keeps, position = self._named(epoch, passes)
         if not keeps:
-            if not self._ranks_agree:
+            if not self._all_know_pass:
                 raise StateError(
                     f"set_epoch({epoch}) moves the lanes of all ranks to one epoch, but the state that was loaded holds "
                     "this rank's alone, and others may be in another; load what pipeline.merge_states([...]) makes of all "
