@@ -38,20 +38,6 @@ def test_workers_of_any_start_method_give_the_order_without_workers(dataset: Pat
     assert ids(DataLoader(stream, batch_size=None, num_workers=workers, multiprocessing_context=start)) == ids(stream)
 
 
-def test_neither_order_nor_state_depends_on_how_far_workers_read_ahead(dataset: Path) -> None:
-    factor, ahead = 6, 3
-    whole = ids(islice(batched(dataset), 9))
-    options: dict[str, Any] = {"batch_size": None, "num_workers": 2, "prefetch_factor": factor}
-    plain, bare = batched(dataset).prefetch(ahead), batched(dataset)
-    assert ids(islice(DataLoader(plain, **options), 5)) == ids(islice(bare, 5)) == whole[:5]
-    assert plain.state_dict(batches=5) == bare.state_dict()
-    saving = stateful(batched(dataset).prefetch(ahead), **options)
-    assert ids(islice(saving, 5)) == whole[:5]
-    resumed = stateful(batched(dataset), batch_size=None, num_workers=2)
-    resumed.load_state_dict(json.loads(json.dumps(saving.state_dict())))
-    assert ids(islice(resumed, 4)) == whole[5:]
-
-
 @pytest.mark.parametrize("last", ["pad", "drop"])
 def test_more_ranks_times_workers_than_shards_take_equally_many_steps(dataset: Path, last: str) -> None:
     world_size = 3
@@ -129,9 +115,9 @@ def test_copies_and_pickles_stand_where_the_stream_stood_and_move_apart(dataset:
 
 
 def test_the_position_behind_a_plain_loader_is_counted_by_batches_and_refused_otherwise(dataset: Path) -> None:
-    stream = batched(dataset)
+    stream = batched(dataset).prefetch(3)
     next(iter(stream))  # a look before the loader
-    loader = iter(DataLoader(stream, batch_size=None, num_workers=2, prefetch_factor=4))
+    loader = iter(DataLoader(stream, batch_size=None, num_workers=2, prefetch_factor=6))
     for _ in range(5):
         next(loader)
     with pytest.raises(StateError, match=r"use state_dict\(batches=n\)"):
@@ -145,11 +131,11 @@ def test_the_position_behind_a_plain_loader_is_counted_by_batches_and_refused_ot
     assert stream.state_dict()["sequence_index"] == 6
 
 
-@pytest.mark.parametrize(("workers", "every"), [(0, 1), (2, 3)])
-def test_stateful_data_loader_resumes_after_any_batch(dataset: Path, workers: int, every: int) -> None:
-    options: dict[str, Any] = {"batch_size": None, "num_workers": workers, "snapshot_every_n_steps": every}
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2, "snapshot_every_n_steps": 3, "prefetch_factor": 6}])
+def test_stateful_data_loader_resumes_after_any_batch(dataset: Path, options: dict[str, Any]) -> None:
     count = len(batched(dataset, 1))
-    assert_goes_on(lambda: stateful(batched(dataset, 1), **options), count, (0, 1, 4, count - 1))
+    make = lambda: stateful(batched(dataset, 1).prefetch(2), batch_size=None, **options)  # noqa: E731
+    assert_goes_on(make, count, (0, 1, 4, count - 1))
 
 
 def test_stateful_data_loader_starts_its_next_epoch_at_the_position_not_at_the_offset(dataset: Path) -> None:
@@ -250,7 +236,8 @@ def _rank(rank: int, world_size: int, dataset: str, sent: pipeline.Stream, folde
         error = str(refused)
     stream = batched(dataset, 1)
     read = {"bare": ids(stream), "index": stream.state_dict()["sequence_index"], "error": error}
-    for start, source in (("fork", sent), ("fork", pickled), ("forkserver", batched(dataset).take(3))):
+    others = [("forkserver", batched(dataset).take(3))] if rank else []  # starts a server that imports torch
+    for start, source in [("fork", sent), ("fork", pickled), *others]:
         loader = DataLoader(source, batch_size=None, num_workers=1, multiprocessing_context=start)
         read[f"{start} {len(read)}"] = ids(islice(loader, 3))
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world_size)}
@@ -273,7 +260,7 @@ def test_ranks_of_torch_distributed_share_the_global_order_in_every_kind_of_work
     for rank, read in enumerate(ranks):
         assert f"began as rank 0 of 1, but torch.distributed is initialised since, as rank {rank} of 2" in read["error"]
         own = ids(islice(batched(dataset).shard(rank, 2), 3))
-        assert [value for key, value in read.items() if key.startswith("fork")] == [own] * 3
+        assert [value for key, value in read.items() if key.startswith("fork")] == [own] * (2 + (rank > 0))
         assert read["stated"] == ids(islice(batched(dataset), 3))  # peers, as in tensor parallelism
 
 
