@@ -281,8 +281,9 @@ def test_a_lone_rank_of_a_sequential_stream_cannot_say_which_epoch_all_lanes_are
     stream.load_state_dict(states[0])
     stream.set_epoch(0)
     kept = ids(islice(stream, 3))
-    with pytest.raises(StateError, match="merge_states"):
-        stream.set_epoch(1)
+    for _ in range(2):  # however often it is called
+        with pytest.raises(StateError, match="merge_states"):
+            stream.set_epoch(1)
     stream.load_state_dict(pipeline.merge_states(states))
     stream.set_epoch(0)
     assert ids(islice(stream, 3)) == kept

@@ -124,7 +124,7 @@ class StreamPosition:
                 f"set_epoch({epoch}) on a stream of epochs={config.epochs}, which passes over all of them at once; use "
                 "epochs=1, and set_epoch() chooses the epoch of each pass"
             )
-        keeps, position = self._named(epoch, passes)
+        keeps, offset, position = self._named(epoch, passes)
         if not keeps:
             if not self._all_know_pass:
                 raise StateError(
@@ -132,15 +132,16 @@ class StreamPosition:
                     "this rank's alone, and others may be in another; load what pipeline.merge_states([...]) makes of all "
                     "ranks'"
                 )
-            position = passes.begin(epoch + self._offset, position.weights)
-            if max(epoch + self._offset, position.sequence_index) > MAX_NUMBER:
+            position = passes.begin(epoch + offset, position.weights)
+            if max(epoch + offset, position.sequence_index) > MAX_NUMBER:
                 raise ConfigError(
                     f"set_epoch({epoch}) moves to sequence {position.sequence_index}, above the last, {MAX_NUMBER}"
                 )
+        self._offset, self._last = offset, epoch
         self._move(position, "set_epoch")
 
-    def _named(self, epoch: int, passes: Passes) -> tuple[bool, Position]:
-        """Note the number that ``set_epoch`` is called with; say whether it keeps the position, and return that.
+    def _named(self, epoch: int, passes: Passes) -> tuple[bool, int, Position]:
+        """Say whether ``set_epoch`` of a number keeps the position; return the offset of later numbers, and the position.
 
         The first call after a load names the pass that the load put the stream in. Two cases are other. A loader that loads
         as it begins a pass was told the number before; and where that pass was read to its end, the call means the next.
@@ -163,8 +164,7 @@ class StreamPosition:
                 f"set_epoch({epoch}) lies before the first epoch, which is set_epoch({-offset}): the first call after the state "
                 "was loaded named the epoch that it was saved in; count up from there"
             )
-        self._offset, self._last = offset, epoch
-        return keeps, position
+        return keeps, offset, position
 
     def next_pass(self) -> None:
         """Move to the start of the next pass, as ``set_epoch`` of the next number does."""
