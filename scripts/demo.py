@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = ROOT / "scripts"
 STEPS, SAVE_EVERY, KILLED_AT = 60, 20, 30
 TOLERANCE = 1e-3  # sums of two ranks are rounded otherwise than those of one
-OWN_FILES = {"raw", "shards", "run", "whole.jsonl", "killed.jsonl", "losses.svg"}
+OWN_FILES = {"raw", "shards", "run"}
 TEXT_FILES = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "AUTHORS", "README", "METADATA", "CHANGELOG")
 
 
@@ -82,13 +82,11 @@ def main(arguments: list[str] | None = None) -> int:
 
     headline(console, "what was shown", "")
     worst = max(abs(loss - whole[step]) for part in (killed, resumed) for step, loss in part.items())
-    plot(folder / "losses.svg", whole, {**killed, **resumed})
     if worst > TOLERANCE or set(killed) | set(resumed) != set(whole):
         console.print(f"[bold red]the losses of the killed run differ by up to {worst:.6f}")
         return 1
     console.print(f"[bold green]the losses of both runs are equal, to {worst:.6f}, on 2 ranks and after the kill on 1")
     console.print(f"{folder}/shards/report.html   what was dropped, and why")
-    console.print(f"{folder}/losses.svg           both curves")
     console.print(f"{time.perf_counter() - began:.0f} s in all. Next, on text of your own:")
     console.print("  python scripts/build_shards.py TEXT... --output shards --tokenizer train:32000")
     console.print("  python scripts/train_gpt.py shards")
@@ -144,26 +142,6 @@ def losses(lines: Iterator[str]) -> dict[int, float]:
             if "val_loss" in record:
                 print(f"  step {record['step']:3}  loss {record['loss']:.3f}  validation {record['val_loss']:.3f}")
     return found
-
-
-def plot(path: Path, whole: dict[int, float], stopped: dict[int, float]) -> None:
-    """Draw two curves of losses as an SVG."""
-    top, low = max(whole.values()), min(whole.values())
-
-    def points(curve: dict[int, float]) -> str:
-        scale = [(40 + 540 * step / STEPS, 20 + 240 * (top - loss) / (top - low)) for step, loss in curve.items()]
-        return " ".join(f"{x:.1f},{y:.1f}" for x, y in scale)
-
-    path.write_text(
-        f'''<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 600 300" font-family="sans-serif" font-size="12">
-<rect width="600" height="300" fill="white"/>
-<polyline points="{points(whole)}" fill="none" stroke="#93c5fd" stroke-width="6"/>
-<polyline points="{points(stopped)}" fill="none" stroke="#1d4ed8" stroke-width="1.5" stroke-dasharray="5 3"/>
-<text x="40" y="290">step 1 to {STEPS}: wide, never stopped; dashed, killed on 2 ranks and resumed on 1</text>
-<text x="4" y="24">{top:.2f}</text><text x="4" y="264">{low:.2f}</text>
-</svg>
-'''
-    )
 
 
 def collect_documents() -> Iterator[dict[str, str]]:
