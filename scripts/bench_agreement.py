@@ -35,15 +35,7 @@ INSERTED = {
     "with URLs": ("http://www.example.com/a/b-c?d=e&f=g", "www.example.org", "me@mail.example.net", "(https://x.io/)"),
     "with emoji": ("😀", "❤️", "👍🏽👍🏽", "👨‍👩‍👧", "(☺)", "wow🔥"),
     "with ellipses": ("...", "so...", "…", "well… I", "....", "no...but"),
-    "with code": (
-        "x[i] += 1;",
-        "if (a != b) {",
-        "foo.bar(self, x=3)",
-        "#include <stdio.h>",
-        "a->b",
-        "return -1",
-        "**kw",
-    ),
+    "with code": ("x[i] += 1;", "if (a != b) {", "foo.bar(self, x=3)", "#include <stdio.h>", "a->b", "**kw"),
 }
 PEER = """
 import json, sys

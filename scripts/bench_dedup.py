@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pipeline.builder.dedup.minhash import MinHasher, permutations, shingles, text_hashes
 from pipeline.builder.dedup.row_files import Piece
-from pipeline.builder.stages.dedup import Job, find_duplicates
+from pipeline.builder.stages.dedup import Job, find_duplicates, prepare_dedup
 from scripts.bench.data import read_inputs
 
 
@@ -35,6 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     documents = list(read_inputs(options.inputs))
     texts, hasher = [document.text for document in documents], MinHasher()
+    prepare_dedup()  # here, so that nothing compiles while it is timed
     hasher.warm_up()
     print_peer(texts[: options.sample], hasher)
     with tempfile.TemporaryDirectory() as folder:

@@ -37,7 +37,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--scales", default="1,4,16", metavar="N,N", help="copies to build from (default: 1,4,16)")
     parser.add_argument("--synthetic", metavar="N,N", help="measure dedup alone, on so many made-up documents")
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default: 2)")
-    parser.add_argument("--tokenizer", default="bytes", help="as for build_shards.py (default: bytes)")
     parser.add_argument("--rules", default="gopher", help="as for build_shards.py (default: gopher)")
     options = parser.parse_args(arguments)
     if not options.synthetic and not options.inputs:
@@ -54,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def measure_builds(scales: Sequence[int], options: argparse.Namespace) -> Iterator[tuple[int, int, Peak]]:
     """Build from copies of the corpus; yield how many documents were read and kept, and what that took."""
-    settings = ["--workers", str(options.workers), "--tokenizer", options.tokenizer, "--rules", options.rules]
+    settings = ["--workers", str(options.workers), "--tokenizer", "bytes", "--rules", options.rules]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         first = folder / "first.jsonl"

@@ -8,12 +8,9 @@ Keys of the request (all but ``data`` may be left out):
     stream     a name of `STREAMS`, or webdataset (default: packed)
     tokenizer  of raw text
     val        the share of a split, of which both halves are read in turn
-    cache      a directory for what is read from afar
     index      the sequence index to resume at
-    epochs     of the dataset
-    rank, ranks, workers
     warm       seconds of batches that are not measured
-    seconds    that are measured; below 0: all batches
+    seconds    that are measured
     busy       whether a Python thread is always busy beside
     counts     url of a server whose counts are read
     began      when the parent started this process, by ``time.monotonic``
@@ -95,6 +92,8 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         pass
     if "counts" in request:
         counts(request["counts"])
+    from scripts.bench.process import memory
+
     began, count, most = time.perf_counter(), 0, memory()
     for number in timed(batches, request["seconds"]):
         count = number
@@ -115,35 +114,28 @@ def loader(request: dict[str, Any]) -> Iterator[Any]:
         return peers.webdataset(data)
     import pipeline
 
-    options: dict[str, Any] = {"epochs": request["epochs"]} if "epochs" in request else {}
     if "tokenizer" in request:
-        source: Any = pipeline.TextDataset(data, request["tokenizer"], **options)
+        source: Any = pipeline.TextDataset(data, request["tokenizer"])
     elif isinstance(data, list):
         sources = {str(number): pipeline.ShardDataset(path) for number, path in enumerate(data)}
         source = pipeline.mix(sources, dict.fromkeys(sources, 1.0))
     else:
-        source = pipeline.ShardDataset(data, cache_dir=request.get("cache"), **options)
+        source = pipeline.ShardDataset(data, cache_dir=None)
     if "val" in request:
         halves = [STREAMS[name](half.shuffle(seed=0)) for half in source.split(val=request["val"])]
         return chain.from_iterable(zip(*halves, strict=False))
     stream = STREAMS[name](source.shuffle(seed=0))
-    if "rank" in request:
-        stream = stream.shard(request["rank"], request["ranks"])
     if "index" in request:
         stream.load_state_dict({**stream.state_dict(), "sequence_index": request["index"]})
-    if request.get("workers"):
-        from torch.utils.data import DataLoader
-
-        stream = DataLoader(stream, batch_size=None, num_workers=request["workers"])
     return iter(stream)
 
 
 def timed(batches: Iterator[Any], seconds: float) -> Iterator[int]:
-    """Take batches for so long, and count them; all of them where seconds are below 0."""
+    """Take batches for so long, and count them."""
     end = time.perf_counter() + seconds
     for number, _ in enumerate(batches, start=1):
         yield number
-        if seconds >= 0 and time.perf_counter() > end:
+        if time.perf_counter() > end:
             return
 
 
@@ -158,13 +150,6 @@ def counts(url: str) -> dict[str, int]:
     with urllib.request.urlopen(f"{url.rsplit('/', 1)[0]}/__counts__") as answer:
         counted: dict[str, int] = json.load(answer)
     return counted
-
-
-def memory() -> int:
-    """Return the bytes of this process and its workers that the kernel cannot drop."""
-    from scripts.bench import process
-
-    return process.memory()
 
 
 if __name__ == "__main__":

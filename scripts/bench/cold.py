@@ -1,4 +1,4 @@
-"""Compare the stream with webdataset where the page cache holds nothing of the dataset: speed, waits, bytes read, memory.
+"""Compare the stream with webdataset where the page cache holds nothing of the dataset: speed, waits, bytes read.
 
 A dataset is dropped from the page cache before each reading, and threads that read blocks in random order say what the same
 disk gives in the same run.
@@ -19,7 +19,7 @@ from typing import Any
 from pipeline import ShardDataset
 from scripts.bench import peers
 from scripts.bench.data import BATCH, SEQ_LEN, TOKENS_PER_BATCH, dataset
-from scripts.bench.process import bytes_read, memory
+from scripts.bench.process import bytes_read
 from scripts.bench.report import table
 
 BLOCK_BYTES, THREADS, SECONDS = 768 << 10, 8, 3.0
@@ -43,11 +43,9 @@ def cold(directory: Path) -> None:
             ("bytes read per byte used, of an epoch", f"{measured['per_byte']:.2f}", ""),
             ("steady", "", f"{measured['steady'] / 1e6:,.0f} Mtokens/s"),
             ("steady, of webdataset", f"{measured['steady'] / peer:.1f}", f"{peer / 1e6:,.1f} Mtokens/s"),
-            (f"first {FIRST} batches", "", f"{measured['first'] / 1e6:,.0f} Mtokens/s"),
             ("first batch, from construction", "", f"{measured['begin'] * 1e3:,.0f} ms"),
             ("slowest batch inside the epoch", "", f"{measured['worst'] * 1e3:,.0f} ms"),
             ("slowest batch at the epoch's border", "", f"{measured['worst_border'] * 1e3:,.0f} ms"),
-            ("memory that the kernel cannot drop", "", f"{measured['memory'] / 1e6:,.0f} MB"),
         ]
         table(f"Cold: {name}", ("", "ratio", "measured"), rows)
 
@@ -59,17 +57,13 @@ def stream(path: Path) -> dict[str, float]:
     batches = iter(ShardDataset(path).shuffle(seed=0).pack(SEQ_LEN).batch(BATCH))
     next(batches)
     measured: dict[str, float] = {"begin": time.perf_counter() - begin}
-    measured["first"] = FIRST * TOKENS_PER_BATCH / sum(waits(batches, FIRST))
+    waits(batches, FIRST)
     count = len(ShardDataset(path, epochs=1).pack(SEQ_LEN).batch(BATCH)) - 1 - FIRST - AROUND_BORDER // 2
     steady_bytes, seconds = bytes_read(), waits(batches, count)
     measured |= {"steady": count * TOKENS_PER_BATCH / sum(seconds), "worst": max(seconds)}
     measured["disk"] = (bytes_read() - steady_bytes) / sum(seconds)
     measured["per_byte"] = (bytes_read() - before) / (2 * (1 + FIRST + count) * TOKENS_PER_BATCH)
-    most, seconds = memory(), []
-    for _ in range(AROUND_BORDER // 10):
-        seconds += waits(batches, 10)
-        most = max(most, memory())
-    return measured | {"worst_border": max(seconds), "memory": most}
+    return measured | {"worst_border": max(waits(batches, AROUND_BORDER))}
 
 
 def waits(batches: Iterator[Any], count: int) -> list[float]:

@@ -7,18 +7,16 @@ under several names, as hard links, so it takes less disk than it seems to hold;
 from __future__ import annotations
 
 import os
-import shutil
 import ssl
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from scripts.bench.child import ROOT, counts, run_child
+from scripts.bench.child import ROOT, run_child
 from scripts.bench.data import TOKENS_PER_BATCH, dataset
 from scripts.bench.report import table
 
@@ -28,7 +26,7 @@ TOKEN_BYTES = 2
 
 
 def remote(directory: Path) -> None:
-    """First batch, speed, bytes and memory of each loader, then of readers that share a cache."""
+    """First batch, speed, bytes and memory of each loader."""
     sizes: dict[str, Any] = {"shards": SHARDS, "copies": COPIES, "documents": DOCUMENTS, "median": MEDIAN}
     members = dataset(directory, **sizes, group=0)
     groups = dataset(directory, **sizes, group=1 << 16)
@@ -44,7 +42,6 @@ def remote(directory: Path) -> None:
         rows.append(row("the same by https, main thread busy", url, busy=True))
     heads = ("loader", "first batch, s", "MB before", "requests", "Mtokens/s", "bytes per byte", "memory, MB")
     table(f"From {LATENCY * 1e3:.0f} ms away behind {RATE / 1e6:.0f} MB/s", heads, rows)
-    shared_cache(directory)
 
 
 def row(name: str, url: str, **options: Any) -> tuple[str, ...]:
@@ -64,30 +61,11 @@ def row(name: str, url: str, **options: Any) -> tuple[str, ...]:
     )
 
 
-def shared_cache(directory: Path) -> None:
-    """Bytes that workers, and ranks, of one machine read together over an epoch, with one cache."""
-    path = dataset(directory, shards=SHARDS, documents=DOCUMENTS // 16, median=MEDIAN, group=0)
-    rows, one = [], 1.0
-    with serving(path, rate=float("inf")) as url, tempfile.TemporaryDirectory(dir=directory) as cache:
-        for name, ranks, workers in (("one process", 1, 0), ("4 workers", 1, 4), ("4 ranks", 4, 0), ("again", 4, 0)):
-            counts(url)
-            request = {"data": url, "cache": cache, "epochs": 1, "warm": 0.0, "seconds": -1.0, "workers": workers}
-            with ThreadPoolExecutor(ranks) as pool:
-                list(pool.map(run_child, [{**request, "rank": rank, "ranks": ranks} for rank in range(ranks)]))
-            size = counts(url)["bytes"]
-            one = size if name == "one process" else one
-            rows.append((name, f"{size / one:.2f}", f"{size / 1e6:,.0f}"))
-            if name != "4 ranks":
-                shutil.rmtree(cache, ignore_errors=True)
-    table("One cache, an epoch", ("", "bytes of one process", "MB"), rows)
-
-
 @contextmanager
-def serving(path: Path, *, rate: float = RATE, tls: bool = False) -> Iterator[str]:
+def serving(path: Path, *, tls: bool = False) -> Iterator[str]:
     """Serve the folder of a dataset from a process of its own; give the url of the dataset."""
-    server = [sys.executable, str(ROOT / "scripts/bench/server.py"), str(path.parent)]
-    options = [f"--latency={LATENCY}", f"--rate={rate}", *(["--tls", str(certificate())] if tls else [])]
-    with subprocess.Popen([*server, *options], stdout=subprocess.PIPE, text=True) as process:
+    server = [sys.executable, str(ROOT / "scripts/bench/server.py"), str(path.parent), str(LATENCY), str(RATE)]
+    with subprocess.Popen([*server, *[str(certificate())] * tls], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield f"http{'s' * tls}://127.0.0.1:{int(process.stdout.readline())}/{path.name}"

@@ -1,18 +1,18 @@
 """An http server of a directory, with ranges, a latency, and a bandwidth that all requests share.
 
-    python scripts/bench/server.py DIRECTORY --latency 0.03 --rate 100e6
+    python scripts/bench/server.py DIRECTORY SECONDS_OF_LATENCY BYTES_A_SECOND [CERTIFICATE]
 
-Prints its port. ``GET /__counts__`` returns, as JSON, the requests and bytes since the last such request. With ``--tls FILE``
-it speaks https by that certificate.
+Prints its port. ``GET /__counts__`` returns, as JSON, the requests and bytes since the last such request. With a certificate
+and its key in one file it speaks https.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
 import ssl
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -102,16 +102,11 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--latency", type=float, default=0.03, help="seconds before each answer (default: 0.03)")
-    parser.add_argument("--rate", type=float, default=100e6, help="bytes a second, or inf (default: 100e6)")
-    parser.add_argument("--tls", type=Path, metavar="FILE", help="speak https with this certificate and key")
-    options = parser.parse_args()
-    server = Server(options.directory, options.latency, options.rate)
-    if options.tls:
+    directory, latency, rate, *certificates = sys.argv[1:]
+    server = Server(Path(directory), float(latency), float(rate))
+    if certificates:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(options.tls)
+        context.load_cert_chain(*certificates)
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     print(server.server_address[1], flush=True)
     server.serve_forever()
