@@ -143,7 +143,7 @@ def open_one(what: str | list[str], options: argparse.Namespace) -> Data:
     settings = {"tokenizer": options.tokenizer, "dtype": options.dtype_of_tokens, "epochs": options.epochs}
     train: Any = pipeline.open_dataset(what, **settings)
     is_text = isinstance(train, pipeline.TextDataset)
-    if is_text and options.tokenizer is None:
+    if is_text and options.tokenizer is None and os.environ.get("RANK", "0") == "0":
         print(f"{what}: text, tokenized by its bytes; --tokenizer names another tokenizer", file=sys.stderr)
     vocab_size = options.vocab_size or train.vocab_size
     if vocab_size is None:

@@ -126,14 +126,6 @@ def test_the_report_explains_measures_and_shows_both_texts_of_near_duplicates(da
         assert kept.split("<pre>")[1][:200] == dropped.split("<pre>")[1][:200]
 
 
-def test_an_unknown_measure_is_named_by_the_flag_that_gave_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = jsonl(tmp_path / "in.jsonl", sentences(3))
-    assert run_command("try-rules", [str(path), "--measure", "word"]) == 2
-    assert "unknown measure of --measure: 'word' (did you mean 'words'?)" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("command", ["build", "try-rules"])
 def test_list_rules_names_sets_limits_measures_and_cleaners(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:

@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -32,7 +30,9 @@ def built(inputs: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-def test_a_flag_overrides_the_configuration_file(inputs: list[str], tmp_path: Path) -> None:
+def test_a_flag_overrides_the_configuration_file_whose_settings_are_checked(
+    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = tmp_path / "build.yaml"
     config.write_text(f"inputs: [{', '.join(inputs)}]\ntokenizer: bytes\nrules: none\nval-fraction: 0.5\nworkers: 1\n")
     assert (
@@ -40,18 +40,9 @@ def test_a_flag_overrides_the_configuration_file(inputs: list[str], tmp_path: Pa
     )
     settings = Manifest.read(tmp_path / "out").recipe["settings"]
     assert (settings["tokenizer"], settings["rules"], settings["val_fraction"]) == ("bytes", [], 0)
-
-
-def test_an_unknown_setting_or_flag_is_wrong_usage_and_offers_the_nearest(
-    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "build.yaml").write_text("tokeniser: bytes\n")
-    assert build_main([*inputs, "--output", str(tmp_path / "out"), "--config", str(tmp_path / "build.yaml")]) == 2
+    config.write_text("tokeniser: bytes\n")
+    assert build_main([*inputs, "--output", str(tmp_path / "out"), "--config", str(config)]) == 2
     assert "did you mean 'tokenizer'" in capsys.readouterr().err
-    with pytest.raises(SystemExit) as end:
-        build_main([*inputs, "--output", str(tmp_path / "out"), "--tokeniser=bytes"])
-    assert end.value.code == 2
-    assert "did you mean '--tokenizer'" in capsys.readouterr().err
 
 
 def test_a_dry_run_shows_verdicts_and_writes_nothing(
@@ -121,7 +112,7 @@ def test_ctrl_c_leaves_a_build_that_the_same_command_completes(inputs: list[str]
     error = (tmp_path / "said").read_bytes()
     assert b"run the same command again to continue" in error
     assert b"Traceback" not in error
-    subprocess.run([sys.executable, *command], check=True)
+    assert build_main(command[1:]) == 0
     assert digests(tmp_path / "out") == digests(built)
 
 
